@@ -1,0 +1,60 @@
+# `make demo` and `make test` need only make and a Python 3.11 or newer: they build .venv themselves.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS  ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz bench bench-quick docs clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Rebuilt when what is to be installed changes; otherwise costs nothing.
+$(STAMP): pyproject.toml constraints.txt tools/setup
+	@tools/setup $(VENV)
+	@touch $@
+
+setup: $(STAMP)  ## build .venv with everything in it, Spark and its Java included
+
+demo: $(STAMP)  ## watch a log being written, killed, recovered and verified
+	$(BIN)/fastjournal demo
+
+test: $(STAMP)  ## run the tests, except the slow ones and those that need a cluster
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not cluster" $(ARGS)
+
+test-slow: $(STAMP)  ## run the slow tests
+	$(BIN)/pytest -m "slow and not cluster" $(ARGS)
+
+test-cluster: $(STAMP)  ## run the tests that start a Spark cluster of several processes
+	$(BIN)/pytest -m cluster $(ARGS)
+
+lint: $(STAMP)  ## style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)  ## mend what lint can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)  ## mypy --strict
+	$(BIN)/mypy
+
+imports: $(STAMP)  ## who may import whom
+	$(BIN)/lint-imports
+
+check: lint types imports test  ## all of the above: what CI runs
+
+fuzz: $(STAMP)  ## any bytes give a value or our error; FUZZ_SECONDS=30 a target
+	tools/fuzz $(BIN)
+
+bench: $(STAMP)  ## every benchmark, at full length
+	@set -e; for program in bench/bench_*.py; do echo "== $$program"; $(BIN)/python $$program; done
+
+bench-quick: $(STAMP)  ## every benchmark, under a minute each
+	@set -e; for program in bench/bench_*.py; do echo "== $$program"; $(BIN)/python $$program --quick; done
+
+clean:  ## remove .venv and everything built
+	rm -rf $(VENV) .venv-fuzz build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Blocking and asyncio clients: two thin transport loops over one protocol."""

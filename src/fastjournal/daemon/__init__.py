@@ -1,0 +1,1 @@
+"""The server: listeners, sessions and waiters around one journal."""

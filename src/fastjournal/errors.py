@@ -1,0 +1,285 @@
+"""Every exception of fastjournal.
+
+Rules:
+
+1. One root, `JournalError`. Two families a caller treats differently: `RequestError`
+   (the caller asked for something that cannot be had; nothing changed) and
+   `JournalFault` (the journal, its disk or its peer is in trouble).
+2. Each class has a stable `code`, the word that travels on the wire, and a one-line
+   docstring that is the message when none is given.
+3. Facts are fields, never text to parse.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = [
+    "AlreadyExists",
+    "AppenderPoisoned",
+    "BadCursor",
+    "BadFlags",
+    "BadFunction",
+    "BadPattern",
+    "BadRequest",
+    "ClockSkew",
+    "Closed",
+    "CorruptRecord",
+    "JournalError",
+    "JournalFault",
+    "LeaseLost",
+    "Loading",
+    "LockTimeout",
+    "Locked",
+    "NoSpace",
+    "NotFound",
+    "NotLocked",
+    "OutOfRange",
+    "ProtocolError",
+    "QueueFull",
+    "QueuePaused",
+    "ReadOnly",
+    "RequestError",
+    "SegmentError",
+    "SettingError",
+    "SkipSegment",
+    "SpoolFull",
+    "Stopped",
+    "TimedOut",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+    "VersionMismatch",
+    "WriteFailed",
+    "WrongType",
+]
+
+
+class JournalError(Exception):
+    """Something went wrong in fastjournal."""
+
+    code = "SERVER-ERROR"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+
+
+class RequestError(JournalError):
+    """The request cannot be served; nothing was changed."""
+
+    code = "CLIENT-ERROR"
+
+
+class JournalFault(JournalError):
+    """The journal itself is in trouble."""
+
+    code = "SERVER-ERROR"
+
+
+class BadRequest(RequestError):
+    """The request is malformed."""
+
+
+class SettingError(RequestError):
+    """A setting is unknown or out of range."""
+
+    def __init__(self, message: str = "", *, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class NotFound(RequestError):
+    """No such job, key or queue."""
+
+    code = "NOT-FOUND"
+
+
+class AlreadyExists(RequestError):
+    """The id or key is taken."""
+
+    code = "EXISTS"
+
+
+class Locked(RequestError):
+    """Somebody else holds the lock on this key."""
+
+    code = "LOCKED"
+
+
+class LeaseLost(RequestError):
+    """The lease is no longer yours: its token is stale."""
+
+    code = "LEASE-LOST"
+
+
+class QueuePaused(RequestError):
+    """The queue does not take jobs now."""
+
+    code = "PAUSED"
+
+
+class WrongType(RequestError):
+    """The stored value has another type."""
+
+    code = "TYPE"
+
+
+class OutOfRange(RequestError):
+    """The number does not fit."""
+
+    code = "RANGE"
+
+
+class ClockSkew(RequestError):
+    """The sender's clock is too far ahead."""
+
+    code = "CLOCK"
+
+
+class QueueFull(RequestError):
+    """The write queue is full; try again later."""
+
+    code = "FULL"
+
+
+class TooLarge(RequestError):
+    """The payload, key or message is larger than the limit."""
+
+    code = "TOO-LARGE"
+
+
+class TimedOut(RequestError):
+    """Nothing happened within the time given."""
+
+    code = "TIMEOUT"
+
+
+class BadCursor(RequestError):
+    """The cursor is damaged or foreign."""
+
+    code = "CURSOR"
+
+
+class BadPattern(RequestError):
+    """The regular expression is not accepted."""
+
+    code = "REGEX"
+
+
+class BadFlags(RequestError):
+    """The flag bits are not defined for this function."""
+
+    code = "BAD-FLAGS"
+
+
+class BadFunction(RequestError):
+    """The function is unknown."""
+
+    code = "BAD-FUNCTION"
+
+
+class Unauthorized(RequestError):
+    """The token is missing, wrong, or does not allow this."""
+
+    code = "DENIED"
+
+
+class NotLocked(RequestError):
+    """Take the lock before using this object."""
+
+
+class Closed(RequestError):
+    """The object is closed."""
+
+    code = "CLOSED"
+
+
+class ProtocolError(JournalError):
+    """The peer broke the protocol; the connection must end."""
+
+    code = "CLIENT-ERROR"
+
+
+class VersionMismatch(JournalFault):
+    """The data or the peer speaks another version."""
+
+    code = "VERSION"
+
+
+class NoSpace(JournalFault):
+    """The disk is full."""
+
+    code = "NO-SPACE"
+
+
+class WriteFailed(JournalFault):
+    """A write failed and was undone; nothing of it is in the log."""
+
+
+class SpoolFull(JournalFault):
+    """The spool has reached its size limit."""
+
+    code = "NO-SPACE"
+
+
+class ReadOnly(JournalFault):
+    """Writing has stopped after a fault; reads go on."""
+
+    code = "READ-ONLY"
+
+
+class Stopped(ReadOnly):
+    """The log stopped acknowledging after a failed write or sync; reopen it."""
+
+
+class AppenderPoisoned(ReadOnly):
+    """A write could not be undone or a sync failed; this appender writes no more."""
+
+
+class Loading(JournalFault):
+    """The journal is still replaying its log."""
+
+    code = "LOADING"
+
+
+class Unavailable(JournalFault):
+    """The daemon cannot be reached."""
+
+    code = "UNAVAILABLE"
+
+
+class LockTimeout(JournalFault):
+    """Another process holds the lock."""
+
+    code = "LOCKED"
+
+    def __init__(self, message: str = "", *, path: Path | None = None, holder: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.holder = holder
+
+
+class SegmentError(JournalFault):
+    """A segment file cannot be used as it is."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = Path(path)
+        self.reason = reason
+
+
+class CorruptRecord(SegmentError):
+    """Bytes in a segment are not what was written."""
+
+    def __init__(
+        self, path: Path | str, offset: int, reason: str, next_valid: int | None = None
+    ) -> None:
+        after = "" if next_valid is None else f"; next valid record at offset {next_valid}"
+        super().__init__(path, f"offset {offset}: {reason}{after}")
+        self.offset = offset
+        self.fault = reason
+        self.next_valid = next_valid
+
+
+class SkipSegment(Exception):
+    """Raised by a clean function: leave this segment as it is."""

@@ -1,0 +1,1 @@
+"""The data pipeline: replay, audit, clean, export, report and stream the log with Spark."""
