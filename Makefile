@@ -46,7 +46,7 @@ imports: $(STAMP)  ## who may import whom
 
 check: lint types imports test  ## all of the above: what CI runs
 
-fuzz: $(STAMP)  ## any bytes give a value or our error; FUZZ_SECONDS=30 a target
+fuzz: $(STAMP)  ## any bytes give a value or our error; FUZZ_SECONDS=15 for each target
 	tools/fuzz $(BIN)
 
 bench: $(STAMP)  ## every benchmark, at full length
