@@ -1,0 +1,192 @@
+"""The cleaner: rewrites sealed segments without the records that a function gives up.
+
+Rules:
+
+1. Only sealed segments are visited, oldest first: never the newest, nor the one before it while
+   the newest holds no record (it may be the standby of a live log, and the one before it the
+   active segment).
+2. Kept records are copied byte for byte; their TIME stays, so they stay identified.
+3. Write `<name>.rw`, sync it, rename it over the segment, sync the directory. If nothing remains,
+   remove the segment and sync the directory. A crash at any step leaves the old file or the new
+   one.
+4. Readers are locked out while a cleaner holds `read.lock`; appenders are not.
+5. A fault in a segment ends the cycle; that segment and the later ones stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fastjournal.clock import Clock
+from fastjournal.errors import (
+    BadRequest,
+    CorruptRecord,
+    NotLocked,
+    SegmentError,
+    SkipSegment,
+)
+from fastjournal.log.files import FileLock
+from fastjournal.log.record import Record, decode_many
+from fastjournal.log.segment import HEADER_SIZE, REWRITE_SUFFIX
+from fastjournal.log.stream import Stream
+from fastjournal.log.writer import write_failure
+
+__all__ = ["DAY", "CleanFunction", "Cleaned", "Cleaner", "older_than", "rewrite", "sealed_segments"]
+
+DAY = 24 * 3600 * 1_000_000_000
+
+CleanFunction = Callable[[Path, Record], bool]
+"""True drops the record, False keeps it; raise `SkipSegment` to leave the segment alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What happened to one segment."""
+
+    segment: int
+    records: int
+    kept: int
+    bytes_before: int
+    bytes_after: int
+    """0 when the segment was removed."""
+
+
+class Cleaner:
+    """Cleans one stream; made by `Stream.open_cleaner`."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._lock: FileLock | None = None
+        stream.segments()  # a missing directory is an error now, not at the first cycle
+
+    def lock(self, timeout: float | None = None) -> None:
+        """Lock readers out; waits for them, at most `timeout` seconds."""
+        if self._lock is not None:
+            raise BadRequest("the cleaner is locked already")
+        self._lock = self.stream.lock_readers(exclusive=True, timeout=timeout)
+
+    def unlock(self) -> None:
+        """Let readers in again."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    close = unlock
+
+    def clean(self, clean: CleanFunction) -> list[Cleaned]:
+        """Visit every sealed segment once; returns those that were changed."""
+        if self._lock is None:
+            raise NotLocked("lock the cleaner before cleaning")
+        changed = []
+        for number in sealed_segments(self.stream):
+            with contextlib.suppress(SkipSegment):
+                cleaned = self._clean_segment(number, clean)
+                if cleaned is not None:
+                    changed.append(cleaned)
+        return changed
+
+    def _clean_segment(self, number: int, clean: CleanFunction) -> Cleaned | None:
+        path = self.stream.segment_path(number)
+        data, records = read_segment(self.stream, number)
+        kept: list[tuple[int, int]] = []
+        count = 0
+        ends = [record.offset for record in records[1:]]
+        ends.append(len(data))
+        for record, end in zip(records, ends, strict=False):
+            if clean(path, record):
+                continue
+            count += 1
+            if kept and kept[-1][1] == record.offset:
+                kept[-1] = (kept[-1][0], end)
+            else:
+                kept.append((record.offset, end))
+        if count == len(records) and records:
+            return None
+        after = rewrite(self.stream, number, data, kept)
+        return Cleaned(number, len(records), count, len(data), after)
+
+    def __enter__(self) -> Self:
+        self.lock()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.unlock()
+
+
+def sealed_segments(stream: Stream) -> list[int]:
+    """Segments that no appender writes any more, oldest first (rule 1)."""
+    numbers = stream.segments()
+    if not numbers:
+        return []
+    handle, _ = stream.open_segment(numbers[-1], newest=True)
+    try:
+        unused = handle.size() <= HEADER_SIZE
+    finally:
+        handle.close()
+    return numbers[:-2] if unused else numbers[:-1]
+
+
+def read_segment(stream: Stream, number: int) -> tuple[bytes, list[Record]]:
+    """All bytes and records of a sealed segment; raises `CorruptRecord` at the first fault."""
+    handle, _ = stream.open_segment(number, newest=False)
+    try:
+        data = handle.read(0, handle.size())
+    except OSError as error:
+        raise SegmentError(stream.segment_path(number), f"cannot be read: {error}") from error
+    finally:
+        handle.close()
+    records, at, broken = decode_many(data, HEADER_SIZE, len(data), number, 0, stream.max_payload)
+    if broken is not None:
+        raise CorruptRecord(stream.segment_path(number), at, broken.reason)
+    return data, records
+
+
+def rewrite(stream: Stream, number: int, data: bytes, kept: list[tuple[int, int]]) -> int:
+    """Replace a segment by the byte ranges `kept` of its old content; returns its new size.
+
+    The caller holds `read.lock` exclusively. Nothing kept removes the file; the size is then 0.
+    """
+    files, path = stream.files, stream.segment_path(number)
+    work = path.with_name(path.name + REWRITE_SUFFIX)
+    try:
+        if files.exists(work):
+            files.remove(work)
+        if not kept:
+            files.remove(path)
+            files.sync_directory(stream.path)
+            return 0
+        content = b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in kept)])
+        handle = files.create(work)
+        try:
+            if handle.write(content) != len(content):
+                raise OSError("short write")
+            handle.sync()
+        finally:
+            handle.close()
+        files.rename(work, path)
+        files.sync_directory(stream.path)
+        return len(content)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            if files.exists(work):
+                files.remove(work)
+        raise write_failure(error, work) from error
+
+
+def older_than(clock: Clock, age: int = DAY) -> CleanFunction:
+    """A clean function that drops records at least `age` ns old, 24 hours unless told."""
+
+    def clean(path: Path, record: Record) -> bool:
+        return clock.now() - record.time >= age
+
+    return clean

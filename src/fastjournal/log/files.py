@@ -1,0 +1,229 @@
+"""The only place that opens, writes, syncs, renames and locks files.
+
+Rules:
+
+1. Everything above takes a `Files` object; tests give it `fastjournal.testing.MemoryFiles`.
+2. Nothing here decides anything: no retry, no repair, no interpretation of bytes.
+3. `write` may be short, as `os.write` may; the caller checks the count.
+4. A lock is an advisory `flock` on a file of its own: the kernel releases it when the process dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Protocol
+
+from fastjournal.errors import LockTimeout
+
+__all__ = ["DISK", "DiskFiles", "FileHandle", "FileLock", "Files"]
+
+_LOCK_POLL = 0.005  # seconds between two tries of a lock with a time limit
+
+
+class FileHandle(Protocol):
+    """An open file. Writes go to its end."""
+
+    def write(self, data: bytes) -> int:
+        """Append; returns how many bytes were taken."""
+
+    def write_at(self, data: bytes, offset: int) -> int:
+        """Overwrite in place; only for handles of `open_in_place`."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+
+    def size(self) -> int:
+        """Length of the file in bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def sync(self) -> None:
+        """Return once the file's data and size are on stable storage."""
+
+    def close(self) -> None:
+        """Release the handle; closing twice is harmless."""
+
+
+class FileLock(Protocol):
+    """A lock that is held."""
+
+    def release(self) -> None:
+        """Give the lock back."""
+
+
+class Files(Protocol):
+    """The file operations that a log needs."""
+
+    def names(self, directory: Path) -> list[str]:
+        """Names in a directory, in no order."""
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is anything at `path`."""
+
+    def is_file(self, path: Path) -> bool:
+        """Whether `path` is a regular file."""
+
+    def make_directory(self, directory: Path) -> None:
+        """Create a directory unless it exists; its parent must exist."""
+
+    def create(self, path: Path) -> FileHandle:
+        """Make a new empty file for appending; fails if it exists."""
+
+    def open(self, path: Path) -> FileHandle:
+        """Open an existing file for reading and appending."""
+
+    def open_in_place(self, path: Path) -> FileHandle:
+        """Open (or create) a small side file that is overwritten in place."""
+
+    def open_read(self, path: Path) -> FileHandle:
+        """Open an existing file for reading."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Put `source` in the place of `target` in one step."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+
+    def sync_directory(self, directory: Path) -> None:
+        """Make creations, renames and removals in the directory durable."""
+
+    def lock(self, path: Path, *, exclusive: bool, timeout: float | None) -> FileLock:
+        """Take a lock; wait at most `timeout` seconds (None: without limit), else LockTimeout."""
+
+
+class _DiskHandle:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, data: bytes) -> int:
+        return os.write(self._fd, data)
+
+    def write_at(self, data: bytes, offset: int) -> int:
+        # Linux appends on pwrite to a descriptor in append mode, hence Files.open_in_place.
+        return os.pwrite(self._fd, data, offset)
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts, got = [data], len(data)
+        while got < size:
+            data = os.pread(self._fd, size - got, offset + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class _DiskLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)  # closing the only descriptor releases the flock
+
+
+class DiskFiles:
+    """Files of the operating system."""
+
+    def names(self, directory: Path) -> list[str]:
+        return os.listdir(directory)
+
+    def exists(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
+    def is_file(self, path: Path) -> bool:
+        return os.path.isfile(path)
+
+    def make_directory(self, directory: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory)
+
+    def create(self, path: Path) -> FileHandle:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        return _DiskHandle(os.open(path, flags, 0o666))
+
+    def open(self, path: Path) -> FileHandle:
+        return _DiskHandle(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC))
+
+    def open_in_place(self, path: Path) -> FileHandle:
+        return _DiskHandle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+
+    def open_read(self, path: Path) -> FileHandle:
+        return _DiskHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+    def sync_directory(self, directory: Path) -> None:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path, *, exclusive: bool, timeout: float | None) -> FileLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._flock(fd, path, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, timeout)
+            if exclusive:
+                # The holder's pid is for people and error messages only: a full disk may lose it.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _DiskLock(fd)
+
+    @staticmethod
+    def _flock(fd: int, path: Path, kind: int, timeout: float | None) -> None:
+        if timeout is None:
+            fcntl.flock(fd, kind)
+            return
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(fd, kind | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise
+            if time.monotonic() >= deadline:
+                holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+                told = f" (held by process {holder})" if holder else ""
+                raise LockTimeout(f"{path} is locked{told}", path=path, holder=holder)
+            time.sleep(_LOCK_POLL)
+
+
+DISK = DiskFiles()

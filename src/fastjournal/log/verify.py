@@ -1,0 +1,139 @@
+"""Check every byte of a log and name each fault. Reads only.
+
+Rules:
+
+1. Every fault has a file, an offset, a length and a reason; after damage the search goes on at the
+   next valid record, so one flipped byte is one fault.
+2. A fault is `torn` if recovery would mend it by itself; everything else is damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastjournal.errors import JournalError, SegmentError
+from fastjournal.log.record import BrokenRecord, Record, decode_many
+from fastjournal.log.recovery import next_valid_record
+from fastjournal.log.segment import HEADER_SIZE
+from fastjournal.log.stream import Stream
+from fastjournal.log.writer import SyncedMark
+
+__all__ = ["Fault", "SegmentCheck", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One stretch of bytes that is not what was written."""
+
+    path: Path
+    offset: int
+    length: int
+    reason: str
+    torn: bool
+
+
+@dataclass(slots=True)
+class SegmentCheck:
+    """What one segment holds."""
+
+    number: int
+    path: Path
+    size: int = 0
+    records: int = 0
+    payload_bytes: int = 0
+    first_time: int = 0
+    last_time: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    good: list[tuple[int, int]] = field(default_factory=list)
+    """Byte ranges of whole records, neighbours merged."""
+
+
+def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Iterator[SegmentCheck]:
+    """Check all segments, oldest first; `progress` is told the bytes of each one done."""
+    numbers = stream.segments()
+    mark = SyncedMark.read(stream.files, stream.path)
+    tail = _newest_with_records(stream, numbers)
+    for number in numbers:
+        synced = mark.offset if mark is not None and mark.segment == number else 0
+        check = _check(
+            stream, number, newest=number == numbers[-1], tail=number == tail, synced=synced
+        )
+        yield check
+        if progress is not None:
+            progress(check.size)
+    if mark is not None and mark.segment > max(numbers, default=0):
+        path = stream.segment_path(mark.segment)
+        missing = SegmentCheck(mark.segment, path)
+        missing.faults.append(Fault(path, 0, mark.offset, "segment is missing", torn=False))
+        yield missing
+
+
+def _check(stream: Stream, number: int, *, newest: bool, tail: bool, synced: int) -> SegmentCheck:
+    path = stream.segment_path(number)
+    check = SegmentCheck(number, path)
+    try:
+        handle, whole = stream.open_segment(number, newest=newest)
+    except JournalError as error:
+        reason = error.reason if isinstance(error, SegmentError) else str(error)
+        check.faults.append(Fault(path, 0, HEADER_SIZE, reason, torn=False))
+        return check
+    try:
+        check.size = handle.size()
+        data = handle.read(0, check.size)
+    except OSError as error:
+        check.faults.append(Fault(path, 0, check.size, f"cannot be read: {error}", torn=False))
+        return check
+    finally:
+        handle.close()
+    if not whole:
+        return check
+    at = HEADER_SIZE
+    while True:
+        records, stop, broken = decode_many(data, at, len(data), number, 0, stream.max_payload)
+        _count(check, records, at, stop)
+        if broken is None:
+            break
+        found = next_valid_record(data, stop + 1, stream.max_payload)
+        end = len(data) if found is None else found
+        torn = tail and found is None and stop >= synced
+        check.faults.append(Fault(path, stop, end - stop, _reason(data, stop, broken), torn))
+        if found is None:
+            break
+        at = found
+    if len(data) < synced and not any(not fault.torn for fault in check.faults):
+        lost = synced - len(data)
+        check.faults.append(
+            Fault(path, len(data), lost, "file is cut: more was synced", torn=False)
+        )
+    return check
+
+
+def _count(check: SegmentCheck, records: list[Record], start: int, stop: int) -> None:
+    if not records:
+        return
+    if not check.records:
+        check.first_time = records[0].time
+    check.last_time = records[-1].time
+    check.records += len(records)
+    check.payload_bytes += sum(len(record.payload) for record in records)
+    check.good.append((start, stop))
+
+
+def _reason(data: bytes, at: int, broken: BrokenRecord) -> str:
+    return broken.reason if any(data[at:]) else "zeros in place of a record"
+
+
+def _newest_with_records(stream: Stream, numbers: list[int]) -> int | None:
+    for number in reversed(numbers):
+        try:
+            handle = stream.files.open_read(stream.segment_path(number))
+        except OSError:
+            return number
+        try:
+            if handle.size() > HEADER_SIZE:
+                return number
+        finally:
+            handle.close()
+    return None

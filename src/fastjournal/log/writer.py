@@ -1,0 +1,229 @@
+"""One segment file that is being written.
+
+Rules:
+
+1. Bytes count only after a whole write: a short or failed one is cut off again, back to `offset`.
+2. If the cut fails, or any sync fails, the writer is poisoned: it never writes or syncs again,
+   because after a failed sync the kernel may have dropped the data and a second sync would say yes
+   to nothing.
+3. A new segment is used only after its header and its directory entry are on stable storage.
+4. After each sync `synced.pos` says how far the newest segment is known to be safe. The side file
+   is not synced itself: it may be old, never too new. Recovery takes damage before it for damage,
+   not for a tear.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+import google_crc32c
+
+from fastjournal.errors import AppenderPoisoned, JournalFault, NoSpace, WriteFailed
+from fastjournal.log.files import FileHandle, Files
+from fastjournal.log.segment import HEADER_SIZE, Header, segment_name
+
+__all__ = ["SYNCED_MARK", "Mark", "SegmentWriter", "SyncedMark", "write_failure"]
+
+SYNCED_MARK = "synced.pos"
+
+_MARK = Struct(">QQq")
+_CRC = Struct(">I")
+
+
+class Mark(NamedTuple):
+    """What the side file says: everything before `offset` of `segment` was synced once."""
+
+    segment: int
+    offset: int
+    last_time: int
+    """TIME of the newest record at that moment, ns since 1970; 0 in an empty stream."""
+
+
+class SyncedMark:
+    """The side file that remembers the last synced position."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._handle = files.open_in_place(directory / SYNCED_MARK)
+
+    def set(self, mark: Mark) -> None:
+        """Remember that everything before this position is safe."""
+        body = _MARK.pack(*mark)
+        # A lost mark costs only precision in recovery, never data.
+        with contextlib.suppress(OSError):
+            self._handle.write_at(body + _CRC.pack(google_crc32c.value(body)), 0)
+
+    def close(self) -> None:
+        self._handle.close()
+
+    @staticmethod
+    def read(files: Files, directory: Path) -> Mark | None:
+        """The mark in the side file; None if there is none that can be trusted."""
+        path = directory / SYNCED_MARK
+        if not files.exists(path):
+            return None
+        handle = files.open_read(path)
+        try:
+            data = handle.read(0, _MARK.size + _CRC.size)
+        finally:
+            handle.close()
+        if len(data) < _MARK.size + _CRC.size:
+            return None
+        if _CRC.unpack_from(data, _MARK.size)[0] != google_crc32c.value(data[: _MARK.size]):
+            return None
+        return Mark(*_MARK.unpack_from(data))
+
+
+class SegmentWriter:
+    """Appends whole buffers to one segment and syncs it."""
+
+    __slots__ = ("_handle", "_mark", "_poison", "dirty", "last_time", "number", "offset", "path")
+
+    def __init__(
+        self,
+        handle: FileHandle,
+        path: Path,
+        number: int,
+        offset: int,
+        mark: SyncedMark,
+        last_time: int,
+    ) -> None:
+        self._handle = handle
+        self._mark = mark
+        self._poison: BaseException | None = None
+        self.last_time = last_time
+        """TIME of the stream's newest record, ns since 1970; 0 if there is none."""
+        self.path = path
+        self.number = number
+        self.offset = offset
+        """Where the next record goes; everything before is whole."""
+        self.dirty = False
+        """Whether something was written since the last sync."""
+
+    @classmethod
+    def create(
+        cls,
+        files: Files,
+        directory: Path,
+        number: int,
+        header: Header,
+        mark: SyncedMark,
+        last_time: int,
+    ) -> SegmentWriter:
+        """Make a new segment: file, header, sync, directory sync (rule 3)."""
+        path = directory / segment_name(number)
+        handle = files.create(path)
+        try:
+            _write_header(handle, header)
+            files.sync_directory(directory)
+        except OSError as error:
+            handle.close()
+            # An empty newest segment is legal, so a failed removal does no harm.
+            with contextlib.suppress(OSError):
+                files.remove(path)
+            raise write_failure(error, path) from error
+        return cls(handle, path, number, HEADER_SIZE, mark, last_time)
+
+    @classmethod
+    def resume(
+        cls,
+        files: Files,
+        directory: Path,
+        number: int,
+        header: Header,
+        mark: SyncedMark,
+        last_time: int,
+    ) -> SegmentWriter:
+        """Open a segment that recovery has found whole; a missing header is written first."""
+        path = directory / segment_name(number)
+        handle = files.open(path)
+        try:
+            if handle.size() < HEADER_SIZE:
+                handle.truncate(0)
+                _write_header(handle, header)
+                files.sync_directory(directory)
+            size = handle.size()
+        except OSError as error:
+            handle.close()
+            raise write_failure(error, path) from error
+        return cls(handle, path, number, size, mark, last_time)
+
+    def write(self, data: bytes, last_time: int) -> None:
+        """Append all of `data`, whose newest record has `last_time`, or nothing of it."""
+        if self._poison is not None:
+            raise self._refusal()
+        try:
+            written = self._handle.write(data)
+        except OSError as error:
+            self._undo(error)
+            raise write_failure(error, self.path) from error
+        if written != len(data):
+            self._undo(None)
+            raise WriteFailed(f"{self.path}: short write, {written} of {len(data)} bytes")
+        self.offset += written
+        self.last_time = last_time
+        self.dirty = True
+
+    def sync(self) -> None:
+        """Return once everything written is on stable storage."""
+        if self._poison is not None:
+            raise self._refusal()
+        # Taken before the sync: a writer on another thread may add more while it runs.
+        safe = Mark(self.number, self.offset, self.last_time)
+        self.dirty = False
+        try:
+            self._handle.sync()
+        except OSError as error:
+            self._poison = error
+            raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
+        self._mark.set(safe)
+
+    def mark_synced(self) -> None:
+        """Note that this segment is now the newest one with synced content."""
+        self._mark.set(Mark(self.number, self.offset, self.last_time))
+
+    def close(self) -> None:
+        """Close the file; what was written since the last sync is left to the system."""
+        try:
+            self._handle.close()
+        except OSError as error:
+            self._poison = error
+            raise AppenderPoisoned(f"{self.path}: close failed: {error}") from error
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether rule 2 has struck."""
+        return self._poison is not None
+
+    def _undo(self, error: OSError | None) -> None:
+        try:
+            self._handle.truncate(self.offset)
+        except OSError as second:
+            self._poison = error or second
+            raise AppenderPoisoned(
+                f"{self.path}: a failed write could not be undone: {second}"
+            ) from second
+
+    def _refusal(self) -> AppenderPoisoned:
+        refusal = AppenderPoisoned(f"{self.path}: poisoned by an earlier fault: {self._poison}")
+        refusal.__cause__ = self._poison
+        return refusal
+
+
+def write_failure(error: OSError, path: Path) -> JournalFault:
+    """The error a caller sees for a failed and undone write."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(f"{path}: {error.strerror}")
+    return WriteFailed(f"{path}: {error.strerror or error}")
+
+
+def _write_header(handle: FileHandle, header: Header) -> None:
+    data = header.encode()
+    if handle.write(data) != len(data):
+        raise OSError(errno.EIO, "short write of a segment header")
+    handle.sync()
