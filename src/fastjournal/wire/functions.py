@@ -1,0 +1,391 @@
+"""The functions of the FJ protocol: numbers, flag bits, value types, and what each function takes.
+
+Rules:
+
+1. `FUNCTIONS` is the only list. The parser, the roles of the daemon and the tables of the docs
+   are made from it; a function that is not in it is answered BAD-FUNCTION.
+2. Bits 0-3, 7-8 and 13 decide where fields stand, whatever the function; so a message of an
+   unknown function can be skipped and the connection goes on.
+3. Numbers 0-4 and bits 0-12 are the documented protocol. 5-19 and bit 13 extend it; numbers from
+   32 are for bulk work and administration. Bits 14 and 15 are never set.
+4. `check` names what is wrong with a well-framed request and never looks inside a value.
+
+To add a function: give it the next free number, add its row here, describe its value in the
+module that codes it, add a golden message, and run the docs test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+from fastjournal.errors import BadFlags, BadFunction, BadRequest, RequestError, WrongType
+
+__all__ = [
+    "ALWAYS_ALLOWED",
+    "BY_ID",
+    "DATA",
+    "EXACT",
+    "EXTENDED",
+    "FUNCTIONS",
+    "GONE",
+    "KEY_SIZE",
+    "LISTEN",
+    "LOCKED",
+    "OVERWRITE",
+    "PERSIST",
+    "PERSIST_SET",
+    "PUSH",
+    "QUERY_BITS",
+    "QUERY_SHIFT",
+    "STABLE",
+    "STALE",
+    "TIMEOUT",
+    "TTL",
+    "VALUE_BITS",
+    "VALUE_SHIFT",
+    "WORKED_ON",
+    "Function",
+    "Key",
+    "Query",
+    "Role",
+    "Spec",
+    "Type",
+    "check",
+]
+
+KEY_SIZE = 1 << 0
+VALUE_SHIFT = 1
+VALUE_BITS = 3 << VALUE_SHIFT
+TIMEOUT = 1 << 3
+QUERY_SHIFT = 7
+QUERY_BITS = 3 << QUERY_SHIFT
+TTL = 1 << 13
+
+# Requests.
+EXACT = 1 << 4
+OVERWRITE = 1 << 5
+PERSIST = 1 << 9
+LISTEN = 1 << 11
+PERSIST_SET = 1 << 12
+BY_ID = TTL
+EXTENDED = TTL
+
+# Both ways.
+WORKED_ON = 1 << 6
+DATA = 1 << 10
+
+# Replies.
+STALE = 1 << 4
+LOCKED = 1 << 5
+STABLE = 1 << 9
+PUSH = 1 << 11
+GONE = 1 << 12
+
+ALWAYS_ALLOWED = KEY_SIZE | VALUE_BITS
+
+
+class Type(IntEnum):
+    """What a value is; one byte in front of it."""
+
+    VOID = 0
+    BUFFER = 1
+    STRING = 2
+    INTEGER = 3
+    FLOAT = 4
+    BOOLEAN = 5
+    JOB = 6
+
+
+class Query(IntEnum):
+    """Bits 7-8 of a request: what the key is."""
+
+    KEY = 0
+    RANGE = 1
+    PATTERN = 2
+    CURSOR = 3
+
+
+class Function(IntEnum):
+    """The number of a request."""
+
+    NOP = 0
+    QUIT = 1
+    SET = 2
+    GET = 3
+    DELETE = 4
+    ADD = 5
+    NOT = 6
+    TRUNCATE = 7
+    LOCK = 8
+    UNLOCK = 9
+    RENAME = 10
+    NEXT = 11
+    DONE = 12
+    FAIL = 13
+    PING = 14
+    LISTEN = 15
+    UNLISTEN = 16
+    ALIAS = 17
+    HELLO = 18
+    STATUS = 19
+    PUTS = 32
+    LEASE = 33
+    SETTLE = 34
+    TOUCH = 35
+    RELEASE = 36
+    RESULT = 37
+    QUEUE = 40
+    PAUSE = 41
+    RESUME = 42
+    REDRIVE = 43
+    INSPECT = 44
+    LIST = 45
+    MAINTAIN = 46
+
+
+class Key(StrEnum):
+    """Whether a function takes a key."""
+
+    NONE = "none"
+    NEEDED = "needed"
+    OPTIONAL = "optional"
+    UNLESS_JOB = "needed, except for type 6"
+
+
+class Role(StrEnum):
+    """What a connection must be allowed to do before it may call a function."""
+
+    ANYONE = "anyone"
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    EITHER = "produce or consume"
+    ADMIN = "admin"
+
+
+class Spec(NamedTuple):
+    """One row of the table of functions."""
+
+    function: Function
+    role: Role
+    key: Key
+    key_is: str
+    types: frozenset[int] | None
+    """Types a value may have; None = any type, empty = no value."""
+    value_needed: bool
+    value_is: str
+    bits: int
+    """Bits allowed besides 0-2."""
+    bits_are: str
+    does: str
+    bulk: bool = False
+    """The value may fill a whole message instead of `max_value`."""
+
+
+_NO_VALUE: frozenset[int] = frozenset()
+_NUMBER = frozenset({Type.INTEGER, Type.FLOAT})
+_INTEGER = frozenset({Type.INTEGER})
+_BUFFER = frozenset({Type.BUFFER, Type.STRING, Type.VOID})
+_TEXT = frozenset({Type.STRING})
+
+
+def _rows() -> list[Spec]:
+    f, r, k = Function, Role, Key
+    none, needed, optional = k.NONE, k.NEEDED, k.OPTIONAL
+    by_id = "13 the key is a 16-byte id, the ttl field its token"
+    return [
+        Spec(f.NOP, r.ANYONE, none, "", _NO_VALUE, False, "", 0, "",
+             "Does nothing, answered with an empty success."),
+        Spec(f.QUIT, r.ANYONE, none, "", _NO_VALUE, False, "", 0, "",
+             "Ends the connection after everything before it was answered."),
+        Spec(f.SET, r.PRODUCE, k.UNLESS_JOB, "key; may be empty for type 6", None, True,
+             "entry of any type, or a job (type 6)",
+             TIMEOUT | EXACT | OVERWRITE | PERSIST | PERSIST_SET | LISTEN | TTL,
+             "3 expiry, 4 set expiry exactly, 5 overwrite, 9 or 12 persist, 11 listen, 13 ttl",
+             "Stores an entry, or puts a job."),
+        Spec(f.GET, r.EITHER, optional, "key, range, pattern or cursor", _NO_VALUE, False, "",
+             TIMEOUT | EXACT | WORKED_ON | QUERY_BITS | DATA | TTL,
+             "3 lease, 3+4 expiry, 4 touch, 6 skip worked on, 7-8 query, 10 data, "
+             "13 tell expiry (ttl field 0)",
+             "Reads one entry or job, or several entries."),
+        Spec(f.DELETE, r.EITHER, needed, "key", _NO_VALUE, False, "",
+             OVERWRITE | PERSIST | BY_ID, f"5 purge, 9 persist, {by_id}",
+             "Deletes an entry or a job; a missing one is a success."),
+        Spec(f.ADD, r.PRODUCE, needed, "key", _NUMBER, True, "number to add", PERSIST,
+             "9 persist", "Adds to a number."),
+        Spec(f.NOT, r.PRODUCE, needed, "key", _NO_VALUE, False, "", PERSIST, "9 persist",
+             "Flips a boolean."),
+        Spec(f.TRUNCATE, r.PRODUCE, needed, "key", _INTEGER, True, "new size", PERSIST,
+             "9 persist", "Cuts a value, or extends it with zero bytes."),
+        Spec(f.LOCK, r.PRODUCE, needed, "key", _NO_VALUE, False, "", TIMEOUT, "3 deadline",
+             "Locks a key for this client."),
+        Spec(f.UNLOCK, r.PRODUCE, needed, "key", _NO_VALUE, False, "", 0, "", "Frees a lock."),
+        Spec(f.RENAME, r.PRODUCE, needed, "old key", _BUFFER, True, "new key",
+             OVERWRITE | PERSIST, "5 overwrite, 9 persist", "Renames a key in one step."),
+        Spec(f.NEXT, r.CONSUME, optional, "queue, or empty for any", _INTEGER, False,
+             "time to wait, ms", TIMEOUT | OVERWRITE | DATA | EXTENDED,
+             "3 lease deadline, 5 take and delete, 10 data, "
+             "13 answer with type 6 layout 3 (ttl field 0)",
+             "Leases the next job."),
+        Spec(f.DONE, r.CONSUME, needed, "key, or id with bit 13", _INTEGER | _BUFFER, False,
+             "integer: token; with bit 13 buffer: result", PERSIST | BY_ID,
+             f"9 persist, {by_id}", "Completes a leased job."),
+        Spec(f.FAIL, r.CONSUME, needed, "key, or id with bit 13", _BUFFER, False,
+             "buffer: result", PERSIST | BY_ID, f"9 persist, {by_id}",
+             "Fails a leased job: it is tried again, or is dead."),
+        Spec(f.PING, r.ANYONE, none, "", _NO_VALUE, False, "", 0, "",
+             "Answered at once; tells the server's time."),
+        Spec(f.LISTEN, r.EITHER, optional, "key, or queue with bit 6", _NO_VALUE, False, "",
+             WORKED_ON | QUERY_BITS, "6 queue, 7-8 = 1 range", "Subscribes to pushes."),
+        Spec(f.UNLISTEN, r.EITHER, optional, "key, or queue with bit 6", _NO_VALUE, False, "",
+             WORKED_ON | QUERY_BITS, "6 queue, 7-8 = 1 range", "Ends a subscription."),
+        Spec(f.ALIAS, r.PRODUCE, needed, "key", _BUFFER, True, "further key", PERSIST,
+             "9 persist", "Gives an entry one more key."),
+        Spec(f.HELLO, r.ANYONE, optional, "client name", _BUFFER, False, "capabilities", 0, "",
+             "Names the client, shows its token, chooses the journal."),
+        Spec(f.STATUS, r.EITHER, none, "", _NO_VALUE, False, "", 0, "",
+             "Figures of the journal and the server."),
+        Spec(f.PUTS, r.PRODUCE, none, "", _BUFFER, True, "jobs", PERSIST, "9 persist",
+             "Puts many jobs; one outcome each.", True),
+        Spec(f.LEASE, r.CONSUME, none, "", _BUFFER, True, "what to lease", 0, "",
+             "Leases up to n jobs; one pair each."),
+        Spec(f.SETTLE, r.CONSUME, none, "", _BUFFER, True, "leases to settle", PERSIST,
+             "9 persist", "Completes, fails, releases or touches many leases; one outcome each.",
+             True),
+        Spec(f.TOUCH, r.CONSUME, needed, "key, or id with bit 13", _INTEGER, False,
+             "lease length from now, ms", TIMEOUT | BY_ID, f"3 deadline, {by_id}",
+             "Extends a lease."),
+        Spec(f.RELEASE, r.CONSUME, needed, "key, or id with bit 13", _INTEGER, False,
+             "delay until due again, ms", PERSIST | BY_ID, f"9 persist, {by_id}",
+             "Gives a leased job back undone."),
+        Spec(f.RESULT, r.EITHER, needed, "key, or id with bit 13", _INTEGER, False,
+             "time to wait, ms", BY_ID, by_id, "Waits for the result of a job."),
+        Spec(f.QUEUE, r.ADMIN, needed, "queue", _TEXT, False, "JSON object of settings to change",
+             PERSIST, "9 persist", "Changes and tells the settings of a queue."),
+        Spec(f.PAUSE, r.ADMIN, needed, "queue", _TEXT, False,
+             '"lease" (default), "put" or "both"', PERSIST, "9 persist",
+             "Pauses handing out, taking in, or both."),
+        Spec(f.RESUME, r.ADMIN, needed, "queue", _NO_VALUE, False, "", PERSIST, "9 persist",
+             "Ends a pause."),
+        Spec(f.REDRIVE, r.ADMIN, optional, "queue, empty for all, or id with bit 13", _INTEGER,
+             False, "most jobs to bring back", PERSIST | BY_ID, f"9 persist, {by_id}",
+             "Brings dead jobs back to their queues."),
+        Spec(f.INSPECT, r.EITHER, optional, "name; id with bit 13", _TEXT, True,
+             '"job", "queue", "queues", "journal" or "server"', BY_ID, by_id,
+             "Tells all about one thing, as JSON."),
+        Spec(f.LIST, r.EITHER, optional, "queue, empty for all; or cursor", _TEXT, False,
+             "JSON object: state, key prefix, limit", QUERY_BITS, "7-8 = 3 cursor",
+             "Lists jobs, as JSON."),
+        Spec(f.MAINTAIN, r.ADMIN, none, "", _TEXT, True,
+             '"sync", "rotate", "snapshot" or "clean"', 0, "", "Runs upkeep now."),
+    ]  # fmt: skip
+
+
+FUNCTIONS: dict[int, Spec] = {int(row.function): row for row in _rows()}
+
+
+def check(
+    function: int, flags: int, key: bytes, value_type: int | None, ttl: int | None
+) -> RequestError | None:
+    """Say what is wrong with a well-framed request; None = nothing."""
+    rule = _RULES.get(function)
+    if rule is None:
+        return BadFunction(f"{function} is unknown")
+    forbidden, value_rule, types, key_rule, also = rule
+    if flags & forbidden:
+        return BadFlags(f"{Function(function).name} does not take bits {_bits(flags & forbidden)}")
+    if value_type is None:
+        if value_rule == _MUST:
+            return BadFlags(f"{Function(function).name} needs a value")
+    elif value_rule == _NEVER:
+        return BadFlags(f"{Function(function).name} takes no value")
+    elif types is not None and value_type not in types:
+        return WrongType(f"{Function(function).name} does not take a value of type {value_type}")
+    if key:
+        if key_rule == _NEVER:
+            return BadRequest(f"{Function(function).name} takes no key")
+    elif key_rule == _MUST or (key_rule == _UNLESS_JOB and value_type != _JOB):
+        return BadRequest(f"{Function(function).name} needs a key")
+    return None if also is None else also(flags, key, value_type, ttl)
+
+
+def _bits(flags: int) -> str:
+    return ", ".join(str(bit) for bit in range(16) if flags >> bit & 1)
+
+
+# The combinations that a mask cannot tell, by function.
+_Also = Callable[[int, bytes, int | None, int | None], RequestError | None]
+
+
+def _also_get(flags: int, key: bytes, _: int | None, ttl: int | None) -> RequestError | None:
+    if not key and (flags & QUERY_BITS) >> QUERY_SHIFT != Query.RANGE:
+        return BadRequest("GET needs a key")
+    return _also_next(flags, key, None, ttl)
+
+
+def _also_next(_: int, __: bytes, ___: int | None, ttl: int | None) -> RequestError | None:
+    return BadFlags("the ttl field must be 0 here") if ttl else None
+
+
+def _also_listen(flags: int, _: bytes, __: int | None, ___: int | None) -> RequestError | None:
+    query = (flags & QUERY_BITS) >> QUERY_SHIFT
+    if query > Query.RANGE or (query and flags & WORKED_ON):
+        return BadFlags("LISTEN takes a key, a range of keys, or one queue")
+    return None
+
+
+def _also_list(flags: int, _: bytes, __: int | None, ___: int | None) -> RequestError | None:
+    query = (flags & QUERY_BITS) >> QUERY_SHIFT
+    return None if query in (Query.KEY, Query.CURSOR) else BadFlags("LIST takes no such query")
+
+
+def _also_by_id(flags: int, key: bytes, _: int | None, __: int | None) -> RequestError | None:
+    return BadRequest("an id has 16 bytes") if flags & BY_ID and len(key) != 16 else None
+
+
+def _also_done(
+    flags: int, key: bytes, value_type: int | None, ttl: int | None
+) -> RequestError | None:
+    if flags & BY_ID:
+        if value_type == Type.INTEGER:
+            return WrongType("with bit 13 the value of DONE is the result")
+    elif value_type not in (None, Type.INTEGER):
+        return WrongType("the value of DONE is a token; send a result with bit 13")
+    return _also_by_id(flags, key, value_type, ttl)
+
+
+_ALSO: dict[Function, _Also] = {
+    Function.GET: _also_get,
+    Function.NEXT: _also_next,
+    Function.DONE: _also_done,
+    Function.LISTEN: _also_listen,
+    Function.UNLISTEN: _also_listen,
+    Function.LIST: _also_list,
+    Function.DELETE: _also_by_id,
+    Function.FAIL: _also_by_id,
+    Function.TOUCH: _also_by_id,
+    Function.RELEASE: _also_by_id,
+    Function.RESULT: _also_by_id,
+    Function.REDRIVE: _also_by_id,
+    Function.INSPECT: _also_by_id,
+}
+_NEVER, _MAY, _MUST, _UNLESS_JOB = 0, 1, 2, 3
+_KEY_RULE = {
+    Key.NONE: _NEVER,
+    Key.OPTIONAL: _MAY,
+    Key.NEEDED: _MUST,
+    Key.UNLESS_JOB: _UNLESS_JOB,
+}
+_JOB = int(Type.JOB)
+# Per function: forbidden bits, value rule, value types, key rule, further check.
+_RULES: dict[int, tuple[int, int, frozenset[int] | None, int, _Also | None]] = {
+    number: (
+        0xFFFF & ~(row.bits | ALWAYS_ALLOWED),
+        _MUST if row.value_needed else _NEVER if row.types == _NO_VALUE else _MAY,
+        row.types,
+        _KEY_RULE[row.key],
+        _ALSO.get(row.function),
+    )
+    for number, row in FUNCTIONS.items()
+}

@@ -1,0 +1,71 @@
+"""The value of HELLO: who the client is and what it may do.
+
+    u8   1                 layout
+    u8   0                 reserved
+    u16  options           bit 0: the client wants a JSON description of the server in the reply
+    u16  size, token       UTF-8, 0 = none
+    u16  size, journal     UTF-8, 0 = the default journal
+
+The key of the message is the client's name, which owns its locks and marks its repeated requests.
+HELLO without a value is HELLO with an empty token, the default journal and no options. The reply
+is an empty success, or with bit 0 one pair of type string: a JSON object.
+
+Rules:
+
+1. A token is never part of `repr()`, of an error or of a refusal.
+2. Bytes behind the last field are ignored: later layouts append fields.
+3. Options that are not known are ignored; the server says in its description which it serves.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from fastjournal.errors import BadRequest, TooLarge
+
+__all__ = ["DESCRIBE", "Hello", "decode_hello", "encode_hello"]
+
+DESCRIBE = 1
+
+_HEAD = struct.Struct(">BBHH")
+_U16 = struct.Struct(">H")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The capabilities value of HELLO."""
+
+    token: str = field(default="", repr=False)
+    journal: str = ""
+    options: int = 0
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """The value of HELLO, type buffer."""
+    token, journal = hello.token.encode(), hello.journal.encode()
+    if len(token) > 0xFFFF or len(journal) > 0xFFFF:
+        raise TooLarge("token or journal name of more than 65535 bytes")
+    return _HEAD.pack(1, 0, hello.options, len(token)) + token + _U16.pack(len(journal)) + journal
+
+
+def decode_hello(value: bytes) -> Hello:
+    """Read the value of HELLO; an empty one gives the defaults."""
+    if not value:
+        return Hello()
+    if len(value) < _HEAD.size:
+        raise BadRequest("HELLO is too short")
+    layout, _, options, size = _HEAD.unpack_from(value)
+    if layout != 1:
+        raise BadRequest(f"HELLO of layout {layout}")
+    at = _HEAD.size + size
+    if len(value) < at + 2:
+        raise BadRequest("HELLO is cut off")
+    stop = at + 2 + _U16.unpack_from(value, at)[0]
+    if len(value) < stop:
+        raise BadRequest("HELLO is cut off")
+    try:
+        return Hello(value[_HEAD.size : at].decode(), value[at + 2 : stop].decode(), options)
+    except UnicodeDecodeError:
+        # The decoder's own message would show the bytes of the token.
+        raise BadRequest("HELLO is not UTF-8") from None
