@@ -1,5 +1,11 @@
-"""The few lines by which Spark finds the data source "fastjournal" by itself.
+"""By this package Spark finds the data source `fastjournal` by itself.
 
-Spark imports every installed top-level package whose name begins with `pyspark_` and
-takes from it the class called `DefaultSource`.
+Spark imports every installed package named `pyspark_*` and takes its `DefaultSource`; so this file
+stays light and the heavy imports wait until something is read.
 """
+
+from __future__ import annotations
+
+from fastjournal.spark.source import FastJournalDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

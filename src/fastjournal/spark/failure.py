@@ -1,0 +1,40 @@
+"""Errors on their way through the JVM: only text survives, so the text carries the stable code.
+
+Rules:
+
+1. `told` turns an error of ours into one whose text is `fastjournal [CODE] message`.
+2. `explain` finds that text again in whatever Spark raises, and gives the code and the message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastjournal.errors import JournalError
+
+__all__ = ["ToldError", "explain", "told"]
+
+_TEXT = re.compile(r"fastjournal \[([A-Z-]+)\] ([^\n]*)")
+
+
+class ToldError(Exception):
+    """An error of the journal with its code in its text."""
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Put the stable code into the text of any error of ours raised inside."""
+    try:
+        yield
+    except JournalError as error:
+        raise ToldError(f"fastjournal [{error.code}] {error}") from error
+
+
+def explain(error: BaseException) -> tuple[str, str] | None:
+    """Code and message of one of our errors inside an error of Spark; None when it is not ours."""
+    if isinstance(error, JournalError):
+        return error.code, str(error)
+    found = _TEXT.search(str(error))
+    return (found.group(1), found.group(2).strip()) if found else None

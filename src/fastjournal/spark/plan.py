@@ -1,0 +1,221 @@
+"""Which segments are read, by which task. Files are listed and opened here; no Spark.
+
+Rules:
+
+1. The plan is a frozen snapshot: what was appended after it is left out. The bound is a TIME, not a
+   byte, because cleaning may move bytes and never changes a TIME.
+2. A torn tail is normal in the newest segment that holds data. Segments behind it that hold only a
+   header, or nothing, stand by for the writer and are no data.
+3. Sealed segments are mapped; the newest is copied, because its writer may cut it while we read.
+4. A segment that is gone when it is opened was emptied by the cleaner: it holds no record.
+5. Consecutive segments are packed into one task up to a size: a task costs 60 ms before its first
+   byte. A segment is never split: it has no index.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fastjournal.errors import LockTimeout, NotFound, SegmentError
+from fastjournal.log.files import DISK, FileLock
+from fastjournal.log.record import BrokenRecord, decode_time
+from fastjournal.log.scan import Buffer, verify
+from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name
+from fastjournal.spark.settings import Settings
+
+__all__ = [
+    "Piece",
+    "first_time",
+    "journal_segments",
+    "load",
+    "load_all",
+    "pack",
+    "plan",
+    "shared_lock",
+]
+
+_LOCK_SECONDS = 60.0
+_LEAST_PACK = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One segment to read, and the bounds on TIME that apply to it."""
+
+    path: str
+    number: int
+    size: int
+    newest: bool
+    after: int | None = None
+    upto: int | None = None
+
+    @property
+    def directory(self) -> str:
+        """The journal the segment belongs to."""
+        return str(Path(self.path).parent)
+
+
+def journal_segments(directory: str | Path) -> list[Piece]:
+    """The segments of a journal in order, without those that only stand by."""
+    root = Path(directory)
+    try:
+        entries = list(os.scandir(root))
+    except FileNotFoundError:
+        raise NotFound(f"no such journal: {root}") from None
+    except NotADirectoryError:
+        raise NotFound(f"a journal is a directory: {root}") from None
+    found = []
+    for entry in entries:
+        number = parse_name(entry.name)
+        if number is not None and entry.is_file():
+            found.append((number, entry.path, entry.stat().st_size))
+    found.sort()
+    while found and (found[-1][2] <= HEADER_SIZE or _unwritten(found[-1][1])):
+        found.pop()
+    last = len(found) - 1
+    return [Piece(path, number, size, n == last) for n, (number, path, size) in enumerate(found)]
+
+
+def _unwritten(path: str) -> bool:
+    """Whether a file has length but no byte yet, as a crash may leave the newest segment."""
+    try:
+        handle = DISK.open_read(Path(path))
+    except FileNotFoundError:
+        return False
+    try:
+        return not any(handle.read(0, HEADER_SIZE)) and not any(handle.read(0, handle.size()))
+    finally:
+        handle.close()
+
+
+def load(piece: Piece) -> Buffer:
+    """The bytes of a segment, its header checked; empty when the segment is gone."""
+    path = Path(piece.path)
+    try:
+        if piece.newest:
+            handle = DISK.open_read(path)
+            try:
+                data: Buffer = handle.read(0, handle.size())
+            finally:
+                handle.close()
+        else:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+    except FileNotFoundError:
+        return b""
+    if len(data) < HEADER_SIZE:
+        if piece.newest:
+            return b""
+        raise SegmentError(path, f"{len(data)} bytes, shorter than its header")
+    header = Header.decode(data[:HEADER_SIZE])
+    if header.magic not in {WORKQ.magic, CAPTAIN.magic}:
+        raise SegmentError(path, f"magic {header.magic!r} is not that of a journal")
+    replace(WORKQ, magic=header.magic).check(data[:HEADER_SIZE], path)
+    return data
+
+
+def load_all(directory: str | Path) -> list[tuple[Piece, Buffer]]:
+    """Every segment of a journal as of one moment: no cleaning comes in between."""
+    with shared_lock(directory):
+        return [(piece, load(piece)) for piece in journal_segments(directory)]
+
+
+class shared_lock:  # noqa: N801 - used as a function: with shared_lock(directory)
+    """Hold off the cleaner for a moment, as a cursor does; nothing on a directory we cannot write.
+
+    The cleaner takes `read.lock` for itself; whoever opens all files under the shared lock keeps
+    the bytes of that moment, whatever is renamed over them later.
+    """
+
+    def __init__(self, directory: str | Path, timeout: float = _LOCK_SECONDS) -> None:
+        self._path = Path(directory) / "read.lock"
+        self._timeout = timeout
+        self._lock: FileLock | None = None
+
+    def __enter__(self) -> None:
+        try:
+            self._lock = DISK.lock(self._path, exclusive=False, timeout=self._timeout)
+        except LockTimeout:
+            raise
+        except OSError:
+            self._lock = None
+
+    def __exit__(self, *exc: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+
+def first_time(path: str) -> int | None:
+    """TIME of the first record of a segment; None when there is none or it cannot be read."""
+    try:
+        handle = DISK.open_read(Path(path))
+    except FileNotFoundError:
+        return None
+    try:
+        head = handle.read(HEADER_SIZE, 15)
+    finally:
+        handle.close()
+    try:
+        return decode_time(head) if len(head) == 15 else None
+    except BrokenRecord:
+        return None
+
+
+def _least(*bounds: int | None) -> int | None:
+    given = [bound for bound in bounds if bound is not None]
+    return min(given) if given else None
+
+
+def plan(settings: Settings) -> list[Piece]:
+    """The pieces the settings ask for, over all directories, each frozen at this moment."""
+    return [piece for path in settings.paths for piece in _plan_one(path, settings)]
+
+
+def _plan_one(directory: str, settings: Settings) -> Iterator[Piece]:
+    pieces = journal_segments(directory)
+    frozen = None
+    if pieces:
+        # Nothing sound in the newest segment yet: whatever is in the others is whole.
+        frozen = verify(load(pieces[-1]) or bytes(HEADER_SIZE), newest=True).last_time
+    upto = _least(settings.upto, frozen)
+    bounded = settings.after is not None or settings.upto is not None
+    starts = [first_time(piece.path) for piece in pieces] if bounded else []
+    for n, piece in enumerate(pieces):
+        if not settings.from_segment <= piece.number <= settings.to_segment:
+            continue
+        if bounded and _outside(starts, n, settings):
+            continue
+        yield replace(piece, after=settings.after, upto=upto)
+
+
+def _outside(starts: Sequence[int | None], n: int, settings: Settings) -> bool:
+    """TIME ascends along a journal, so the first TIME of a segment bounds its neighbours."""
+    start = starts[n]
+    if start is not None and settings.upto is not None and start > settings.upto:
+        return True
+    following = next((time for time in starts[n + 1 :] if time is not None), None)
+    return following is not None and settings.after is not None and following <= settings.after
+
+
+def pack(pieces: Sequence[Piece], most: int, cores: int | None = None) -> list[list[Piece]]:
+    """Consecutive pieces in packs of at most `most` bytes, few and even enough for the cores."""
+    if not pieces:
+        return []
+    total = sum(piece.size for piece in pieces)
+    count = max(cores or os.cpu_count() or 1, 1)
+    rounds = -(-total // (most * count)) or 1
+    target = min(most, max(-(-total // (rounds * count)), min(_LEAST_PACK, most)))
+    packs: list[list[Piece]] = [[]]
+    held = 0
+    for piece in pieces:
+        if packs[-1] and (held + piece.size > most or held >= target):
+            packs.append([])
+            held = 0
+        packs[-1].append(piece)
+        held += piece.size
+    return packs

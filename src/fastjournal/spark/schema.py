@@ -1,0 +1,194 @@
+"""The columns of the views, for Spark and for Arrow.
+
+Rules:
+
+1. A view's default columns never change with the data; those with a leading underscore, and
+   `payload`, are read only when asked for by name.
+2. Times are `timestamp` in microseconds, as Spark has no finer; `time_ns` is the record's identity.
+3. Text that is not UTF-8 is shown with its odd bytes as `\\xNN`; `key_bytes` holds a key exactly.
+4. Batches must have exactly the Arrow types of the Spark schema: Spark refuses anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.errors import SettingError
+from fastjournal.spark.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["VIEW_COLUMNS", "arrow_schema", "ddl", "names_of", "struct"]
+
+_RECORDS: Mapping[str, str] = {
+    "time": "timestamp",
+    "time_ns": "bigint",
+    "command": "string",
+    "type": "smallint",
+    "id": "binary",
+    "queue": "string",
+    "key": "string",
+    "rank": "bigint",
+    "due": "timestamp",
+    "inserted": "timestamp",
+    "expires": "timestamp",
+    "lease_ms": "bigint",
+    "max_attempts": "int",
+    "max_fails": "int",
+    "value": "binary",
+    "result": "binary",
+    "size": "int",
+}
+
+_RECORDS_ON_REQUEST: Mapping[str, str] = {
+    "payload": "binary",
+    "key_bytes": "binary",
+    "_directory": "string",
+    "_segment": "bigint",
+    "_offset": "bigint",
+    "_corrupt_record": "binary",
+    "_error": "string",
+}
+
+_JOBS: Mapping[str, str] = {
+    "id": "binary",
+    "queue": "string",
+    "key": "string",
+    "state": "string",
+    "rank": "bigint",
+    "due": "timestamp",
+    "inserted": "timestamp",
+    "modified": "timestamp",
+    "expires": "timestamp",
+    "lease_start": "timestamp",
+    "lease_until": "timestamp",
+    "worker": "string",
+    "attempts": "int",
+    "timeouts": "int",
+    "fails": "int",
+    "max_attempts": "int",
+    "max_timeouts": "int",
+    "max_fails": "int",
+    "value": "binary",
+    "result": "binary",
+    "note": "string",
+}
+
+_JOBS_ON_REQUEST: Mapping[str, str] = {
+    "kind": "smallint",
+    "key_bytes": "binary",
+    "queue_bytes": "binary",
+    "worker_bytes": "binary",
+    "note_bytes": "binary",
+    "due_ns": "bigint",
+    "inserted_ns": "bigint",
+    "modified_ns": "bigint",
+    "expires_ns": "bigint",
+    "lease_start_ns": "bigint",
+    "lease_until_ns": "bigint",
+    "lease_ns": "bigint",
+    "ttl_ns": "bigint",
+    "workq": "boolean",
+    "scheduled": "boolean",
+    "_directory": "string",
+}
+
+_SEGMENTS: Mapping[str, str] = {
+    "directory": "string",
+    "segment": "bigint",
+    "path": "string",
+    "bytes": "bigint",
+    "records": "bigint",
+    "first_time": "timestamp",
+    "last_time": "timestamp",
+    "first_time_ns": "bigint",
+    "last_time_ns": "bigint",
+    "damaged": "int",
+    "damaged_bytes": "bigint",
+    "torn_bytes": "bigint",
+    "newest": "boolean",
+}
+
+VIEW_COLUMNS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "records": (_RECORDS, _RECORDS_ON_REQUEST),
+    "jobs": (_JOBS, _JOBS_ON_REQUEST),
+    "segments": (_SEGMENTS, {}),
+}
+"""For each view, the columns read by default and those read on request, with their SQL types."""
+
+
+def names_of(settings: Settings) -> tuple[str, ...]:
+    """The columns that the settings ask for, in order."""
+    usual, asked = VIEW_COLUMNS[settings.view]
+    if settings.columns:
+        known = {**usual, **asked}
+        for name in settings.columns:
+            if name not in known:
+                raise SettingError(
+                    f"columns: {settings.view} has no {name!r}; it has {', '.join(known)}",
+                    name="columns",
+                )
+        return settings.columns
+    if settings.view == "records" and settings.mode == "PERMISSIVE":
+        return (*usual, "_corrupt_record", "_error")
+    return tuple(usual)
+
+
+def ddl(view: str, names: Sequence[str]) -> str:
+    """The columns as Spark's own text, for example `time timestamp, size int`."""
+    usual, asked = VIEW_COLUMNS[view]
+    types = {**usual, **asked}
+    return ", ".join(f"`{name}` {types[name]}" for name in names)
+
+
+_ARROW = {
+    "timestamp": lambda pa: pa.timestamp("us", tz="UTC"),
+    "bigint": lambda pa: pa.int64(),
+    "int": lambda pa: pa.int32(),
+    "smallint": lambda pa: pa.int16(),
+    "string": lambda pa: pa.string(),
+    "binary": lambda pa: pa.binary(),
+    "boolean": lambda pa: pa.bool_(),
+}
+
+
+def arrow_schema(view: str, names: Sequence[str]) -> pa.Schema:
+    """The exact Arrow schema of the columns."""
+    import pyarrow as pa
+
+    usual, asked = VIEW_COLUMNS[view]
+    types: Mapping[str, str] = {**usual, **asked}
+    fields: list[Any] = [pa.field(name, _ARROW[types[name]](pa)) for name in names]
+    return pa.schema(fields)
+
+
+def struct(view: str, names: Sequence[str]) -> StructType:
+    """The columns as a Spark schema."""
+    from pyspark.sql.types import (
+        BinaryType,
+        BooleanType,
+        DataType,
+        IntegerType,
+        LongType,
+        ShortType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    made: Mapping[str, DataType] = {
+        "timestamp": TimestampType(),
+        "bigint": LongType(),
+        "int": IntegerType(),
+        "smallint": ShortType(),
+        "string": StringType(),
+        "binary": BinaryType(),
+        "boolean": BooleanType(),
+    }
+    usual, asked = VIEW_COLUMNS[view]
+    types = {**usual, **asked}
+    return StructType([StructField(name, made[types[name]]) for name in names])
