@@ -1,0 +1,77 @@
+"""The command `fastjournal`.
+
+Rules:
+
+1. Heavy modules are imported inside each command: `fastjournal --help` stays quick.
+2. An error of ours is one line on standard error and exit code 2; a trace means a bug.
+3. Results go to standard output, everything else to standard error; `--json` prints JSON lines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+except ImportError:
+    raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
+
+from fastjournal import __version__
+from fastjournal.cli import log
+from fastjournal.errors import JournalError
+
+__all__ = ["app", "main"]
+
+FAULT = 2
+
+app = typer.Typer(
+    name="fastjournal",
+    help="A durable job journal: inspect, check and run it.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(log.app, name="log")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@app.command()
+def demo(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(help="Where to keep the log; a temporary directory if not given."),
+    ] = None,
+) -> None:
+    """Watch a log being written, killed, recovered and verified.
+
+    Ends with exit code 1 if any of its claims turns out false.
+    """
+    from fastjournal.cli.demo import run
+
+    raise typer.Exit(run(directory))
+
+
+def main() -> None:
+    """Run the command line; errors of ours become one line and an exit code."""
+    try:
+        app()
+    except JournalError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(FAULT) from None
+    except BrokenPipeError:
+        # The reader of our output has gone; nothing is left to be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+
+
+if __name__ == "__main__":
+    main()

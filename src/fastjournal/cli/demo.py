@@ -1,0 +1,210 @@
+"""The demonstration: a log is written, its writer killed, the log recovered and verified.
+
+Rules:
+
+1. Every claim is checked against the files, by the same code an operator would use; one that fails
+   ends the demonstration with exit code 1.
+2. The writer is a real process, killed with SIGKILL while it appends. What it was told was safe it
+   reports through a pipe, so the judge never believes the log about itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+
+from fastjournal.cli.render import bytes_text, instant
+from fastjournal.errors import CorruptRecord, SettingError
+from fastjournal.log.record import encode
+from fastjournal.log.segment import CAPTAIN
+from fastjournal.log.stream import Stream
+from fastjournal.log.verify import Fault, verify
+
+__all__ = ["child", "run"]
+
+SEGMENT_SIZE = 64 * 1024
+KILL_AFTER = 1000  # acknowledged records
+
+_WRITER = "from fastjournal.cli.demo import child; import sys; child(sys.argv[1])"
+
+
+def payload(number: int) -> bytes:
+    """What the writer appends as record `number`."""
+    job = {"number": number, "key": f"https://example.net/{number}", "note": "x" * (number % 200)}
+    return json.dumps(job).encode()
+
+
+def child(directory: str) -> None:
+    """The writer: appends numbered records for ever, and says each number once it is safe."""
+    with Stream(directory).open_appender(sync="always", segment_size=SEGMENT_SIZE) as appender:
+        number = 0
+        while True:
+            appender.append(payload(number))
+            sys.stdout.buffer.write(b"%d\n" % number)
+            sys.stdout.buffer.flush()
+            number += 1
+
+
+def run(directory: Path | None, write: Callable[[Path], int] | None = None) -> int:
+    """Show it; returns the exit code. `write` replaces the killed writer in tests."""
+    with tempfile.TemporaryDirectory(prefix="fastjournal-demo-") as temporary:
+        place = directory if directory is not None else Path(temporary, "log")
+        if place.exists() and any(place.iterdir()):
+            raise SettingError(f"{place} is not empty: the demo wants a directory of its own")
+        return _Demo(place).show(write or _write_and_kill)
+
+
+def _write_and_kill(place: Path) -> int:
+    """Run the writer, kill it in the middle; returns how many records it was told were safe."""
+    command = [sys.executable, "-c", _WRITER, str(place)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    told = 0
+    try:
+        for _ in writer.stdout:
+            told += 1
+            if told == KILL_AFTER:
+                os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+    finally:
+        writer.stdout.close()
+        if writer.poll() is None:
+            writer.kill()
+            writer.wait()
+    return told
+
+
+class _Demo:
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.console = Console(highlight=False)
+        self.stream = Stream(place)
+        self.failed = 0
+
+    def show(self, write: Callable[[Path], int]) -> int:
+        self.stream.create()
+        acknowledged = self._written(write)
+        self._torn()
+        survivors = self._recovered(acknowledged)
+        self._goes_on(survivors)
+        self._damaged()
+        self.console.print()
+        if self.failed:
+            self.console.print(f"[bold red]{self.failed} claims failed[/]")
+            return 1
+        self.console.print("[bold green]every claim held[/]")
+        return 0
+
+    def _written(self, write: Callable[[Path], int]) -> int:
+        self._step("A process appends records, each synced before it is acknowledged")
+        self._say(f"log: {self.place}")
+        acknowledged = write(self.place)
+        self._say("kill -9, in the middle of its work")
+        self._claim(f"it had {acknowledged} records acknowledged", acknowledged > 0)
+        return acknowledged
+
+    def _torn(self) -> None:
+        self._step("The machine goes down too, in the middle of the next write")
+        newest = self.stream.segment_path(self.stream.segments()[-1])
+        whole = newest.stat().st_size
+        half = encode(self.stream.clock.now(), b"never acknowledged" * 10)[:100]
+        with newest.open("ab") as file:
+            file.write(half)
+        self._say(f"{len(half)} bytes of an unfinished record at the end of {newest.name}")
+        faults = self._faults()
+        self._show_faults(faults)
+        self._claim(
+            "verify finds exactly that tail, and calls it torn",
+            [(fault.path, fault.offset, fault.length, fault.torn) for fault in faults]
+            == [(newest, whole, len(half), True)],
+        )
+
+    def _recovered(self, acknowledged: int) -> int:
+        self._step("The log is opened again: recovery")
+        with self.stream.open_appender(sync="always", segment_size=SEGMENT_SIZE):
+            pass
+        copies = list(self.place.glob("*.torn-*"))
+        self._claim("the torn bytes were cut off, and a copy kept", len(copies) == 1)
+        self._claim("verify finds nothing any more", not self._faults())
+        records = list(self.stream.open_cursor())
+        segments = self.stream.segments()
+        size = sum(self.stream.segment_path(number).stat().st_size for number in segments)
+        self._say(f"{len(records)} records in {len(segments)} segments, {bytes_text(size)}")
+        self._claim(
+            f"all {acknowledged} acknowledged records are there (and at most one more)",
+            acknowledged <= len(records) <= acknowledged + 1,
+        )
+        self._claim(
+            "every record is the one that was written, in order, none missing between",
+            all(record.payload == payload(number) for number, record in enumerate(records)),
+        )
+        times = [record.time for record in records]
+        self._claim("their times strictly increase", all(a < b for a, b in pairwise(times)))
+        return len(records)
+
+    def _goes_on(self, survivors: int) -> None:
+        self._step("Work goes on where it stopped")
+        with self.stream.open_appender(sync="always", segment_size=SEGMENT_SIZE) as appender:
+            times = appender.append_many(
+                [payload(number) for number in range(survivors, survivors + 500)]
+            )
+        self._say(f"500 records more, with one write and one sync, up to {instant(times[-1])}")
+        found = sum(1 for _ in self.stream.open_cursor())
+        self._claim(f"the log holds {survivors + 500} records", found == survivors + 500)
+
+    def _damaged(self) -> None:
+        self._step("A disk flips one bit in an old segment")
+        target = self.stream.segment_path(self.stream.segments()[0])
+        sound = target.read_bytes()
+        flipped = bytearray(sound)
+        flipped[len(flipped) // 2] ^= 0x10
+        target.write_bytes(flipped)
+        faults = self._faults()
+        self._show_faults(faults)
+        self._claim(
+            "verify names the file, and calls it damage, not a torn tail",
+            len(faults) == 1 and faults[0].path == target and not faults[0].torn,
+        )
+        try:
+            for _ in self.stream.open_cursor():
+                pass
+        except CorruptRecord as error:
+            self._claim("a reader gets an error, never a wrong record", error.path == target)
+        else:
+            self._claim("a reader gets an error, never a wrong record", False)
+        self._claim("nothing was changed by looking", target.read_bytes() == bytes(flipped))
+        target.write_bytes(sound)
+        self._claim("with the bit put right again the log is clean", not self._faults())
+
+    def _faults(self) -> list[Fault]:
+        assert self.stream.header == CAPTAIN
+        return [fault for check in verify(self.stream) for fault in check.faults]
+
+    def _show_faults(self, faults: list[Fault]) -> None:
+        for fault in faults:
+            word = "torn tail" if fault.torn else "DAMAGE"
+            self._say(f"{fault.path.name}: offset {fault.offset}: {word}: {fault.reason}")
+
+    def _step(self, text: str) -> None:
+        self.console.print()
+        self.console.print(Rule(f"[bold]{text}[/]", align="left"))
+
+    def _say(self, text: str) -> None:
+        self.console.print(f"  {text}", markup=False, soft_wrap=True)
+
+    def _claim(self, text: str, holds: bool) -> None:
+        if holds:
+            self.console.print(f"  [green]✓[/] {text}")
+        else:
+            self.failed += 1
+            self.console.print(f"  [bold red]✗ {text}[/]")

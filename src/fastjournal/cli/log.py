@@ -1,0 +1,421 @@
+"""`fastjournal log`: look into a log, check it, and mend it by hand.
+
+Rules:
+
+1. `dump`, `stat` and `verify` only read: they take no lock and change nothing, so they work beside
+   a live appender and on a read-only disk.
+2. `verify` ends with 0 for a clean log, 1 if only a torn tail is there that the next opening mends,
+   2 for damage.
+3. `repair` does nothing until it is told what to do, and asks before it does it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastjournal.cli.render import bytes_text, instant, json_line, preview, progress, table
+from fastjournal.errors import SegmentError, SettingError
+
+if TYPE_CHECKING:
+    from fastjournal.log.record import Record
+    from fastjournal.log.repair import Dropped
+    from fastjournal.log.segment import Header, Position
+    from fastjournal.log.stream import Stream
+    from fastjournal.log.verify import Fault, SegmentCheck
+
+__all__ = ["app"]
+
+CLEAN, TORN, DAMAGE = 0, 1, 2
+_POLL_SECONDS = 0.1
+
+app = typer.Typer(
+    help="Look into a log directory, check it, and mend it by hand.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Directory = Annotated[Path, typer.Argument(help="Directory of the log.", metavar="DIRECTORY")]
+Magic = Annotated[
+    str | None,
+    typer.Option(
+        help="What segments begin with: four characters, or 0x and hex. Found out if not given."
+    ),
+]
+Version = Annotated[
+    int | None,
+    typer.Option(help="Version behind the magic; read from the log if not given."),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
+
+
+@app.command()
+def dump(
+    directory: Directory,
+    magic: Magic = None,
+    version: Version = None,
+    as_json: Json = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as records are appended.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option(help="From this instant on (ISO 8601, or ns since 1970).")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Up to, but without, this instant.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many records.")] = None,
+) -> None:
+    """Print the records in order.
+
+    Examples:
+
+        fastjournal log dump ./jobs
+
+        fastjournal log dump ./jobs --follow --json
+
+        fastjournal log dump ./jobs --since 2026-01-31T12:00 --until 2026-01-31T13:00 --limit 20
+    """
+    stream = _stream(directory, magic, version)
+    after = None if since is None else _instant(since) - 1
+    before = None if until is None else _instant(until)
+    if not as_json:
+        typer.echo(_ROW.format("TIME", "SEGMENT", "OFFSET", "SIZE", "PAYLOAD"))
+    cursor = stream.open_cursor(after=after, follow=follow)
+    left = limit
+    try:
+        while left is None or left > 0:
+            record = cursor.next()
+            if record is None:
+                if not follow:
+                    return
+                time.sleep(_POLL_SECONDS)
+                continue
+            if before is not None and record.time >= before:
+                return
+            _print_record(record, as_json)
+            left = None if left is None else left - 1
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        cursor.close()
+
+
+@app.command()
+def stat(
+    directory: Directory, magic: Magic = None, version: Version = None, as_json: Json = False
+) -> None:
+    """Show the segments: sizes, times, record counts, dead tail.
+
+    The dead tail is what follows the last whole record of a segment.
+
+    Examples:
+
+        fastjournal log stat ./jobs
+
+        fastjournal log stat ./jobs --json
+    """
+    stream = _stream(directory, magic, version)
+    checks = _check(stream, "reading")
+    if as_json:
+        for check in checks:
+            json_line({"kind": "segment", **_segment_values(check)})
+        json_line({"kind": "total", **_total_values(stream, checks)})
+        return
+    rows = [
+        [
+            check.path.name,
+            bytes_text(check.size),
+            f"{check.records:,}",
+            instant(check.first_time),
+            instant(check.last_time),
+            bytes_text(_dead_tail(check)),
+            _fault_words(check),
+        ]
+        for check in checks
+    ]
+    table(
+        ["segment", "size", "records", "first", "last", "dead tail", "faults"],
+        rows,
+        right=["size", "records", "dead tail"],
+    )
+    typer.echo(
+        f"\n{len(checks)} segments, {bytes_text(sum(check.size for check in checks))}, "
+        f"{sum(check.records for check in checks):,} records, "
+        f"{bytes_text(sum(check.payload_bytes for check in checks))} of payload, "
+        f"magic {_magic_text(stream)}, version {stream.header.version}"
+    )
+    if _is_salvaged(stream):
+        typer.echo("salvaged: this log was repaired once, its state may have holes")
+
+
+@app.command()
+def verify(
+    directory: Directory, magic: Magic = None, version: Version = None, as_json: Json = False
+) -> None:
+    """Check every record and name each fault with file, offset and reason.
+
+    Exit code **0**: clean. **1**: only a torn tail, which the next opening for appending mends.
+    **2**: damage.
+
+    Examples:
+
+        fastjournal log verify ./jobs
+
+        fastjournal log verify ./jobs --json && echo clean
+    """
+    stream = _stream(directory, magic, version)
+    checks = _check(stream, "verifying")
+    faults = [fault for check in checks for fault in check.faults]
+    records = sum(check.records for check in checks)
+    size = sum(check.size for check in checks)
+    damaged = sum(not fault.torn for fault in faults)
+    code = DAMAGE if damaged else TORN if faults else CLEAN
+    if as_json:
+        for fault in faults:
+            json_line({"kind": "fault", **_fault_values(fault)})
+        verdict = {CLEAN: "clean", TORN: "torn", DAMAGE: "damaged"}[code]
+        json_line({"kind": "verdict", "verdict": verdict, "records": records, "size": size})
+        raise typer.Exit(code)
+    for fault in faults:
+        word = "torn tail" if fault.torn else "DAMAGE"
+        typer.echo(
+            f"{fault.path}: offset {fault.offset}: {word}: {fault.reason} ({fault.length} bytes)"
+        )
+    checked = f"{records:,} records in {len(checks)} segments, {bytes_text(size)}"
+    if code == CLEAN:
+        typer.echo(f"clean: {checked}")
+    elif code == TORN:
+        typer.echo(f"torn tail: {checked}; the next opening for appending cuts it, keeping a copy")
+    else:
+        typer.echo(f"damaged: {checked}; {damaged} faults; see: fastjournal log repair --help")
+    raise typer.Exit(code)
+
+
+@app.command()
+def repair(
+    directory: Directory,
+    salvage: Annotated[
+        bool,
+        typer.Option("--salvage", help="Keep every whole record, drop the damaged stretches."),
+    ] = False,
+    cut: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEGMENT:OFFSET",
+            help="Keep what lies before this place, move everything behind it aside.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    magic: Magic = None,
+    version: Version = None,
+    as_json: Json = False,
+) -> None:
+    """Get back what is left of a damaged log. For people, with the log not in use.
+
+    Each file that changes is first copied to NAME.damaged-TIME beside it. Everything that is
+    dropped is listed. A repaired log is marked by the file `salvaged`: its state may have holes.
+    A mere torn tail needs no repair.
+
+    Examples:
+
+        fastjournal log repair ./jobs --salvage
+
+        fastjournal log repair ./jobs --cut 7:1048584
+    """
+    if salvage == (cut is not None):
+        raise typer.BadParameter("say what to do: either --salvage or --cut SEGMENT:OFFSET")
+    from fastjournal.log import repair as tool
+
+    stream = _stream(directory, magic, version)
+    place = None if cut is None else _position(cut)
+    if not yes:
+        deed = "drop all damaged bytes of" if place is None else f"drop everything from {cut} on of"
+        typer.confirm(f"{deed} {directory} (copies are kept)?", abort=True, err=True)
+    dropped = tool.salvage(stream) if place is None else tool.cut(stream, place)
+    _print_dropped(dropped, as_json)
+
+
+_ROW = "{:<31} {:>7} {:>10} {:>8}  {}"
+
+
+def _print_record(record: Record, as_json: bool) -> None:
+    if as_json:
+        json_line(
+            {
+                "time": record.time,
+                "at": instant(record.time),
+                "segment": record.segment,
+                "offset": record.offset,
+                "size": len(record.payload),
+                "payload_hex": record.payload.hex(),
+            }
+        )
+        return
+    typer.echo(
+        _ROW.format(
+            instant(record.time),
+            record.segment,
+            record.offset,
+            len(record.payload),
+            preview(record.payload, 60),
+        )
+    )
+
+
+def _print_dropped(dropped: list[Dropped], as_json: bool) -> None:
+    if as_json:
+        for item in dropped:
+            json_line(
+                {
+                    "kind": "dropped",
+                    "file": str(item.path),
+                    "offset": item.offset,
+                    "length": item.length,
+                    "records": item.records,
+                    "reason": item.reason,
+                    "copy": str(item.copy),
+                }
+            )
+        return
+    if not dropped:
+        typer.echo("nothing to drop")
+        return
+    rows = [
+        [item.path.name, str(item.offset), str(item.length), str(item.records), item.reason]
+        for item in dropped
+    ]
+    heads = ["segment", "offset", "bytes", "whole records", "reason"]
+    table(heads, rows, right=["offset", "bytes", "whole records"])
+    typer.echo("\ncopies:")
+    for copy in sorted({str(item.copy) for item in dropped}):
+        typer.echo(f"  {copy}")
+
+
+def _check(stream: Stream, label: str) -> list[SegmentCheck]:
+    from fastjournal.log.verify import verify as check_all
+
+    sizes = [stream.segment_path(number).stat().st_size for number in stream.segments()]
+    with progress(label, sum(sizes)) as advance:
+        return list(check_all(stream, advance))
+
+
+def _stream(directory: Path, magic: str | None, version: int | None) -> Stream:
+    from fastjournal.log.segment import CAPTAIN, Header
+    from fastjournal.log.stream import Stream
+
+    plain = Stream(directory)
+    found = _header(plain) if magic is None or version is None else None
+    if found is None:
+        found = CAPTAIN
+    return Stream(
+        directory,
+        Header(
+            found.magic if magic is None else _magic_bytes(magic),
+            found.version if version is None else version,
+        ),
+    )
+
+
+def _magic_bytes(text: str) -> bytes:
+    """Four characters, or 0x and eight hexadecimal digits."""
+    if text.startswith("0x"):
+        try:
+            return bytes.fromhex(text[2:])
+        except ValueError:
+            raise SettingError(f"magic: not hexadecimal: {text!r}", name="magic") from None
+    return text.encode()
+
+
+def _magic_text(stream: Stream) -> str:
+    text = stream.header.magic.decode("ascii", "replace")
+    return text if text.isprintable() and text.isascii() else f"0x{stream.header.magic.hex()}"
+
+
+def _is_salvaged(stream: Stream) -> bool:
+    from fastjournal.log.repair import SALVAGED
+
+    return stream.files.exists(stream.path / SALVAGED)
+
+
+def _header(stream: Stream) -> Header | None:
+    """What the oldest segment that has a header begins with."""
+    from fastjournal.log.segment import HEADER_SIZE, Header
+
+    for number in stream.segments():
+        path = stream.segment_path(number)
+        if not stream.files.is_file(path):
+            continue
+        try:
+            handle = stream.files.open_read(path)
+        except OSError as error:
+            raise SegmentError(path, f"cannot be opened: {error.strerror}") from error
+        try:
+            head = handle.read(0, HEADER_SIZE)
+        finally:
+            handle.close()
+        if len(head) == HEADER_SIZE and any(head):
+            return Header.decode(head)
+    return None
+
+
+def _position(text: str) -> Position:
+    from fastjournal.log.segment import Position
+
+    segment, colon, offset = text.partition(":")
+    if not colon or not segment.isdecimal() or not offset.isdecimal():
+        raise SettingError(f"cut: not SEGMENT:OFFSET: {text!r}", name="cut")
+    return Position(int(segment), int(offset))
+
+
+def _instant(text: str) -> int:
+    from fastjournal.spark.settings import instant as parse
+
+    return parse(text)
+
+
+def _dead_tail(check: SegmentCheck) -> int:
+    return sum(fault.length for fault in check.faults if fault.torn)
+
+
+def _fault_words(check: SegmentCheck) -> str:
+    damaged = sum(not fault.torn for fault in check.faults)
+    return f"{damaged} damaged" if damaged else "torn tail" if check.faults else ""
+
+
+def _segment_values(check: SegmentCheck) -> dict[str, object]:
+    return {
+        "segment": check.number,
+        "file": str(check.path),
+        "size": check.size,
+        "records": check.records,
+        "payload_bytes": check.payload_bytes,
+        "first_time": check.first_time,
+        "last_time": check.last_time,
+        "dead_tail": _dead_tail(check),
+        "faults": [_fault_values(fault) for fault in check.faults],
+    }
+
+
+def _total_values(stream: Stream, checks: list[SegmentCheck]) -> dict[str, object]:
+    return {
+        "magic": _magic_text(stream),
+        "version": stream.header.version,
+        "segments": len(checks),
+        "size": sum(check.size for check in checks),
+        "records": sum(check.records for check in checks),
+        "payload_bytes": sum(check.payload_bytes for check in checks),
+        "dead_tail": sum(map(_dead_tail, checks)),
+        "salvaged": _is_salvaged(stream),
+    }
+
+
+def _fault_values(fault: Fault) -> dict[str, object]:
+    return {
+        "file": str(fault.path),
+        "offset": fault.offset,
+        "length": fault.length,
+        "reason": fault.reason,
+        "torn": fault.torn,
+    }
