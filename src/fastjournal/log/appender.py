@@ -262,11 +262,12 @@ def open_newest(stream: Stream, mark: SyncedMark, last_time: int) -> SegmentWrit
     """The newest segment of a recovered stream, ready to be written; number 1 if there is none."""
     numbers = stream.segments()
     if not numbers:
+        mark.begin(1, 0, last_time)
         return make_segment(stream, 1, mark, last_time)
     writer = SegmentWriter.resume(
         stream.files, stream.path, numbers[-1], stream.header, mark, last_time
     )
-    writer.mark_synced()
+    mark.begin(writer.number, writer.offset, last_time)
     return writer
 
 

@@ -93,6 +93,9 @@ class Files(Protocol):
     def sync_directory(self, directory: Path) -> None:
         """Make creations, renames and removals in the directory durable."""
 
+    def boot_id(self) -> bytes:
+        """Names this run of the operating system; empty if that cannot be told."""
+
     def lock(self, path: Path, *, exclusive: bool, timeout: float | None) -> FileLock:
         """Take a lock; wait at most `timeout` seconds (None: without limit), else LockTimeout."""
 
@@ -191,6 +194,13 @@ class DiskFiles:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def boot_id(self) -> bytes:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+                return bytes.fromhex(file.read().decode().replace("-", ""))[:16]
+        except (OSError, ValueError):
+            return b""
 
     def lock(self, path: Path, *, exclusive: bool, timeout: float | None) -> FileLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

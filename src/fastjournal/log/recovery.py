@@ -3,13 +3,14 @@
 Rules:
 
 1. Torn is normal, damaged is not. Only the tail of the newest segment with records is mended by
-   itself: it is torn if the bytes end too early, are all zero, or fail without a valid record
-   behind them, and none of this lies before `synced.pos`. Everything else is refused with file,
-   offset and reason.
+   itself, and only behind `synced.pos`. A fault there is a tear if no valid record follows. If one
+   follows it is still a tear when the operating system has started again since: then unsynced
+   writes may have been lost in any order. Everything else is damage, refused with file, offset and
+   reason.
 2. What is cut is first copied to `<name>.torn-<time>` and synced.
 3. The segment is synced before it is read, so that what was read is what will be there next time.
 4. Running recovery twice equals running it once; a crash inside it changes nothing of this.
-5. Left-over `.rw` files go, unless a cleaner is at work right now.
+5. Left-over `.new` and `.rw` files go, the latter unless a cleaner is at work right now.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError
-from fastjournal.log.files import FileHandle, Files
+from fastjournal.log.files import Files
 from fastjournal.log.record import BrokenRecord, decode, decode_many
-from fastjournal.log.segment import HEADER_SIZE
+from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import Mark, SyncedMark
+from fastjournal.log.writer import SyncedMark
 
-__all__ = ["SEARCH_LIMIT", "Cut", "Recovery", "classify", "next_valid_record", "recover"]
+__all__ = ["SEARCH_LIMIT", "Cut", "Recovery", "Safe", "keep_copy", "next_valid_record", "recover"]
 
 SEARCH_LIMIT = 1024 * 1024  # bytes searched behind a fault for a valid record
 
@@ -58,32 +59,47 @@ def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -
     `strict` refuses a torn tail too. `trust_mark` reads only what lies behind `synced.pos`: for a
     caller that checks all records itself, as a replay does.
     """
-    removed = _remove_rewrites(stream)
+    removed = _remove_work_files(stream)
     numbers = stream.segments()
-    mark = SyncedMark.read(stream.files, stream.path)
-    if mark is not None and mark.segment > max(numbers, default=0):
-        raise SegmentError(stream.segment_path(mark.segment), "is missing: it was synced before")
-    last_time = mark.last_time if mark is not None else 0
+    safe = Safe.of(stream)
+    if safe.offset and safe.segment > max(numbers, default=0):
+        raise SegmentError(stream.segment_path(safe.segment), "is missing: it was synced before")
     tail = _tail(stream, numbers)
     if tail is None:
-        return Recovery(len(numbers), last_time, None, removed)
-    if mark is not None and mark.segment != tail:
-        if mark.segment > tail and mark.offset > HEADER_SIZE:
-            raise SegmentError(stream.segment_path(mark.segment), "is empty: it was synced before")
-        mark = None
-    cut, newest = _mend(stream, tail, mark, strict=strict, trust_mark=trust_mark)
-    return Recovery(len(numbers), max(last_time, newest), cut, removed)
+        return Recovery(len(numbers), safe.last_time, None, removed)
+    if safe.segment > tail and safe.offset > HEADER_SIZE:
+        raise SegmentError(stream.segment_path(safe.segment), "is empty: it was synced before")
+    cut, newest = _mend(stream, tail, safe, strict=strict, trust_mark=trust_mark)
+    return Recovery(len(numbers), max(safe.last_time, newest), cut, removed)
 
 
-def classify(data: bytes, at: int, broken: BrokenRecord, synced: int, limit: int) -> int | None:
-    """None if the fault at `at` is a torn tail; else the next valid offset, -1 if there is none.
+@dataclass(frozen=True, slots=True)
+class Safe:
+    """What is known to have been synced: the rule that tells torn from damaged."""
 
-    `synced`: offset up to which the segment was known to be synced.
-    """
-    found = next_valid_record(data, at + 1, limit)
-    if found is not None:
-        return found
-    return -1 if at < synced else None
+    segment: int
+    offset: int
+    last_time: int
+    restarted: bool
+    """The operating system started again since: what was not synced may have holes."""
+
+    @classmethod
+    def of(cls, stream: Stream) -> Safe:
+        """What the side file of a stream says."""
+        mark = SyncedMark.read(stream.files, stream.path)
+        if mark is None:
+            return cls(0, 0, 0, restarted=False)
+        boot = stream.files.boot_id()
+        restarted = bool(boot and mark.boot and boot != mark.boot)
+        return cls(mark.segment, mark.offset, mark.last_time, restarted)
+
+    def in_segment(self, number: int) -> int:
+        """Offset up to which that segment was synced; 0 if nothing is known."""
+        return self.offset if self.segment == number else 0
+
+    def is_torn(self, number: int, at: int, next_valid: int | None) -> bool:
+        """Whether a fault at `at` of the newest segment with records is a tear (rule 1)."""
+        return at >= self.in_segment(number) and (next_valid is None or self.restarted)
 
 
 def next_valid_record(data: bytes, at: int, max_payload: int) -> int | None:
@@ -113,14 +129,14 @@ def _tail(stream: Stream, numbers: list[int]) -> int | None:
 
 
 def _mend(
-    stream: Stream, number: int, mark: Mark | None, *, strict: bool, trust_mark: bool
+    stream: Stream, number: int, safe: Safe, *, strict: bool, trust_mark: bool
 ) -> tuple[Cut | None, int]:
     path = stream.segment_path(number)
     handle = stream.files.open(path)
     try:
         handle.sync()
         data = handle.read(0, handle.size())
-        synced = mark.offset if mark is not None else 0
+        synced = safe.in_segment(number)
         if len(data) < synced:
             raise CorruptRecord(path, len(data), f"file is cut: {synced} bytes were synced")
         start = synced if trust_mark and synced >= HEADER_SIZE else HEADER_SIZE
@@ -128,29 +144,18 @@ def _mend(
         newest = max((record.time for record in records), default=0)
         if broken is None:
             return None, newest
-        if any(data[at:]) or at < synced:
-            found = classify(data, at, broken, synced, stream.max_payload)
-            if found is not None or strict:
-                raise CorruptRecord(
-                    path, at, broken.reason, found if found is not None and found > 0 else None
-                )
-        elif strict:
-            raise CorruptRecord(path, at, "zeros in place of a record")
-        return _cut(stream, path, handle, data, at, broken), newest
+        reason = broken.reason if any(data[at:]) else "zeros in place of a record"
+        found = next_valid_record(data, at + 1, stream.max_payload)
+        if strict or not safe.is_torn(number, at, found):
+            raise CorruptRecord(path, at, reason, found)
+        copy = keep_copy(stream.files, path, data[at:], f"torn-{stream.clock.now()}")
+        handle.truncate(at)
+        handle.sync()
+        return Cut(path, at, len(data) - at, reason, copy), newest
     except OSError as error:
         raise SegmentError(path, f"cannot be recovered: {error}") from error
     finally:
         handle.close()
-
-
-def _cut(
-    stream: Stream, path: Path, handle: FileHandle, data: bytes, at: int, broken: BrokenRecord
-) -> Cut:
-    copy = keep_copy(stream.files, path, data[at:], f"torn-{stream.clock.now()}")
-    handle.truncate(at)
-    handle.sync()
-    reason = broken.reason if any(data[at:]) else "zeros in place of a record"
-    return Cut(path, at, len(data) - at, reason, copy)
 
 
 def keep_copy(files: Files, path: Path, data: bytes, suffix: str) -> Path:
@@ -171,20 +176,22 @@ def keep_copy(files: Files, path: Path, data: bytes, suffix: str) -> Path:
     return copy
 
 
-def _remove_rewrites(stream: Stream) -> tuple[Path, ...]:
-    rewrites = stream.rewrites()
-    if not rewrites:
-        return ()
+def _remove_work_files(stream: Stream) -> tuple[Path, ...]:
+    left = stream.work_files(NEW_SUFFIX)
+    rewrites = stream.work_files(REWRITE_SUFFIX)
+    lock = None
+    if rewrites:
+        with contextlib.suppress(LockTimeout):
+            lock = stream.lock_readers(exclusive=True, timeout=0)
+            left += rewrites
     try:
-        lock = stream.lock_readers(exclusive=True, timeout=0)
-    except LockTimeout:
-        return ()
-    try:
-        for path in rewrites:
+        for path in left:
             stream.files.remove(path)
-        stream.files.sync_directory(stream.path)
+        if left:
+            stream.files.sync_directory(stream.path)
     except OSError as error:
-        raise SegmentError(stream.path, f"left-over rewrite cannot be removed: {error}") from error
+        raise SegmentError(stream.path, f"a left-over cannot be removed: {error}") from error
     finally:
-        lock.release()
-    return tuple(rewrites)
+        if lock is not None:
+            lock.release()
+    return tuple(left)

@@ -10,7 +10,8 @@ Rules:
 1. A name is the sequence number in nine digits, zero padded, and `.log`; a number past 999 999 999
    takes the digits it needs. Order is numeric. Any other name is foreign: never read, never
    deleted.
-2. `<name>.rw` is a rewrite under way; a left-over one is removed before anything is read.
+2. `<name>.rw` is a rewrite under way, `<name>.new` a segment being made; a left-over one is removed
+   before anything is read.
 3. `<name>.torn-<time>` and `<name>.damaged-<time>` are copies kept by recovery and repair.
 """
 
@@ -25,6 +26,7 @@ from fastjournal.errors import SegmentError, SettingError, VersionMismatch
 __all__ = [
     "CAPTAIN",
     "HEADER_SIZE",
+    "NEW_SUFFIX",
     "REWRITE_SUFFIX",
     "WORKQ",
     "Header",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 HEADER_SIZE = 8
+NEW_SUFFIX = ".new"
 REWRITE_SUFFIX = ".rw"
 
 _NAME = re.compile(r"(\d{9}|[1-9]\d{9,18})\.log")

@@ -21,7 +21,6 @@ from fastjournal.log.record import FFFF_ZONE, MAX_PAYLOAD
 from fastjournal.log.segment import (
     CAPTAIN,
     HEADER_SIZE,
-    REWRITE_SUFFIX,
     Header,
     Position,
     parse_name,
@@ -89,13 +88,12 @@ class Stream:
                 _log.warning("%s: not a segment name, ignored", self.path / name)
         return sorted(numbers)
 
-    def rewrites(self) -> list[Path]:
-        """Work files that an interrupted cleaning left behind."""
+    def work_files(self, suffix: str) -> list[Path]:
+        """Work files (`.rw` of a cleaner, `.new` of an appender) that may have been left behind."""
         return sorted(
             self.path / name
             for name in self._names()
-            if name.endswith(REWRITE_SUFFIX)
-            and parse_name(name.removesuffix(REWRITE_SUFFIX)) is not None
+            if name.endswith(suffix) and parse_name(name.removesuffix(suffix)) is not None
         )
 
     def segment_path(self, number: int) -> Path:

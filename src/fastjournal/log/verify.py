@@ -15,10 +15,9 @@ from pathlib import Path
 
 from fastjournal.errors import JournalError, SegmentError
 from fastjournal.log.record import BrokenRecord, Record, decode_many
-from fastjournal.log.recovery import next_valid_record
+from fastjournal.log.recovery import Safe, next_valid_record
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import SyncedMark
 
 __all__ = ["Fault", "SegmentCheck", "verify"]
 
@@ -53,24 +52,22 @@ class SegmentCheck:
 def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Iterator[SegmentCheck]:
     """Check all segments, oldest first; `progress` is told the bytes of each one done."""
     numbers = stream.segments()
-    mark = SyncedMark.read(stream.files, stream.path)
+    safe = Safe.of(stream)
     tail = _newest_with_records(stream, numbers)
     for number in numbers:
-        synced = mark.offset if mark is not None and mark.segment == number else 0
-        check = _check(
-            stream, number, newest=number == numbers[-1], tail=number == tail, synced=synced
-        )
+        newest, last = number == numbers[-1], number == tail
+        check = _check(stream, number, safe, newest=newest, tail=last)
         yield check
         if progress is not None:
             progress(check.size)
-    if mark is not None and mark.segment > max(numbers, default=0):
-        path = stream.segment_path(mark.segment)
-        missing = SegmentCheck(mark.segment, path)
-        missing.faults.append(Fault(path, 0, mark.offset, "segment is missing", torn=False))
+    if safe.offset and safe.segment > max(numbers, default=0):
+        path = stream.segment_path(safe.segment)
+        missing = SegmentCheck(safe.segment, path)
+        missing.faults.append(Fault(path, 0, safe.offset, "segment is missing", torn=False))
         yield missing
 
 
-def _check(stream: Stream, number: int, *, newest: bool, tail: bool, synced: int) -> SegmentCheck:
+def _check(stream: Stream, number: int, safe: Safe, *, newest: bool, tail: bool) -> SegmentCheck:
     path = stream.segment_path(number)
     check = SegmentCheck(number, path)
     try:
@@ -97,11 +94,14 @@ def _check(stream: Stream, number: int, *, newest: bool, tail: bool, synced: int
             break
         found = next_valid_record(data, stop + 1, stream.max_payload)
         end = len(data) if found is None else found
-        torn = tail and found is None and stop >= synced
+        torn = tail and safe.is_torn(number, stop, found)
+        if torn:
+            end = len(data)
         check.faults.append(Fault(path, stop, end - stop, _reason(data, stop, broken), torn))
-        if found is None:
+        if found is None or torn:
             break
         at = found
+    synced = safe.in_segment(number)
     if len(data) < synced and not any(not fault.torn for fault in check.faults):
         lost = synced - len(data)
         check.faults.append(

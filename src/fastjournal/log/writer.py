@@ -6,7 +6,8 @@ Rules:
 2. If the cut fails, or any sync fails, the writer is poisoned: it never writes or syncs again,
    because after a failed sync the kernel may have dropped the data and a second sync would say yes
    to nothing.
-3. A new segment is used only after its header and its directory entry are on stable storage.
+3. A new segment gets its name only when its header is on stable storage, and is used only when its
+   name is too.
 4. After each sync `synced.pos` says how far the newest segment is known to be safe. The side file
    is not synced itself: it may be old, never too new. Recovery takes damage before it for damage,
    not for a tear.
@@ -24,14 +25,15 @@ import google_crc32c
 
 from fastjournal.errors import AppenderPoisoned, JournalFault, NoSpace, WriteFailed
 from fastjournal.log.files import FileHandle, Files
-from fastjournal.log.segment import HEADER_SIZE, Header, segment_name
+from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, Header, segment_name
 
 __all__ = ["SYNCED_MARK", "Mark", "SegmentWriter", "SyncedMark", "write_failure"]
 
 SYNCED_MARK = "synced.pos"
 
-_MARK = Struct(">QQq")
+_MARK = Struct(">QQq16s")
 _CRC = Struct(">I")
+_SLOT = 64  # bytes; the slot of `begin`, then the slot of `set`
 
 
 class Mark(NamedTuple):
@@ -41,42 +43,67 @@ class Mark(NamedTuple):
     offset: int
     last_time: int
     """TIME of the newest record at that moment, ns since 1970; 0 in an empty stream."""
+    boot: bytes = b""
+    """The run of the operating system in which this was written."""
 
 
 class SyncedMark:
-    """The side file that remembers the last synced position."""
+    """The side file that remembers how far the log is safe."""
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_boot", "_directory", "_files", "_handle")
 
     def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+        self._boot = files.boot_id()
         self._handle = files.open_in_place(directory / SYNCED_MARK)
 
-    def set(self, mark: Mark) -> None:
-        """Remember that everything before this position is safe."""
-        body = _MARK.pack(*mark)
+    def begin(self, segment: int, offset: int, last_time: int) -> None:
+        """Remember where an appender begins; durable, so that recovery always finds one mark."""
+        try:
+            self._handle.truncate(0)
+            self._handle.write_at(self._encode(segment, offset, last_time), 0)
+            self._handle.sync()
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            raise write_failure(error, self._directory / SYNCED_MARK) from error
+
+    def set(self, segment: int, offset: int, last_time: int) -> None:
+        """Remember that everything before this position is safe; may be lost with the machine."""
         # A lost mark costs only precision in recovery, never data.
         with contextlib.suppress(OSError):
-            self._handle.write_at(body + _CRC.pack(google_crc32c.value(body)), 0)
+            self._handle.write_at(self._encode(segment, offset, last_time), _SLOT)
 
     def close(self) -> None:
-        self._handle.close()
+        """Release the side file."""
+        with contextlib.suppress(OSError):
+            self._handle.close()
+
+    def _encode(self, segment: int, offset: int, last_time: int) -> bytes:
+        body = _MARK.pack(segment, offset, last_time, self._boot)
+        return body + _CRC.pack(google_crc32c.value(body))
 
     @staticmethod
     def read(files: Files, directory: Path) -> Mark | None:
-        """The mark in the side file; None if there is none that can be trusted."""
+        """The furthest mark in the side file; None if there is none that can be trusted."""
         path = directory / SYNCED_MARK
         if not files.exists(path):
             return None
         handle = files.open_read(path)
         try:
-            data = handle.read(0, _MARK.size + _CRC.size)
+            slots = [handle.read(at, _MARK.size + _CRC.size) for at in (0, _SLOT)]
         finally:
             handle.close()
-        if len(data) < _MARK.size + _CRC.size:
-            return None
-        if _CRC.unpack_from(data, _MARK.size)[0] != google_crc32c.value(data[: _MARK.size]):
-            return None
-        return Mark(*_MARK.unpack_from(data))
+        return max(filter(None, map(_decode_mark, slots)), default=None)
+
+
+def _decode_mark(data: bytes) -> Mark | None:
+    if len(data) < _MARK.size + _CRC.size:
+        return None
+    if _CRC.unpack_from(data, _MARK.size)[0] != google_crc32c.value(data[: _MARK.size]):
+        return None
+    segment, offset, last_time, boot = _MARK.unpack_from(data)
+    return Mark(segment, offset, last_time, boot if any(boot) else b"")
 
 
 class SegmentWriter:
@@ -115,17 +142,25 @@ class SegmentWriter:
         mark: SyncedMark,
         last_time: int,
     ) -> SegmentWriter:
-        """Make a new segment: file, header, sync, directory sync (rule 3)."""
+        """Make a new segment under another name, sync it, then give it its own (rule 3)."""
         path = directory / segment_name(number)
-        handle = files.create(path)
+        work = path.with_name(path.name + NEW_SUFFIX)
+        try:
+            if files.exists(work):
+                files.remove(work)
+            handle = files.create(work)
+        except OSError as error:
+            raise write_failure(error, work) from error
         try:
             _write_header(handle, header)
+            files.rename(work, path)
             files.sync_directory(directory)
         except OSError as error:
-            handle.close()
-            # An empty newest segment is legal, so a failed removal does no harm.
+            # A segment with a header alone is legal, so a failed clean-up does no harm.
             with contextlib.suppress(OSError):
-                files.remove(path)
+                handle.close()
+            with contextlib.suppress(OSError):
+                files.remove(work if files.exists(work) else path)
             raise write_failure(error, path) from error
         return cls(handle, path, number, HEADER_SIZE, mark, last_time)
 
@@ -174,18 +209,18 @@ class SegmentWriter:
         if self._poison is not None:
             raise self._refusal()
         # Taken before the sync: a writer on another thread may add more while it runs.
-        safe = Mark(self.number, self.offset, self.last_time)
+        offset, last_time = self.offset, self.last_time
         self.dirty = False
         try:
             self._handle.sync()
         except OSError as error:
             self._poison = error
             raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
-        self._mark.set(safe)
+        self._mark.set(self.number, offset, last_time)
 
     def mark_synced(self) -> None:
         """Note that this segment is now the newest one with synced content."""
-        self._mark.set(Mark(self.number, self.offset, self.last_time))
+        self._mark.set(self.number, self.offset, self.last_time)
 
     def close(self) -> None:
         """Close the file; what was written since the last sync is left to the system."""

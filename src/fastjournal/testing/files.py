@@ -1,0 +1,422 @@
+"""Files in memory that know what a power loss would leave, and that fail on demand.
+
+Rules:
+
+1. Each file has a volatile content (what a reader sees now) and a durable one (what was synced),
+   with the writes in between; each directory has volatile and durable names, with the changes in
+   between.
+2. Every changing call is one *operation*, counted from 1. `crash_at=n` stops the machine just
+   before operation n: `Crash` is raised there and by every later call.
+3. After a crash `images()` yields the disks that a file system could legally leave: each unsynced
+   write absent, whole, cut, or zeros or garbage in its place; each unsynced creation, renaming and
+   removal there or not, a rename in one step. Few pending changes: all combinations. Many: seeded
+   samples.
+4. Faults are given by operation number, so a sweep over all of them is a plain loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastjournal.errors import LockTimeout
+from fastjournal.log.files import FileHandle, FileLock
+
+__all__ = ["Crash", "Fault", "MemoryFiles"]
+
+_SECTOR = 512
+
+
+class Crash(BaseException):
+    """The machine stopped here; not an Exception, so that no code under test survives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """How an operation fails.
+
+    `error`: errno raised. `short`: a write takes only so many bytes and returns. `synced`: for a
+    failing sync, which part of the unsynced writes is nevertheless safe: `keep` leaves them
+    pending, `drop` forgets them (later syncs succeed without them, as Linux does), `half` saves
+    the first half and forgets the rest.
+    """
+
+    error: int = errno.EIO
+    short: int | None = None
+    synced: str = "keep"
+
+
+@dataclass(slots=True)
+class _Write:
+    offset: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class _Truncate:
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class _Inode:
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    pending: list[_Write | _Truncate] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _NameChange:
+    """`target` None: removal. `source` set: a rename."""
+
+    path: Path
+    target: _Inode | None
+    source: Path | None = None
+
+
+class MemoryFiles:
+    """A `Files` for tests; see the rules above."""
+
+    def __init__(
+        self,
+        *,
+        crash_at: int | None = None,
+        faults: Mapping[int, Fault] | None = None,
+        capacity: int | None = None,
+        on_sync: Callable[[Path], None] | None = None,
+    ) -> None:
+        self.crash_at = crash_at
+        self.faults = dict(faults or {})
+        self.capacity = capacity
+        """Bytes that fit on the disk; more is ENOSPC."""
+        self.on_sync = on_sync
+        """Called before each file sync, outside the lock: may block to play a slow disk."""
+        self.operations: list[str] = []
+        """Every operation so far, as `kind name`."""
+        self.syncs = 0
+        self._names: dict[Path, _Inode] = {}
+        self._durable_names: dict[Path, _Inode] = {}
+        self._changes: list[_NameChange] = []
+        self._directories: set[Path] = set()
+        self._locks: dict[Path, list[bool]] = {}
+        self._guard = threading.RLock()
+        self._unlocked = threading.Condition(self._guard)
+        self._crashed = False
+        self._boot = 1
+
+    def names(self, directory: Path) -> list[str]:
+        with self._guard:
+            self._alive()
+            if directory not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
+            return [path.name for path in self._names if path.parent == directory]
+
+    def exists(self, path: Path) -> bool:
+        with self._guard:
+            self._alive()
+            return path in self._names or path in self._directories
+
+    def is_file(self, path: Path) -> bool:
+        with self._guard:
+            return path in self._names
+
+    def make_directory(self, directory: Path) -> None:
+        # A directory is durable at once: losing the whole journal's directory is not modelled.
+        with self._guard:
+            self._alive()
+            self._directories.add(directory)
+
+    def create(self, path: Path) -> FileHandle:
+        with self._guard:
+            self._operation("create", path)
+            if path in self._names:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            if path.parent not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            inode = _Inode()
+            self._names[path] = inode
+            self._changes.append(_NameChange(path, inode))
+            return _MemoryHandle(self, inode, path)
+
+    def open(self, path: Path) -> FileHandle:
+        return self.open_read(path)
+
+    def open_in_place(self, path: Path) -> FileHandle:
+        with self._guard:
+            return self.open_read(path) if path in self._names else self.create(path)
+
+    def open_read(self, path: Path) -> FileHandle:
+        with self._guard:
+            self._alive()
+            if path not in self._names:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            return _MemoryHandle(self, self._names[path], path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with self._guard:
+            self._operation("rename", target)
+            inode = self._names.pop(source)
+            self._names[target] = inode
+            self._changes.append(_NameChange(target, inode, source))
+
+    def remove(self, path: Path) -> None:
+        with self._guard:
+            self._operation("remove", path)
+            if path not in self._names:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            del self._names[path]
+            self._changes.append(_NameChange(path, None))
+
+    def sync_directory(self, directory: Path) -> None:
+        with self._guard:
+            self._operation("sync_directory", directory)
+            kept = []
+            for change in self._changes:
+                if change.path.parent == directory:
+                    _apply_name(self._durable_names, change)
+                else:
+                    kept.append(change)
+            self._changes = kept
+
+    def boot_id(self) -> bytes:
+        return self._boot.to_bytes(16, "big")
+
+    def lock(self, path: Path, *, exclusive: bool, timeout: float | None) -> FileLock:
+        with self._guard:
+            self._alive()
+            holders = self._locks.setdefault(path, [])
+
+            def free() -> bool:
+                return not holders or not (exclusive or any(holders))
+
+            if not self._unlocked.wait_for(free, timeout):
+                raise LockTimeout(f"{path} is locked", path=path)
+            holders.append(exclusive)
+            return _MemoryLock(self, path, exclusive)
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Place a file durably, behind the back of the code under test."""
+        with self._guard:
+            self._directories.add(path.parent)
+            inode = _Inode(bytearray(content), content)
+            self._names[path] = self._durable_names[path] = inode
+
+    def content(self, path: Path) -> bytes:
+        """What a reader sees now."""
+        return bytes(self._names[path].content)
+
+    def killed(self) -> MemoryFiles:
+        """The disk after kill -9: all that was written is there, locks are free, no faults."""
+        return self._image({p: bytes(i.content) for p, i in self._names.items()}, self._boot)
+
+    def images(self, *, samples: int = 200, seed: int = 0) -> Iterator[MemoryFiles]:
+        """Disks that a power loss at this moment may leave (rule 3)."""
+        inodes = list(dict.fromkeys([*self._durable_names.values(), *self._names.values()]))
+        writes = [(inode, op) for inode in inodes for op in inode.pending]
+        options: list[Sequence[int]] = [(0, 1) for _ in self._changes]
+        options += [
+            (0, 1) if isinstance(op, _Truncate) else range(_outcomes(op)) for _, op in writes
+        ]
+        for choice in _choices(options, samples, seed):
+            names = dict(self._durable_names)
+            for change, taken in zip(self._changes, choice, strict=False):
+                if taken:
+                    _apply_name(names, change)
+            contents = {inode: bytearray(inode.durable) for inode in inodes}
+            for (inode, op), outcome in zip(writes, choice[len(self._changes) :], strict=True):
+                _apply_write(contents[inode], op, outcome, seed)
+            left = {path: bytes(contents[inode]) for path, inode in names.items()}
+            yield self._image(left, self._boot + 1)
+
+    def _image(self, contents: Mapping[Path, bytes], boot: int) -> MemoryFiles:
+        image = MemoryFiles()
+        image._boot = boot
+        image._directories = set(self._directories)
+        for path, content in contents.items():
+            image.put(path, content)
+        return image
+
+    def _alive(self) -> None:
+        if self._crashed:
+            raise Crash
+
+    def _operation(self, kind: str, path: Path) -> Fault | None:
+        """Count an operation; crash, raise or return the fault that is planned for it."""
+        self._alive()
+        self.operations.append(f"{kind} {path.name}")
+        number = len(self.operations)
+        if self.crash_at is not None and number >= self.crash_at:
+            self._crashed = True
+            raise Crash
+        fault = self.faults.get(number)
+        if fault is not None and kind not in ("write", "sync"):
+            raise OSError(fault.error, os.strerror(fault.error), str(path))
+        return fault
+
+    def _write(self, inode: _Inode, path: Path, data: bytes, offset: int | None) -> int:
+        with self._guard:
+            fault = self._operation("write", path)
+            data = bytes(data)
+            if fault is not None:
+                if fault.short is None:
+                    raise OSError(fault.error, os.strerror(fault.error), str(path))
+                data = data[: fault.short]
+            at = len(inode.content) if offset is None else offset
+            grown = max(0, at + len(data) - len(inode.content))
+            if self.capacity is not None and self._used() + grown > self.capacity:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            _overlay(inode.content, at, data)
+            inode.pending.append(_Write(at, data))
+            return len(data)
+
+    def _used(self) -> int:
+        return sum(len(inode.content) for inode in self._names.values())
+
+    def _truncate(self, inode: _Inode, path: Path, size: int) -> None:
+        with self._guard:
+            self._operation("truncate", path)
+            op = _Truncate(size)
+            _apply_write(inode.content, op, 1, 0)
+            inode.pending.append(op)
+
+    def _sync(self, inode: _Inode, path: Path) -> None:
+        if self.on_sync is not None:
+            self.on_sync(path)
+        with self._guard:
+            fault = self._operation("sync", path)
+            self.syncs += 1
+            safe = inode.pending
+            if fault is not None:
+                if fault.synced == "keep":
+                    safe = []
+                elif fault.synced == "half":
+                    safe = inode.pending[: len(inode.pending) // 2]
+            durable = bytearray(inode.durable)
+            for op in safe:
+                _apply_write(durable, op, 1, 0)
+            inode.durable = bytes(durable)
+            if fault is None or fault.synced != "keep":
+                inode.pending = []
+            if fault is not None:
+                raise OSError(fault.error, os.strerror(fault.error), str(path))
+
+    def _close(self, path: Path) -> None:
+        with self._guard:
+            self._operation("close", path)
+
+    def _release(self, path: Path, exclusive: bool) -> None:
+        with self._guard:
+            self._locks[path].remove(exclusive)
+            self._unlocked.notify_all()
+
+
+class _MemoryHandle:
+    def __init__(self, files: MemoryFiles, inode: _Inode, path: Path) -> None:
+        self._files = files
+        self._inode = inode
+        self._path = path
+        self._open = True
+
+    def write(self, data: bytes) -> int:
+        return self._files._write(self._inode, self._path, data, None)
+
+    def write_at(self, data: bytes, offset: int) -> int:
+        return self._files._write(self._inode, self._path, data, offset)
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._files._alive()
+        return bytes(self._inode.content[offset : offset + size])
+
+    def size(self) -> int:
+        self._files._alive()
+        return len(self._inode.content)
+
+    def truncate(self, size: int) -> None:
+        self._files._truncate(self._inode, self._path, size)
+
+    def sync(self) -> None:
+        self._files._sync(self._inode, self._path)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._files._close(self._path)
+
+
+class _MemoryLock:
+    def __init__(self, files: MemoryFiles, path: Path, exclusive: bool) -> None:
+        self._files: MemoryFiles | None = files
+        self._path = path
+        self._exclusive = exclusive
+
+    def release(self) -> None:
+        files, self._files = self._files, None
+        if files is not None:
+            files._release(self._path, self._exclusive)
+
+
+def _apply_name(names: dict[Path, _Inode], change: _NameChange) -> None:
+    if change.target is None:
+        names.pop(change.path, None)
+        return
+    if change.source is not None:
+        names.pop(change.source, None)
+    names[change.path] = change.target
+
+
+def _overlay(content: bytearray, offset: int, data: bytes) -> None:
+    if len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+def _outcomes(op: _Write) -> int:
+    """Absent, whole, zeros, garbage, half of it, and a cut at each sector border inside."""
+    first = op.offset // _SECTOR
+    last = (op.offset + len(op.data) - 1) // _SECTOR if op.data else first
+    return 5 + (last - first)
+
+
+def _apply_write(content: bytearray, op: _Write | _Truncate, outcome: int, seed: int) -> None:
+    if outcome == 0:
+        return
+    if isinstance(op, _Truncate):
+        if op.size < len(content):
+            del content[op.size :]
+        else:
+            content.extend(bytes(op.size - len(content)))
+    elif outcome == 1:
+        _overlay(content, op.offset, op.data)
+    elif outcome == 2:
+        _overlay(content, op.offset, bytes(len(op.data)))
+    elif outcome == 3:
+        noise = random.Random(seed + op.offset).randbytes(len(op.data))
+        _overlay(content, op.offset, noise)
+    elif outcome == 4:
+        _overlay(content, op.offset, op.data[: len(op.data) // 2])
+    else:
+        border = (op.offset // _SECTOR + outcome - 4) * _SECTOR
+        _overlay(content, op.offset, op.data[: border - op.offset])
+
+
+def _choices(
+    options: Sequence[Sequence[int]], samples: int, seed: int
+) -> Iterator[tuple[int, ...]]:
+    total = 1
+    for option in options:
+        total *= len(option)
+        if total > samples:
+            break
+    if total <= samples:
+        yield from itertools.product(*options)
+        return
+    yield tuple(0 for _ in options)
+    yield tuple(1 for _ in options)
+    draw = random.Random(seed)
+    for _ in range(samples - 2):
+        yield tuple(draw.choice(option) for option in options)
