@@ -24,6 +24,7 @@ __all__ = [
     "BadRequest",
     "ClockSkew",
     "Closed",
+    "CorruptCommand",
     "CorruptRecord",
     "JournalError",
     "JournalFault",
@@ -279,6 +280,14 @@ class CorruptRecord(SegmentError):
         self.offset = offset
         self.fault = reason
         self.next_valid = next_valid
+
+
+class CorruptCommand(JournalFault):
+    """A record holds no command; whoever read it adds file and offset."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class SkipSegment(Exception):
