@@ -1,0 +1,66 @@
+"""Every command and option of the command line stands in docs/cli.md, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from fastjournal.cli.app import app
+
+DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Each command as it is typed, with its long options."""
+
+    def walk(command: object, path: str) -> Iterator[tuple[str, list[str]]]:
+        children = getattr(command, "commands", None)
+        if children is not None:
+            for name, child in children.items():
+                yield from walk(child, f"{path} {name}")
+            return
+        options = [
+            option
+            for parameter in getattr(command, "params", [])
+            for option in parameter.opts
+            if option.startswith("--") and option != "--help"
+        ]
+        yield path, options
+
+    yield from walk(typer.main.get_command(app), "fastjournal")
+
+
+COMMANDS = dict(commands())
+
+
+def section(command: str) -> str:
+    """What docs/cli.md says under the command's own heading."""
+    found = re.search(rf"^##+ {re.escape(command)}$(.*?)(?=^##|\Z)", DOCS, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/cli.md has no heading for `{command}`"
+    return found[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_has_its_heading_and_usage_line(command: str) -> None:
+    assert f"\n`{command}" in section(command)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_the_command_is_documented(command: str) -> None:
+    missing = [option for option in COMMANDS[command] if option not in section(command)]
+    assert not missing
+
+
+def test_no_heading_names_a_command_that_does_not_exist() -> None:
+    headings = re.findall(r"^##+ (fastjournal[\w -]*)$", DOCS, re.MULTILINE)
+    unknown = [
+        heading
+        for heading in headings
+        if heading not in COMMANDS and not any(c.startswith(f"{heading} ") for c in COMMANDS)
+    ]
+    assert headings
+    assert not unknown

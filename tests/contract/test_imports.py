@@ -1,0 +1,62 @@
+"""Who imports whom, and what a bare import costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastjournal
+
+ROOT = Path(__file__).parents[2]
+
+# Whatever a producer's process must not pay for, because it uses none of it.
+HEAVY = {"asyncio", "ssl", "socket", "logging.handlers", "numpy", "numba", "pandas", "pyarrow"} | {
+    "pyspark", "msgspec", "typer", "rich", "structlog", "prometheus_client", "uvloop",
+}  # fmt: skip
+
+
+def loaded_after(statement: str) -> set[str]:
+    """The modules a bare interpreter holds after one statement."""
+    program = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stdout.split())
+
+
+def test_the_import_contracts_hold() -> None:
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
+
+
+def test_a_bare_import_loads_nothing_else_of_ours() -> None:
+    ours = {name for name in loaded_after("import fastjournal") if name.startswith("fastjournal")}
+    assert ours == {"fastjournal"}
+
+
+def test_the_log_loads_nothing_heavy() -> None:
+    statement = "from fastjournal.log import Stream; Stream('x').open_appender"
+    assert not loaded_after(statement) & HEAVY
+
+
+@pytest.mark.parametrize("name", [name for name in fastjournal.__all__ if name != "__version__"])
+def test_every_public_name_resolves(name: str) -> None:
+    assert getattr(fastjournal, name).__name__ == name
+    assert name in dir(fastjournal)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        fastjournal.nonsense  # noqa: B018
