@@ -4,6 +4,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS  ?= 2
+BENCHES := $(filter-out bench/harness.py,$(wildcard bench/*.py))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz bench bench-quick docs clean
@@ -50,10 +51,10 @@ fuzz: $(STAMP)  ## any bytes give a value or our error; FUZZ_SECONDS=15 for each
 	tools/fuzz $(BIN)
 
 bench: $(STAMP)  ## every benchmark, at full length
-	@set -e; for program in bench/bench_*.py; do echo "== $$program"; $(BIN)/python $$program; done
+	@set -e; for program in $(BENCHES); do echo "== $$program"; $(BIN)/python $$program; done
 
 bench-quick: $(STAMP)  ## every benchmark, under a minute each
-	@set -e; for program in bench/bench_*.py; do echo "== $$program"; $(BIN)/python $$program --quick; done
+	@set -e; for program in $(BENCHES); do echo "== $$program"; $(BIN)/python $$program --quick; done
 
 clean:  ## remove .venv and everything built
 	rm -rf $(VENV) .venv-fuzz build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
