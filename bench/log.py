@@ -1,8 +1,8 @@
 """The log against the bare cost of its bytes, and against sqlite3 in WAL mode.
 
 Every row does the same work: records of 200 random bytes. *Bare* is the least that any program must
-pay for the same bytes: a CRC of each record and a write, or a read and a CRC of each. No framing, no
-times, no rotation, no locks, no checks, and the records stand ready made.
+pay for the same bytes: a CRC of each record and a write, or a read and a CRC of each. No framing,
+no times, no rotation, no locks, no checks, and the records stand ready made.
 """
 
 from __future__ import annotations
