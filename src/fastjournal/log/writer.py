@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import threading
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -109,7 +110,18 @@ def _decode_mark(data: bytes) -> Mark | None:
 class SegmentWriter:
     """Appends whole buffers to one segment and syncs it."""
 
-    __slots__ = ("_handle", "_mark", "_poison", "dirty", "last_time", "number", "offset", "path")
+    __slots__ = (
+        "_closed",
+        "_guard",
+        "_handle",
+        "_mark",
+        "_poison",
+        "dirty",
+        "last_time",
+        "number",
+        "offset",
+        "path",
+    )
 
     def __init__(
         self,
@@ -123,6 +135,8 @@ class SegmentWriter:
         self._handle = handle
         self._mark = mark
         self._poison: BaseException | None = None
+        self._guard = threading.Lock()  # keeps `close` from pulling the file away under a sync
+        self._closed = False
         self.last_time = last_time
         """TIME of the stream's newest record, ns since 1970; 0 if there is none."""
         self.path = path
@@ -200,23 +214,32 @@ class SegmentWriter:
         if written != len(data):
             self._undo(None)
             raise WriteFailed(f"{self.path}: short write, {written} of {len(data)} bytes")
-        self.offset += written
+        # In this order: a sync on another thread reads them in the opposite one (see `sync`).
         self.last_time = last_time
+        self.offset += written
         self.dirty = True
 
     def sync(self) -> None:
-        """Return once everything written is on stable storage."""
-        if self._poison is not None:
-            raise self._refusal()
-        # Taken before the sync: a writer on another thread may add more while it runs.
-        offset, last_time = self.offset, self.last_time
-        self.dirty = False
-        try:
-            self._handle.sync()
-        except OSError as error:
-            self._poison = error
-            raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
-        self._mark.set(self.number, offset, last_time)
+        """Return once everything written is on stable storage.
+
+        May run on one thread while another one writes.
+        """
+        with self._guard:
+            if self._poison is not None:
+                raise self._refusal()
+            if self._closed and not self.dirty:
+                return
+            # What another thread adds from here on counts as dirty and lies behind the mark;
+            # `last_time` may then be too new, which is harmless.
+            self.dirty = False
+            offset = self.offset
+            last_time = self.last_time
+            try:
+                self._handle.sync()
+            except OSError as error:
+                self._poison = error
+                raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
+            self._mark.set(self.number, offset, last_time)
 
     def mark_synced(self) -> None:
         """Note that this segment is now the newest one with synced content."""
@@ -224,11 +247,13 @@ class SegmentWriter:
 
     def close(self) -> None:
         """Close the file; what was written since the last sync is left to the system."""
-        try:
-            self._handle.close()
-        except OSError as error:
-            self._poison = error
-            raise AppenderPoisoned(f"{self.path}: close failed: {error}") from error
+        with self._guard:
+            self._closed = True
+            try:
+                self._handle.close()
+            except OSError as error:
+                self._poison = error
+                raise AppenderPoisoned(f"{self.path}: close failed: {error}") from error
 
     @property
     def poisoned(self) -> bool:

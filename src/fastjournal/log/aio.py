@@ -1,0 +1,54 @@
+"""The commit log for an event loop: futures instead of blocked threads.
+
+The writer thread collects the outcomes of a whole group and wakes the loop once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from fastjournal.errors import JournalError
+from fastjournal.log.commitlog import CommitLog
+
+__all__ = ["AsyncCommitLog"]
+
+
+class AsyncCommitLog:
+    """Writes to a `CommitLog` from the loop that made this object."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self.log = log
+        self._loop = asyncio.get_running_loop()
+        self._outcomes: deque[tuple[asyncio.Future[int], int, JournalError | None]] = deque()
+
+    def write(self, payload: bytes) -> asyncio.Future[int]:
+        """Queue one payload; the future gives its TIME once it is as safe as promised."""
+        return self.write_batch((payload,))
+
+    def write_batch(self, payloads: Sequence[bytes]) -> asyncio.Future[int]:
+        """Queue payloads that stand together; the future gives the TIME of the last one."""
+        future: asyncio.Future[int] = self._loop.create_future()
+
+        def done(time: int, error: JournalError | None) -> None:
+            # On the writer thread. One wake-up serves everything that is collected before it runs.
+            first = not self._outcomes
+            self._outcomes.append((future, time, error))
+            if first:
+                self._loop.call_soon_threadsafe(self._deliver)
+
+        self.log.submit(payloads, done)
+        return future
+
+    def _deliver(self) -> None:
+        outcomes = self._outcomes
+        while outcomes:
+            future, time, error = outcomes[0]
+            if not future.done():
+                if error is None:
+                    future.set_result(time)
+                else:
+                    future.set_exception(error)
+            # Removed last: while the deque is not empty the writer thread adds no wake-up.
+            outcomes.popleft()

@@ -1,0 +1,65 @@
+"""What a commit log counts, in the shape that a metrics page wants."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["SECONDS", "SIZES", "Counters", "Histogram", "LogStatus"]
+
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts of observations up to each bound; the last one counts those above all."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Add one observation."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """How many observations there were."""
+        return sum(self.counts)
+
+
+@dataclass(slots=True)
+class Counters:
+    """Running totals of one commit log; written by its writer thread and its callers."""
+
+    queued: int = 0
+    refused: int = 0
+    writes: int = 0
+    bytes: int = 0
+    syncs: int = 0
+    rotations: int = 0
+    errors: int = 0
+    group_size: Histogram = field(default_factory=lambda: Histogram(SIZES))
+    sync_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """A commit log at one moment."""
+
+    queue_length: int
+    queue_capacity: int
+    written_time: int
+    synced_time: int
+    active: Path
+    standby: Path
+    closed: bool
+    failure: str
+    """Why nothing is acknowledged any more; empty while all is well."""
+    counters: Counters
