@@ -6,7 +6,7 @@ The writer thread collects the outcomes of a whole group and wakes the loop once
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import threading
 from collections.abc import Sequence
 
 from fastjournal.errors import JournalError
@@ -21,7 +21,8 @@ class AsyncCommitLog:
     def __init__(self, log: CommitLog) -> None:
         self.log = log
         self._loop = asyncio.get_running_loop()
-        self._outcomes: deque[tuple[asyncio.Future[int], int, JournalError | None]] = deque()
+        self._outcomes: list[tuple[asyncio.Future[int], int, JournalError | None]] = []
+        self._guard = threading.Lock()
 
     def write(self, payload: bytes) -> asyncio.Future[int]:
         """Queue one payload; the future gives its TIME once it is as safe as promised."""
@@ -33,8 +34,9 @@ class AsyncCommitLog:
 
         def done(time: int, error: JournalError | None) -> None:
             # On the writer thread. One wake-up serves everything that is collected before it runs.
-            first = not self._outcomes
-            self._outcomes.append((future, time, error))
+            with self._guard:
+                self._outcomes.append((future, time, error))
+                first = len(self._outcomes) == 1
             if first:
                 self._loop.call_soon_threadsafe(self._deliver)
 
@@ -42,13 +44,12 @@ class AsyncCommitLog:
         return future
 
     def _deliver(self) -> None:
-        outcomes = self._outcomes
-        while outcomes:
-            future, time, error = outcomes[0]
-            if not future.done():
-                if error is None:
-                    future.set_result(time)
-                else:
-                    future.set_exception(error)
-            # Removed last: while the deque is not empty the writer thread adds no wake-up.
-            outcomes.popleft()
+        with self._guard:
+            outcomes, self._outcomes = self._outcomes, []
+        for future, time, error in outcomes:
+            if future.done():  # cancelled by its owner
+                continue
+            if error is None:
+                future.set_result(time)
+            else:
+                future.set_exception(error)
