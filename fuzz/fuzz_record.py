@@ -77,7 +77,7 @@ def _plain(name: str, seconds: float, seed: int) -> int:
         data = mutate(source, pool)
         try:
             target(data)
-        except Exception:  # noqa: BLE001 - any exception that escapes is the finding
+        except Exception:  # any exception that escapes is the finding
             traceback.print_exc()
             place = Path(f"crash-{name}-{hashlib.sha256(data).hexdigest()[:12]}")
             place.write_bytes(data)
