@@ -1,0 +1,146 @@
+"""Where rows stand, and which queue may give what: the indexes kept in step with the rows.
+
+Rules:
+
+1. A waiting row is FUTURE until it is due, then HELD while a row of its key is worked on in the
+   same queue, else READY. Rows without a queue are IDLE: nobody is handed one.
+2. A row leaves its place before it changes and gets a place afterwards.
+3. The state's own time, `now`, never goes back, even when the wall clock does.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+
+from fastjournal.journal import kinds as k
+from fastjournal.journal.indexes import KeyIndex, Timeline
+from fastjournal.journal.lanes import Lane
+from fastjournal.journal.rows import DEAD, FUTURE, HELD, IDLE, LEASED, READY, TOMB, Row
+from fastjournal.journal.selection import Selection
+from fastjournal.model import State
+
+__all__ = ["Places", "dead_until"]
+
+WAITING, PROCESSING = State.WAITING, State.PROCESSING
+_SPARE_LANES = 1000
+"""Up to so many queues are kept when they become empty: making one anew costs more."""
+
+
+def dead_until(row: Row) -> int:
+    """When a dead row that never expires is to be forgotten; 0: never."""
+    keep = row.lane.settings.dead_keep
+    if row.place != DEAD or row.expires or not keep:
+        return 0
+    return row.rare.when + keep
+
+
+class Places:
+    """All rows and the ways to find them."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.rows: dict[bytes, Row] = {}
+        self.lanes: dict[bytes, Lane] = {}
+        self.keys = KeyIndex()
+        self.selection = Selection(self.lanes)
+        rows = self.rows
+        self.future = Timeline(rows, lambda row: row.due if row.place == FUTURE else 0)
+        self.leases = Timeline(rows, lambda row: row.lease_until)
+        self.expiry = Timeline(rows, lambda row: row.expires)
+        self.dead = Timeline(rows, dead_until)
+        self.tombs = Timeline(rows, lambda row: row.modified if row.place == TOMB else 0)
+        self.woken: set[bytes] = set()
+        """Queues that got a ready row since somebody last emptied this set."""
+
+    def lane(self, name: bytes) -> Lane:
+        """The queue of this name, made if need be."""
+        lane = self.lanes.get(name)
+        if lane is None:
+            lane = self.lanes[name] = Lane(name, self.rows)
+            self.selection.attach(lane)
+        return lane
+
+    def promote(self, now: int) -> int:
+        """Make the rows ready that have become due; returns the state's time."""
+        if now > self.now:
+            self.now = now
+        future = self.future
+        while (row := future.head()) is not None and row.due <= self.now:
+            row.lane.counts[FUTURE] -= 1
+            self._place(row)
+        return self.now
+
+    def _place(self, row: Row) -> None:
+        """Find the place of a waiting row."""
+        lane = row.lane
+        if not lane.name:
+            row.place = IDLE
+        elif row.due > self.now:
+            row.place = FUTURE
+            lane.add_wake(self.future.add(row, row.due))
+            self.selection.woke(lane)
+        elif row.key and self._held(row):
+            row.place = HELD
+        else:
+            row.place = READY
+            lane.counts[READY] += 1
+            lane.push(row)
+            self.selection.pushed(lane, row)
+            self.woken.add(lane.name)
+            return
+        lane.counts[row.place] += 1
+
+    def _held(self, row: Row) -> bool:
+        if row.policy.flags & k.KEEP_VERSIONS:
+            return False
+        return any(twin.place == LEASED for twin in self.keys.twin(row))
+
+    def _unplace(self, row: Row) -> None:
+        """The row leaves its place; a lease, if any, is over."""
+        lane, place = row.lane, row.place
+        lane.counts[place] -= 1
+        if place == READY:
+            row.place = IDLE
+            ready = lane.ready
+            if ready and ready[0][3] == row.id:
+                heappop(ready)
+            if not lane.counts[READY]:
+                self.selection.refresh(lane)
+        elif place == LEASED:
+            row.place = IDLE
+            row.lease_until = 0
+            more = row.own()
+            more.lease_start = 0
+            more.worker = b""
+            if row.key:
+                self._release_twin(row)
+            if lane.settings.concurrency:
+                self.selection.refresh(lane)
+                self.woken.add(lane.name)
+        elif place == DEAD:
+            lane.dead.pop(row.id, None)
+
+    def _release_twin(self, row: Row) -> None:
+        for twin in self.keys.twin(row):
+            if twin.place == HELD:
+                twin.lane.counts[HELD] -= 1
+                self._place(twin)
+
+    def _unkey(self, row: Row) -> None:
+        if row.state <= PROCESSING or row.state is State.DELETED:
+            self.keys.remove(row)
+
+    def _move(self, row: Row, queue: bytes) -> Lane:
+        lane = row.lane
+        if lane.name == queue:
+            return lane
+        self._leave(lane)
+        lane = self.lane(queue)
+        lane.total += 1
+        return lane
+
+    def _leave(self, lane: Lane) -> None:
+        lane.total -= 1
+        if lane.unused and len(self.lanes) > _SPARE_LANES:
+            self.selection.detach(lane)
+            del self.lanes[lane.name]

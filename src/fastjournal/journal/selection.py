@@ -1,0 +1,257 @@
+"""Which row is handed out next, when a consumer asks one queue, some, those with a prefix, or all.
+
+Rules:
+
+1. Fair: queues take turns, the one served longest ago first, whatever their lengths. Strict: the
+   row that is first in (rank, due, inserted, id) over all queues asked.
+2. A queue is offered while it is `open`. It stands in a list of turns for each group (prefix) it
+   belongs to, so no request looks at queues that have nothing to give.
+3. Rows at `slow_from` and above are handed out only when no other row is ready in the queues
+   asked; whether this consumer may have them is the caller's question (D-11).
+4. Nothing here is logged: turns begin anew after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush, heapreplace
+from typing import Any
+
+from fastjournal.journal.lanes import Lane
+from fastjournal.journal.rows import Row
+from fastjournal.model import Where
+
+__all__ = ["Group", "Selection"]
+
+MAX_GROUPS = 64
+"""Prefixes remembered; a further one forgets the one used longest ago."""
+
+
+class Heads:
+    """The smallest key over many lanes, each with a key that changes or vanishes.
+
+    `offer` when a lane's key may have become smaller; keys that became larger are noticed when
+    they come to the head.
+    """
+
+    __slots__ = ("_at", "_heap", "_key")
+
+    def __init__(self, key: Callable[[Lane], Any]) -> None:
+        self._key = key
+        self._heap: list[tuple[Any, bytes]] = []
+        self._at: dict[bytes, Any] = {}
+
+    def offer(self, lane: Lane) -> None:
+        key = self._key(lane)
+        if key is None:
+            return
+        old = self._at.get(lane.name)
+        if old is None or key < old:
+            self._at[lane.name] = key
+            heappush(self._heap, (key, lane.name))
+
+    def first(self, lanes: dict[bytes, Lane]) -> Lane | None:
+        heap, at = self._heap, self._at
+        while heap:
+            key, name = heap[0]
+            if at.get(name) != key:
+                heappop(heap)
+                continue
+            lane = lanes.get(name)
+            current = None if lane is None else self._key(lane)
+            if current is None:
+                heappop(heap)
+                del at[name]
+            elif current == key:
+                return lane
+            else:
+                at[name] = current
+                heapreplace(heap, (current, name))
+        return None
+
+
+class Group:
+    """The open queues whose names begin alike."""
+
+    __slots__ = ("first", "prefix", "quick", "slow", "wake")
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+        self.quick: OrderedDict[bytes, Lane] = OrderedDict()
+        self.slow: OrderedDict[bytes, Lane] = OrderedDict()
+        self.first: Heads | None = None
+        """Made when strict order is first asked for."""
+        self.wake: Heads | None = None
+        """Made when the next wake-up is first asked for."""
+
+
+class Selection:
+    """Picks rows; looks, never changes rows."""
+
+    def __init__(self, lanes: dict[bytes, Lane]) -> None:
+        self._lanes = lanes
+        self._groups: OrderedDict[bytes, Group] = OrderedDict({b"": Group(b"")})
+        self._heads = 0
+        self._now = 0
+        self._turn = 0
+
+    def attach(self, lane: Lane) -> None:
+        """A queue has come into being."""
+        name = lane.name
+        if name:
+            lane.groups = tuple(g for p, g in self._groups.items() if name.startswith(p))
+
+    def detach(self, lane: Lane) -> None:
+        """A queue is gone."""
+        self._list(lane, 0)
+
+    def pushed(self, lane: Lane, row: Row) -> None:
+        """A row has become ready."""
+        if lane.listed != 1:
+            if not lane.listed:
+                self.refresh(lane)
+            elif not lane.is_slow(row):
+                self._list(lane, 1)
+        if self._heads and lane.listed and lane.ready[0][3] == row.id:
+            for group in lane.groups:
+                if group.first is not None:
+                    group.first.offer(lane)
+
+    def woke(self, lane: Lane) -> None:
+        """A row of the queue waits for an instant."""
+        if self._heads:
+            for group in lane.groups:
+                if group.wake is not None:
+                    group.wake.offer(lane)
+
+    def refresh(self, lane: Lane) -> None:
+        """The queue may have opened or closed."""
+        if lane.open:
+            if not lane.listed:
+                self._list(lane, 1)
+        elif lane.listed:
+            self._list(lane, 0)
+
+    def served(self, lane: Lane) -> None:
+        """A row was handed out: it is the other queues' turn."""
+        self._turn += 1
+        lane.served = self._turn
+        name = lane.name
+        if lane.listed == 1:
+            for group in lane.groups:
+                group.quick.move_to_end(name)
+        elif lane.listed:
+            for group in lane.groups:
+                group.slow.move_to_end(name)
+
+    def pick(self, where: Where, now: int, fair: bool = True) -> Row | None:
+        """The row to hand out next."""
+        self._now = now
+        if where.names:
+            return self._pick_named(where.names, fair)
+        group = self._group(where.prefix)
+        return self._pick_fair(group) if fair else self._pick_strict(group)
+
+    def next_wake(self, where: Where) -> int:
+        """When the queues asked may have work again; 0: nothing in sight."""
+        if where.names:
+            wakes = (self._lanes[name].next_wake() for name in where.names if name in self._lanes)
+            return min((wake for wake in wakes if wake), default=0)
+        group = self._group(where.prefix)
+        if group.wake is None:
+            group.wake = self._make_heads(group, lambda lane: lane.next_wake() or None)
+        lane = group.wake.first(self._lanes)
+        return 0 if lane is None else lane.next_wake()
+
+    def _pick_named(self, names: Sequence[bytes], fair: bool) -> Row | None:
+        best: tuple[Any, Row] | None = None
+        for name in names:
+            lane = self._lanes.get(name)
+            row = None if lane is None or not lane.listed else self._head(lane)
+            if lane is None or row is None:
+                continue
+            entry = (row.rank, row.due, row.inserted, row.id)
+            slow = lane.is_slow(row)
+            order = (slow, lane.served, entry) if fair else (slow, entry)
+            if best is None or order < best[0]:
+                best = order, row
+        return None if best is None else best[1]
+
+    def _pick_fair(self, group: Group) -> Row | None:
+        quick = group.quick
+        while quick:
+            lane = next(iter(quick.values()))
+            row = self._head(lane)
+            if row is not None:
+                if not lane.is_slow(row):
+                    return row
+                self._list(lane, 2)
+        while group.slow:
+            lane = next(iter(group.slow.values()))
+            row = self._head(lane)
+            if row is not None:
+                return row
+        return None
+
+    def _pick_strict(self, group: Group) -> Row | None:
+        if group.first is None:
+            group.first = self._make_heads(group, self._head_entry)
+        lane = group.first.first(self._lanes)
+        return None if lane is None else self._head(lane)
+
+    def _head(self, lane: Lane) -> Row | None:
+        row = lane.head(self._now)
+        if row is None:
+            self.refresh(lane)
+        return row
+
+    def _head_entry(self, lane: Lane) -> tuple[bool, int, int, int, bytes] | None:
+        row = self._head(lane) if lane.listed else None
+        if row is None:
+            return None
+        return (lane.is_slow(row), row.rank, row.due, row.inserted, row.id)
+
+    def _make_heads(self, group: Group, key: Callable[[Lane], Any]) -> Heads:
+        heads = Heads(key)
+        self._heads += 1
+        for lane in list(self._lanes.values()):
+            if lane.name and lane.name.startswith(group.prefix):
+                heads.offer(lane)
+        return heads
+
+    def _group(self, prefix: bytes) -> Group:
+        groups = self._groups
+        group = groups.get(prefix)
+        if group is not None:
+            if prefix:
+                groups.move_to_end(prefix)
+            return group
+        if len(groups) > MAX_GROUPS:
+            self._forget(next(p for p in groups if p))
+        group = groups[prefix] = Group(prefix)
+        for lane in self._lanes.values():
+            if lane.name.startswith(prefix):
+                lane.groups += (group,)
+                if lane.listed:
+                    (group.quick if lane.listed == 1 else group.slow)[lane.name] = lane
+        return group
+
+    def _forget(self, prefix: bytes) -> None:
+        gone = self._groups.pop(prefix)
+        for lane in self._lanes.values():
+            if gone in lane.groups:
+                lane.groups = tuple(group for group in lane.groups if group is not gone)
+
+    def _list(self, lane: Lane, how: int) -> None:
+        name, old = lane.name, lane.listed
+        if old == how:
+            return
+        lane.listed = how
+        for group in lane.groups:
+            if old:
+                del (group.quick if old == 1 else group.slow)[name]
+            if how:
+                (group.quick if how == 1 else group.slow)[name] = lane
+            if how and self._heads and group.first is not None:
+                group.first.offer(lane)
