@@ -20,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -52,7 +53,6 @@ MAX_PAYLOAD = 16 * 1024 * 1024
 FFFF_ZONE = 0xFFFF
 
 _TIME = Struct(">BQIH")
-_TIME_AND_SIZE = Struct(">BQIHB")
 _CRC = Struct(">I")
 _SECOND = 1_000_000_000
 # TIME must fit signed 64-bit nanoseconds since 1970 (years 1678 to 2262).
@@ -111,10 +111,11 @@ def encode(time: int, payload: bytes, zone: int = 0) -> bytes:
     """One record as bytes."""
     seconds, nanoseconds = divmod(time, _SECOND)
     size = len(payload)
-    if size < 0x80:
-        body = _TIME_AND_SIZE.pack(1, seconds + YEAR_1, nanoseconds, zone, size) + payload
+    pack, size_bytes = _shape(size)
+    if type(payload) is bytes:
+        body = pack(1, seconds + YEAR_1, nanoseconds, zone, size_bytes, payload)
     else:
-        body = _TIME.pack(1, seconds + YEAR_1, nanoseconds, zone) + uvarint(size) + payload
+        body = _TIME.pack(1, seconds + YEAR_1, nanoseconds, zone) + size_bytes + payload
     return body + _crc32c(body).to_bytes(4, "big")
 
 
@@ -124,20 +125,16 @@ def encode_many(first_time: int, payloads: Iterable[bytes], zone: int = 0) -> tu
     seconds += YEAR_1
     parts: list[bytes] = []
     add = parts.append
-    pack, pack_time, crc = _TIME_AND_SIZE.pack, _TIME.pack, _crc32c
+    pack_time, crc = _TIME.pack, _crc32c
+    before = -1
     for payload in payloads:
         size = len(payload)
-        if size < 0x80:
-            body = pack(1, seconds, nanoseconds, zone, size) + payload
-        elif size < 0x4000:
-            body = b"%b%c%c%b" % (
-                pack_time(1, seconds, nanoseconds, zone),
-                size & 0x7F | 0x80,
-                size >> 7,
-                payload,
-            )
+        if size != before:  # neighbours are often alike
+            (pack, size_bytes), before = _shape(size), size
+        if type(payload) is bytes:
+            body = pack(1, seconds, nanoseconds, zone, size_bytes, payload)
         else:
-            body = pack_time(1, seconds, nanoseconds, zone) + uvarint(size) + payload
+            body = pack_time(1, seconds, nanoseconds, zone) + size_bytes + payload
         add(body)
         add(crc(body).to_bytes(4, "big"))
         nanoseconds += 1
@@ -206,6 +203,7 @@ def decode_many(
             or (zone and zone != FFFF_ZONE)
             or nanoseconds >= _SECOND
             or not _MIN_SECONDS < seconds < _MAX_SECONDS
+            or size > max_payload
             or stop + 4 > end
             or crc(data[at:stop]) != unpack_crc(data, stop)[0]
         ):
@@ -225,6 +223,16 @@ def decode_many(
     except BrokenRecord as broken:
         return records, at, broken
     raise AssertionError("a record shorter than the shortest record")
+
+
+@lru_cache(maxsize=4096)
+def _shape(size: int) -> tuple[Callable[..., bytes], bytes]:
+    """TIME, SIZE and a payload of `size` bytes packed in one call, and the SIZE to give it.
+
+    One pack of all takes half the time of joining the parts.
+    """
+    size_bytes = uvarint(size)
+    return Struct(f">BQIH{len(size_bytes)}s{size}s").pack, size_bytes
 
 
 def _long_size(data: bytes, at: int, end: int, first: int) -> tuple[int, int]:
