@@ -201,7 +201,7 @@ class Fields:
             more = (aliases > 0) & ~cursor.bad
             if not more.any():
                 break
-            before = cursor.at
+            before = cursor.at.copy()
             bad = cursor.bad.copy()
             cursor.slice()
             cursor.at = self._np.where(more, cursor.at, before)

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. Numbers 1 to 8 are Workq's, ours start at 32. An unknown number keeps its digits as its name.
+1. The numbers and names are those of `journal.commands`, in lower case. An unknown number keeps its
+   digits as its name.
 2. A broadcast kind names no single row: the 16 bytes after its type byte are not an id.
 """
 
@@ -11,32 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fastjournal.errors import SettingError
+from fastjournal.journal.commands import TYPE_NAMES
 
-__all__ = ["BROADCAST", "KINDS", "kind_name", "kind_number"]
+__all__ = ["BROADCAST", "GROUP", "KINDS", "kind_name", "kind_number"]
 
-KINDS: Mapping[int, str] = {
-    1: "add",
-    2: "schedule",
-    3: "complete",
-    4: "fail",
-    5: "delete",
-    6: "expire",
-    7: "start-attempt",
-    8: "timeout-attempt",
-    32: "put",
-    34: "lease",
-    35: "renew",
-    36: "touch",
-    37: "tomb",
-    38: "purge",
-    39: "dead",
-    40: "keys",
-    41: "value",
-    44: "group",
-    45: "mark",
-}
+KINDS: Mapping[int, str] = {number: name.lower() for number, name in TYPE_NAMES.items()}
+"""Every known kind: 1 `add`, 2 `schedule`, 3 `complete` and so on."""
 
-BROADCAST = frozenset({44, 45})
+GROUP = 44
+BROADCAST = frozenset({GROUP, 45, 46, 49})
 
 _NUMBERS = {name: number for number, name in KINDS.items()}
 
@@ -48,7 +32,7 @@ def kind_name(number: int) -> str:
 
 def kind_number(word: str) -> int:
     """The number of a kind given by name or by number."""
-    text = word.strip().lower().replace("_", "-")
+    text = word.strip().lower()
     if text.isdecimal() and int(text) < 256:
         return int(text)
     if text not in _NUMBERS:

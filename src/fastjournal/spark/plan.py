@@ -199,7 +199,7 @@ def _outside(starts: Sequence[int | None], n: int, settings: Settings) -> bool:
     if start is not None and settings.upto is not None and start > settings.upto:
         return True
     following = next((time for time in starts[n + 1 :] if time is not None), None)
-    return following is not None and settings.after is not None and following <= settings.after
+    return following is not None and settings.since is not None and following <= settings.since
 
 
 def pack(pieces: Sequence[Piece], most: int, cores: int | None = None) -> list[list[Piece]]:

@@ -1,0 +1,164 @@
+"""Which segments are read, by which task, and where a journal ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fastjournal.errors import LockTimeout, NotFound, SegmentError, VersionMismatch
+from fastjournal.log.files import DISK
+from fastjournal.log.record import encode
+from fastjournal.log.segment import CAPTAIN, WORKQ, segment_name
+from fastjournal.spark.plan import (
+    Piece,
+    journal_segments,
+    load,
+    load_all,
+    pack,
+    plan,
+    shared_lock,
+)
+from fastjournal.spark.settings import Settings
+
+T0 = 1_700_000_000_000_000_000
+
+
+def write(directory: Path, segments: Sequence[int], first: int = T0) -> Path:
+    """Segments with so many records each, 1 us apart over the whole journal."""
+    directory.mkdir(exist_ok=True)
+    time = first
+    for number, count in enumerate(segments, 1):
+        records = b"".join(encode(time + 1000 * n, b"\x05" + bytes(16)) for n in range(count))
+        (directory / segment_name(number)).write_bytes(WORKQ.encode() + records)
+        time += 1000 * count
+    return directory
+
+
+def test_only_segments_are_read_in_order_of_their_numbers(tmp_path: Path) -> None:
+    write(tmp_path, [1, 1, 1])
+    for name in ("000000002.log.rw", "1.log", "notes.txt", "append.lock", "000000003.log.torn-1"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "000000009.log").mkdir()
+    assert [(p.number, p.newest) for p in journal_segments(tmp_path)] == [
+        (1, False),
+        (2, False),
+        (3, True),
+    ]
+
+
+@pytest.mark.parametrize("standby", [b"", WORKQ.encode()[:3], WORKQ.encode(), bytes(4096)])
+def test_a_segment_without_records_behind_the_last_one_stands_by_and_is_no_data(
+    tmp_path: Path, standby: bytes
+) -> None:
+    write(tmp_path, [2, 2])
+    (tmp_path / segment_name(3)).write_bytes(standby)
+    assert [(p.number, p.newest) for p in journal_segments(tmp_path)] == [(1, False), (2, True)]
+
+
+def test_a_missing_path_and_a_file_are_not_journals(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no such journal"):
+        journal_segments(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotFound, match="is a directory"):
+        journal_segments(tmp_path / "file")
+
+
+def test_an_empty_journal_gives_no_pieces(tmp_path: Path) -> None:
+    assert plan(Settings((str(tmp_path),))) == []
+    assert pack([], 1) == []
+
+
+def test_a_foreign_header_is_refused_by_file_and_reason(tmp_path: Path) -> None:
+    path = tmp_path / segment_name(1)
+    path.write_bytes(b"ELF!\0\0\0\1" + bytes(100))
+    with pytest.raises(SegmentError, match="magic b'ELF!'"):
+        load(journal_segments(tmp_path)[0])
+    path.write_bytes(b"wqwq\0\0\0\2" + bytes(100))
+    with pytest.raises(VersionMismatch, match="version 2"):
+        load(journal_segments(tmp_path)[0])
+    path.write_bytes(CAPTAIN.encode() + encode(T0, b"plain log"))
+    assert len(load(journal_segments(tmp_path)[0])) > 8
+
+
+def test_a_sealed_segment_shorter_than_its_header_is_damage(tmp_path: Path) -> None:
+    write(tmp_path, [1, 1])
+    (tmp_path / segment_name(1)).write_bytes(b"wqwq")
+    with pytest.raises(SegmentError, match="shorter than its header"):
+        load_all(tmp_path)
+
+
+def test_a_segment_removed_since_the_plan_holds_no_record(tmp_path: Path) -> None:
+    pieces = journal_segments(write(tmp_path, [1, 1]))
+    (tmp_path / segment_name(1)).unlink()
+    assert load(pieces[0]) == b""
+
+
+def test_the_plan_is_frozen_by_time_at_the_last_whole_record(tmp_path: Path) -> None:
+    write(tmp_path, [3, 2])
+    newest = tmp_path / segment_name(2)
+    newest.write_bytes(newest.read_bytes() + encode(T0 + 9999, b"torn")[:-1])
+    pieces = plan(Settings((str(tmp_path),)))
+    assert [p.upto for p in pieces] == [T0 + 4000, T0 + 4000]
+
+
+def test_bounds_on_time_leave_out_segments_that_cannot_hold_a_record_inside(tmp_path: Path) -> None:
+    write(tmp_path, [10, 10, 10, 10])
+
+    def numbers(**bounds: int) -> list[int]:
+        return [p.number for p in plan(Settings((str(tmp_path),), **bounds))]  # type: ignore[arg-type]
+
+    assert numbers() == [1, 2, 3, 4]
+    assert numbers(since=T0 + 10_000) == [2, 3, 4]
+    assert numbers(since=T0 + 10_001) == [2, 3, 4]
+    assert numbers(until=T0 + 20_000) == [1, 2]
+    assert numbers(until=T0 + 20_001) == [1, 2, 3]
+    assert numbers(since=T0 + 15_000, until=T0 + 16_000) == [2]
+    assert numbers(from_segment=2, to_segment=3) == [2, 3]
+
+
+def test_packs_are_consecutive_even_and_within_the_limit() -> None:
+    pieces = [Piece(f"/{n}", n, 64 << 20, newest=False) for n in range(16)]
+    packs = pack(pieces, 256 << 20, cores=2)
+    assert [p.number for one in packs for p in one] == list(range(16))
+    assert [len(one) for one in packs] == [4, 4, 4, 4]
+    assert len(pack(pieces[:4], 256 << 20, cores=2)) == 2
+    assert len(pack(pieces[:1], 256 << 20, cores=2)) == 1
+
+
+def test_a_segment_larger_than_a_pack_stands_alone() -> None:
+    sizes = [10, 500, 10, 10]
+    pieces = [Piece(f"/{n}", n, size, newest=False) for n, size in enumerate(sizes)]
+    assert [[p.number for p in one] for one in pack(pieces, 100, cores=1)] == [[0], [1], [2, 3]]
+
+
+def test_ten_thousand_tiny_segments_make_one_task_per_core_at_most() -> None:
+    pieces = [Piece(f"/{n}", n, 100, newest=False) for n in range(10_000)]
+    packs = pack(pieces, 256 << 20, cores=2)
+    assert len(packs) == 1
+    assert all(a.number < b.number for a, b in pairwise(packs[0]))
+
+
+def test_all_segments_are_opened_under_the_readers_lock(tmp_path: Path) -> None:
+    write(tmp_path, [1, 1])
+    held = DISK.lock(tmp_path / "read.lock", exclusive=True, timeout=0)
+    try:
+        with pytest.raises(LockTimeout), shared_lock(tmp_path, timeout=0):
+            pass
+    finally:
+        held.release()
+    assert [piece.number for piece, _ in load_all(tmp_path)] == [1, 2]
+
+
+def test_mapped_bytes_stay_as_they_were_when_another_file_is_renamed_over_them(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, [5, 1])
+    (piece, data), _ = load_all(tmp_path)
+    before = bytes(data)
+    other = tmp_path / "other"
+    other.write_bytes(WORKQ.encode())
+    other.replace(piece.path)
+    assert bytes(data) == before
