@@ -57,23 +57,20 @@ def test_a_request_reads_as_it_is_described(example: dict[str, Any]) -> None:
 def test_a_request_is_written_to_the_same_bytes(example: dict[str, Any]) -> None:
     """FJ-MSG-2: the structure bits follow from the fields."""
     request = expected_request(example["means"])
-    assert (
-        encode_request(
-            request.function,
-            request.identifier,
-            flags=request.flags,
-            timestamp=request.timestamp,
-            timeout=request.timeout,
-            query=Query(request.query),
-            limit=request.limit or 0,
-            ttl=request.ttl,
-            key=request.key,
-            upper=request.upper or b"",
-            value_type=request.value_type,
-            value=request.value,
-        )
-        == bytes.fromhex(example["bytes"])
-    )
+    assert encode_request(
+        request.function,
+        request.identifier,
+        flags=request.flags,
+        timestamp=request.timestamp,
+        timeout=request.timeout,
+        query=Query(request.query),
+        limit=request.limit or 0,
+        ttl=request.ttl,
+        key=request.key,
+        upper=request.upper or b"",
+        value_type=request.value_type,
+        value=request.value,
+    ) == bytes.fromhex(example["bytes"])
 
 
 @pytest.mark.parametrize("example", REPLIES, ids=name)
