@@ -275,7 +275,7 @@ def _print_dropped(dropped: list[Dropped], as_json: bool) -> None:
                     "length": item.length,
                     "records": item.records,
                     "reason": item.reason,
-                    "copy": str(item.copy),
+                    "copy": item.copy and str(item.copy),
                 }
             )
         return
@@ -289,7 +289,7 @@ def _print_dropped(dropped: list[Dropped], as_json: bool) -> None:
     heads = ["segment", "offset", "bytes", "whole records", "reason"]
     table(heads, rows, right=["offset", "bytes", "whole records"])
     typer.echo("\ncopies:")
-    for copy in sorted({str(item.copy) for item in dropped}):
+    for copy in sorted({str(item.copy) for item in dropped if item.copy}):
         typer.echo(f"  {copy}")
 
 

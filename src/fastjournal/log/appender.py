@@ -26,7 +26,7 @@ from fastjournal.log import record as codec
 from fastjournal.log.files import FileLock
 from fastjournal.log.recovery import recover
 from fastjournal.log.segment import Position
-from fastjournal.log.stream import MIN_SEGMENT_SIZE, Stream
+from fastjournal.log.stream import MAX_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
 from fastjournal.log.writer import SegmentWriter, SyncedMark
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
 
 SYNC_POLICIES = ("os", "interval", "always")
 DEFAULT_SYNC_INTERVAL = 1000  # ms
+MAX_SYNC_INTERVAL = 86_400_000  # ms, a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ class AppendOptions:
     """Milliseconds between two syncs; only with the policy `interval`, where None means 1000."""
 
     def __post_init__(self) -> None:
-        if self.segment_size < MIN_SEGMENT_SIZE:
+        if not MIN_SEGMENT_SIZE <= self.segment_size <= MAX_SEGMENT_SIZE:
             raise SettingError(
-                f"segment_size must be at least {MIN_SEGMENT_SIZE}, not {self.segment_size}",
+                f"segment_size must be {MIN_SEGMENT_SIZE}..{MAX_SEGMENT_SIZE},"
+                f" not {self.segment_size}",
                 name="segment_size",
             )
         if self.sync not in SYNC_POLICIES:
@@ -71,9 +73,9 @@ class AppendOptions:
                 f"sync_interval is only for sync='interval', not {self.sync!r}",
                 name="sync_interval",
             )
-        elif self.sync_interval < 1:
+        elif not 1 <= self.sync_interval <= MAX_SYNC_INTERVAL:
             raise SettingError(
-                f"sync_interval must be at least 1 ms, not {self.sync_interval}",
+                f"sync_interval must be 1..{MAX_SYNC_INTERVAL} ms, not {self.sync_interval}",
                 name="sync_interval",
             )
 
@@ -144,7 +146,10 @@ class Appender:
             self._ticker.start(self._tick, self.options.sync_interval or DEFAULT_SYNC_INTERVAL)
 
     def unlock(self) -> None:
-        """Sync what is left, close the segment, let the next appender in."""
+        """Sync what is left, close the segment, let the next appender in.
+
+        A poisoned appender says so here too: its last appends may not be safe.
+        """
         if self._lock is None:
             return
         if self.options.sync == "interval":
@@ -154,9 +159,12 @@ class Appender:
             writer, self._writer = self._writer, None
             try:
                 if writer is not None:
-                    if writer.dirty and not writer.poisoned:
-                        writer.sync()
-                    writer.close()
+                    try:
+                        writer.check()
+                        if writer.dirty:
+                            writer.sync()
+                    finally:
+                        writer.close()
             finally:
                 self._mark_close()
                 lock.release()
@@ -223,7 +231,11 @@ class Appender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.unlock()
+        try:
+            self.unlock()
+        except AppenderPoisoned:
+            if error is None:  # else the error under way tells more
+                raise
 
     def _held(self) -> SegmentWriter:
         if self._writer is None:
@@ -237,12 +249,17 @@ class Appender:
         return writer
 
     def _roll(self, writer: SegmentWriter) -> SegmentWriter:
+        writer.check()
         if writer.dirty:
             writer.sync()
         assert self._mark is not None
         fresh = make_segment(self.stream, writer.number + 1, self._mark, writer.last_time)
+        try:
+            writer.close()
+        except AppenderPoisoned:  # and so is this appender: the old writer stays in its place
+            fresh.close()
+            raise
         self._writer = fresh
-        writer.close()
         return fresh
 
     def _tick(self) -> None:
@@ -281,7 +298,13 @@ def make_segment(stream: Stream, number: int, mark: SyncedMark, last_time: int) 
 def check_payloads(payloads: Iterable[bytes], limit: int) -> None:
     """Refuse what cannot be a record, before anything is written."""
     for payload in payloads:
-        if type(payload) is not bytes and not isinstance(payload, (bytes, bytearray, memoryview)):
+        if type(payload) is not bytes and not _is_bytes(payload):
             raise BadRequest(f"a payload must be bytes, not {type(payload).__name__}")
         if len(payload) > limit:
             raise TooLarge(f"a payload of {len(payload)} bytes exceeds the limit of {limit}")
+
+
+def _is_bytes(payload: object) -> bool:
+    if isinstance(payload, memoryview):  # its length counts items, which may be larger than a byte
+        return payload.contiguous and payload.itemsize == 1 and payload.ndim == 1
+    return isinstance(payload, (bytes, bytearray))

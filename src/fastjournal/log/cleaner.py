@@ -2,9 +2,9 @@
 
 Rules:
 
-1. Only sealed segments are visited, oldest first: never the newest, nor the one before it while
-   the newest holds no record (it may be the standby of a live log, and the one before it the
-   active segment).
+1. Only sealed segments are visited, oldest first: those with a later segment that holds records,
+   and these are synced first. So no power loss makes a cleaned segment the newest one again, the
+   active segment is never visited, nor the standby behind it.
 2. Kept records are copied byte for byte; their TIME stays, so they stay identified.
 3. Write `<name>.rw`, sync it, rename it over the segment, sync the directory. If nothing remains,
    remove the segment and sync the directory. A crash at any step leaves the old file or the new
@@ -34,7 +34,7 @@ from fastjournal.log.files import FileLock
 from fastjournal.log.record import Record, decode_many
 from fastjournal.log.segment import HEADER_SIZE, REWRITE_SUFFIX
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import write_failure
+from fastjournal.log.writer import write_failure, write_whole
 
 __all__ = ["DAY", "CleanFunction", "Cleaned", "Cleaner", "older_than", "rewrite", "sealed_segments"]
 
@@ -124,16 +124,20 @@ class Cleaner:
 
 
 def sealed_segments(stream: Stream) -> list[int]:
-    """Segments that no appender writes any more, oldest first (rule 1)."""
+    """Segments that no appender writes any more, oldest first; syncs the one behind (rule 1)."""
     numbers = stream.segments()
-    if not numbers:
-        return []
-    handle, _ = stream.open_segment(numbers[-1], newest=True)
-    try:
-        unused = handle.size() <= HEADER_SIZE
-    finally:
-        handle.close()
-    return numbers[:-2] if unused else numbers[:-1]
+    for index in range(len(numbers) - 1, 0, -1):
+        handle, whole = stream.open_segment(numbers[index], newest=index == len(numbers) - 1)
+        try:
+            if whole and handle.size() > HEADER_SIZE:
+                handle.sync()
+                return numbers[:index]
+        except OSError as error:
+            path = stream.segment_path(numbers[index])
+            raise SegmentError(path, f"cannot be synced: {error}") from error
+        finally:
+            handle.close()
+    return []
 
 
 def read_segment(stream: Stream, number: int) -> tuple[bytes, list[Record]]:
@@ -168,8 +172,7 @@ def rewrite(stream: Stream, number: int, data: bytes, kept: list[tuple[int, int]
         content = b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in kept)])
         handle = files.create(work)
         try:
-            if handle.write(content) != len(content):
-                raise OSError("short write")
+            write_whole(handle, content)
             handle.sync()
         finally:
             handle.close()

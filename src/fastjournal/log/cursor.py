@@ -6,6 +6,8 @@ Rules:
    cleaner renames another over it. With `follow` the list grows as segments appear.
 2. Incomplete bytes at the end of the newest segment are the end of the stream, not an error: an
    appender may be writing there. A segment counts as newest while all later ones hold no record.
+   If recovery would not take them for a tear (they were synced once, or a valid record follows),
+   they are damage.
 3. Any other fault raises `CorruptRecord` with segment and offset, again on each later call.
 4. The lock is for a consistent view: while it is held no cleaner rewrites anything.
 """
@@ -18,7 +20,8 @@ from typing import Self
 
 from fastjournal.errors import BadRequest, CorruptRecord, JournalError, SegmentError
 from fastjournal.log.files import FileHandle, FileLock
-from fastjournal.log.record import Record, decode_many, decode_time, uvarint
+from fastjournal.log.record import BrokenRecord, Record, decode, decode_many, uvarint
+from fastjournal.log.recovery import Safe, next_valid_record
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
 
@@ -129,17 +132,17 @@ class Cursor:
             raise self._error
         try:
             records = self._read()
+            if self._after is not None:
+                after = self._after
+                while records and records[-1].time <= after:
+                    records = self._read()
+                records = [record for record in records if record.time > after]
         except JournalError as error:
             self._error = error
             raise
         except OSError as error:
             self._error = SegmentError(self._path(), f"cannot be read: {error}")
             raise self._error from error
-        if self._after is not None:
-            after = self._after
-            while records and records[-1].time <= after:
-                records = self._read()
-            records = [record for record in records if record.time > after]
         self._batch = iter(records)
         return bool(records)
 
@@ -161,12 +164,28 @@ class Cursor:
             if len(data) == self._want:  # a record larger than the chunk
                 self._want = self.stream.max_payload + _RECORD_OVERHEAD
                 continue
-            if not sealed:
+            if sealed:
+                if data:
+                    raise CorruptRecord(self._path(), self._offset, "record ends early")
+                self._close_segment()
+            elif not data or self._is_torn(self._handle):
                 return []
-            if data:
-                raise CorruptRecord(self._path(), self._offset, "record ends early")
-            self._close_segment()
         return []
+
+    def _is_torn(self, handle: FileHandle) -> bool:
+        """Whether the end is torn; False if an appender has moved it on, an error if damaged."""
+        safe = Safe.of(self.stream)  # before the bytes: an appender syncs what it has written
+        data = handle.read(self._offset, max(0, handle.size() - self._offset))
+        limit = self.stream.max_payload
+        try:
+            decode(data, 0, len(data), limit)
+        except BrokenRecord as broken:
+            found = next_valid_record(data, 1, limit)
+            if not safe.is_torn(self._number, self._offset, found):
+                at = None if found is None else self._offset + found
+                raise CorruptRecord(self._path(), self._offset, broken.reason, at) from None
+            return True
+        return False
 
     def _is_sealed(self) -> bool:
         """Whether some later segment holds a record, so that this one has its final length."""
@@ -218,16 +237,27 @@ class Cursor:
         if self._after is None:
             return 0
         for index in range(len(segments) - 1, 0, -1):
-            handle, whole = self.stream.open_segment(
-                segments[index], newest=index == len(segments) - 1
-            )
-            try:
-                head = handle.read(HEADER_SIZE, 15) if whole else b""
-                if len(head) == 15 and head[0] == 1 and decode_time(head) <= self._after:
-                    return index
-            finally:
-                handle.close()
+            first_time = self._first_time(segments[index], newest=index == len(segments) - 1)
+            if first_time is not None and first_time <= self._after:
+                return index
         return 0
+
+    def _first_time(self, number: int, *, newest: bool) -> int | None:
+        """TIME of a segment's first record; None if that cannot be told."""
+        try:
+            handle, whole = self.stream.open_segment(number, newest=newest)
+        except SegmentError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None  # emptied and removed by a cleaner
+            raise
+        try:
+            # The record is checked whole: a damaged TIME must not lead past the records sought.
+            head = handle.read(HEADER_SIZE, _CHUNK) if whole else b""
+            return decode(head, 0, len(head), self.stream.max_payload)[0]
+        except BrokenRecord:
+            return None
+        finally:
+            handle.close()
 
     @property
     def _number(self) -> int:

@@ -28,7 +28,7 @@ _LOCK_POLL = 0.005  # seconds between two tries of a lock with a time limit
 class FileHandle(Protocol):
     """An open file. Writes go to its end."""
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         """Append; returns how many bytes were taken."""
 
     def write_at(self, data: bytes, offset: int) -> int:
@@ -106,7 +106,7 @@ class _DiskHandle:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         return os.write(self._fd, data)
 
     def write_at(self, data: bytes, offset: int) -> int:
@@ -180,7 +180,8 @@ class DiskFiles:
         return _DiskHandle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
 
     def open_read(self, path: Path) -> FileHandle:
-        return _DiskHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        # Not blocking: a pipe in the place of a file is refused, not waited for.
+        return _DiskHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
@@ -206,10 +207,11 @@ class DiskFiles:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._flock(fd, path, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, timeout)
-            if exclusive:
-                # The holder's pid is for people and error messages only: a full disk may lose it.
-                with contextlib.suppress(OSError):
-                    os.ftruncate(fd, 0)
+            # The holder's pid is for people and error messages only: a full disk may lose it.
+            # Readers share their lock: they only wipe out the pid of one who held it alone.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+                if exclusive:
                     os.pwrite(fd, b"%d\n" % os.getpid(), 0)
         except BaseException:
             os.close(fd)

@@ -3,7 +3,8 @@
 Rules:
 
 1. Torn is normal, damaged is not. Only the tail of the newest segment with records is mended by
-   itself, and only behind `synced.pos`. A fault there is a tear if no valid record follows. If one
+   itself, and only behind `synced.pos` (a segment older than the one it names was synced whole).
+   A fault there is a tear if no valid record follows. If one
    follows it is still a tear when the operating system has started again since: then unsynced
    writes may have been lost in any order. Everything else is damage, refused with file, offset and
    reason.
@@ -24,11 +25,12 @@ from fastjournal.log.files import Files
 from fastjournal.log.record import BrokenRecord, decode, decode_many
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import SyncedMark
+from fastjournal.log.writer import SyncedMark, write_whole
 
 __all__ = ["SEARCH_LIMIT", "Cut", "Recovery", "Safe", "keep_copy", "next_valid_record", "recover"]
 
 SEARCH_LIMIT = 1024 * 1024  # bytes searched behind a fault for a valid record
+_BEGIN = b"\x01\x00\x00\x00"  # of every record: time version 1, then seconds below 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,13 @@ def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -
     removed = _remove_work_files(stream)
     numbers = stream.segments()
     safe = Safe.of(stream)
-    if safe.offset and safe.segment > max(numbers, default=0):
+    if safe.offset and safe.segment > max(numbers, default=-1):
         raise SegmentError(stream.segment_path(safe.segment), "is missing: it was synced before")
     tail = _tail(stream, numbers)
+    if safe.offset > HEADER_SIZE and (tail is None or safe.segment > tail):
+        raise SegmentError(stream.segment_path(safe.segment), "is empty: it was synced before")
     if tail is None:
         return Recovery(len(numbers), safe.last_time, None, removed)
-    if safe.segment > tail and safe.offset > HEADER_SIZE:
-        raise SegmentError(stream.segment_path(safe.segment), "is empty: it was synced before")
     cut, newest = _mend(stream, tail, safe, strict=strict, trust_mark=trust_mark)
     return Recovery(len(numbers), max(safe.last_time, newest), cut, removed)
 
@@ -93,35 +95,35 @@ class Safe:
         restarted = bool(boot and mark.boot and boot != mark.boot)
         return cls(mark.segment, mark.offset, mark.last_time, restarted)
 
-    def in_segment(self, number: int) -> int:
-        """Offset up to which that segment was synced; 0 if nothing is known."""
+    def length(self, number: int) -> int:
+        """How long that segment must be at least; 0 if nothing is known."""
         return self.offset if self.segment == number else 0
 
     def is_torn(self, number: int, at: int, next_valid: int | None) -> bool:
         """Whether a fault at `at` of the newest segment with records is a tear (rule 1)."""
-        return at >= self.in_segment(number) and (next_valid is None or self.restarted)
+        synced = number < self.segment or at < self.length(number)
+        return not synced and (next_valid is None or self.restarted)
 
 
 def next_valid_record(data: bytes, at: int, max_payload: int) -> int | None:
     """Where the next record with a right CRC begins, at most `SEARCH_LIMIT` bytes behind `at`."""
     end = len(data)
     last = min(end, at + SEARCH_LIMIT)
-    at = data.find(b"\x01", at, last)  # every record begins with time version 1
+    at = data.find(_BEGIN, at, last)
     while at >= 0:
         with contextlib.suppress(BrokenRecord):
             decode(data, at, end, max_payload)
             return at
-        at = data.find(b"\x01", at + 1, last)
+        at = data.find(_BEGIN, at + 1, last)
     return None
 
 
 def _tail(stream: Stream, numbers: list[int]) -> int | None:
     """The newest segment that holds more than a header."""
     for number in reversed(numbers):
-        handle, _ = stream.open_segment(number, newest=number == numbers[-1])
+        handle, whole = stream.open_segment(number, newest=number == numbers[-1])
         try:
-            size = handle.size()
-            if size > HEADER_SIZE and (number != numbers[-1] or any(handle.read(0, size))):
+            if whole and handle.size() > HEADER_SIZE:
                 return number
         finally:
             handle.close()
@@ -132,14 +134,17 @@ def _mend(
     stream: Stream, number: int, safe: Safe, *, strict: bool, trust_mark: bool
 ) -> tuple[Cut | None, int]:
     path = stream.segment_path(number)
-    handle = stream.files.open(path)
+    try:
+        handle = stream.files.open(path)
+    except OSError as error:
+        raise SegmentError(path, f"cannot be opened: {error}") from error
     try:
         handle.sync()
         data = handle.read(0, handle.size())
-        synced = safe.in_segment(number)
+        synced = safe.length(number)
         if len(data) < synced:
             raise CorruptRecord(path, len(data), f"file is cut: {synced} bytes were synced")
-        start = synced if trust_mark and synced >= HEADER_SIZE else HEADER_SIZE
+        start = max(synced, HEADER_SIZE) if trust_mark else HEADER_SIZE
         records, at, broken = decode_many(data, start, len(data), number, 0, stream.max_payload)
         newest = max((record.time for record in records), default=0)
         if broken is None:
@@ -167,12 +172,16 @@ def keep_copy(files: Files, path: Path, data: bytes, suffix: str) -> Path:
         copy = path.with_name(f"{path.name}.{suffix}-{again}")
     handle = files.create(copy)
     try:
-        if data and handle.write(data) != len(data):
-            raise OSError(f"{copy}: short write")
-        handle.sync()
-    finally:
-        handle.close()
-    files.sync_directory(path.parent)
+        try:
+            write_whole(handle, data)
+            handle.sync()
+        finally:
+            handle.close()
+        files.sync_directory(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):  # half a copy is worth nothing and may fill the disk
+            files.remove(copy)
+        raise
     return copy
 
 

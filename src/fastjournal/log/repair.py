@@ -5,13 +5,19 @@ Rules:
 1. Copies first: each file that changes is kept whole as `<name>.damaged-<time>`, synced, before it
    changes.
 2. `salvage` keeps every whole record and drops the damaged stretches; `cut` keeps what lies before
-   a point and moves the rest aside. Both return a list of everything dropped.
-3. A salvaged log is marked so for ever (`salvaged`, one line each): its state may have holes.
-4. The appender's and the cleaner's locks are held throughout.
+   a point and moves the rest aside, newest segment first: so an interrupted cut leaves no hole.
+   Both return a list of everything dropped.
+3. A repaired log is marked so for ever (`salvaged`, one line for each stretch, written before it is
+   dropped): its state may have holes.
+4. The synced position, which may lie in what was dropped, is forgotten last: an interrupted repair
+   is refused by recovery or harmless, and running it again finishes it.
+5. The appender's and the cleaner's locks are held throughout.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +27,8 @@ from fastjournal.log.record import decode_many
 from fastjournal.log.recovery import keep_copy
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
-from fastjournal.log.verify import verify
-from fastjournal.log.writer import SYNCED_MARK
+from fastjournal.log.verify import SegmentCheck, verify
+from fastjournal.log.writer import SYNCED_MARK, write_failure, write_whole
 
 __all__ = ["SALVAGED", "Dropped", "cut", "salvage"]
 
@@ -39,38 +45,48 @@ class Dropped:
     records: int
     """Whole records among them; 0 for damaged bytes, of which nobody knows."""
     reason: str
-    copy: Path
+    copy: Path | None
+    """None for a segment that is missing."""
 
 
 def salvage(stream: Stream, *, lock_timeout: float = 1.0) -> list[Dropped]:
     """Keep every whole record, drop damaged stretches; returns what was dropped."""
-    with _Locks(stream, lock_timeout):
+    with _Locks(stream, lock_timeout), _typed(stream):
         dropped: list[Dropped] = []
         for check in list(verify(stream)):
-            if not check.faults or not stream.files.exists(check.path):
-                continue
-            if not stream.files.is_file(check.path):
-                raise SegmentError(check.path, "is not a regular file: move it away yourself")
-            data = _content(stream, check.path)
-            copy = keep_copy(stream.files, check.path, data, f"damaged-{stream.clock.now()}")
-            if len(data) < HEADER_SIZE or data[:HEADER_SIZE] != stream.header.encode():
-                # Without its own header nothing says that the bytes belong to this log.
-                stream.files.remove(check.path)
-                stream.files.sync_directory(stream.path)
-            else:
-                rewrite(stream, check.number, data, check.good)
-            dropped += [
-                Dropped(fault.path, fault.offset, fault.length, 0, fault.reason, copy)
-                for fault in check.faults
-            ]
+            if check.faults:
+                dropped += _salvage_segment(stream, check)
         if dropped:
-            _finish(stream, dropped)
+            _forget_synced(stream)
         return dropped
+
+
+def _salvage_segment(stream: Stream, check: SegmentCheck) -> list[Dropped]:
+    files, path = stream.files, check.path
+    missing = not files.exists(path)
+    if not missing and not files.is_file(path):
+        raise SegmentError(path, "is not a regular file: move it away yourself")
+    data = b"" if missing else _content(stream, path)
+    copy = None if missing else keep_copy(files, path, data, f"damaged-{stream.clock.now()}")
+    dropped = [
+        Dropped(fault.path, fault.offset, fault.length, 0, fault.reason, copy)
+        for fault in check.faults
+    ]
+    _remember(stream, dropped)
+    if missing:
+        return dropped
+    if data[:HEADER_SIZE] != stream.header.encode():
+        # Without its own header nothing says that the bytes belong to this log.
+        files.remove(path)
+        files.sync_directory(stream.path)
+    else:
+        rewrite(stream, check.number, data, check.good)
+    return dropped
 
 
 def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Dropped]:
     """Keep what lies before `at`; the rest of that segment and all later ones are moved aside."""
-    with _Locks(stream, lock_timeout):
+    with _Locks(stream, lock_timeout), _typed(stream):
         numbers = stream.segments()
         if at.segment not in numbers:
             raise BadRequest(f"there is no segment {at.segment}")
@@ -78,39 +94,41 @@ def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Drop
         data = _content(stream, path)
         if not HEADER_SIZE <= at.offset <= len(data):
             raise BadRequest(f"offset must be {HEADER_SIZE}..{len(data)}, not {at.offset}")
+        stream.header.check(data, path)
         _, stop, _ = decode_many(data, HEADER_SIZE, at.offset, at.segment, 0, stream.max_payload)
         if stop != at.offset:
             raise BadRequest(
                 f"offset {at.offset} is inside a record; the one before ends at {stop}"
             )
-        suffix = f"damaged-{stream.clock.now()}"
-        dropped = []
-        for number in (n for n in numbers if n > at.segment):
-            later = stream.segment_path(number)
-            content = _content(stream, later)
-            found, _, _ = decode_many(
-                content, HEADER_SIZE, len(content), number, 0, stream.max_payload
-            )
-            copy = keep_copy(stream.files, later, content, suffix)
-            stream.files.remove(later)
-            dropped.append(Dropped(later, 0, len(content), len(found), "after the cut", copy))
+        later = [number for number in reversed(numbers) if number > at.segment]
+        dropped = [_cut_segment(stream, number, 0) for number in later]
         if at.offset < len(data):
-            found, _, _ = decode_many(data, at.offset, len(data), at.segment, 0, stream.max_payload)
-            copy = keep_copy(stream.files, path, data, suffix)
-            handle = stream.files.open(path)
-            try:
-                handle.truncate(at.offset)
-                handle.sync()
-            finally:
-                handle.close()
-            dropped.insert(
-                0,
-                Dropped(path, at.offset, len(data) - at.offset, len(found), "after the cut", copy),
-            )
-        stream.files.sync_directory(stream.path)
-        if dropped:
-            _finish(stream, dropped)
-        return dropped
+            dropped.append(_cut_segment(stream, at.segment, at.offset))
+        _forget_synced(stream)
+        return dropped[::-1]
+
+
+def _cut_segment(stream: Stream, number: int, offset: int) -> Dropped:
+    """Copy a segment, then cut it at `offset`; at 0 it is removed."""
+    files, path = stream.files, stream.segment_path(number)
+    data = _content(stream, path)
+    records, _, _ = decode_many(
+        data, max(offset, HEADER_SIZE), len(data), number, 0, stream.max_payload
+    )
+    copy = keep_copy(files, path, data, f"damaged-{stream.clock.now()}")
+    dropped = Dropped(path, offset, len(data) - offset, len(records), "after the cut", copy)
+    _remember(stream, [dropped])
+    if offset:
+        handle = files.open(path)
+        try:
+            handle.truncate(offset)
+            handle.sync()
+        finally:
+            handle.close()
+    else:
+        files.remove(path)
+        files.sync_directory(stream.path)
+    return dropped
 
 
 class _Locks:
@@ -141,18 +159,30 @@ def _content(stream: Stream, path: Path) -> bytes:
         handle.close()
 
 
-def _finish(stream: Stream, dropped: list[Dropped]) -> None:
-    """Forget the synced position, which may lie in what was dropped, and leave the mark."""
+def _remember(stream: Stream, dropped: list[Dropped]) -> None:
+    """Leave a durable line for each stretch that is about to be dropped."""
     files, now = stream.files, stream.clock.now()
-    if files.exists(stream.path / SYNCED_MARK):
-        files.remove(stream.path / SYNCED_MARK)
     path = stream.path / SALVAGED
     handle = files.open(path) if files.exists(path) else files.create(path)
     try:
         for item in dropped:
             line = f"{now} {item.path.name} {item.offset} {item.length} {item.reason}\n"
-            handle.write(line.encode())
+            write_whole(handle, line.encode())
         handle.sync()
     finally:
         handle.close()
     files.sync_directory(stream.path)
+
+
+def _forget_synced(stream: Stream) -> None:
+    if stream.files.exists(stream.path / SYNCED_MARK):
+        stream.files.remove(stream.path / SYNCED_MARK)
+        stream.files.sync_directory(stream.path)
+
+
+@contextlib.contextmanager
+def _typed(stream: Stream) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise write_failure(error, stream.path) from error

@@ -39,7 +39,7 @@ HEADER_SIZE = 8
 NEW_SUFFIX = ".new"
 REWRITE_SUFFIX = ".rw"
 
-_NAME = re.compile(r"(\d{9}|[1-9]\d{9,18})\.log")
+_NAME = re.compile(r"([0-9]{9}|[1-9][0-9]{9,18})\.log")
 _HEADER = Struct(">4sI")
 
 

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from fastjournal.log.cleaner import Cleaner
     from fastjournal.log.cursor import Cursor
 
-__all__ = ["DEFAULT_SEGMENT_SIZE", "MIN_SEGMENT_SIZE", "Stream"]
+__all__ = ["DEFAULT_SEGMENT_SIZE", "MAX_SEGMENT_SIZE", "MIN_SEGMENT_SIZE", "Stream"]
 
 DEFAULT_SEGMENT_SIZE = 64 * 1024 * 1024
 MIN_SEGMENT_SIZE = 4096
+MAX_SEGMENT_SIZE = 1 << 30  # recovery and the cleaner hold a segment in memory
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Stream:
         try:
             head = handle.read(0, HEADER_SIZE)
             if len(head) < HEADER_SIZE or not any(head):
-                if newest and not any(handle.read(0, handle.size())):
+                if newest and self._is_unwritten(handle.read(0, handle.size())):
                     return handle, False
                 raise SegmentError(path, "has no header")
             self.header.check(head, path)
@@ -127,6 +128,10 @@ class Stream:
             raise
         return handle, True
 
+    def _is_unwritten(self, content: bytes) -> bool:
+        """Nothing, zeros, or a part of our own header: a segment whose making was cut short."""
+        return not any(content) or self.header.encode().startswith(content)
+
     def open_appender(
         self,
         *,
@@ -137,7 +142,7 @@ class Stream:
     ) -> Appender:
         """An appender; lock it (or use `with`) before the first append.
 
-        `segment_size`: bytes after which the next append opens a new file, at least 4096.
+        `segment_size`: bytes after which the next append opens a new file, 4096 to 1 GiB.
         `sync`: `os`, `interval` or `always`; `sync_interval` in ms, only with `interval`.
         """
         from fastjournal.log.appender import Appender, AppendOptions
@@ -151,7 +156,8 @@ class Stream:
         """A cursor over all records, those from a position on, or those with a TIME above `after`.
 
         With `follow` it never ends for good: at the end `next` returns None and goes on later,
-        over new segments too.
+        over new segments too. A position holds until the cleaner rewrites its segment; a TIME
+        holds for ever.
         """
         from fastjournal.log.cursor import Cursor
 

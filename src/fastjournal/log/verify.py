@@ -55,12 +55,13 @@ def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Ite
     safe = Safe.of(stream)
     tail = _newest_with_records(stream, numbers)
     for number in numbers:
-        newest, last = number == numbers[-1], number == tail
-        check = _check(stream, number, safe, newest=newest, tail=last)
+        check = _check(stream, number, safe, newest=number == numbers[-1], tail=number == tail)
+        if number >= tail:  # an older one may have been cleaned since it was synced
+            _check_length(check, safe)
         yield check
         if progress is not None:
             progress(check.size)
-    if safe.offset and safe.segment > max(numbers, default=0):
+    if safe.offset and safe.segment > max(numbers, default=-1):
         path = stream.segment_path(safe.segment)
         missing = SegmentCheck(safe.segment, path)
         missing.faults.append(Fault(path, 0, safe.offset, "segment is missing", torn=False))
@@ -101,13 +102,14 @@ def _check(stream: Stream, number: int, safe: Safe, *, newest: bool, tail: bool)
         if found is None or torn:
             break
         at = found
-    synced = safe.in_segment(number)
-    if len(data) < synced and not any(not fault.torn for fault in check.faults):
-        lost = synced - len(data)
-        check.faults.append(
-            Fault(path, len(data), lost, "file is cut: more was synced", torn=False)
-        )
     return check
+
+
+def _check_length(check: SegmentCheck, safe: Safe) -> None:
+    lost = safe.length(check.number) - check.size
+    if lost > 0 and not any(not fault.torn for fault in check.faults):
+        reason = "file is cut: more was synced"
+        check.faults.append(Fault(check.path, check.size, lost, reason, torn=False))
 
 
 def _count(check: SegmentCheck, records: list[Record], start: int, stop: int) -> None:
@@ -125,7 +127,7 @@ def _reason(data: bytes, at: int, broken: BrokenRecord) -> str:
     return broken.reason if any(data[at:]) else "zeros in place of a record"
 
 
-def _newest_with_records(stream: Stream, numbers: list[int]) -> int | None:
+def _newest_with_records(stream: Stream, numbers: list[int]) -> int:
     for number in reversed(numbers):
         try:
             handle = stream.files.open_read(stream.segment_path(number))
@@ -136,4 +138,4 @@ def _newest_with_records(stream: Stream, numbers: list[int]) -> int | None:
                 return number
         finally:
             handle.close()
-    return None
+    return -1

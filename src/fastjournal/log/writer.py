@@ -2,7 +2,8 @@
 
 Rules:
 
-1. Bytes count only after a whole write: a short or failed one is cut off again, back to `offset`.
+1. Bytes count only after a whole write: a short or failed one is cut off again, back to `offset`,
+   and the cut is synced before anything else is written there: a power loss cannot bring it back.
 2. If the cut fails, or any sync fails, the writer is poisoned: it never writes or syncs again,
    because after a failed sync the kernel may have dropped the data and a second sync would say yes
    to nothing.
@@ -24,11 +25,11 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from fastjournal.errors import AppenderPoisoned, JournalFault, NoSpace, WriteFailed
+from fastjournal.errors import AppenderPoisoned, JournalFault, NoSpace, SegmentError, WriteFailed
 from fastjournal.log.files import FileHandle, Files
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, Header, segment_name
 
-__all__ = ["SYNCED_MARK", "Mark", "SegmentWriter", "SyncedMark", "write_failure"]
+__all__ = ["SYNCED_MARK", "Mark", "SegmentWriter", "SyncedMark", "write_failure", "write_whole"]
 
 SYNCED_MARK = "synced.pos"
 
@@ -57,13 +58,18 @@ class SyncedMark:
         self._files = files
         self._directory = directory
         self._boot = files.boot_id()
-        self._handle = files.open_in_place(directory / SYNCED_MARK)
+        try:
+            self._handle = files.open_in_place(directory / SYNCED_MARK)
+        except OSError as error:
+            raise write_failure(error, directory / SYNCED_MARK) from error
 
     def begin(self, segment: int, offset: int, last_time: int) -> None:
         """Remember where an appender begins; durable, so that recovery always finds one mark."""
         try:
             self._handle.truncate(0)
-            self._handle.write_at(self._encode(segment, offset, last_time), 0)
+            data = self._encode(segment, offset, last_time)
+            if self._handle.write_at(data, 0) != len(data):
+                raise OSError(errno.EIO, "short write")
             self._handle.sync()
             self._files.sync_directory(self._directory)
         except OSError as error:
@@ -90,11 +96,14 @@ class SyncedMark:
         path = directory / SYNCED_MARK
         if not files.exists(path):
             return None
-        handle = files.open_read(path)
         try:
-            slots = [handle.read(at, _MARK.size + _CRC.size) for at in (0, _SLOT)]
-        finally:
-            handle.close()
+            handle = files.open_read(path)
+            try:
+                slots = [handle.read(at, _MARK.size + _CRC.size) for at in (0, _SLOT)]
+            finally:
+                handle.close()
+        except OSError as error:
+            raise SegmentError(path, f"cannot be read: {error}") from error
         return max(filter(None, map(_decode_mark, slots)), default=None)
 
 
@@ -190,22 +199,32 @@ class SegmentWriter:
     ) -> SegmentWriter:
         """Open a segment that recovery has found whole; a missing header is written first."""
         path = directory / segment_name(number)
-        handle = files.open(path)
         try:
-            if handle.size() < HEADER_SIZE:
+            handle = files.open(path)
+        except OSError as error:
+            raise write_failure(error, path) from error
+        try:
+            head = handle.read(0, HEADER_SIZE)
+            if len(head) < HEADER_SIZE or not any(head):
                 handle.truncate(0)
                 _write_header(handle, header)
                 files.sync_directory(directory)
+            else:
+                header.check(head, path)
             size = handle.size()
         except OSError as error:
-            handle.close()
+            with contextlib.suppress(OSError):
+                handle.close()
             raise write_failure(error, path) from error
+        except BaseException:
+            handle.close()
+            raise
         return cls(handle, path, number, size, mark, last_time)
 
     def write(self, data: bytes, last_time: int) -> None:
         """Append all of `data`, whose newest record has `last_time`, or nothing of it."""
         if self._poison is not None:
-            raise self._refusal()
+            self.check()
         try:
             written = self._handle.write(data)
         except OSError as error:
@@ -225,8 +244,7 @@ class SegmentWriter:
         May run on one thread while another one writes.
         """
         with self._guard:
-            if self._poison is not None:
-                raise self._refusal()
+            self.check()
             if self._closed and not self.dirty:
                 return
             # What another thread adds from here on counts as dirty and lies behind the mark;
@@ -238,6 +256,7 @@ class SegmentWriter:
                 self._handle.sync()
             except OSError as error:
                 self._poison = error
+                self.dirty = True
                 raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
             self._mark.set(self.number, offset, last_time)
 
@@ -260,6 +279,13 @@ class SegmentWriter:
         """Whether rule 2 has struck."""
         return self._poison is not None
 
+    def check(self) -> None:
+        """Raise `AppenderPoisoned` if rule 2 has struck."""
+        if self._poison is not None:
+            raise AppenderPoisoned(
+                f"{self.path}: poisoned by an earlier fault: {self._poison}"
+            ) from self._poison
+
     def _undo(self, error: OSError | None) -> None:
         try:
             self._handle.truncate(self.offset)
@@ -268,11 +294,7 @@ class SegmentWriter:
             raise AppenderPoisoned(
                 f"{self.path}: a failed write could not be undone: {second}"
             ) from second
-
-    def _refusal(self) -> AppenderPoisoned:
-        refusal = AppenderPoisoned(f"{self.path}: poisoned by an earlier fault: {self._poison}")
-        refusal.__cause__ = self._poison
-        return refusal
+        self.sync()
 
 
 def write_failure(error: OSError, path: Path) -> JournalFault:
@@ -282,8 +304,16 @@ def write_failure(error: OSError, path: Path) -> JournalFault:
     return WriteFailed(f"{path}: {error.strerror or error}")
 
 
+def write_whole(handle: FileHandle, data: bytes) -> None:
+    """Write all of `data`, in several calls if the system takes it so (at most 2 GiB at once)."""
+    view = memoryview(data)
+    while view:
+        written = handle.write(view)
+        if not written:
+            raise OSError(errno.EIO, "nothing was written")
+        view = view[written:]
+
+
 def _write_header(handle: FileHandle, header: Header) -> None:
-    data = header.encode()
-    if handle.write(data) != len(data):
-        raise OSError(errno.EIO, "short write of a segment header")
+    write_whole(handle, header.encode())
     handle.sync()

@@ -114,7 +114,8 @@ class MemoryFiles:
             self._alive()
             if directory not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
-            return [path.name for path in self._names if path.parent == directory]
+            paths = [*self._names, *self._directories]
+            return [path.name for path in paths if path.parent == directory and path.name]
 
     def exists(self, path: Path) -> bool:
         with self._guard:
@@ -258,7 +259,9 @@ class MemoryFiles:
             raise OSError(fault.error, os.strerror(fault.error), str(path))
         return fault
 
-    def _write(self, inode: _Inode, path: Path, data: bytes, offset: int | None) -> int:
+    def _write(
+        self, inode: _Inode, path: Path, data: bytes | memoryview, offset: int | None
+    ) -> int:
         with self._guard:
             fault = self._operation("write", path)
             data = bytes(data)
@@ -322,25 +325,34 @@ class _MemoryHandle:
         self._path = path
         self._open = True
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
+        self._usable()
         return self._files._write(self._inode, self._path, data, None)
 
     def write_at(self, data: bytes, offset: int) -> int:
+        self._usable()
         return self._files._write(self._inode, self._path, data, offset)
 
     def read(self, offset: int, size: int) -> bytes:
-        self._files._alive()
+        self._usable()
         return bytes(self._inode.content[offset : offset + size])
 
     def size(self) -> int:
-        self._files._alive()
+        self._usable()
         return len(self._inode.content)
 
     def truncate(self, size: int) -> None:
+        self._usable()
         self._files._truncate(self._inode, self._path, size)
 
     def sync(self) -> None:
+        self._usable()
         self._files._sync(self._inode, self._path)
+
+    def _usable(self) -> None:
+        self._files._alive()
+        if not self._open:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
 
     def close(self) -> None:
         if self._open:
