@@ -7,7 +7,7 @@ JOBS  ?= 2
 BENCHES := $(filter-out bench/harness.py,$(wildcard bench/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz bench bench-quick docs clean
+.PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz bench bench-quick clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
