@@ -12,7 +12,15 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["MICROSECOND", "MILLISECOND", "SECOND", "SYSTEM_CLOCK", "Clock", "SystemClock"]
+__all__ = [
+    "MICROSECOND",
+    "MILLISECOND",
+    "SECOND",
+    "SYSTEM_CLOCK",
+    "Clock",
+    "SteadyClock",
+    "SystemClock",
+]
 
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
@@ -37,3 +45,30 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+class SteadyClock:
+    """A wall clock that never goes back: when the other one does, this one goes on evenly.
+
+    So a lease keeps its length when an operator sets the clock back an hour. A jump forward is
+    followed at once. Not locked: for one thread at a time, or for readers that tolerate a race.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._now = clock.now()
+        self._at = clock.monotonic()
+
+    def now(self) -> int:
+        """Wall clock, ns since 1970 UTC; at least what it was plus what has passed."""
+        clock = self._clock
+        wall, at = clock.now(), clock.monotonic()
+        steady = self._now + at - self._at
+        if wall >= steady:
+            self._now, self._at = wall, at
+            return wall
+        return steady
+
+    def monotonic(self) -> int:
+        """Ns since some fixed moment; never goes back."""
+        return self._clock.monotonic()

@@ -1,0 +1,129 @@
+"""A job in a consumer's hands, the same for an embedded journal and for a daemon's client."""
+
+from __future__ import annotations
+
+import traceback
+from datetime import datetime
+from types import TracebackType
+from typing import Protocol, Self
+
+from fastjournal.edges import Length, as_datetime
+from fastjournal.model import Lease, State
+
+__all__ = ["Finisher", "LeasedJob"]
+
+
+class Finisher(Protocol):
+    """Whoever handed the job out and takes it back."""
+
+    def complete(self, job_id: bytes, token: int, result: bytes | None = None) -> None:
+        """The work is done."""
+
+    def fail(
+        self, job_id: bytes, token: int, reason: bytes = b"", delay: Length | None = None
+    ) -> State:
+        """The work failed; returns what becomes of the job."""
+
+    def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
+        """Keep the lease; returns when it ends now, ns since 1970."""
+
+    def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
+        """Give the job back unworked."""
+
+
+class LeasedJob:
+    """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
+
+    As a context manager it is done at the end of the block, or failed by an exception, which goes
+    on.
+    """
+
+    __slots__ = ("_finisher", "_open", "lease")
+
+    def __init__(self, finisher: Finisher, lease: Lease) -> None:
+        self._finisher = finisher
+        self._open = True
+        self.lease = lease
+
+    @property
+    def id(self) -> bytes:
+        """The job's 16 bytes."""
+        return self.lease.job.id
+
+    @property
+    def payload(self) -> bytes:
+        """What the producer put."""
+        return self.lease.job.value
+
+    @property
+    def key(self) -> str:
+        """The key as text; empty if there is none. Its bytes are in `lease.job.key`."""
+        return self.lease.job.key.decode("utf-8", "surrogateescape")
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self.lease.job.queue.decode("utf-8", "surrogateescape")
+
+    @property
+    def priority(self) -> int:
+        """0..255, smaller first."""
+        return self.lease.job.priority
+
+    @property
+    def attempt(self) -> int:
+        """How often the job was handed out, this time included."""
+        return self.lease.job.attempts
+
+    @property
+    def token(self) -> int:
+        """Proves that this lease is the newest one."""
+        return self.lease.token
+
+    @property
+    def until(self) -> datetime:
+        """When the lease ends unless it is touched."""
+        until = as_datetime(self.lease.until)
+        assert until is not None
+        return until
+
+    def done(self, result: bytes | None = None) -> None:
+        """The work is done; a result is kept for whoever asks, until the job expires."""
+        self._finisher.complete(self.id, self.token, result)
+        self._open = False
+
+    def fail(self, reason: bytes | str = b"", delay: Length | None = None) -> State:
+        """The work failed; the job is tried again after a back-off (or `delay`), or is dead now."""
+        text = reason.encode() if isinstance(reason, str) else reason
+        state = self._finisher.fail(self.id, self.token, text, delay)
+        self._open = False
+        return state
+
+    def release(self, delay: Length | None = None) -> None:
+        """Give the job back unworked, to be handed out again after `delay`."""
+        self._finisher.release(self.id, self.token, delay)
+        self._open = False
+
+    def touch(self, extend: Length | None = None) -> None:
+        """Keep the lease for `extend` from now on, or for its usual length."""
+        until = self._finisher.touch(self.id, self.token, extend)
+        self.lease = self.lease._replace(until=until)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._open:
+            return
+        if error is None:
+            self.done()
+        else:
+            self.fail("".join(traceback.format_exception(error)).encode("utf-8", "replace"))
+
+    def __repr__(self) -> str:
+        return f"<LeasedJob {self.id.hex()} {self.queue!r} {self.key!r} attempt {self.attempt}>"
