@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,6 +91,7 @@ def dump(
             if record is None:
                 if not follow:
                     return
+                sys.stdout.flush()  # a reader at the other end of a pipe waits for it
                 time.sleep(_POLL_SECONDS)
                 continue
             if before is not None and record.time >= before:
