@@ -45,7 +45,7 @@ Rules:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -266,9 +266,9 @@ def decode_put_outcomes(value: bytes) -> list[PutOutcome]:
     count = _count(value, 17, "outcomes")
     at = 4 + 17 * count
     found = [PutOutcome(outcome, job_id) for outcome, job_id in _PUT.iter_unpack(value[4:at])]
-    if at != len(value):
-        texts = _texts(value, at, sum(1 for item in found if item[0] == REFUSED))
-        found = [item._replace(error=next(texts)) if item[0] == REFUSED else item for item in found]
+    refused = [n for n, item in enumerate(found) if item[0] == REFUSED]
+    for n, text in zip(refused, _texts(value, at, len(refused)), strict=True):
+        found[n] = found[n]._replace(error=text)
     return found
 
 
@@ -289,9 +289,9 @@ def decode_settle_outcomes(value: bytes) -> list[SettleOutcome]:
     count = _count(value, 9, "outcomes")
     at = 4 + 9 * count
     found = [SettleOutcome(outcome, when) for outcome, when in _SETTLED.iter_unpack(value[4:at])]
-    if at != len(value):
-        texts = _texts(value, at, sum(1 for item in found if item[0] == REFUSED))
-        found = [item._replace(error=next(texts)) if item[0] == REFUSED else item for item in found]
+    refused = [n for n, item in enumerate(found) if item[0] == REFUSED]
+    for n, text in zip(refused, _texts(value, at, len(refused)), strict=True):
+        found[n] = found[n]._replace(error=text)
     return found
 
 
@@ -309,8 +309,8 @@ def _text(error: str) -> bytes:
     return _U16.pack(len(text)) + text
 
 
-def _texts(value: bytes, at: int, count: int) -> Iterator[str]:
-    """The texts behind the outcomes; all are checked before the first is given."""
+def _texts(value: bytes, at: int, count: int) -> list[str]:
+    """The texts behind the outcomes."""
     texts = []
     for _ in range(count):
         stop = at + 2
@@ -322,4 +322,4 @@ def _texts(value: bytes, at: int, count: int) -> Iterator[str]:
         at = stop
     if at != len(value):
         raise BadRequest("bytes behind the outcomes")
-    return iter(texts)
+    return texts
