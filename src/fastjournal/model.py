@@ -160,11 +160,8 @@ class Job(NamedTuple):
     """Came through the Workq schedule command."""
     ttl: int = 0
     aliases: tuple[bytes, ...] = ()
-
-    @property
-    def priority(self) -> int:
-        """The priority as its producer gave it: Workq counts the other way round."""
-        return -self.rank if self.workq else self.rank
+    priority: int = 0
+    """As its producer gave it: Workq counts the other way round than `rank`."""
 
 
 class Lease(NamedTuple):

@@ -83,6 +83,9 @@ class KeyIndex:
     def __init__(self) -> None:
         self._map: dict[bytes, Row | dict[bytes, dict[bytes, Row]]] = {}
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._map
+
     def add(self, row: Row) -> None:
         """Find the row under its key and aliases from now on."""
         if row.key:

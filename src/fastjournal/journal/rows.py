@@ -244,6 +244,7 @@ def job_of(row: Row) -> Job:
         bool(policy.flags & BY_SCHEDULE),
         policy.ttl * MILLISECOND,
         more.aliases,
+        -row.rank if row.workq or row.lane.settings.priority_order == "larger" else row.rank,
     )
 
 

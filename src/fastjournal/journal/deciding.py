@@ -1,0 +1,154 @@
+"""What all decisions share: the state they look at, ids and chance, the limits of a row.
+
+Rules:
+
+1. A decision looks at the state and at `now`, and returns commands that state their result; it
+   changes no row. Refused requests raise and leave no trace.
+2. Whatever is drawn (ids, jitter) is drawn here and written into the command.
+3. Apply a command before asking for the next decision.
+4. `inserted` is strictly increasing along puts: it is the arrival number.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple, Protocol
+
+from fastjournal.clock import SECOND
+from fastjournal.errors import AlreadyExists, LeaseLost, NotFound
+from fastjournal.journal.kinds import KEEP_VERSIONS, Command, Delete, Group, Purge
+from fastjournal.journal.rows import Row, image
+from fastjournal.journal.state import JournalState
+from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, QueueSettings, State
+
+__all__ = ["Chance", "Deciding", "Limits", "backoff", "gone", "instant_after", "random_ids"]
+
+_PLAIN_RECORD = 64  # bytes, roughly, of a record that is not an image
+_CHAIN_SLACK = 4096
+
+
+class Chance(Protocol):
+    """Where jitter comes from: `random.Random` or a stand-in."""
+
+    def random(self) -> float: ...
+
+
+class Limits(NamedTuple):
+    """Sizes a request may not pass, and the journal-wide lengths of time."""
+
+    max_value: int = 1024 * 1024
+    max_key: int = 65_535
+    max_skew: int = 5 * SECOND
+    """How far ahead a sender's clock may be."""
+    gc_grace: int = 3600 * SECOND
+    """How long a tombstone keeps older writes away."""
+
+
+def random_ids(source: Random) -> Callable[[], bytes]:
+    """Ids that look like version 4 UUIDs, as Workq wants them."""
+    bits = source.getrandbits
+    keep = ~((0xF << 76) | (0x3 << 62))
+    fixed = (0x4 << 76) | (0x2 << 62)
+    return lambda: (bits(128) & keep | fixed).to_bytes(16, "big")
+
+
+def backoff(settings: QueueSettings, before: int, chance: Chance) -> int:
+    """How long to wait after a failure that had `before` others before it."""
+    wait = min(
+        settings.backoff_base * settings.backoff_factor ** min(before, 64),
+        float(settings.backoff_cap),
+    )
+    return int(wait * (1 + settings.backoff_jitter * (2 * chance.random() - 1)))
+
+
+class Deciding:
+    """The ground decisions stand on."""
+
+    def __init__(
+        self,
+        state: JournalState,
+        *,
+        ids: Callable[[], bytes] | None = None,
+        chance: Random | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        chance = chance or Random()
+        self.state = state
+        self.limits = limits or Limits()
+        self._ids = ids or random_ids(chance)
+        self._chance: Chance = chance
+        self._busy: OrderedDict[bytes, None] = OrderedDict()
+        """Consumers who got an ordinary row since they were last told "nothing"."""
+        self._stamp = max(state.now, state.last_inserted)
+
+    def _clock(self, now: int) -> int:
+        """`now`, unless the clock has stepped back."""
+        known = self.state.now
+        return max(known, now)
+
+    def _draw_stamp(self, now: int) -> int:
+        """The arrival number of a put at `now`."""
+        stamp = self._stamp
+        self._stamp = stamp = now if now > stamp else stamp + 1
+        return stamp
+
+    def _settings(self, queue: bytes) -> QueueSettings:
+        lane = self.state.lanes.get(queue)
+        return DEFAULT_SETTINGS if lane is None else lane.settings
+
+    def _find(self, row_id: bytes, now: int) -> Row:
+        row = self.state.rows.get(row_id)
+        if row is None or row.state is State.DELETED or 0 < row.expires < now:
+            raise NotFound(f"no job {row_id.hex()}")
+        return row
+
+    def _held(self, row_id: bytes, token: int | None, now: int) -> Row:
+        """The row, if the caller may end or prolong its work.
+
+        Workq cannot carry a token: without one a row may be ended while it has no result (D-29).
+        """
+        row = self._find(row_id, now)
+        if token is None:
+            if row.state > State.PROCESSING:
+                raise AlreadyExists("the job has a result already")
+        elif row.state is not State.PROCESSING or row.attempts != token:
+            raise LeaseLost
+        return row
+
+    def _waiting_twin(self, row: Row, now: int) -> Row | None:
+        """The row that waits behind this one."""
+        if not row.key or row.policy.flags & KEEP_VERSIONS:
+            return None
+        for twin in self.state.keys.twin(row):
+            if twin.state is State.WAITING and not 0 < twin.expires < now:
+                return twin
+        return None
+
+    def _restated(self, row: Row, command: Command, now: int) -> Command:
+        """The command, or the whole row as it leaves it when its records have grown too many.
+
+        A row renewed or given back for ever would fill the disk: each image makes the records
+        before it worthless, and costs at most as much as they did.
+        """
+        if row.rare.chain * _PLAIN_RECORD < len(row.value) + len(row.key) + _CHAIN_SLACK:
+            return command
+        scratch = JournalState()
+        for part in image(row):
+            scratch.apply(part, row.at)
+        scratch.apply(command, now)
+        after = scratch.rows.get(row.id)
+        return command if after is None else Group(tuple(image(after)))
+
+
+def instant_after(now: int, length: int) -> int:
+    """An instant that still can be stored."""
+    return min(now + length, MAX_INSTANT)
+
+
+def gone(row: Row) -> Command:
+    """The row goes, in the words of those who brought it in."""
+    if row.workq:
+        return Delete(row.id)
+    return Purge(row.id, row.lane.name, row.key, row.modified)

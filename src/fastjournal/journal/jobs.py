@@ -1,0 +1,83 @@
+"""All decisions about jobs, in one object.
+
+Rules: those of `deciding`, `puts`, `leasing` and `timers`, and
+
+1. Every method returns the command to log and apply; None, where it may, means nothing to do.
+2. Bulk requests are loops of single ones, each applied before the next is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastjournal.errors import AlreadyExists, BadRequest, NotFound
+from fastjournal.journal.deciding import Limits, gone, instant_after, random_ids
+from fastjournal.journal.kinds import KEEP_VERSIONS, Command, Group, Queue, Redrive
+from fastjournal.journal.leasing import Granted, Leasing, Nothing
+from fastjournal.journal.puts import Placed, Puts
+from fastjournal.journal.timers import Timers
+from fastjournal.model import State
+
+__all__ = ["Granted", "Jobs", "Limits", "Nothing", "Placed", "random_ids"]
+
+
+class Jobs(Puts, Leasing, Timers):
+    """Decides; `state.apply` does."""
+
+    def delete(self, row_id: bytes, now: int) -> Command:
+        """Remove a row, whatever its state; a worker holding it gets `NotFound` later."""
+        return gone(self._find(row_id, self._clock(now)))
+
+    def delete_key(self, queue: bytes, key: bytes, now: int) -> Command | None:
+        """Remove the waiting row of a key and the one being worked on; None if there is none."""
+        now = self._clock(now)
+        rows = self.state.keys.find(queue, key)
+        found = [row for row in rows if row.state <= State.PROCESSING]
+        commands = [gone(row) for row in found]
+        if len(commands) < 2:
+            return commands[0] if commands else None
+        return Group(tuple(commands))
+
+    def redrive(self, row_id: bytes, now: int, delay: int = 0) -> Command:
+        """Let a dead row wait again, its counters at 0."""
+        now = self._clock(now)
+        row = self._find(row_id, now)
+        if row.state is not State.FAILED:
+            raise BadRequest("the job is not dead")
+        if not row.policy.flags & KEEP_VERSIONS:
+            for other in self.state.keys.find(row.lane.name, row.key) if row.key else ():
+                if other.state is State.WAITING:
+                    raise AlreadyExists("a newer job of this key is waiting")
+        settings, limit = row.lane.settings, row.policy.max_attempts
+        if not row.workq:
+            limit = limit or settings.max_attempts
+        if 0 < limit <= row.attempts:  # as many attempts again
+            limit += row.attempts
+        else:
+            limit = row.policy.max_attempts
+        return Redrive(row.id, instant_after(now, delay), limit)
+
+    def dead_ids(self, queue: bytes) -> list[bytes]:
+        """The dead rows of a queue, in the order of their deaths."""
+        lane = self.state.lanes.get(queue)
+        return [] if lane is None else list(lane.dead)
+
+    def redrive_all(self, queue: bytes, now: int) -> Iterator[Command]:
+        """Redrive the dead rows of a queue, except where a newer row of the key waits.
+
+        Log and apply each command before asking for the next.
+        """
+        for row_id in self.dead_ids(queue):
+            try:
+                yield self.redrive(row_id, now)
+            except (AlreadyExists, NotFound):
+                continue
+
+    def set_queue(self, queue: bytes, changes: Mapping[str, Any]) -> Command | None:
+        """Change settings of a queue; None if they are so already."""
+        if type(queue) is not bytes or not 1 <= len(queue) <= 255:
+            raise BadRequest("a queue name has 1 to 255 bytes")
+        old = self._settings(queue)
+        new = old.changed(changes)
+        return None if new == old else Queue(queue, new)

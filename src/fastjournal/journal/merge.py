@@ -1,0 +1,84 @@
+"""The rule of a repeated key, field by field.
+
+A repeat meets a row that waits. The row keeps its id, its place of arrival and its history:
+
+    field      becomes
+    ---------  ---------------------------------------------------------------------------
+    inserted   kept
+    expires    the largest; never (0) is above all
+    rank       the smallest: the most urgent
+    due        the largest, but never past inserted + max_wait where the queue sets one
+    timeouts   0
+    attempts   kept: the next token must be new
+    fails      kept
+    value      replaced if the repeat's timestamp is newer than the row's; so are the kind of the
+               value, and lease, limits and ttl where the repeat gives any
+    modified   the newest timestamp
+
+A repeat with the very timestamp of the row is the same message sent again: nothing changes. An
+older one still moves dates and priority, so the outcome does not depend on the order in which
+messages arrive; without a due time of its own it moves none.
+"""
+
+from __future__ import annotations
+
+from fastjournal.clock import MILLISECOND
+from fastjournal.journal.kinds import DEFAULT_POLICY, Policy, Put, policy_of
+from fastjournal.journal.rows import Row
+from fastjournal.model import NewJob
+
+__all__ = ["bounded_due", "later", "merge", "policy_for"]
+
+
+def merge(row: Row, job: NewJob, rank: int, timestamp: int, now: int, max_wait: int) -> Put | None:
+    """The row after the repeat; None if it changes nothing."""
+    if timestamp == row.modified:
+        return None
+    newer = timestamp > row.modified
+    more = row.rare
+    due = job.due or (now if newer else 0)
+    merged = Put(
+        row.id,
+        row.lane.name,
+        row.key,
+        min(row.rank, rank),
+        bounded_due(max(row.due, due), row.inserted, max_wait),
+        row.inserted,
+        timestamp if newer else row.modified,
+        later(row.expires, job.expires),
+        job.kind if newer else row.kind,
+        job.value if newer else row.value,
+        policy_for(job, row.policy) if newer else row.policy,
+        row.attempts,
+        0,
+        more.fails,
+        more.aliases,
+    )
+    if newer or more.timeouts:
+        return merged
+    same = (row.rank, row.due, row.expires) == (merged.rank, merged.due, merged.expires)
+    return None if same else merged
+
+
+def later(one: int, other: int) -> int:
+    """The later expiry; 0 is never."""
+    return max(one, other) if one and other else 0
+
+
+def bounded_due(due: int, inserted: int, max_wait: int) -> int:
+    """A due time that is not before the insertion and not past the longest wait."""
+    if max_wait and due > inserted + max_wait:
+        return inserted + max_wait
+    return max(inserted, due)
+
+
+def policy_for(job: NewJob, old: Policy = DEFAULT_POLICY) -> Policy:
+    """What the job asks for, else what was there."""
+    return policy_of(
+        old.flags,
+        -(-job.ttl // MILLISECOND) or old.ttl,
+        -(-job.lease // MILLISECOND) or old.lease,
+        job.max_attempts or old.max_attempts,
+        job.max_timeouts or old.max_timeouts,
+        job.max_fails or old.max_fails,
+    )

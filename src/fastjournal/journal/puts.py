@@ -1,0 +1,249 @@
+"""Decisions that bring rows in: `put` for our own jobs, `add` for those of Workq.
+
+Rules:
+
+1. merge: a waiting row of the key takes the repeat in (`merge`). A row being worked on is left
+   alone and gets one waiting twin, held back until it ends (D-13).
+2. unique: a key that waits or is worked on is refused.
+3. plain: no key, always a new row.
+4. The newest timestamp wins, against a row being worked on and against a tombstone too (D-09).
+5. A draining queue takes nothing in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fastjournal.clock import MILLISECOND
+from fastjournal.errors import (
+    AlreadyExists,
+    BadRequest,
+    ClockSkew,
+    OutOfRange,
+    QueuePaused,
+    TooLarge,
+)
+from fastjournal.journal.deciding import Deciding
+from fastjournal.journal.kinds import (
+    DEFAULT_POLICY,
+    KEEP_VERSIONS,
+    Add,
+    Command,
+    Expire,
+    Group,
+    Policy,
+    Put,
+    Schedule,
+    policy_of,
+)
+from fastjournal.journal.merge import bounded_due, merge, policy_for
+from fastjournal.journal.rows import Row
+from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, Mode, NewJob, Outcome, Priority, State
+
+__all__ = ["Placed", "Puts"]
+
+_new = tuple.__new__
+_REST = NewJob(b"")[7:]
+_WORKQ_NAME = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+
+
+class Placed(NamedTuple):
+    """What a put comes to: the command to log (None: nothing), and what it means."""
+
+    command: Command | None
+    outcome: Outcome
+    id: bytes
+
+
+class Puts(Deciding):
+    """`put` and `add`."""
+
+    def put(self, job: NewJob, now: int) -> Placed:
+        """Take a job in."""
+        self._check(job)
+        state = self.state
+        if now < state.now:
+            now = state.now
+        queue, key = job.queue, job.key
+        lane = state.lanes.get(queue)
+        settings = DEFAULT_SETTINGS if lane is None else lane.settings
+        if settings.draining:
+            raise QueuePaused(f"queue {queue!r} is draining")
+        if job.timestamp > now + self.limits.max_skew:
+            raise ClockSkew
+        if 0 < job.expires < now:
+            raise OutOfRange("the job has expired already")
+        rank = int(job.priority)
+        if settings.priority_order != "smaller":
+            rank = -rank
+        stamp = self._draw_stamp(now)
+        if key and not settings.keep_versions and key in state.keys:
+            return self._put_again(job, rank, stamp, now)
+        return self._put_new(job, rank, stamp, self._ids(), Outcome.NEW)
+
+    def _put_new(
+        self, job: NewJob, rank: int, stamp: int, row_id: bytes, outcome: Outcome
+    ) -> Placed:
+        settings = self._settings(job.queue)
+        due = max(stamp, job.due)
+        if settings.max_wait:
+            due = bounded_due(due, stamp, settings.max_wait)
+        policy = DEFAULT_POLICY if job[7:] == _REST else policy_for(job)
+        if settings.keep_versions:
+            policy = _with_flag(policy, KEEP_VERSIONS)
+        put = _new(
+            Put,
+            (
+                row_id,
+                job.queue,
+                job.key,
+                rank,
+                due,
+                stamp,
+                job.timestamp or stamp,
+                job.expires,
+                job.kind,
+                job.value,
+                policy,
+                0,
+                0,
+                0,
+                (),
+            ),
+        )
+        return _new(Placed, (put, outcome, row_id))
+
+    def _put_again(self, job: NewJob, rank: int, stamp: int, now: int) -> Placed:
+        waiting = processing = tomb = expired = None
+        for row in self.state.keys.find(job.queue, job.key):
+            if row.state is State.PROCESSING:
+                processing = row
+            elif row.state is State.DELETED:
+                tomb = row
+            elif 0 < row.expires < now:
+                expired = row
+            else:
+                waiting = row
+        timestamp = job.timestamp or stamp
+        if job.mode == Mode.UNIQUE and (waiting or processing):
+            return self._refuse(waiting or processing, job)
+        if waiting is not None:
+            max_wait = waiting.lane.settings.max_wait
+            merged = merge(waiting, job, rank, timestamp, now, max_wait)
+            outcome = Outcome.STALE if merged is None else Outcome.MERGED
+            return Placed(merged, outcome, waiting.id)
+        if processing is not None and timestamp <= processing.modified:
+            return Placed(None, Outcome.STALE, processing.id)
+        if tomb is not None:
+            return self._put_over(tomb, job, rank, stamp, timestamp)
+        outcome = Outcome.NEW if processing is None else Outcome.TWIN
+        placed = self._put_new(job, rank, stamp, self._ids(), outcome)
+        if expired is not None and placed.command is not None:
+            return placed._replace(command=Group((Expire(expired.id), placed.command)))
+        return placed
+
+    def _refuse(self, row: Row | None, job: NewJob) -> Placed:
+        """A unique key is taken, unless this is the same message sent again."""
+        if row is not None and job.timestamp and row.modified == job.timestamp:
+            return Placed(None, Outcome.STALE, row.id)
+        raise AlreadyExists(f"key {job.key!r} is taken in queue {job.queue!r}")
+
+    def _put_over(self, tomb: Row, job: NewJob, rank: int, stamp: int, timestamp: int) -> Placed:
+        """A newer write takes the slot of a deleted row; tokens go on counting."""
+        if timestamp <= tomb.modified:
+            return Placed(None, Outcome.STALE, tomb.id)
+        placed = self._put_new(job, rank, stamp, tomb.id, Outcome.NEW)
+        put = placed.command
+        assert isinstance(put, Put)
+        put = put._replace(attempts=tomb.attempts)
+        if tomb.attempts and put.policy.max_attempts:
+            limit = put.policy.max_attempts + tomb.attempts
+            put = put._replace(policy=policy_of(*put.policy._replace(max_attempts=limit)))
+        return placed._replace(command=put)
+
+    def add(self, job: Add | Schedule, now: int) -> Command:
+        """Take a Workq job in; its id is its key, `created` is drawn here."""
+        _check_workq(job, self.limits.max_value)
+        now = self._clock(now)
+        if self._settings(job.name).draining:
+            raise QueuePaused(f"queue {job.name!r} is draining")
+        job = job._replace(created=self._draw_stamp(now))
+        if (job.time or job.created) + job.ttl * MILLISECOND < now:
+            raise BadRequest("the job has expired already")
+        row = self.state.rows.get(job.id)
+        if row is None:
+            return job
+        if 0 < row.expires < now:
+            return Group((Expire(row.id), job))
+        raise AlreadyExists("Duplicate job")
+
+    def _check(self, job: NewJob) -> None:
+        queue, value, key, mode, priority, due, expires = job[:7]
+        if type(queue) is not bytes or type(value) is not bytes or type(key) is not bytes:
+            raise BadRequest("queue, key and value are bytes")
+        if not 1 <= len(queue) <= 255:
+            raise TooLarge("a queue name has 1 to 255 bytes")
+        if len(key) > self.limits.max_key or len(value) > self.limits.max_value:
+            raise TooLarge
+        if type(priority) is not int and type(priority) is not Priority:
+            raise BadRequest("a priority is a whole number")
+        if not 0 <= priority <= 255:
+            raise OutOfRange(f"priority {priority} is not in 0..255")
+        if type(due) is not int or type(expires) is not int:
+            raise BadRequest("instants are whole nanoseconds")
+        if not (0 <= due <= MAX_INSTANT and 0 <= expires <= MAX_INSTANT):
+            raise OutOfRange("an instant is before 1970 or past 2262")
+        if mode is not Mode.MERGE:
+            _check_mode(job)
+        if job[7:] != _REST:
+            _check_rest(job)
+
+
+def _check_mode(job: NewJob) -> None:
+    if job.mode not in (Mode.UNIQUE, Mode.PLAIN, Mode.MERGE):
+        raise BadRequest(f"unknown mode {job.mode!r}")
+    if job.mode == Mode.UNIQUE and not job.key:
+        raise BadRequest("a unique job needs a key")
+    if job.mode == Mode.PLAIN and job.key:
+        raise BadRequest("a plain job has no key")
+
+
+def _check_rest(job: NewJob) -> None:
+    for name in ("timestamp", "lease", "ttl", "max_attempts", "max_timeouts", "max_fails", "kind"):
+        value = getattr(job, name)
+        high = MAX_INSTANT
+        if name.startswith("max_"):
+            high = 2**31 - 1
+        elif name == "kind":
+            high = 255
+        if type(value) is not int:
+            raise BadRequest(f"{name} is a whole number")
+        if not 0 <= value <= high:
+            raise OutOfRange(f"{name} {value} is not in 0..{high}")
+
+
+def _check_workq(job: Add | Schedule, max_value: int) -> None:
+    """The ranges of Workq; the ttl may be longer than its 30 days."""
+    row_id = job.id
+    if len(row_id) != 16 or row_id[6] >> 4 != 4 or row_id[8] >> 6 != 2:
+        raise BadRequest("Invalid ID")
+    if not 1 <= len(job.name) <= 255 or not _WORKQ_NAME.issuperset(job.name):
+        raise BadRequest("Invalid Name")
+    if not 1 <= job.ttr <= 86_400_000:
+        raise BadRequest("Invalid TTR")
+    if not 1 <= job.ttl <= MAX_INSTANT // MILLISECOND:
+        raise BadRequest("Invalid TTL")
+    if not -(2**31) <= job.priority < 2**31:
+        raise BadRequest("Invalid Priority")
+    if not 0 <= job.max_attempts <= 255:
+        raise BadRequest("Invalid Max Attempts")
+    if not 0 <= job.max_fails <= 255:
+        raise BadRequest("Invalid Max Fails")
+    if len(job.payload) > max_value:
+        raise BadRequest("Invalid Payload")
+    if type(job) is Schedule and not 0 < job.time <= MAX_INSTANT:
+        raise BadRequest("Invalid Time")
+
+
+def _with_flag(policy: Policy, flag: int) -> Policy:
+    return policy_of(*policy._replace(flags=policy.flags | flag))
