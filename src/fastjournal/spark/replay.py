@@ -1,0 +1,63 @@
+"""The log replayed by many tasks: the state as of any instant, as a table.
+
+Rules:
+
+1. Sharded scan: every task walks the whole log and applies the records of its share of the rows.
+   No shuffle; the order is the order in the file. It costs one walk of the log per task, so it
+   pays up to some 24 tasks.
+2. Beyond that, records are shuffled once by row and each partition is sorted by TIME and folded by
+   the same code; what concerns no single row goes to every partition.
+3. A journal is read as of one moment: all its segments are opened under the readers' lock, and
+   what is appended later is left out by its TIME.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fastjournal.log.scan import verify
+from fastjournal.log.segment import HEADER_SIZE
+from fastjournal.spark.fold import Share, fold
+from fastjournal.spark.plan import journal_segments, load, load_all
+from fastjournal.spark.rows import job_batches
+from fastjournal.spark.settings import MAX_SHARDS, Settings
+from fastjournal.spark.source import Shard
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["shard_batches", "shards"]
+
+# A share smaller than this does not pay for its task.
+_LEAST_SHARE = 8 << 20
+
+
+def shards(settings: Settings) -> Iterator[Shard]:
+    """The shares of every journal the settings name."""
+    for directory in settings.paths:
+        pieces = journal_segments(directory)
+        if not pieces:
+            continue
+        frozen = verify(load(pieces[-1]) or bytes(HEADER_SIZE), newest=True).last_time
+        bounds = [bound for bound in (settings.upto, frozen) if bound is not None]
+        size = sum(piece.size for piece in pieces)
+        count = settings.shards or max(
+            1, min(os.cpu_count() or 1, MAX_SHARDS, -(-size // _LEAST_SHARE))
+        )
+        for index in range(count):
+            yield Shard(directory, index, count, min(bounds) if bounds else None)
+
+
+def shard_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:
+    """The rows of one share, in batches of the columns asked for."""
+    segments = [
+        (piece, data)
+        for piece, data in load_all(shard.directory)
+        if settings.from_segment <= piece.number <= settings.to_segment
+    ]
+    state = fold(
+        segments, share=Share(shard.index, shard.count), upto=shard.upto, mode=settings.mode
+    )
+    yield from job_batches(state.rows.values(), settings.columns, shard.directory, settings.queues)
