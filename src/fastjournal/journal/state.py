@@ -46,6 +46,10 @@ class JournalState(Places):
     def __init__(self) -> None:
         super().__init__()
         self.last_inserted = 0
+        self.applied = 0
+        """TIME of the newest record applied; set when its effect is complete."""
+        self.ended = 0
+        """How many rows have ended or been restated: how fast old records become worthless."""
         self.mark_at = 0
         """TIME of the newest MARK."""
         self.senders: dict[bytes, tuple[int, int]] = {}
@@ -81,6 +85,7 @@ class JournalState(Places):
         if time > self.now:
             self.now = time
         self._appliers[command.__class__](command, time)
+        self.applied = time
 
     def digest(self) -> str:
         """A hash of everything replay must give again."""
@@ -130,6 +135,7 @@ class JournalState(Places):
             lane.total += 1
             old_expires = 0
         else:
+            self.ended += 1
             self._unplace(row)
             self._unkey(row)
             lane = self._move(row, queue)
@@ -358,6 +364,7 @@ class JournalState(Places):
         row = self.rows.pop(command.id, None)
         if row is None:
             return
+        self.ended += 1
         self._unplace(row)
         self._unkey(row)
         self._leave(row.lane)
