@@ -433,9 +433,11 @@ def test_a_broken_server_is_told_and_stays_told(data: bytes) -> None:
 
 
 def test_a_server_of_another_version_is_told() -> None:
-    parser = ReplyParser()
-    parser.feed(b"JR\0\2")
-    assert isinstance(parser.fault, VersionMismatch)
+    for pieces in ([b"JR\0\2"], [b"J", b"R", b"\0", b"\2"], [b"JR\0", b"\2\0\0"]):
+        parser = ReplyParser()
+        for piece in pieces:
+            assert parser.feed(piece) == []
+        assert isinstance(parser.fault, VersionMismatch)
 
 
 def test_a_reply_beyond_the_limit_is_refused_before_it_is_kept() -> None:

@@ -106,7 +106,7 @@ class ReplyParser:
         if data[start : start + 4] != b"JR\0\1"[:have]:
             self._foreign(data, start, have)
         if have < 17:
-            self._need = 17
+            self._need = have + 1 if have < 4 else 17
             return None
         _, _, identifier, flags, timestamp = _HEAD(data, start)
         if not flags & _LAYOUT and not data[start + 16]:
