@@ -14,7 +14,9 @@ Rules:
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from fastjournal.journal.kinds import Command, Group
 from fastjournal.journal.state import JournalState
 from fastjournal.log.scan import FAILFAST, Buffer, Chunk, Scan
 from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
+from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece
 
 if TYPE_CHECKING:
@@ -281,6 +284,18 @@ def _group(payload: bytes) -> tuple[Command, ...]:
     return group.members
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Rows hold no cycles; looking for some among millions would take as long as the replay."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def fold(
     segments: Sequence[tuple[Piece, Buffer]],
     *,
@@ -299,6 +314,7 @@ def fold(
     kept = [
         reader.entries(piece, data, upto, settled) for piece, data in reversed(segments) if data
     ]
-    result = JournalState() if state is None else state
-    apply_entries(result, reversed(kept), mode)
+    result = Ledger() if state is None else state
+    with _no_collection():
+        apply_entries(result, reversed(kept), mode)
     return result
