@@ -72,6 +72,8 @@ def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -
     if tail is None:
         return Recovery(len(numbers), safe.last_time, None, removed)
     cut, newest = _mend(stream, tail, safe, strict=strict, trust_mark=trust_mark)
+    if not newest and safe.segment < tail:  # nothing left in the tail, and the mark is old
+        newest = _last_time(stream, [number for number in numbers if number < tail])
     return Recovery(len(numbers), max(safe.last_time, newest), cut, removed)
 
 
@@ -128,6 +130,20 @@ def _tail(stream: Stream, numbers: list[int]) -> int | None:
         finally:
             handle.close()
     return None
+
+
+def _last_time(stream: Stream, numbers: list[int]) -> int:
+    """TIME of the newest record in sealed segments; 0 if there is none."""
+    for number in reversed(numbers):
+        handle, _ = stream.open_segment(number, newest=False)
+        try:
+            data = handle.read(0, handle.size())
+        finally:
+            handle.close()
+        records, _, _ = decode_many(data, HEADER_SIZE, len(data), number, 0, stream.max_payload)
+        if records:
+            return max(record.time for record in records)
+    return 0
 
 
 def _mend(

@@ -24,7 +24,7 @@ from pathlib import Path
 from fastjournal.errors import BadRequest, SegmentError
 from fastjournal.log.cleaner import rewrite
 from fastjournal.log.record import decode_many
-from fastjournal.log.recovery import keep_copy
+from fastjournal.log.recovery import Safe, keep_copy
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
 from fastjournal.log.verify import SegmentCheck, verify
@@ -100,12 +100,25 @@ def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Drop
             raise BadRequest(
                 f"offset {at.offset} is inside a record; the one before ends at {stop}"
             )
-        later = [number for number in reversed(numbers) if number > at.segment]
-        dropped = [_cut_segment(stream, number, 0) for number in later]
+        dropped = _missing(stream, numbers)
+        for number in reversed(numbers):
+            if number > at.segment:
+                dropped.append(_cut_segment(stream, number, 0))
         if at.offset < len(data):
             dropped.append(_cut_segment(stream, at.segment, at.offset))
         _forget_synced(stream)
         return dropped[::-1]
+
+
+def _missing(stream: Stream, numbers: list[int]) -> list[Dropped]:
+    """The newest segment, if it was synced once and is not there any more."""
+    safe = Safe.of(stream)
+    if not safe.offset or safe.segment <= max(numbers):
+        return []
+    path = stream.segment_path(safe.segment)
+    dropped = [Dropped(path, 0, safe.offset, 0, "segment is missing", None)]
+    _remember(stream, dropped)
+    return dropped
 
 
 def _cut_segment(stream: Stream, number: int, offset: int) -> Dropped:

@@ -324,13 +324,16 @@ class _MemoryHandle:
         self._inode = inode
         self._path = path
         self._open = True
+        self._changed = False  # closing a file that was only read cannot fail
 
     def write(self, data: bytes | memoryview) -> int:
         self._usable()
+        self._changed = True
         return self._files._write(self._inode, self._path, data, None)
 
     def write_at(self, data: bytes, offset: int) -> int:
         self._usable()
+        self._changed = True
         return self._files._write(self._inode, self._path, data, offset)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -343,6 +346,7 @@ class _MemoryHandle:
 
     def truncate(self, size: int) -> None:
         self._usable()
+        self._changed = True
         self._files._truncate(self._inode, self._path, size)
 
     def sync(self) -> None:
@@ -357,7 +361,8 @@ class _MemoryHandle:
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._files._close(self._path)
+            if self._changed:
+                self._files._close(self._path)
 
 
 class _MemoryLock:
