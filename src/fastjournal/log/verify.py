@@ -55,9 +55,7 @@ def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Ite
     safe = Safe.of(stream)
     tail = _newest_with_records(stream, numbers)
     for number in numbers:
-        check = _check(stream, number, safe, newest=number == numbers[-1], tail=number == tail)
-        if number >= tail:  # an older one may have been cleaned since it was synced
-            _check_length(check, safe)
+        check = _check(stream, number, safe, newest=number == numbers[-1], tail=tail)
         yield check
         if progress is not None:
             progress(check.size)
@@ -68,7 +66,7 @@ def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Ite
         yield missing
 
 
-def _check(stream: Stream, number: int, safe: Safe, *, newest: bool, tail: bool) -> SegmentCheck:
+def _check(stream: Stream, number: int, safe: Safe, *, newest: bool, tail: int) -> SegmentCheck:
     path = stream.segment_path(number)
     check = SegmentCheck(number, path)
     try:
@@ -85,8 +83,8 @@ def _check(stream: Stream, number: int, safe: Safe, *, newest: bool, tail: bool)
         return check
     finally:
         handle.close()
-    if not whole:
-        return check
+    if not whole:  # created but not written: nothing in it counts
+        return _check_length(check, 0, safe)
     at = HEADER_SIZE
     while True:
         records, stop, broken = decode_many(data, at, len(data), number, 0, stream.max_payload)
@@ -95,21 +93,23 @@ def _check(stream: Stream, number: int, safe: Safe, *, newest: bool, tail: bool)
             break
         found = next_valid_record(data, stop + 1, stream.max_payload)
         end = len(data) if found is None else found
-        torn = tail and safe.is_torn(number, stop, found)
+        torn = number == tail and safe.is_torn(number, stop, found)
         if torn:
             end = len(data)
         check.faults.append(Fault(path, stop, end - stop, _reason(data, stop, broken), torn))
         if found is None or torn:
             break
         at = found
-    return check
+    # A sealed segment may have been cleaned since it was synced.
+    return _check_length(check, check.size, safe) if number >= tail else check
 
 
-def _check_length(check: SegmentCheck, safe: Safe) -> None:
-    lost = safe.length(check.number) - check.size
-    if lost > 0 and not any(not fault.torn for fault in check.faults):
+def _check_length(check: SegmentCheck, length: int, safe: Safe) -> SegmentCheck:
+    lost = safe.length(check.number) - length
+    if lost > 0 and all(fault.torn for fault in check.faults):
         reason = "file is cut: more was synced"
-        check.faults.append(Fault(check.path, check.size, lost, reason, torn=False))
+        check.faults.append(Fault(check.path, length, lost, reason, torn=False))
+    return check
 
 
 def _count(check: SegmentCheck, records: list[Record], start: int, stop: int) -> None:
@@ -130,11 +130,11 @@ def _reason(data: bytes, at: int, broken: BrokenRecord) -> str:
 def _newest_with_records(stream: Stream, numbers: list[int]) -> int:
     for number in reversed(numbers):
         try:
-            handle = stream.files.open_read(stream.segment_path(number))
-        except OSError:
+            handle, whole = stream.open_segment(number, newest=number == numbers[-1])
+        except JournalError:
             return number
         try:
-            if handle.size() > HEADER_SIZE:
+            if whole and handle.size() > HEADER_SIZE:
                 return number
         finally:
             handle.close()

@@ -211,9 +211,14 @@ class MemoryFiles:
         """What a reader sees now."""
         return bytes(self._names[path].content)
 
+    def snapshot(self) -> dict[Path, bytes]:
+        """Every file and what a reader sees in it now, to compare before and after."""
+        with self._guard:
+            return {path: bytes(inode.content) for path, inode in self._names.items()}
+
     def killed(self) -> MemoryFiles:
         """The disk after kill -9: all that was written is there, locks are free, no faults."""
-        return self._image({p: bytes(i.content) for p, i in self._names.items()}, self._boot)
+        return self._image(self.snapshot(), self._boot)
 
     def images(self, *, samples: int = 200, seed: int = 0) -> Iterator[MemoryFiles]:
         """Disks that a power loss at this moment may leave (rule 3)."""
