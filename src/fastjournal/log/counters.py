@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 __all__ = ["SECONDS", "SIZES", "Counters", "Histogram", "LogStatus"]
@@ -21,7 +21,7 @@ class Histogram:
     total: float = 0.0
 
     def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
+        self.counts = list(self.counts) or [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
         """Add one observation."""
@@ -39,14 +39,27 @@ class Counters:
     """Running totals of one commit log; written by its writer thread and its callers."""
 
     queued: int = 0
+    """Writes taken into the queue."""
     refused: int = 0
+    """Writes refused because the queue was full."""
     writes: int = 0
+    """Records handed to the system, through both doors."""
     bytes: int = 0
     syncs: int = 0
     rotations: int = 0
     errors: int = 0
+    """Failed writes, syncs, rotations and preparations of a standby segment."""
+    lost: int = 0
+    """Writes released early (strategy `behind`) that then found no space."""
     group_size: Histogram = field(default_factory=lambda: Histogram(SIZES))
+    """Writes taken off the queue at once."""
     sync_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+
+    def copy(self) -> Counters:
+        """The totals of this moment."""
+        return replace(
+            self, group_size=replace(self.group_size), sync_seconds=replace(self.sync_seconds)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 Rules:
 
 1. The standby is made, synced and named ahead of time, so that a swap creates no file.
-2. A swap syncs the active segment first: records in a newer file imply that no older one can be
-   lost. Closing the old file and making the next standby is left to a background thread; the next
-   swap waits for it. If making the standby failed, the swap tries once more itself.
+2. A swap syncs the active segment first, and waits for a sync that is under way: records in a newer
+   file imply that no older one can be lost. Closing the old file and making the next standby is
+   left to a background thread; the next swap waits for it. If making the standby failed, the swap
+   tries once more itself; if that fails too, the active segment stays what it is.
 3. A standby never holds a record: readers take it for empty, and a log that is opened again after a
    crash uses it again.
 4. Whoever calls `swap` holds the lock of the active segment.
@@ -13,39 +14,47 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from fastjournal.errors import JournalError
 from fastjournal.log.appender import open_newest
+from fastjournal.log.counters import Counters
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
 from fastjournal.log.writer import SegmentWriter, SyncedMark
 
 __all__ = ["SegmentPair"]
 
+_SECOND = 1_000_000_000
+
 
 class SegmentPair:
     """The open segments of a recovered stream."""
 
     def __init__(
-        self, stream: Stream, last_time: int, on_fault: Callable[[BaseException], object]
+        self,
+        stream: Stream,
+        last_time: int,
+        counters: Counters,
+        on_fault: Callable[[BaseException], object],
     ) -> None:
         """`on_fault` is told, on the background thread, that an old segment could not be closed."""
         self._stream = stream
+        self._counters = counters
         self._on_fault = on_fault
         self._mark = SyncedMark(stream.files, stream.path)
         self._preparing: threading.Thread | None = None
-        self._error: JournalError | None = None
         self._standby: SegmentWriter | None = None
-        self.rotations = 0
+        self._count = threading.Lock()  # syncs are counted on two threads
+        self.last_sync = stream.clock.monotonic()
         try:
-            self.active, standby = self._open(last_time)
+            self.active, self._standby = self._open(last_time)
         except BaseException:
             self._mark.close()
             raise
-        self._standby = standby
 
     @property
     def paths(self) -> tuple[Path, Path]:
@@ -53,57 +62,70 @@ class SegmentPair:
         active = self.active
         return active.path, self._stream.segment_path(active.number + 1)
 
+    def sync(self, segment: SegmentWriter) -> None:
+        """Bring all of a segment to stable storage; waits for a sync of it that is under way."""
+        clock = self._stream.clock
+        started = clock.monotonic()
+        if segment.sync():
+            self.last_sync = clock.monotonic()
+            with self._count:
+                self._counters.syncs += 1
+                self._counters.sync_seconds.observe((self.last_sync - started) / _SECOND)
+
     def swap(self) -> SegmentWriter:
         """Go on in the standby; returns the new active segment, all older records synced."""
         fresh = self._take_standby()
         old = self.active
-        if old.dirty:
-            old.sync()
+        self.sync(old)
         fresh.last_time = old.last_time
         fresh.mark_synced()
         self.active, self._standby = fresh, None
-        self.rotations += 1
-        self._preparing = threading.Thread(
+        self._counters.rotations += 1
+        preparing = threading.Thread(
             target=self._prepare,
             args=(old, fresh.number + 1),
             name="fastjournal-standby",
             daemon=True,
         )
-        self._preparing.start()
+        preparing.start()
+        self._preparing = preparing
         return fresh
 
     def close(self, *, remove_standby: bool) -> None:
         """Close both files; the standby, which never held a record, goes if so told."""
         self._join()
         standby, self._standby = self._standby, None
+        files = self._stream.files
         try:
-            self.active.close()
-            if standby is not None:
-                standby.close()
-                if remove_standby:
-                    self._stream.files.remove(standby.path)
-                    self._stream.files.sync_directory(self._stream.path)
+            try:
+                self.active.close()
+            finally:
+                if standby is not None:
+                    standby.close()
+            if standby is not None and remove_standby:
+                files.remove(standby.path)
+                files.sync_directory(self._stream.path)
         finally:
             self._mark.close()
 
     def _take_standby(self) -> SegmentWriter:
         self._join()
         if self._standby is None:
-            if self._error is None:
-                raise JournalError("there is no standby segment")
-            self._error = None
             self._standby = self._make(self.active.number + 1)
         return self._standby
 
     def _prepare(self, old: SegmentWriter, number: int) -> None:
         try:
             old.close()
+        except BaseException as error:  # whatever it is, the log must know
+            self._on_fault(error)
+            return
+        try:
             self._standby = self._make(number)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the log must know
-            if isinstance(error, JournalError) and not old.poisoned:
-                self._error = error
-            else:
-                self._on_fault(error)
+        except JournalError:
+            self._counters.errors += 1  # the next swap tries again
+        except BaseException as error:  # as above
+            self._on_fault(error)
 
     def _join(self) -> None:
         preparing, self._preparing = self._preparing, None
@@ -117,15 +139,26 @@ class SegmentPair:
     def _open(self, last_time: int) -> tuple[SegmentWriter, SegmentWriter]:
         stream, mark = self._stream, self._mark
         numbers = stream.segments()
-        if len(numbers) > 1 and numbers[-2] == numbers[-1] - 1:
-            newest = self._resume(numbers[-1], last_time)
-            if newest.offset == HEADER_SIZE:  # a standby left by a crash
-                active = self._resume(numbers[-2], last_time)
-                mark.begin(active.number, active.offset, last_time)
-                return active, newest
-            newest.close()
-        active = open_newest(stream, mark, last_time)
-        return active, self._make(active.number + 1)
+        opened: list[SegmentWriter] = []
+        try:
+            if len(numbers) > 1 and numbers[-2] == numbers[-1] - 1:
+                newest = self._resume(numbers[-1], last_time)
+                opened.append(newest)
+                if newest.offset == HEADER_SIZE:  # a standby left by a crash
+                    active = self._resume(numbers[-2], last_time)
+                    opened.append(active)
+                    mark.begin(active.number, active.offset, last_time)
+                    return active, newest
+                opened.clear()
+                newest.close()
+            active = open_newest(stream, mark, last_time)
+            opened.append(active)
+            return active, self._make(active.number + 1)
+        except BaseException:
+            for segment in opened:
+                with contextlib.suppress(JournalError):
+                    segment.close()
+            raise
 
     def _resume(self, number: int, last_time: int) -> SegmentWriter:
         stream = self._stream

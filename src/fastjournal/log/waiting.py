@@ -1,18 +1,38 @@
-"""What waits in a commit log: queued writes, rotation events, threads."""
+"""What waits in a commit log: writes and rotations for the writer thread, callers for a sync.
+
+Rules:
+
+1. Everybody is told exactly once. Whoever takes an entry off, under the lock, tells its owner.
+2. Nobody is told under the lock, and what a callback raises is logged: it harms nobody else.
+3. The queue is bounded, counted in writes; a full one refuses at once.
+4. One writer at a time: it has the *turn*. The writer thread has it while there is work. A caller
+   may have it when nothing waits, and then does its own work with no hop from thread to thread.
+5. After a failure or the call of `close` nothing more can be queued; what was queued before a close
+   is still handed out.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from fastjournal.errors import JournalError
+from fastjournal.errors import Closed, JournalError, QueueFull, Stopped, TooLarge
+from fastjournal.log.counters import Counters
 
-__all__ = ["Done", "Queued", "Rotation", "Waiter"]
+__all__ = ["Done", "Queued", "Rotation", "Told", "Waiter", "Waiting", "tell"]
 
 Done = Callable[[int, JournalError | None], None]
-"""Called once: with the TIME of the last record, or with the error."""
+"""Called once: with the TIME of the last record (of a rotation: the segment), or with an error."""
+
+Told = list[tuple[int, Done]]
+"""Whom to tell, and what."""
+
+_GROUP_BYTES = 8 * 1024 * 1024  # payload bytes taken into one write
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -25,32 +45,234 @@ class Queued:
 
 @dataclass(slots=True)
 class Rotation:
-    """A request to go on in the standby segment, and what came of it."""
+    """A request to go on in the standby segment, and whom to tell."""
 
-    finished: threading.Event = field(default_factory=threading.Event)
-    path: Path | None = None
-    error: JournalError | None = None
+    done: Done
 
 
 class Waiter:
     """A thread that waits for one outcome; a bare lock wakes it fastest."""
 
-    __slots__ = ("_error", "_gate", "_time")
+    __slots__ = ("_error", "_gate", "_value")
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._gate.acquire()
-        self._time = 0
+        self._value = 0
         self._error: JournalError | None = None
 
-    def done(self, time: int, error: JournalError | None) -> None:
+    def done(self, value: int, error: JournalError | None) -> None:
         """Tell the outcome."""
-        self._time, self._error = time, error
+        self._value, self._error = value, error
         self._gate.release()
 
     def wait(self) -> int:
-        """Wait for the outcome: the TIME, or the error raised."""
+        """Wait for the outcome: the value, or the error raised."""
         self._gate.acquire()
         if self._error is not None:
-            raise self._error
-        return self._time
+            # One error serves a whole group: without this its traceback grows with every waiter.
+            raise self._error.with_traceback(None)
+        return self._value
+
+
+class Waiting:
+    """Everything that waits, behind one lock."""
+
+    def __init__(self, size: int, synced_time: int, counters: Counters) -> None:
+        self.size = size
+        self.length = 0
+        """Writes in the queue."""
+        self.synced_time = synced_time
+        self.failure: Stopped | None = None
+        self.closing = False
+        self._counters = counters
+        self._queue: deque[Queued | Rotation] = deque()
+        self._inflight: Sequence[Queued | Rotation] = ()  # taken, and nobody told yet
+        self._unsynced: Told = []  # written; told once their TIME is synced
+        self._mutex = threading.Lock()
+        self._work = threading.Condition(self._mutex)
+        self._turn = 0  # the thread that has it
+        self._idle = False  # the writer thread sleeps: only then is waking it worth its price
+        self._missed = False  # the writer thread woke up while a caller had the turn
+
+    def check_open(self) -> None:
+        """Raise `Closed` or, after a failure, `Stopped`."""
+        if self.closing:
+            raise Closed("the commit log is closed")
+        if self.failure is not None:
+            raise stopped(self.failure.__cause__ or self.failure)
+
+    def put(self, payloads: Sequence[bytes], done: Done | None) -> None:
+        """Queue payloads that stand together."""
+        count = len(payloads)
+        with self._mutex:
+            if self.closing or self.failure is not None:
+                self.check_open()
+            length = self.length + count
+            if length > self.size:
+                self._counters.refused += count
+                if count > self.size:
+                    raise TooLarge(f"{count} writes at once exceed the queue of {self.size}")
+                raise QueueFull(f"{self.length} of {self.size} writes are queued")
+            self.length = length
+            self._counters.queued += count
+            self._queue.append(Queued(payloads, done))
+            self._notify()
+
+    def put_rotation(self, done: Done) -> None:
+        """Queue a request to rotate, behind the writes that wait already."""
+        with self._mutex:
+            self.check_open()
+            self._queue.append(Rotation(done))
+            self._notify()
+
+    def put_synced(self, time: int, done: Done) -> None:
+        """Tell `done` once everything up to `time` is synced; at once if that is so already."""
+        with self._mutex:
+            failure = self.failure
+            if failure is None and time > self.synced_time:
+                self._unsynced.append((time, done))
+                self._notify()
+                return
+        tell([(time, done)], failure)
+
+    def wake(self) -> None:
+        """Let the writer thread look at the clock again."""
+        with self._mutex:
+            self._work.notify()
+
+    def _notify(self) -> None:
+        if self._idle and not self._turn:  # else whoever has the turn looks here at its end
+            self._work.notify()
+
+    def take_turn(self) -> bool:
+        """Become the writer, if nobody is and nothing waits; end it with `end_turn`."""
+        with self._mutex:
+            if self._turn or self._queue or self._unsynced or self.closing or self.failure:
+                return False
+            self._turn = threading.get_ident()
+            return True
+
+    def end_turn(self) -> None:
+        """Let others write; harmless for a thread that has no turn."""
+        if self._turn != threading.get_ident():
+            return
+        with self._mutex:
+            self._turn = 0
+            if self._queue or self._unsynced or self._missed or self.closing:
+                self._work.notify()
+
+    def take(self, due: Callable[[], float | None]) -> list[Queued] | Rotation | None:
+        """On the writer thread: the next group of writes or rotation. Blocks; None at the end.
+
+        An empty list asks for a sync: somebody waits for it, or `due` (in how many seconds, None
+        for never) has come to 0.
+        """
+        with self._mutex:
+            self._turn = 0
+            while self.failure is None:
+                seconds = None
+                self._missed = bool(self._turn)
+                if not self._turn:
+                    if self._queue:
+                        self._turn = threading.get_ident()
+                        return self._take_next()
+                    seconds = due()
+                    if self._unsynced or seconds == 0:
+                        self._turn = threading.get_ident()
+                        return []
+                    if self.closing:
+                        return None
+                self._idle = True
+                self._work.wait(seconds)
+                self._idle = False
+            return None
+
+    def _take_next(self) -> list[Queued] | Rotation:
+        queue = self._queue
+        first = queue.popleft()
+        if isinstance(first, Rotation):
+            self._inflight = (first,)
+            return first
+        group: list[Queued] = []
+        size = 0
+        entry: Queued | Rotation = first
+        while isinstance(entry, Queued):
+            group.append(entry)
+            self.length -= len(entry.payloads)
+            size += sum(map(len, entry.payloads))
+            if not queue or size >= _GROUP_BYTES or isinstance(queue[0], Rotation):
+                break
+            entry = queue.popleft()
+        self._inflight = group
+        return group
+
+    def finish(self, value: int, error: JournalError | None = None) -> None:
+        """Tell those in flight: the TIME of the group's last record, the new segment, an error."""
+        with self._mutex:
+            told = self._times(value)
+        tell(told, error)
+
+    def finish_after_sync(self, last_time: int) -> None:
+        """Those in flight are written and wait for the sync."""
+        with self._mutex:
+            self._unsynced += self._times(last_time)
+
+    def _times(self, value: int) -> Told:
+        """Take those in flight, with the last TIME of each; none if a failure has told them."""
+        told: Told = []
+        for entry in reversed(self._inflight):
+            if entry.done is not None:
+                told.append((value, entry.done))
+            if isinstance(entry, Queued):
+                value -= len(entry.payloads)
+        self._inflight = ()
+        told.reverse()
+        return told
+
+    def synced(self, last_time: int) -> None:
+        """Everything up to `last_time` is on stable storage: tell those who wait for it."""
+        with self._mutex:
+            self.synced_time = max(self.synced_time, last_time)
+            unsynced = self._unsynced
+            self._unsynced = [one for one in unsynced if one[0] > last_time]
+        tell((one for one in unsynced if one[0] <= last_time), None)
+
+    def close(self) -> bool:
+        """Take no more; False if that was so already."""
+        with self._mutex:
+            first = not self.closing
+            self.closing = True
+            self._work.notify()
+            return first
+
+    def fail(self, error: BaseException) -> tuple[Stopped, Told, bool]:
+        """End for good; returns the failure, whom to tell of it, and whether it is the first."""
+        with self._mutex:
+            first = self.failure is None
+            failure = self.failure = self.failure or stopped(error)
+            entries = [*self._inflight, *self._queue]
+            told = [(0, entry.done) for entry in entries if entry.done is not None]
+            told += self._unsynced
+            self._inflight = ()
+            self._queue.clear()
+            self._unsynced = []
+            self.length = 0
+            self._work.notify()
+        return failure, told, first
+
+
+def tell(told: Iterable[tuple[int, Done]], error: JournalError | None) -> None:
+    """Call everybody with the outcome."""
+    for value, done in told:
+        try:
+            done(value, error)
+        except Exception:
+            _log.exception("a completion callback failed")
+
+
+def stopped(cause: BaseException) -> Stopped:
+    """What everybody is told after a failure."""
+    failure = Stopped(f"the log stopped: {cause!s}" if str(cause) else "the log stopped")
+    failure.__cause__ = cause
+    return failure

@@ -238,15 +238,15 @@ class SegmentWriter:
         self.offset += written
         self.dirty = True
 
-    def sync(self) -> None:
-        """Return once everything written is on stable storage.
+    def sync(self) -> bool:
+        """Return once everything written is on stable storage; False if it was so already.
 
-        May run on one thread while another one writes.
+        May run on one thread while another one writes or syncs.
         """
         with self._guard:
             self.check()
-            if self._closed and not self.dirty:
-                return
+            if not self.dirty:
+                return False
             # What another thread adds from here on counts as dirty and lies behind the mark;
             # `last_time` may then be too new, which is harmless.
             self.dirty = False
@@ -259,6 +259,7 @@ class SegmentWriter:
                 self.dirty = True
                 raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
             self._mark.set(self.number, offset, last_time)
+            return True
 
     def mark_synced(self) -> None:
         """Note that this segment is now the newest one with synced content."""
@@ -294,6 +295,7 @@ class SegmentWriter:
             raise AppenderPoisoned(
                 f"{self.path}: a failed write could not be undone: {second}"
             ) from second
+        self.dirty = True
         self.sync()
 
 
