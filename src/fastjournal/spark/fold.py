@@ -258,9 +258,22 @@ def _scan_mode(mode: str) -> str:
     return FAILFAST if mode == FAILFAST else "DROPMALFORMED"
 
 
-def apply_entries(state: JournalState, entries: Iterable[_Entries], mode: str = FAILFAST) -> None:
-    """Apply what still matters, oldest segment first."""
-    apply = state.apply
+def apply_entries(
+    state: JournalState, entries: Iterable[_Entries], mode: str = FAILFAST, overlap: int = 0
+) -> None:
+    """Apply what still matters, oldest segment first.
+
+    Records up to TIME `overlap` may be in the state already: they change only rows that were
+    stated before them.
+    """
+    plain_apply, rows_by_id = state.apply, state.rows
+
+    def apply_over(command: Command, time: int) -> None:
+        row = rows_by_id.get(getattr(command, "id", b""))
+        if time > overlap or row is None or row.at <= time:
+            plain_apply(command, time)
+
+    apply = apply_over if overlap else plain_apply
     for one in entries:
         data, last = one.data, -1
         members: tuple[Command, ...] = ()
@@ -303,10 +316,12 @@ def fold(
     upto: int | None = None,
     mode: str = FAILFAST,
     state: JournalState | None = None,
+    overlap: int = 0,
 ) -> JournalState:
     """The rows of a share after every record with TIME up to `upto`.
 
-    `state`, when given, holds the rows of the same share before the first of these segments.
+    `state`, when given, holds the rows of the same share before the first of these segments;
+    records up to TIME `overlap` may be in it already.
     """
     reader = _Segment(share, mode)
     # On an empty state a removal has nothing to remove.
@@ -316,5 +331,5 @@ def fold(
     ]
     result = Ledger() if state is None else state
     with _no_collection():
-        apply_entries(result, reversed(kept), mode)
+        apply_entries(result, reversed(kept), mode, overlap)
     return result

@@ -9,26 +9,31 @@ Rules:
    the same code; what concerns no single row goes to every partition.
 3. A journal is read as of one moment: all its segments are opened under the readers' lock, and
    what is appended later is left out by its TIME.
+4. Where a snapshot lies before the instant asked for, only the log behind it is replayed.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastjournal.journal.state import JournalState
 from fastjournal.log.scan import verify
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.plan import journal_segments, load, load_all
+from fastjournal.spark.plan import journal_segments, load, shared_lock
 from fastjournal.spark.rows import job_batches
 from fastjournal.spark.settings import MAX_SHARDS, Settings
+from fastjournal.spark.snapshots import base_of
 from fastjournal.spark.source import Shard
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["shard_batches", "shards"]
+__all__ = ["replay_share", "shard_batches", "shards"]
 
 # A share smaller than this does not pay for its task.
 _LEAST_SHARE = 8 << 20
@@ -52,12 +57,26 @@ def shards(settings: Settings) -> Iterator[Shard]:
 
 def shard_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:
     """The rows of one share, in batches of the columns asked for."""
-    segments = [
-        (piece, data)
-        for piece, data in load_all(shard.directory)
-        if settings.from_segment <= piece.number <= settings.to_segment
-    ]
-    state = fold(
-        segments, share=Share(shard.index, shard.count), upto=shard.upto, mode=settings.mode
-    )
+    state = replay_share(shard.directory, Share(shard.index, shard.count), shard.upto, settings)
     yield from job_batches(state.rows.values(), settings.columns, shard.directory, settings.queues)
+
+
+def replay_share(
+    directory: str | Path, share: Share, upto: int | None, settings: Settings, *, lock: bool = True
+) -> JournalState:
+    """The rows of a share, from a snapshot and the rest of the log where there is one.
+
+    `lock` is False for a caller that holds the readers' lock itself.
+    """
+    with shared_lock(directory) if lock else nullcontext():
+        segments = [(piece, load(piece)) for piece in journal_segments(directory)]
+        base = base_of(directory, segments, share, upto)
+    wanted = [
+        (piece, data)
+        for piece, data in segments
+        if piece.number >= base.first
+        and settings.from_segment <= piece.number <= settings.to_segment
+    ]
+    return fold(
+        wanted, share=share, upto=upto, mode=settings.mode, state=base.state, overlap=base.overlap
+    )
