@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from fastjournal.journal.state import JournalState
 from fastjournal.log.scan import verify
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.plan import journal_segments, load, shared_lock
+from fastjournal.spark.plan import Piece, journal_segments, load, shared_lock
 from fastjournal.spark.rows import job_batches
 from fastjournal.spark.settings import MAX_SHARDS, Settings
 from fastjournal.spark.snapshots import base_of
@@ -33,7 +33,7 @@ from fastjournal.spark.source import Shard
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["replay_share", "shard_batches", "shards"]
+__all__ = ["replay_share", "shard_batches", "shards", "share_count"]
 
 # A share smaller than this does not pay for its task.
 _LEAST_SHARE = 8 << 20
@@ -47,12 +47,20 @@ def shards(settings: Settings) -> Iterator[Shard]:
             continue
         frozen = verify(load(pieces[-1]) or bytes(HEADER_SIZE), newest=True).last_time
         bounds = [bound for bound in (settings.upto, frozen) if bound is not None]
-        size = sum(piece.size for piece in pieces)
-        count = settings.shards or max(
-            1, min(os.cpu_count() or 1, MAX_SHARDS, -(-size // _LEAST_SHARE))
-        )
+        count = _share_count(pieces, settings)
         for index in range(count):
             yield Shard(directory, index, count, min(bounds) if bounds else None)
+
+
+def _share_count(pieces: Sequence[Piece], settings: Settings) -> int:
+    size = sum(piece.size for piece in pieces)
+    fair = min(os.cpu_count() or 1, MAX_SHARDS, -(-size // _LEAST_SHARE))
+    return settings.shards or max(1, fair)
+
+
+def share_count(settings: Settings) -> int:
+    """Into how many shares the first of the journals is split."""
+    return _share_count(journal_segments(settings.paths[0]), settings)
 
 
 def shard_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:

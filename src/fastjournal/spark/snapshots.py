@@ -26,7 +26,7 @@ from fastjournal.spark.kinds import BROADCAST
 from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece
 
-__all__ = ["Base", "base_of", "open_snapshot"]
+__all__ = ["Base", "base_of", "first_mark", "open_snapshot"]
 
 _MARK = 45
 
@@ -55,6 +55,16 @@ def open_snapshot(directory: str | Path) -> tuple[Snapshot, bytes] | None:
         )
     SNAPSHOT.check(data[:HEADER_SIZE], snapshot.path)
     return snapshot, data
+
+
+def first_mark(directory: str | Path) -> int | None:
+    """As of which TIME the newest snapshot begins; None when there is none."""
+    opened = open_snapshot(directory)
+    if opened is None:
+        return None
+    snapshot, data = opened
+    chunks = [c for c in Scan(data, path=snapshot.path, kinds={_MARK}) if isinstance(c, Chunk)]
+    return next((when for part in _marks(chunks) for _, when in part), 0)
 
 
 def _marks(chunks: list[Chunk]) -> list[list[tuple[int, int]]]:

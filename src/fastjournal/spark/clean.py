@@ -1,0 +1,244 @@
+"""Retention on Spark: many cold segments of one or many journals, rewritten side by side.
+
+Rules:
+
+1. Same bytes as the local cleaner: what may go is said by `journal.retention`.
+2. The driver holds the cleaner's lock of a journal from before its replay until the last rename;
+   the active segment and what stands by are never touched.
+3. Tasks only write `<segment>.rw` and sync it. The driver renames them, oldest first, after all
+   are written: a task or a driver that dies leaves work files and a journal that replays to the
+   same state.
+4. The newest segment is synced before anything is renamed: what was judged by its records must be
+   on the disk first.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from fastjournal.clock import SYSTEM_CLOCK
+from fastjournal.journal.snapshot import newest_snapshot
+from fastjournal.log.cleaner import Cleaned, sealed_segments
+from fastjournal.log.files import DISK
+from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.spark.failure import told
+from fastjournal.spark.fold import Share
+from fastjournal.spark.judge import Bounds, Planner, content, kept_ranges, survey
+from fastjournal.spark.live import LivePart, LiveRows, part_of
+from fastjournal.spark.plan import Piece, load, pack
+from fastjournal.spark.replay import replay_share, share_count
+from fastjournal.spark.settings import Settings
+from fastjournal.spark.snapshots import first_mark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["CleanReport", "clean", "clean_journal"]
+
+_PACK = 256 << 20
+_WRITE = 64 << 20
+
+Task: TypeAlias = Callable[[], list[Any]]
+Run: TypeAlias = Callable[[Sequence[Task]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What a cleaning did to one journal."""
+
+    directory: str
+    live_rows: int
+    bytes_before: int
+    bytes_after: int
+    """Both count all segments, those left alone too."""
+    segments: tuple[Cleaned, ...]
+    """Those that were changed."""
+
+    @property
+    def records_dropped(self) -> int:
+        """How many records went."""
+        return sum(one.records - one.kept for one in self.segments)
+
+
+def clean(
+    spark: SparkSession,
+    paths: str | Path | Sequence[str | Path],
+    *,
+    now: int | None = None,
+    lock_seconds: float = 60.0,
+    dry_run: bool = False,
+) -> list[CleanReport]:
+    """Drop what replay does not need from the sealed segments of journals.
+
+    `now` in ns since 1970 decides which averages of expiry have passed. `dry_run` writes the work
+    files' sizes into the report and changes nothing. Raises LockTimeout when a cleaner or a reader
+    holds a journal longer than `lock_seconds`.
+    """
+    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    moment = SYSTEM_CLOCK.now() if now is None else now
+
+    def run(tasks: Sequence[Task]) -> list[Any]:
+        return _run(spark, tasks)
+
+    return [
+        clean_journal(
+            run, Stream(path, WORKQ), now=moment, lock_seconds=lock_seconds, dry_run=dry_run
+        )
+        for path in given
+    ]
+
+
+def clean_journal(
+    run: Run, stream: Stream, *, now: int, lock_seconds: float = 60.0, dry_run: bool = False
+) -> CleanReport:
+    """Clean one journal; `run` carries out tasks somewhere and gives their answers in order."""
+    directory = str(stream.path)
+    lock = stream.lock_readers(exclusive=True, timeout=lock_seconds)
+    try:
+        covered = newest_snapshot(stream)
+        numbers = [n for n in sealed_segments(stream) if covered is None or n >= covered.first]
+        before = _total(stream)
+        if not numbers:
+            return CleanReport(directory, 0, before, before, ())
+        pieces = [
+            Piece(str(path), number, path.stat().st_size, newest=False)
+            for number, path in ((n, stream.segment_path(n)) for n in numbers)
+        ]
+        rows = _live_rows(run, directory)
+        planner = Planner(rows)  # type: ignore[arg-type]
+        planner.snapshot_at = first_mark(directory)
+        for report in run([_Survey(p, rows) for p in pack(pieces, _PACK)]):
+            planner.note(report)
+        bounds = {one.segment: one for one in planner.bounds(numbers, now)}
+        chosen = [piece for piece in pieces if piece.number in bounds]
+        tasks = [
+            _Rewrite(p, rows, [bounds[piece.number] for piece in p], dry_run)
+            for p in pack(chosen, _PACK)
+        ]
+        cleaned = sorted(
+            (one for one in run(tasks) if one is not None), key=lambda one: one.segment
+        )
+        after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
+        if not dry_run:
+            _put_in_place(stream, cleaned)
+        return CleanReport(directory, len(rows), before, after, tuple(cleaned))
+    finally:
+        if not dry_run:
+            _sweep(stream)
+        lock.release()
+
+
+def _total(stream: Stream) -> int:
+    return sum(stream.segment_path(number).stat().st_size for number in stream.segments())
+
+
+def _live_rows(run: Run, directory: str) -> LiveRows:
+    count = share_count(Settings((directory,)))
+    parts = run([_Replay(directory, Share(n, count)) for n in range(count)])
+    return LiveRows(cast("list[LivePart]", parts))
+
+
+def _put_in_place(stream: Stream, cleaned: Iterable[Cleaned]) -> None:
+    for one in cleaned:
+        path = stream.segment_path(one.segment)
+        if one.bytes_after:
+            stream.files.rename(_work_file(path), path)
+        else:
+            stream.files.remove(path)
+        # Oldest first and one by one: an end must not be gone while its beginning is still there.
+        stream.files.sync_directory(stream.path)
+
+
+def _sweep(stream: Stream) -> None:
+    for path in stream.work_files(REWRITE_SUFFIX):
+        with suppress(OSError):
+            stream.files.remove(path)
+
+
+def _work_file(path: Path) -> Path:
+    return path.with_name(path.name + REWRITE_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    directory: str
+    share: Share
+
+    def __call__(self) -> list[LivePart]:
+        # The driver holds the readers' lock for us.
+        state = replay_share(
+            self.directory, self.share, None, Settings((self.directory,)), lock=False
+        )
+        return [part_of(state)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    pieces: list[Piece]
+    rows: LiveRows
+
+    def __call__(self) -> list[Any]:
+        return [survey(p.number, p.path, load(p), self.rows) for p in self.pieces]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    pieces: list[Piece]
+    rows: LiveRows
+    bounds: list[Bounds]
+    dry_run: bool
+
+    def __call__(self) -> list[Cleaned | None]:
+        return [self._one(p, b) for p, b in zip(self.pieces, self.bounds, strict=True)]
+
+    def _one(self, piece: Piece, bounds: Bounds) -> Cleaned | None:
+        data = load(piece)
+        records, kept, ranges = kept_ranges(piece.path, data, self.rows, bounds)
+        if records and kept == records:
+            return None
+        text = content(data, ranges) if ranges else b""
+        if text and not self.dry_run:
+            _write(_work_file(Path(piece.path)), text)
+        return Cleaned(piece.number, records, kept, len(data), len(text))
+
+
+def _write(path: Path, text: bytes) -> None:
+    with suppress(FileNotFoundError):
+        DISK.remove(path)  # of a task that was tried before
+    handle = DISK.create(path)
+    try:
+        done = 0
+        while done < len(text):
+            done += handle.write(text[done : done + _WRITE])
+        handle.sync()
+    finally:
+        handle.close()
+
+
+def _run(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
+    """Each task in a Spark task of its own; their answers in order."""
+    if not tasks:
+        return []
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with told():
+                    answer = pickle.dumps(tasks[number]())
+                yield pa.RecordBatch.from_pydict(
+                    {"n": pa.array([number]), "answer": pa.array([answer], pa.binary())}
+                )
+
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, "n bigint, answer binary")
+    rows = sorted(frame.collect(), key=lambda row: row["n"])
+    # Our own tasks made these bytes a moment ago.
+    return [one for row in rows for one in pickle.loads(bytes(row["answer"]))]  # noqa: S301

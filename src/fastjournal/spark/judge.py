@@ -1,0 +1,190 @@
+"""Which records of a segment may go: `journal.retention` applied to whole columns. No Spark.
+
+Rules:
+
+1. Every answer is retention's: a survey gives the same report, a rewrite the same bytes as the
+   local cleaner would give with the same state and the same hour.
+2. A segment is read and checked whole before anything of it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.journal.retention import Fate, Report, Retention, fate
+from fastjournal.log.record import MAX_PAYLOAD
+from fastjournal.log.scan import Buffer, Chunk, Scan
+from fastjournal.log.segment import HEADER_SIZE
+from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.live import LiveRows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = ["Bounds", "Planner", "content", "kept_ranges", "survey"]
+
+_OVERHEAD = 21  # as retention counts a record
+_ENDS = (5, 6, 38)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which ends of rows may go from one segment."""
+
+    segment: int
+    horizon: int
+    """The largest TIME of an end that may go."""
+    pins: frozenset[bytes]
+    """Rows whose ends must stay."""
+
+
+class Planner(Retention):
+    """Retention over surveys that were made elsewhere, all at once."""
+
+    def note(self, report: Report) -> None:
+        """Take the survey of one segment."""
+        self._reports[report.segment] = report
+
+    def bounds(self, segments: Iterable[int], now: int) -> Iterator[Bounds]:
+        """The segments worth rewriting, oldest first, each with its bounds."""
+        for segment in self.plan(segments, now):
+            surveyed = self._reports[segment]
+            current = self._enter(segment)
+            yield Bounds(segment, self._horizon, frozenset(self._pins))
+            current.pins |= surveyed.pins
+        self.finish()
+
+
+@dataclass(slots=True)
+class _Judged:
+    """One chunk with the fate of each of its records."""
+
+    chunk: Chunk
+    fates: Array
+    live: Array
+    rowless: list[int]
+    """Records judged one by one: they concern no single row."""
+
+    def payload(self, n: int) -> bytes:
+        start = int(self.chunk.starts[n])
+        return bytes(self.chunk.data[start : start + int(self.chunk.sizes[n])])
+
+
+def _judge(data: Buffer, path: str, rows: LiveRows) -> Iterator[_Judged]:
+    import numpy as np
+
+    single = np.zeros(256, dtype=bool)
+    single[[number for number in KINDS if number not in BROADCAST]] = True
+    ends = np.zeros(256, dtype=bool)
+    ends[list(_ENDS)] = True
+    for chunk in Scan(data, path=path, max_payload=MAX_PAYLOAD):
+        assert isinstance(chunk, Chunk)
+        ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
+        live = rows.find(np.ascontiguousarray(ids[:, 0]), np.ascontiguousarray(ids[:, 1]))
+        known = live >= 0
+        stated = rows.at[live] if len(rows) else np.zeros(len(chunk), dtype=np.int64)
+        fates = np.where(
+            known,
+            np.where(chunk.times < stated, Fate.SPENT, Fate.KEEP),
+            np.where(ends[chunk.kinds], Fate.LAST, Fate.SPENT),
+        )
+        odd = np.flatnonzero(~single[chunk.kinds] | (chunk.sizes < 17)).tolist()
+        judged = _Judged(chunk, fates, live, odd)
+        for n in odd:
+            fates[n] = fate(rows, int(chunk.times[n]), judged.payload(n))  # type: ignore[arg-type]
+            live[n] = -1
+        yield judged
+
+
+def survey(segment: int, path: str, data: Buffer, rows: LiveRows) -> Report:
+    """What retention's own survey of this segment would report."""
+    retention = Retention(rows)  # type: ignore[arg-type]
+    odd: list[tuple[int, bytes]] = []
+    records = size = spent = last = last_time = expiring = total = 0
+    for judged in _judge(data, path, rows):
+        chunk, fates = judged.chunk, judged.fates.copy()
+        odd += [(int(chunk.times[n]), judged.payload(n)) for n in judged.rowless]
+        fates[judged.rowless] = -1
+        sizes = chunk.sizes + _OVERHEAD
+        records += int((fates >= 0).sum())
+        size += int(sizes[fates >= 0].sum())
+        spent += int(sizes[fates == Fate.SPENT].sum())
+        ended = fates == Fate.LAST
+        last += int(sizes[ended].sum())
+        if ended.any():
+            last_time = max(last_time, int(chunk.times[ended].max()))
+        kept = judged.live[fates == Fate.KEEP]
+        expires = rows.expires[kept] if len(rows) else kept
+        expiring += int((expires > 0).sum())
+        # Sums of ns since 1970 do not fit 64 bits.
+        total += sum(expires[expires > 0].tolist())
+    report = retention.survey(segment, odd)
+    report.records += records
+    report.size += size
+    report.spent += spent
+    report.last += last
+    report.last_time = max(report.last_time, last_time)
+    report.average = total // expiring if expiring else 0
+    report.clean_to = 0 if report.spent else rows.applied
+    return report
+
+
+def kept_ranges(
+    path: str, data: Buffer, rows: LiveRows, bounds: Bounds
+) -> tuple[int, int, list[tuple[int, int]]]:
+    """Records in the segment, records kept, and the byte ranges kept, neighbours merged."""
+    import numpy as np
+
+    retention = Retention(rows)  # type: ignore[arg-type]
+    # Kept groups pin rows for the ends that follow them in this very segment.
+    own = Report(bounds.segment, clean_to=0)
+    records = count = 0
+    ranges: list[tuple[int, int]] = []
+    for judged in _judge(data, path, rows):
+        chunk, fates = judged.chunk, judged.fates
+        keep = fates == Fate.KEEP
+        keep |= (fates == Fate.LAST) & (chunk.times > bounds.horizon)
+        groups = [n for n in judged.rowless if fates[n] == Fate.KEEP]
+        if bounds.pins or own.pins or groups:
+            pinned = _Pins(retention, bounds.pins, own)
+            order = sorted({*np.flatnonzero(fates == Fate.LAST).tolist(), *groups})
+            for n in order:
+                payload, time = judged.payload(n), int(chunk.times[n])
+                if fates[n] == Fate.KEEP:
+                    pinned.keep(time, payload)
+                elif pinned.holds(payload):
+                    keep[n] = True
+        records += len(chunk)
+        count += int(keep.sum())
+        ends = chunk.starts + chunk.sizes + 4
+        for start, end in zip(chunk.offsets[keep].tolist(), ends[keep].tolist(), strict=True):
+            if ranges and ranges[-1][1] == start:
+                ranges[-1] = (ranges[-1][0], end)
+            else:
+                ranges.append((start, end))
+    return records, count, ranges
+
+
+class _Pins:
+    """Retention's pins for one segment."""
+
+    def __init__(self, retention: Retention, older: frozenset[bytes], own: Report) -> None:
+        self._retention = retention
+        self._own = own
+        retention._pins = set(older)
+        retention._current = own
+
+    def keep(self, time: int, payload: bytes) -> None:
+        self._retention._pin(self._own, time, payload)
+
+    def holds(self, payload: bytes) -> bool:
+        return self._retention._pinned(payload)
+
+
+def content(data: Buffer, ranges: list[tuple[int, int]]) -> bytes:
+    """A rewritten segment: the old header and the kept records."""
+    return b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in ranges)])

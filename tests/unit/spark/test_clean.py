@@ -1,0 +1,274 @@
+"""Cleaning by tasks: the bytes of the local cleaner, and never another state (law 6, D-04)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from fastjournal.errors import CorruptRecord, LockTimeout
+from fastjournal.journal import kinds as k
+from fastjournal.journal.commands import decode, encode
+from fastjournal.journal.retention import Report, Retention
+from fastjournal.journal.rows import image
+from fastjournal.journal.state import JournalState
+from fastjournal.log.cleaner import Cleaner, read_segment, sealed_segments
+from fastjournal.log.files import DISK, DiskFiles
+from fastjournal.log.record import encode as record
+from fastjournal.log.segment import WORKQ, segment_name
+from fastjournal.log.stream import Stream
+from fastjournal.model import DEFAULT_SETTINGS
+from fastjournal.spark import fold as fold_module
+from fastjournal.spark import live as live_module
+from fastjournal.spark.clean import Task, clean_journal
+from fastjournal.spark.fold import fold
+from fastjournal.spark.judge import survey
+from fastjournal.spark.live import LiveRows, part_of
+from fastjournal.spark.plan import load_all
+
+T0 = 1_700_000_000_000_000_000
+NOW = T0 + 10**15
+
+
+def here(tasks: Sequence[Task]) -> list[Any]:
+    """Run tasks in this process."""
+    return [answer for task in tasks for answer in task()]
+
+
+def lives(random: Random, count: int) -> list[k.Command]:
+    """Histories of jobs, most of them ended, with groups, settings, senders and marks between."""
+    commands: list[k.Command] = []
+    open_rows: list[bytes] = []
+    for n in range(count):
+        t = T0 + n
+        roll = random.random()
+        if roll < 0.35 or not open_rows:
+            row = random.randbytes(16)
+            open_rows.append(row)
+            expires = random.choice([0, T0 + random.randrange(10**16)])
+            put = k.Put(row, b"q%d" % (n % 3), b"key", 5, t, t, t, expires, 1, random.randbytes(30))
+            commands.append(random.choice([put, k.Add(row, b"q", 9, 99, 1, 0, 0, b"x", 0, t)]))
+            continue
+        at = random.randrange(len(open_rows))
+        row = open_rows[at]
+        if roll < 0.5:
+            commands.append(k.Lease(row, t, t + 10, 1, b"w"))
+        elif roll < 0.75:
+            commands.append(
+                random.choice([k.Delete(row), k.Expire(row), k.Purge(row, b"q", b"key", t)])
+            )
+            open_rows.pop(at)
+        elif roll < 0.85:
+            other = random.choice(open_rows)
+            commands.append(k.Group((k.Timeout(row), k.Purge(other, b"q", b"key", t))))
+        elif roll < 0.9:
+            commands.append(k.Put(row, b"q", b"key", 5, t, t, t, 0, 1, b"restated"))
+        elif roll < 0.93:
+            settings = random.choice([DEFAULT_SETTINGS, DEFAULT_SETTINGS.changed({"max_fails": 9})])
+            commands.append(k.Queue(b"q%d" % (n % 2), settings))
+        elif roll < 0.96:
+            commands.append(k.Sender(b"s%d" % (n % 2), t))
+        else:
+            commands.append(k.Mark(t, 1, 1, b""))
+    return commands
+
+
+def write(directory: Path, commands: list[k.Command], random: Random) -> Path:
+    directory.mkdir()
+    number = n = 0
+    while n < len(commands):
+        until = n + random.randrange(5, 60)
+        number += 1
+        records = [record(T0 + j, encode(commands[j])) for j in range(n, min(until, len(commands)))]
+        (directory / segment_name(number)).write_bytes(WORKQ.encode() + b"".join(records))
+        n = until
+    return directory
+
+
+def state_of(directory: Path) -> JournalState:
+    state = JournalState()
+    cursor = Stream(directory, WORKQ).open_cursor()
+    for found in cursor:
+        state.apply(decode(found.payload), found.time)
+    cursor.close()
+    return state
+
+
+def rows_of(directory: Path) -> dict[bytes, list[bytes]]:
+    state = state_of(directory)
+    return {row_id: [encode(c) for c in image(row)] for row_id, row in state.rows.items()}
+
+
+def clean_locally(directory: Path) -> None:
+    stream = Stream(directory, WORKQ)
+    retention = Retention(state_of(directory))
+    with Cleaner(stream) as cleaner:
+        sealed = sealed_segments(stream)
+        for number in sealed:
+            _, records = read_segment(stream, number)
+            retention.survey(number, ((r.time, r.payload) for r in records))
+        if retention.plan(sealed, NOW):
+            cleaner.clean(retention.clean)
+        retention.finish()
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.log*"))}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tasks_write_the_bytes_of_the_local_cleaner(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    source = write(tmp_path / "a", lives(random, 700), random)
+    copy = Path(shutil.copytree(source, tmp_path / "b"))
+    before, newest = rows_of(source), max(source.glob("*.log")).name
+    untouched = (source / newest).read_bytes()
+
+    report = clean_journal(here, Stream(source, WORKQ), now=NOW)
+    clean_locally(copy)
+
+    assert contents(source) == contents(copy)
+    assert rows_of(source) == before
+    assert (source / newest).read_bytes() == untouched
+    assert report.live_rows == len(before)
+    assert report.segments and report.records_dropped > 100
+    assert report.bytes_before - report.bytes_after == sum(
+        one.bytes_before - one.bytes_after for one in report.segments
+    )
+    assert report.bytes_after == sum(len(data) for data in contents(source).values())
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_survey_of_columns_reports_what_retention_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    if not fast:
+        monkeypatch.setattr(fold_module, "find_spec", lambda name: None)
+        monkeypatch.setattr(live_module, "find_spec", lambda name: None)
+    random = Random(99)
+    directory = write(tmp_path / "a", lives(random, 600), random)
+    segments = load_all(directory)
+    rows = LiveRows([part_of(fold(segments))])
+    state = state_of(directory)
+    told: list[tuple[Report, Report]] = []
+    for piece, data in segments:
+        _, records = read_segment(Stream(directory, WORKQ), piece.number)
+        theirs = Retention(state).survey(piece.number, ((r.time, r.payload) for r in records))
+        theirs.ended = 0
+        told.append((survey(piece.number, piece.path, data, rows), theirs))
+    assert len(told) > 10
+    assert all(ours == theirs for ours, theirs in told)
+
+
+class StoppingFiles(DiskFiles):
+    """The disk until the n-th change of a name, then nothing works any more."""
+
+    def __init__(self, allowed: int) -> None:
+        self.left = allowed
+
+    def _spend(self) -> None:
+        if self.left == 0:
+            raise OSError("the machine has stopped")
+        self.left -= 1
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._spend()
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._spend()
+        super().remove(path)
+
+    def sync_directory(self, directory: Path) -> None:
+        self._spend()
+        super().sync_directory(directory)
+
+
+def test_a_driver_that_stops_at_any_step_leaves_the_state_as_it_was(tmp_path: Path) -> None:
+    random = Random(3)
+    source = write(tmp_path / "source", lives(random, 400), random)
+    before = rows_of(source)
+    steps = 0
+    while True:
+        copy = Path(shutil.copytree(source, tmp_path / f"copy{steps}"))
+        try:
+            clean_journal(here, Stream(copy, WORKQ, files=StoppingFiles(steps)), now=NOW)
+            break
+        except OSError:
+            assert rows_of(copy) == before, f"stopped after {steps} steps"
+        steps += 1
+    assert steps > 10
+    assert rows_of(copy) == before
+
+
+def test_a_task_that_dies_leaves_segments_alone_and_its_work_files_are_swept(
+    tmp_path: Path,
+) -> None:
+    random = Random(4)
+    directory = write(tmp_path / "a", lives(random, 400), random)
+    before = contents(directory)
+    calls = 0
+
+    def dying(tasks: Sequence[Task]) -> list[Any]:
+        nonlocal calls
+        calls += 1
+        answers = here(tasks)
+        if calls == 3:
+            assert list(directory.glob("*.rw"))
+            raise RuntimeError("executor lost")
+        return answers
+
+    with pytest.raises(RuntimeError, match="executor lost"):
+        clean_journal(dying, Stream(directory, WORKQ), now=NOW)
+    assert contents(directory) == before
+
+
+def test_a_dry_run_reports_and_changes_nothing(tmp_path: Path) -> None:
+    random = Random(5)
+    directory = write(tmp_path / "a", lives(random, 400), random)
+    before = contents(directory)
+    told = clean_journal(here, Stream(directory, WORKQ), now=NOW, dry_run=True)
+    assert contents(directory) == before
+    assert clean_journal(here, Stream(directory, WORKQ), now=NOW) == told
+
+
+def test_damage_in_a_sealed_segment_stops_the_cleaning_before_anything_changes(
+    tmp_path: Path,
+) -> None:
+    random = Random(6)
+    directory = write(tmp_path / "a", lives(random, 400), random)
+    path = directory / segment_name(2)
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(bytes(data))
+    before = contents(directory)
+    with pytest.raises(CorruptRecord):
+        clean_journal(here, Stream(directory, WORKQ), now=NOW)
+    assert contents(directory) == before
+
+
+def test_a_reader_holds_the_cleaning_off_and_the_lock_is_given_back(tmp_path: Path) -> None:
+    random = Random(7)
+    directory = write(tmp_path / "a", lives(random, 100), random)
+    lock = DISK.lock(directory / "read.lock", exclusive=False, timeout=0)
+    with pytest.raises(LockTimeout):
+        clean_journal(here, Stream(directory, WORKQ), now=NOW, lock_seconds=0)
+    lock.release()
+    clean_journal(here, Stream(directory, WORKQ), now=NOW, lock_seconds=0)
+    DISK.lock(directory / "read.lock", exclusive=True, timeout=0).release()
+
+
+def test_one_segment_is_never_cleaned(tmp_path: Path) -> None:
+    directory = tmp_path / "a"
+    directory.mkdir()
+    row = bytes(range(16))
+    data = WORKQ.encode() + record(T0, encode(k.Delete(row)))
+    (directory / segment_name(1)).write_bytes(data)
+    (directory / segment_name(2)).write_bytes(WORKQ.encode())
+    report = clean_journal(here, Stream(directory, WORKQ), now=NOW)
+    assert report.segments == ()
+    assert contents(directory)[segment_name(1)] == data
