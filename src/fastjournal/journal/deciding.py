@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, LeaseLost, NotFound
-from fastjournal.journal.kinds import KEEP_VERSIONS, Command, Delete, Group, Purge
+from fastjournal.journal.kinds import KEEP_VERSIONS, Command, Delete, Expire, Group, Purge
 from fastjournal.journal.rows import Row, image
 from fastjournal.journal.state import JournalState
 from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, QueueSettings, State
@@ -125,6 +125,29 @@ class Deciding:
             if twin.state is State.WAITING and not 0 < twin.expires < now:
                 return twin
         return None
+
+    def _alone(self, row: Row, command: Command, now: int) -> Command:
+        """Before the row waits again, an expired twin that still waits is written off."""
+        if not row.key or row.policy.flags & KEEP_VERSIONS:
+            return command
+        twins = (
+            self.state.keys.twin(row)
+            if row.state <= State.PROCESSING
+            else (self.state.keys.find(row.lane.name, row.key))
+        )
+        gone: list[Command] = [
+            Expire(twin.id)
+            for twin in twins
+            if twin.state is State.WAITING and 0 < twin.expires < now
+        ]
+        if not gone:
+            return command
+        members = command.members if isinstance(command, Group) else (command,)
+        return Group((*gone, *members))
+
+    def _back(self, row: Row, command: Command, now: int) -> Command:
+        """A command by which a row waits again."""
+        return self._alone(row, self._restated(row, command, now), now)
 
     def _restated(self, row: Row, command: Command, now: int) -> Command:
         """The command, or the whole row as it leaves it when its records have grown too many.

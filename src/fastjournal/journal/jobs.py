@@ -47,7 +47,7 @@ class Jobs(Puts, Leasing, Timers):
             raise BadRequest("the job is not dead")
         if not row.policy.flags & KEEP_VERSIONS:
             for other in self.state.keys.find(row.lane.name, row.key) if row.key else ():
-                if other.state is State.WAITING:
+                if other.state is State.WAITING and not 0 < other.expires < now:
                     raise AlreadyExists("a newer job of this key is waiting")
         settings, limit = row.lane.settings, row.policy.max_attempts
         if not row.workq:
@@ -56,7 +56,7 @@ class Jobs(Puts, Leasing, Timers):
             limit += row.attempts
         else:
             limit = row.policy.max_attempts
-        return Redrive(row.id, instant_after(now, delay), limit)
+        return self._alone(row, Redrive(row.id, instant_after(now, delay), limit), now)
 
     def dead_ids(self, queue: bytes) -> list[bytes]:
         """The dead rows of a queue, in the order of their deaths."""

@@ -129,8 +129,15 @@ class Leasing(Deciding):
         until = instant_after(now, row.lane.settings.result_ttl)
         return Group((done, Touch(row.id, until)))
 
-    def fail(self, row_id: bytes, token: int | None, now: int, result: bytes = b"") -> Command:
-        """The work failed: try again later, or give up."""
+    def fail(
+        self,
+        row_id: bytes,
+        token: int | None,
+        now: int,
+        result: bytes = b"",
+        delay: int | None = None,
+    ) -> Command:
+        """The work failed: try again after `delay` (None: as the queue says), or give up."""
         now = self._clock(now)
         row = self._held(row_id, token, now)
         self._check_result(result)
@@ -144,9 +151,11 @@ class Leasing(Deciding):
             return final
         if self._waiting_twin(row, now) is not None:
             return Group((final, gone(row)))
-        due = instant_after(now, backoff(settings, more.fails, self._chance))
+        if delay is None:
+            delay = backoff(settings, more.fails, self._chance)
+        due = instant_after(now, delay)
         retry = Retry(row.id, GAVE_UP, due, more.timeouts, more.fails + 1, result)
-        return self._restated(row, retry, now)
+        return self._back(row, retry, now)
 
     def release(self, row_id: bytes, token: int, now: int, delay: int = 0) -> Command:
         """Give the row back undone: ready at its old place, or after a delay."""
@@ -159,7 +168,7 @@ class Leasing(Deciding):
         retry = Retry(row.id, GAVE_BACK, due, more.timeouts, more.fails, more.note)
         if self._waiting_twin(row, now) is not None:
             return Group((retry, gone(row)))
-        return self._restated(row, retry, now)
+        return self._back(row, retry, now)
 
     def _touched(self, row: Row, now: int) -> Touch | None:
         """Rows with a ttl live on while they are used; logged only when it moves far (D-19)."""

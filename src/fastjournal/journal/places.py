@@ -120,6 +120,13 @@ class Places:
         elif place == DEAD:
             lane.dead.pop(row.id, None)
 
+    def _hold_twin(self, row: Row) -> None:
+        """Images of a snapshot come in any order: the twin may stand ready already."""
+        for twin in self.keys.twin(row):
+            if twin.place == READY and twin is not row:
+                self._unplace(twin)
+                self._place(twin)
+
     def _release_twin(self, row: Row) -> None:
         for twin in self.keys.twin(row):
             if twin.place == HELD:

@@ -114,16 +114,18 @@ class Puts(Deciding):
         return _new(Placed, (put, outcome, row_id))
 
     def _put_again(self, job: NewJob, rank: int, stamp: int, now: int) -> Placed:
-        waiting = processing = tomb = expired = None
+        waiting = processing = tomb = None
+        expired: list[Command] = []
+        # Rows left from a time when the queue kept versions may be many: the newest counts.
         for row in self.state.keys.find(job.queue, job.key):
             if row.state is State.PROCESSING:
-                processing = row
+                processing = _newest(row, processing)
             elif row.state is State.DELETED:
                 tomb = row
             elif 0 < row.expires < now:
-                expired = row
+                expired.append(Expire(row.id))
             else:
-                waiting = row
+                waiting = _newest(row, waiting)
         timestamp = job.timestamp or stamp
         if job.mode == Mode.UNIQUE and (waiting or processing):
             return self._refuse(waiting or processing, job)
@@ -138,8 +140,8 @@ class Puts(Deciding):
             return self._put_over(tomb, job, rank, stamp, timestamp)
         outcome = Outcome.NEW if processing is None else Outcome.TWIN
         placed = self._put_new(job, rank, stamp, self._ids(), outcome)
-        if expired is not None and placed.command is not None:
-            return placed._replace(command=Group((Expire(expired.id), placed.command)))
+        if expired and placed.command is not None:
+            return placed._replace(command=Group((*expired, placed.command)))
         return placed
 
     def _refuse(self, row: Row | None, job: NewJob) -> Placed:
@@ -247,3 +249,7 @@ def _check_workq(job: Add | Schedule, max_value: int) -> None:
 
 def _with_flag(policy: Policy, flag: int) -> Policy:
     return policy_of(*policy._replace(flags=policy.flags | flag))
+
+
+def _newest(row: Row, other: Row | None) -> Row:
+    return row if other is None or row.inserted > other.inserted else other

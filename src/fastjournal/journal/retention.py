@@ -91,7 +91,7 @@ class Report:
 
     segment: int
     clean_to: int
-    """Rows gone by the record of this TIME, or before, have no record here but LAST ones and pinned ones."""
+    """Rows gone by this TIME have no record here but LAST ones and pinned ones."""
     records: int = 0
     size: int = 0
     spent: int = 0

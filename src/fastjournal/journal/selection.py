@@ -253,5 +253,7 @@ class Selection:
                 del (group.quick if old == 1 else group.slow)[name]
             if how:
                 (group.quick if how == 1 else group.slow)[name] = lane
-            if how and self._heads and group.first is not None:
-                group.first.offer(lane)
+        if how and self._heads:  # last: looking at the head may close the lane again
+            for group in lane.groups:
+                if group.first is not None:
+                    group.first.offer(lane)

@@ -101,13 +101,17 @@ class JournalState(Places):
 
     def commands(self) -> Iterator[Command]:
         """The commands that give this very state when applied to an empty one."""
+        yield from self.general_commands()
+        for row_id in sorted(self.rows):
+            yield from image(self.rows[row_id])
+
+    def general_commands(self) -> Iterator[Command]:
+        """Those of them that concern no row: settings and senders."""
         for name in sorted(self.lanes):
             if self.lanes[name].settings_at:
                 yield k.Queue(name, self.lanes[name].settings)
         for name in sorted(self.senders):
             yield k.Sender(name, self.senders[name][0])
-        for row_id in sorted(self.rows):
-            yield from image(self.rows[row_id])
 
     def _put(self, command: Put, time: int) -> None:
         (
@@ -218,6 +222,8 @@ class JournalState(Places):
         row.place = LEASED
         lane = row.lane
         lane.counts[LEASED] += 1
+        if row.key:
+            self._hold_twin(row)
         lane.add_wake(self.leases.add(row, until))
         selection = self.selection
         selection.woke(lane)

@@ -47,6 +47,10 @@ class Timers(Deciding):
         )
         return min((instant for instant in instants if instant), default=0)
 
+    def overdue(self, now: int) -> bool:
+        """Whether a lease was lost or a row has expired that nobody has noticed yet."""
+        return 0 < self.state.leases.next() <= now or 0 < self.state.expiry.next() < now
+
     def timers(self, now: int, limit: int = 1000) -> Iterator[Command]:
         """The commands of everything that has passed, at most `limit`.
 
@@ -93,7 +97,7 @@ class Timers(Deciding):
     def _timeout(self, row: Row, now: int) -> Command:
         lost = Timeout(row.id)
         if not row.lane.name:
-            return self._restated(row, lost, now)
+            return self._back(row, lost, now)
         if self._waiting_twin(row, now) is not None:
             return Group((lost, gone(row)))
         settings, more = row.lane.settings, row.rare
@@ -111,5 +115,5 @@ class Timers(Deciding):
         if settings.backoff_timeouts and not row.workq:
             due = instant_after(now, backoff(settings, more.timeouts, self._chance))
             retry = Retry(row.id, TIMED_OUT, due, more.timeouts + 1, more.fails, more.note)
-            return self._restated(row, retry, now)
-        return self._restated(row, lost, now)
+            return self._back(row, retry, now)
+        return self._back(row, lost, now)
