@@ -14,15 +14,45 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastjournal.errors import JournalError, JournalFault, RequestError
+    from fastjournal.journal.events import Event
+    from fastjournal.journal.journal import Journal
+    from fastjournal.journal.operations import Receipt
+    from fastjournal.leased import LeasedJob
+    from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
 
 __version__ = "0.1.0"
 
-__all__ = ["JournalError", "JournalFault", "RequestError", "__version__"]
+__all__ = [
+    "Event",
+    "Job",
+    "Journal",
+    "JournalError",
+    "JournalFault",
+    "LeasedJob",
+    "NewJob",
+    "Outcome",
+    "Priority",
+    "QueueSettings",
+    "Receipt",
+    "RequestError",
+    "State",
+    "__version__",
+]
 
 _HOMES = {
+    "Event": "fastjournal.journal.events",
+    "Job": "fastjournal.model",
+    "Journal": "fastjournal.journal.journal",
     "JournalError": "fastjournal.errors",
     "JournalFault": "fastjournal.errors",
+    "LeasedJob": "fastjournal.leased",
+    "NewJob": "fastjournal.model",
+    "Outcome": "fastjournal.model",
+    "Priority": "fastjournal.model",
+    "QueueSettings": "fastjournal.model",
+    "Receipt": "fastjournal.journal.operations",
     "RequestError": "fastjournal.errors",
+    "State": "fastjournal.model",
 }
 
 

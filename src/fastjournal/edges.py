@@ -80,7 +80,7 @@ def length(value: Length, what: str) -> int:
         ns = (value.days * 86_400 + value.seconds) * SECOND + value.microseconds * 1000
     elif type(value) is int:
         ns = value * SECOND
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif isinstance(value, float):
         if not math.isfinite(value):
             raise BadRequest(f"{what} must be finite, not {value}")
         ns = round(value * SECOND)

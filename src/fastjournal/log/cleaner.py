@@ -78,19 +78,26 @@ class Cleaner:
 
     close = unlock
 
-    def clean(self, clean: CleanFunction) -> list[Cleaned]:
-        """Visit every sealed segment once; returns those that were changed."""
+    def clean(
+        self, clean: CleanFunction, before_replace: Callable[[], None] | None = None
+    ) -> list[Cleaned]:
+        """Visit every sealed segment once; returns those that were changed.
+
+        `before_replace` is called after a segment was judged, before it is replaced.
+        """
         if self._lock is None:
             raise NotLocked("lock the cleaner before cleaning")
         changed = []
         for number in sealed_segments(self.stream):
             with contextlib.suppress(SkipSegment):
-                cleaned = self._clean_segment(number, clean)
+                cleaned = self._clean_segment(number, clean, before_replace)
                 if cleaned is not None:
                     changed.append(cleaned)
         return changed
 
-    def _clean_segment(self, number: int, clean: CleanFunction) -> Cleaned | None:
+    def _clean_segment(
+        self, number: int, clean: CleanFunction, before_replace: Callable[[], None] | None
+    ) -> Cleaned | None:
         path = self.stream.segment_path(number)
         data, records = read_segment(self.stream, number)
         kept: list[tuple[int, int]] = []
@@ -107,6 +114,8 @@ class Cleaner:
                 kept.append((record.offset, end))
         if count == len(records) and records:
             return None
+        if before_replace is not None:
+            before_replace()
         after = rewrite(self.stream, number, data, kept)
         return Cleaned(number, len(records), count, len(data), after)
 

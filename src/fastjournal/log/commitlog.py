@@ -175,6 +175,14 @@ class CommitLog:
         self.when_synced(time, waiter.done)
         waiter.wait()
 
+    def sync(self) -> None:
+        """Bring everything written so far to stable storage now, whatever the policy."""
+        self._waiting.check_open()
+        try:
+            self._sync()
+        except JournalError as error:
+            raise self.stop(error) from error
+
     def rotate(self) -> Path:
         """Go on in the standby segment; returns its path once the writer thread has swapped."""
         waiter = Waiter()

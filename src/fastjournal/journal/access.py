@@ -1,0 +1,34 @@
+"""What all parts of an open journal share."""
+
+from __future__ import annotations
+
+from fastjournal.clock import SteadyClock
+from fastjournal.errors import Closed
+from fastjournal.journal.background import Background
+from fastjournal.journal.engine import Engine
+from fastjournal.journal.opening import Replayed
+from fastjournal.journal.operations import Operations
+from fastjournal.journal.state import JournalState
+from fastjournal.journal.upkeep import Upkeep
+from fastjournal.log.commitlog import CommitLog
+
+__all__ = ["Access"]
+
+
+class Access:
+    """The open journal's insides, set by `Journal`."""
+
+    _engine: Engine
+    _state: JournalState
+    _operations: Operations
+    _log: CommitLog
+    _clock: SteadyClock
+    _upkeep: Upkeep
+    _background: Background
+    _closed: bool
+    replayed: Replayed
+    replay_seconds: float
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the journal is closed")

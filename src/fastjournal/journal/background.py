@@ -1,0 +1,106 @@
+"""The threads of an open journal: one for what time does to rows, one for upkeep.
+
+Rules:
+
+1. The timer thread sleeps until the next deadline, or until a request brings one nearer; it looks
+   again at least once a second while there is a deadline, because the wall clock may jump.
+2. Upkeep runs alone in its thread, so a long cleaning delays no lease.
+3. An error in upkeep is kept and shown, and tried again next time; it never stops the journal.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from fastjournal.clock import SECOND
+from fastjournal.errors import Closed, JournalError
+from fastjournal.journal.engine import NEVER, Engine
+from fastjournal.journal.upkeep import Upkeep
+from fastjournal.log.cleaner import Cleaned
+
+__all__ = ["Background"]
+
+_TICK_LIMIT = 1000
+_LOOK_AGAIN = 1.0  # seconds
+_log = logging.getLogger(__name__)
+
+
+class Background:
+    """Timers and upkeep of one journal."""
+
+    def __init__(
+        self, engine: Engine, upkeep: Upkeep, clean_interval: int, snapshot_bytes: int
+    ) -> None:
+        self._engine = engine
+        self._upkeep = upkeep
+        self._clean_interval = clean_interval / SECOND
+        self._snapshot_bytes = snapshot_bytes
+        self._one_at_a_time = threading.Lock()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.last_error = ""
+        """What upkeep stumbled over last; empty if its last run went well."""
+
+    def start(self) -> None:
+        """Start both threads."""
+        self._run("fastjournal-timer", self._timer)
+        if self._clean_interval:
+            self._run("fastjournal-upkeep", self._upkeep_cycles)
+
+    def stop(self) -> None:
+        """End both threads; waits for a cycle under way."""
+        self._stopping.set()
+        self._engine.timer.set()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def clean(self) -> list[Cleaned]:
+        """One cleaning cycle, on the caller's thread."""
+        with self._one_at_a_time:
+            return self._upkeep.clean()
+
+    def snapshot(self) -> None:
+        """One snapshot, on the caller's thread."""
+        with self._one_at_a_time:
+            self._upkeep.take_snapshot()
+
+    def _run(self, name: str, target: object) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _timer(self) -> None:
+        engine = self._engine
+        while not self._stopping.is_set():
+            engine.timer.clear()
+            with engine.lock:
+                try:
+                    busy = engine.tick(_TICK_LIMIT) == _TICK_LIMIT
+                except JournalError as error:  # the log has stopped: nothing more to do here
+                    _log.error("timers end: %s", error)
+                    engine.fail_waiters()
+                    return
+                deadline = engine.jobs.next_deadline()
+                engine.timer_at = deadline or NEVER
+            if busy:
+                continue
+            if deadline:
+                left = max(0, deadline - engine.clock.now()) / SECOND
+                engine.timer.wait(min(left, _LOOK_AGAIN))
+            else:
+                engine.timer.wait()
+
+    def _upkeep_cycles(self) -> None:
+        while not self._stopping.wait(self._clean_interval):
+            try:
+                self.clean()
+                if self._snapshot_bytes and self._upkeep.log_bytes() > self._snapshot_bytes:
+                    self.snapshot()
+                self.last_error = ""
+            except Closed:
+                return
+            except (JournalError, OSError) as error:
+                self.last_error = str(error)
+                _log.warning("upkeep failed, will try again: %s", error)

@@ -1,0 +1,85 @@
+"""What subscribers are told.
+
+Rules:
+
+1. `due`: a queue has a row to hand out; at most one until somebody leases from that queue (D-16).
+   `dead`: a row was given up; administrators want to know. `changed`: a row was written, ended or
+   went.
+2. A subscriber that falls behind by `backlog` events loses them and gets one `lost` instead:
+   everything may have changed. A slow subscriber never slows the journal.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Self
+
+__all__ = ["Event", "Subscription"]
+
+
+class Event(NamedTuple):
+    """Something happened."""
+
+    kind: str
+    """`due`, `dead`, `changed` or `lost`."""
+    queue: bytes = b""
+    key: bytes = b""
+    id: bytes = b""
+    at: int = 0
+    """TIME of its record, ns since 1970."""
+
+
+class Subscription:
+    """Events as they come; iterate over it, or ask `next`. Close it, or use it with `with`."""
+
+    def __init__(
+        self,
+        kinds: frozenset[str],
+        backlog: int,
+        forget: Callable[[Subscription], None],
+    ) -> None:
+        self.kinds = kinds
+        self._backlog = backlog
+        self._forget = forget
+        self._events: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def push(self, event: Event) -> None:
+        """Add an event; called by the journal."""
+        with self._changed:
+            if len(self._events) >= self._backlog:
+                self._events.clear()
+                self._events.append(Event("lost", at=event.at))
+            else:
+                self._events.append(event)
+            self._changed.notify()
+
+    def next(self, wait: float | None = None) -> Event | None:
+        """The next event; None after `wait` seconds without one, or when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._events or self._closed, wait)
+            return self._events.popleft() if self._events else None
+
+    def __iter__(self) -> Iterator[Event]:
+        while (event := self.next()) is not None:
+            yield event
+
+    def close(self) -> None:
+        """No more events."""
+        self._forget(self)
+        self.end()
+
+    def end(self) -> None:
+        """The journal is closing."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,151 @@
+"""Looking at a journal without changing it; goes on after a fault of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from fastjournal.edges import Text, key_bytes, queue_bytes
+from fastjournal.errors import NotFound
+from fastjournal.journal.access import Access
+from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row, job_of
+from fastjournal.journal.upkeep import UpkeepStatus
+from fastjournal.keys import domain
+from fastjournal.log.counters import LogStatus
+from fastjournal.model import Job, QueueStatus, State
+
+__all__ = ["Inspection", "JournalStatus"]
+
+
+class JournalStatus(NamedTuple):
+    """A whole journal at one moment."""
+
+    rows: int
+    queues: int
+    ready: int
+    future: int
+    held: int
+    leased: int
+    completed: int
+    dead: int
+    log: LogStatus
+    sync: str
+    upkeep: UpkeepStatus
+    replayed_records: int
+    replay_seconds: float
+    clean_start: bool
+    """Whether the journal had been closed in order before it was opened."""
+    disk_full: bool
+
+
+class Inspection(Access):
+    """The reading side of a `Journal`."""
+
+    def job(
+        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+    ) -> Job:
+        """A job by its id or by its key; of a key the waiting job, else the one worked on."""
+        with self._engine.lock:
+            now = self._clock.now()
+            self._state.promote(now)
+            if job_id is not None:
+                row = self._state.rows.get(job_id)
+            else:
+                name = key_bytes(key if key is not None else b"")
+                where = queue_bytes(queue) if queue is not None else domain(name)
+                found = [r for r in self._state.keys.find(where, name) if r.state < State.DELETED]
+                row = min(found, key=lambda r: r.state, default=None)
+            if row is None or row.state is State.DELETED or 0 < row.expires < now:
+                raise NotFound(f"no job {job_id.hex() if job_id else key!r}")
+            return job_of(row)
+
+    def jobs(
+        self,
+        queue: Text | None = None,
+        *,
+        state: State | None = None,
+        offset: int = 0,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Jobs of one queue or of all, in order of arrival within the page that was asked for.
+
+        Looks through all rows: for people and tools, not for hot paths.
+        """
+        name = None if queue is None else queue_bytes(queue)
+        with self._engine.lock:
+            now = self._state.promote(self._clock.now())
+            rows = islice(self._matching(name, state, now), offset, offset + limit)
+            return sorted((job_of(row) for row in rows), key=lambda job: job.inserted)
+
+    def queues(self) -> list[QueueStatus]:
+        """All queues that hold rows or have settings, by name."""
+        with self._engine.lock:
+            self._state.promote(self._clock.now())
+            lanes = self._state.lanes
+            shown = [n for n in lanes if n and (lanes[n].total or lanes[n].settings_at)]
+            return [self._queue_status(name) for name in sorted(shown)]
+
+    def queue(self, name: Text) -> QueueStatus:
+        """One queue."""
+        data = queue_bytes(name)
+        with self._engine.lock:
+            if data not in self._state.lanes:
+                raise NotFound(f"no queue {name!r}")
+            self._state.promote(self._clock.now())
+            return self._queue_status(data)
+
+    def status(self) -> JournalStatus:
+        """The whole journal."""
+        with self._engine.lock:
+            self._state.promote(self._clock.now())
+            counts = [0] * 8
+            lanes = [lane for lane in self._state.lanes.values() if lane.name]
+            for lane in lanes:
+                counts = [a + b for a, b in zip(counts, lane.counts, strict=True)]
+            return JournalStatus(
+                len(self._state.rows),
+                len(lanes),
+                counts[READY],
+                counts[FUTURE],
+                counts[HELD],
+                counts[LEASED],
+                counts[DONE],
+                counts[DEAD],
+                self._log.status(),
+                self._log.options.sync,
+                self._upkeep.status,
+                self.replayed.records,
+                self.replay_seconds,
+                self.replayed.clean,
+                not self._engine.reserve.held,
+            )
+
+    def digest(self) -> str:
+        """A hash of everything that a replay of the log must give again."""
+        with self._engine.lock:
+            return self._state.digest()
+
+    def _matching(self, queue: bytes | None, state: State | None, now: int) -> Iterator[Row]:
+        for row in self._state.rows.values():
+            if queue is not None and row.lane.name != queue:
+                continue
+            if state is not None and row.state is not state:
+                continue
+            if row.lane.name and row.state is not State.DELETED and not 0 < row.expires < now:
+                yield row
+
+    def _queue_status(self, name: bytes) -> QueueStatus:
+        lane = self._state.lanes[name]
+        counts = lane.counts
+        return QueueStatus(
+            name,
+            counts[READY],
+            counts[FUTURE],
+            counts[HELD],
+            counts[LEASED],
+            counts[DONE],
+            counts[DEAD],
+            lane.next_wake(),
+            lane.settings,
+        )

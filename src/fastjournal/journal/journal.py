@@ -1,0 +1,212 @@
+"""The embedded journal: a durable job queue in one process, over one directory.
+
+Rules:
+
+1. Every method may be called from any thread. Requests are decided, logged and applied one after
+   the other; the answer comes when the sync policy's promise holds (see
+   `docs/what-an-ack-means.md`).
+2. Times and names are converted at this edge (`edges`); inside there are bytes and nanoseconds.
+3. A refused request changes nothing. After a fault of the log writing ends, reading goes on.
+4. Background threads only do what time demands (`background=False`: call `tick` and `clean`
+   yourself).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
+from fastjournal.edges import (
+    MAX_VALUE,
+    Instant,
+    Length,
+    Text,
+    length,
+    new_job,
+)
+from fastjournal.errors import (
+    SettingError,
+)
+from fastjournal.journal.administration import Administration
+from fastjournal.journal.background import Background
+from fastjournal.journal.consuming import Consuming
+from fastjournal.journal.engine import Engine
+from fastjournal.journal.inspection import Inspection
+from fastjournal.journal.jobs import Jobs, Limits
+from fastjournal.journal.kinds import Mark
+from fastjournal.journal.opening import CLEAN_NOTE, replay
+from fastjournal.journal.operations import Operations, Receipt
+from fastjournal.journal.reserve import Reserve
+from fastjournal.journal.snapshot import remove_snapshots
+from fastjournal.journal.upkeep import Upkeep
+from fastjournal.log.commitlog import CommitLog
+from fastjournal.log.files import DISK, Files
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
+from fastjournal.model import DEFAULT_PRIORITY, NewJob
+
+__all__ = ["Journal", "Receipt"]
+
+
+class Journal(Consuming, Administration, Inspection):
+    """A durable job queue; close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        sync: str = "interval",
+        sync_interval: int | None = None,
+        segment_size: int = DEFAULT_SEGMENT_SIZE,
+        clean_interval: Length = 300,
+        snapshot_bytes: int = 4 * DEFAULT_SEGMENT_SIZE,
+        history: str = "delete",
+        archive: str | Path | None = None,
+        max_payload: int = MAX_VALUE,
+        on_failure: str = "stop",
+        background: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+        files: Files = DISK,
+        chance: Random | None = None,
+        zone_bytes: str = "0000",
+    ) -> None:
+        """Open a journal, made if its directory is missing; recover and replay it.
+
+        `sync`: `always`, `interval` (every `sync_interval` ms, 1000 unless told) or `os`.
+        `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
+        log after which a snapshot is taken, 0 for never. `history`: `delete`, or `archive` to copy
+        sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
+        """
+        if history not in ("delete", "archive"):
+            raise SettingError(f"history is delete or archive, not {history!r}", name="history")
+        if not 1 <= max_payload <= 8 * 1024 * 1024:
+            raise SettingError("max_payload must be 1 byte to 8 MiB", name="max_payload")
+        if snapshot_bytes < 0:
+            raise SettingError("snapshot_bytes must not be negative", name="snapshot_bytes")
+        interval = length(clean_interval, "clean_interval")
+        self.path = Path(path)
+        self.max_payload = max_payload
+        self._clock = SteadyClock(clock)
+        stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
+        stream.create()
+        self._log = CommitLog(
+            stream,
+            segment_size=segment_size,
+            sync=sync,
+            sync_interval=sync_interval,
+            on_failure=on_failure,
+            trust_mark=True,
+        )
+        try:
+            started = self._clock.monotonic()
+            self.replayed = replay(stream)
+            self.replay_seconds = (self._clock.monotonic() - started) / SECOND
+            remove_snapshots(stream, keep=self.replayed.snapshot)
+            state = self.replayed.state
+            jobs = Jobs(state, chance=chance, limits=Limits(max_value=max_payload))
+            self._engine = Engine(state, jobs, self._log, self._clock, Reserve(stream))
+            folder = Path(archive) if archive else self.path / "archive"
+            self._upkeep = Upkeep(
+                self._engine,
+                stream,
+                self.replayed.snapshot,
+                folder if history == "archive" else None,
+            )
+        except BaseException:
+            self._log.close()
+            raise
+        self._state = state
+        self._operations = Operations(self._engine)
+        self._closed = False
+        self._background = Background(self._engine, self._upkeep, interval, snapshot_bytes)
+        if background:
+            self._background.start()
+
+    def put(
+        self,
+        payload: bytes = b"",
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Length | None = None,
+        due: Instant | None = None,
+        ttl: Length | None = None,
+        expires: Instant | None = None,
+        lease: Length | None = None,
+        max_attempts: int = 0,
+        max_timeouts: int = 0,
+        max_fails: int = 0,
+        mode: str | None = None,
+        timestamp: Instant | None = None,
+    ) -> Receipt:
+        """Take a job in.
+
+        A `key` that waits already takes the repeat in (`mode="merge"`), refuses it (`"unique"`).
+        Without a `queue` the domain of the key is it. `delay`, `ttl` and `lease` are lengths,
+        `due` and `expires` instants. Limits of 0 mean what the queue says. `timestamp` is the
+        sender's clock: of two writes of a key the newest wins.
+        """
+        engine = self._engine
+        job = new_job(
+            self._clock.now(), payload, key, queue, priority, delay, due, ttl, expires, lease,
+            max_attempts, max_timeouts, max_fails, mode, timestamp, self.max_payload,
+        )  # fmt: skip
+        with engine.lock:
+            if self._closed:
+                self._check_open()
+            receipt = self._operations.put(job)
+            time = engine.last_time
+        engine.settle(time)
+        return receipt
+
+    def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
+        """Take many jobs in with few writes and one sync; each is a `NewJob` or `put`'s arguments.
+
+        All are checked before the first is taken in.
+        """
+        now = self._clock.now()
+        batch = [
+            job if isinstance(job, NewJob) else new_job(now, **{"payload": b"", **job})
+            for job in jobs
+        ]
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            with engine.batch():
+                receipts = [self._operations.put(job) for job in batch]
+            time = engine.last_time
+        engine.settle(time)
+        return receipts
+
+    def close(self) -> None:
+        """Stop the background threads, mark a clean end, sync, close."""
+        engine = self._engine
+        with engine.lock:
+            closed, self._closed = self._closed, True
+        if closed:
+            return
+        self._background.stop()
+        with engine.lock:
+            engine.fail_waiters()
+            try:
+                if self._log.failure is None:
+                    at = self._log.position
+                    engine.commit(Mark(self._clock.now(), at.segment, at.offset, CLEAN_NOTE))
+            finally:
+                self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,107 @@
+"""From a directory to a state: the newest snapshot, then the rest of the log.
+
+Rules:
+
+1. The same `apply` as live; nothing else changes rows.
+2. Records up to the snapshot's last MARK may be in its images already: there, a record is applied
+   only to a row stated before it (see `snapshot`).
+3. An undecodable record is damage: file, offset and reason are named and nothing is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastjournal.errors import CorruptCommand, CorruptRecord
+from fastjournal.journal import kinds as k
+from fastjournal.journal.commands import decode
+from fastjournal.journal.snapshot import Snapshot, newest_snapshot, read_snapshot
+from fastjournal.journal.state import JournalState
+from fastjournal.log.record import Record
+from fastjournal.log.segment import HEADER_SIZE, Position
+from fastjournal.log.stream import Stream
+
+__all__ = ["Replayed", "replay"]
+
+CLEAN_NOTE = b"clean"
+"""Note of the MARK that ends an orderly shutdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay gave."""
+
+    state: JournalState
+    snapshot: Snapshot | None
+    records: int
+    """Records read from the log, those of the snapshot not counted."""
+    clean: bool
+    """Whether the last record says that the journal was closed in order."""
+
+
+def replay(
+    stream: Stream, progress: Callable[[int], None] | None = None, until: int | None = None
+) -> Replayed:
+    """Replay a journal's directory; `until`: only records up to this TIME, without a snapshot.
+
+    `progress` is told, now and then, how many records have been read.
+    """
+    state = JournalState()
+    snapshot = newest_snapshot(stream) if until is None else None
+    overlap = 0
+    start = None
+    if snapshot is not None:
+        overlap = _load(stream, snapshot, state)
+        start = Position(snapshot.first, HEADER_SIZE)
+    count = 0
+    last: Record | None = None
+    cursor = stream.open_cursor(start)
+    apply = state.apply
+    try:
+        for batch in cursor.batches():
+            for record in batch:
+                time = record.time
+                if until is not None and time > until:
+                    return Replayed(state, snapshot, count, clean=False)
+                try:
+                    command = decode(record.payload)
+                except CorruptCommand as error:
+                    path = stream.segment_path(record.segment)
+                    raise CorruptRecord(path, record.offset, str(error)) from error
+                if time <= overlap:
+                    _apply_over(state, command, time)
+                else:
+                    apply(command, time)
+                count += 1
+                last = record
+            if progress is not None:
+                progress(count)
+    finally:
+        cursor.close()
+    clean = last is not None and _is_clean_mark(last.payload)
+    return Replayed(state, snapshot, count, clean)
+
+
+def _load(stream: Stream, snapshot: Snapshot, state: JournalState) -> int:
+    """Apply the images; returns the TIME up to which the log overlaps with them."""
+    as_of = 0
+    for as_of, payloads in read_snapshot(stream, snapshot):
+        for payload in payloads:
+            state.apply(decode(payload), as_of + 1)
+    return as_of
+
+
+def _apply_over(state: JournalState, command: k.Command, time: int) -> None:
+    members = command.members if isinstance(command, k.Group) else (command,)
+    for member in members:
+        row = state.rows.get(getattr(member, "id", b""))
+        if row is None or row.at <= time:
+            state.apply(member, time)
+
+
+def _is_clean_mark(payload: bytes) -> bool:
+    if payload[0] != 45:
+        return False
+    mark = decode(payload)
+    return isinstance(mark, k.Mark) and mark.note == CLEAN_NOTE

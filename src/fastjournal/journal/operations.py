@@ -1,0 +1,174 @@
+"""Requests of producers, consumers and operators, carried out at once: values in, values out.
+
+Rules:
+
+1. Whoever calls holds the engine's lock; nothing here waits, neither for a job nor for the disk.
+2. What was written is safe only once `engine.settle(engine.last_time)` has returned, or
+   `when_synced` has called back: the caller answers nobody before.
+3. Inside `engine.batch()` all of it is logged with one write.
+
+The embedded `Journal` and the daemon are two ways to wait around these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fastjournal.errors import AlreadyExists, LeaseLost, NotFound
+from fastjournal.journal.engine import Engine
+from fastjournal.journal.jobs import Granted, Jobs
+from fastjournal.journal.kinds import Add, Schedule
+from fastjournal.journal.rows import lease_of
+from fastjournal.journal.state import JournalState
+from fastjournal.model import DEFAULT_SETTINGS, Lease, NewJob, Outcome, QueueSettings, State, Where
+
+__all__ = ["Leased", "Operations", "Receipt"]
+
+
+class Receipt(NamedTuple):
+    """What `put` did: the job's id, and whether it is new, merged, a waiting twin or stale."""
+
+    id: bytes
+    outcome: Outcome
+
+
+class Leased(NamedTuple):
+    """What `lease` gave."""
+
+    leases: list[Lease]
+    next_due: int
+    """When to ask again if there is none, ns since 1970; 0: nothing is in sight."""
+
+
+class Operations:
+    """All requests that change a journal."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._jobs: Jobs = engine.jobs
+        self._state: JournalState = engine.state
+
+    def put(self, job: NewJob) -> Receipt:
+        """Take a job in."""
+        engine = self._engine
+        if not engine.reserve.held:
+            engine.reserve.check()
+        command, outcome, job_id = self._jobs.put(job, engine.clock.now())
+        if command is not None:
+            engine.commit(command)
+        return Receipt(job_id, outcome)
+
+    def add(self, job: Add | Schedule) -> None:
+        """Take a Workq job in."""
+        engine = self._engine
+        if not engine.reserve.held:
+            engine.reserve.check()
+        engine.commit(self._jobs.add(job, engine.clock.now()))
+
+    def lease(
+        self,
+        where: Where,
+        count: int = 1,
+        *,
+        consumer: bytes = b"",
+        length: int = 0,
+        fair: bool = True,
+        take: bool = False,
+    ) -> Leased:
+        """Up to `count` jobs for a consumer; `take`: they go at once instead of being leased."""
+        engine, jobs = self._engine, self._jobs
+        now = engine.clock.now()
+        if jobs.overdue(now):
+            engine.tick()
+        leases: list[Lease] = []
+        while len(leases) < count:
+            granted = jobs.lease(where, now, consumer=consumer, length=length, fair=fair, take=take)
+            if not isinstance(granted, Granted):
+                return Leased(leases, granted.next_due)
+            row = granted.row
+            shown = lease_of(row) if take else None
+            engine.commit(granted.command)
+            engine.asked(row.lane.name)
+            leases.append(shown or lease_of(row))
+        return Leased(leases, 0)
+
+    def touch(self, job_id: bytes, token: int, length: int = 0) -> int:
+        """Keep a lease for another `length` (0: as usual); returns when it ends."""
+        engine = self._engine
+        engine.commit(self._jobs.touch(job_id, token, engine.clock.now(), length))
+        return self._state.rows[job_id].lease_until
+
+    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+        """The work is done; a result is kept until the job expires."""
+        engine = self._engine
+        engine.commit(self._jobs.complete(job_id, token, engine.clock.now(), result))
+
+    def complete_many(
+        self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
+    ) -> list[bool]:
+        """Complete (id, token, result) each; False where the lease was lost."""
+        outcomes = []
+        for job_id, token, result in finished:
+            try:
+                self.complete(job_id, token, result)
+            except (NotFound, LeaseLost, AlreadyExists):
+                outcomes.append(False)
+            else:
+                outcomes.append(True)
+        return outcomes
+
+    def fail(
+        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: int | None = None
+    ) -> State:
+        """The work failed; returns WAITING if it will be tried again, else FAILED or DELETED."""
+        engine = self._engine
+        engine.commit(self._jobs.fail(job_id, token, engine.clock.now(), reason, delay))
+        row = self._state.rows.get(job_id)
+        return State.DELETED if row is None else row.state
+
+    def release(self, job_id: bytes, token: int, delay: int = 0) -> None:
+        """Give a job back unworked."""
+        engine = self._engine
+        engine.commit(self._jobs.release(job_id, token, engine.clock.now(), delay))
+
+    def delete(self, job_id: bytes) -> bool:
+        """Remove a job; False if there was none."""
+        engine = self._engine
+        try:
+            command = self._jobs.delete(job_id, engine.clock.now())
+        except NotFound:
+            return False
+        engine.commit(command)
+        return True
+
+    def delete_key(self, queue: bytes, key: bytes) -> bool:
+        """Remove the jobs of a key; False if there was none."""
+        engine = self._engine
+        command = self._jobs.delete_key(queue, key, engine.clock.now())
+        if command is None:
+            return False
+        engine.commit(command)
+        return True
+
+    def redrive(self, job_id: bytes) -> None:
+        """Let a dead job wait again."""
+        engine = self._engine
+        engine.commit(self._jobs.redrive(job_id, engine.clock.now()))
+
+    def redrive_queue(self, queue: bytes) -> int:
+        """Let all dead jobs of a queue wait again; returns how many do."""
+        engine = self._engine
+        count = 0
+        for command in self._jobs.redrive_all(queue, engine.clock.now()):
+            engine.commit(command)
+            count += 1
+        return count
+
+    def configure(self, queue: bytes, changes: Mapping[str, Any]) -> QueueSettings:
+        """Change settings of a queue (lengths in ns) and return all of them."""
+        command = self._jobs.set_queue(queue, changes)
+        if command is not None:
+            self._engine.commit(command)
+        lane = self._state.lanes.get(queue)
+        return DEFAULT_SETTINGS if lane is None else lane.settings

@@ -1,0 +1,193 @@
+"""The work that keeps a journal small and quick to open: archiving, cleaning, snapshots.
+
+Rules:
+
+1. History first: with an archive every sealed segment is copied there, whole, before anything in it
+   is dropped.
+2. Cleaning follows `retention`; the log is synced between judging a segment and replacing it.
+3. A snapshot: rotate, write, read back, checkpoint, and only then remove what lies below it.
+4. Readers are locked out while files change; if they cannot be within a second, the cycle is
+   skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastjournal.errors import LockTimeout, SegmentError
+from fastjournal.journal.commands import encode
+from fastjournal.journal.engine import Engine
+from fastjournal.journal.retention import Retention
+from fastjournal.journal.rows import image
+from fastjournal.journal.snapshot import Snapshot, remove_snapshots, write_snapshot
+from fastjournal.log.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
+from fastjournal.log.segment import parse_name
+from fastjournal.log.stream import Stream
+
+__all__ = ["Upkeep", "UpkeepStatus"]
+
+_PART = 500  # rows visited under the lock at a time
+_LOCK_WAIT = 1.0  # seconds to wait for readers
+
+
+@dataclass(slots=True)
+class UpkeepStatus:
+    """What upkeep has done since the journal was opened."""
+
+    cycles: int = 0
+    skipped: int = 0
+    segments_cleaned: int = 0
+    bytes_freed: int = 0
+    snapshots: int = 0
+    archived: int = 0
+
+
+class Upkeep:
+    """Cleans, archives and snapshots one journal; one call at a time."""
+
+    def __init__(
+        self, engine: Engine, stream: Stream, snapshot: Snapshot | None, archive: Path | None
+    ) -> None:
+        self._engine = engine
+        self._stream = stream
+        self._snapshot = snapshot
+        self._archive = archive
+        self._retention = Retention(engine.state)
+        # An old snapshot's rows may have ended at any time since: nothing counts as gone before it.
+        self._retention.snapshot_at = None if snapshot is None else 0
+        self.status = UpkeepStatus()
+        if archive is not None:
+            stream.files.make_directory(archive)
+
+    def log_bytes(self) -> int:
+        """Bytes of the segments that recovery would read."""
+        total = 0
+        for number in self._numbers(self._stream.segments()):
+            handle = self._stream.files.open_read(self._stream.segment_path(number))
+            try:
+                total += handle.size()
+            finally:
+                handle.close()
+        return total
+
+    def clean(self) -> list[Cleaned]:
+        """One cleaning cycle; returns the segments that changed."""
+        cleaner = Cleaner(self._stream)
+        try:
+            cleaner.lock(_LOCK_WAIT)
+        except LockTimeout:
+            self.status.skipped += 1
+            return []
+        try:
+            return self._clean(cleaner)
+        finally:
+            cleaner.unlock()
+
+    def take_snapshot(self) -> Snapshot:
+        """Write an image of the state, then drop the segments below it."""
+        first = parse_name(self._engine.log.rotate().name)
+        assert first is not None
+        as_of: list[int] = []
+        snapshot = write_snapshot(self._stream, first, self._parts(as_of))
+        self._snapshot = snapshot
+        self._retention.snapshot_at = as_of[0]
+        remove_snapshots(self._stream, keep=snapshot)
+        self.status.snapshots += 1
+        self._drop_covered()
+        return snapshot
+
+    def _clean(self, cleaner: Cleaner) -> list[Cleaned]:
+        stream, retention, now = self._stream, self._retention, self._engine.clock.now()
+        self.status.cycles += 1
+        self._remove_below()
+        sealed = self._numbers(sealed_segments(stream))
+        for number in sealed:
+            if self._archive is not None:
+                self._archive_segment(number)
+            if retention.wants_survey(number, now):
+                _, records = read_segment(stream, number)
+                retention.survey(number, ((r.time, r.payload) for r in records))
+        if not retention.plan(sealed, now):
+            return []
+        cleaned = cleaner.clean(retention.clean, before_replace=self._engine.log.sync)
+        retention.finish()
+        self.status.segments_cleaned += len(cleaned)
+        self.status.bytes_freed += sum(c.bytes_before - c.bytes_after for c in cleaned)
+        return cleaned
+
+    def _parts(self, as_of: list[int]) -> Iterator[tuple[int, list[bytes]]]:
+        """The state in parts, each taken under the lock; `as_of` collects their TIMEs."""
+        engine = self._engine
+        with engine.lock:
+            ids = list(engine.state.rows)
+            as_of.append(engine.log.written_time)
+            general = [encode(c) for c in engine.state.general_commands()]
+        yield as_of[0], general
+        for start in range(0, len(ids), _PART):
+            with engine.lock:
+                rows = map(engine.state.rows.get, ids[start : start + _PART])
+                as_of.append(engine.log.written_time)
+                part = [encode(c) for row in rows if row is not None for c in image(row)]
+            yield as_of[-1], part
+
+    def _drop_covered(self) -> None:
+        cleaner = Cleaner(self._stream)
+        try:
+            cleaner.lock(_LOCK_WAIT)
+        except LockTimeout:
+            self.status.skipped += 1
+            return
+        try:
+            self._remove_below()
+        finally:
+            cleaner.unlock()
+
+    def _remove_below(self) -> None:
+        """Remove the segments that the snapshot covers, oldest first."""
+        if self._snapshot is None:
+            return
+        covered = [n for n in self._stream.segments() if n < self._snapshot.first]
+        for number in covered:
+            if self._archive is not None:
+                self._archive_segment(number)
+            path = self._stream.segment_path(number)
+            handle = self._stream.files.open_read(path)
+            self.status.bytes_freed += handle.size()
+            handle.close()
+            self._stream.files.remove(path)
+        if covered:
+            self._stream.files.sync_directory(self._stream.path)
+
+    def _archive_segment(self, number: int) -> None:
+        assert self._archive is not None
+        files, source = self._stream.files, self._stream.segment_path(number)
+        target = self._archive / source.name
+        if files.exists(target):
+            return
+        work = target.with_name(target.name + ".rw")
+        try:
+            if files.exists(work):
+                files.remove(work)
+            handle = files.open_read(source)
+            try:
+                data = handle.read(0, handle.size())
+            finally:
+                handle.close()
+            copy = files.create(work)
+            try:
+                if copy.write(data) != len(data):
+                    raise OSError("short write")
+                copy.sync()
+            finally:
+                copy.close()
+            files.rename(work, target)
+            files.sync_directory(self._archive)
+        except OSError as error:
+            raise SegmentError(target, f"cannot be archived: {error}") from error
+        self.status.archived += 1
+
+    def _numbers(self, numbers: list[int]) -> list[int]:
+        first = 0 if self._snapshot is None else self._snapshot.first
+        return [number for number in numbers if number >= first]
