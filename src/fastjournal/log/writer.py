@@ -289,6 +289,8 @@ class SegmentWriter:
 
     def _undo(self, error: OSError | None) -> None:
         try:
+            if self._handle.size() == self.offset:
+                return  # nothing of it reached the file, as on a full disk
             self._handle.truncate(self.offset)
         except OSError as second:
             self._poison = error or second
