@@ -190,9 +190,14 @@ class Cursor:
     def _is_sealed(self) -> bool:
         """Whether some later segment holds a record, so that this one has its final length."""
         assert self._segments is not None
-        if self._follow and self._index == len(self._segments) - 1:
-            self._segments += [n for n in self.stream.segments() if n > self._number]
-        return any(self._has_records(n) for n in self._segments[self._index + 1 :])
+        if any(self._has_records(n) for n in self._segments[self._index + 1 :]):
+            return True
+        if not self._follow:
+            return False
+        last = self._segments[-1]  # which may be empty, as may others before the next record
+        fresh = [n for n in self.stream.segments() if n > last]
+        self._segments += fresh
+        return any(self._has_records(n) for n in fresh)
 
     def _has_records(self, number: int) -> bool:
         try:
