@@ -114,6 +114,8 @@ class Retention:
         self._state = state
         self._reports: dict[int, Report] = {}
         self._plan: list[int] = []
+        self._order: list[int] = []
+        self._done = 0
         self._current: Report | None = None
         self._horizon = 0
         self._pins: set[bytes] = set()
@@ -141,7 +143,9 @@ class Retention:
             what = fate(state, time, payload)
             if what is Fate.SPENT:
                 report.spent += size
-            elif what is Fate.LAST:
+                continue
+            self._pin(report, time, payload)
+            if what is Fate.LAST:
                 report.last += size
                 report.last_time = time
             else:
@@ -149,7 +153,6 @@ class Retention:
                 if row is not None and row.expires:
                     expiring += 1
                     total += row.expires
-                self._pin(report, time, payload)
         report.average = total // expiring if expiring else 0
         if report.spent:
             old = self._reports.get(segment)
@@ -175,9 +178,17 @@ class Retention:
                 plan.append(number)
             else:
                 horizon = min(horizon, report.clean_to)
-        self._plan = plan
-        self._begin(known)
+        self.begin(known, plan)
         return plan
+
+    def begin(self, segments: Iterable[int], chosen: Iterable[int]) -> None:
+        """Begin a cycle that rewrites the chosen ones of all sealed segments."""
+        self._order = sorted(segments)
+        self._plan = sorted(chosen)
+        self._done = 0
+        self._horizon = self._start()
+        self._pins = set()
+        self._current = None
 
     def clean(self, path: Path, record: Record) -> bool:
         """For `Cleaner.clean`: drop this record? Segments not in the plan are skipped."""
@@ -191,9 +202,9 @@ class Retention:
         if current is None or current.segment != segment:
             current = self._enter(segment)
         what = fate(self._state, time, payload)
-        if what is Fate.LAST:
-            return time <= self._horizon and not self._pinned(payload)
-        if what is Fate.KEEP:
+        if what is Fate.LAST and time <= self._horizon and not self._pinned(payload):
+            what = Fate.SPENT
+        if what is not Fate.SPENT:
             self._pin(current, time, payload)
         return what is Fate.SPENT
 
@@ -206,13 +217,6 @@ class Retention:
 
     def _start(self) -> int:
         return 2**63 if self.snapshot_at is None else self.snapshot_at
-
-    def _begin(self, known: list[int]) -> None:
-        self._order = known
-        self._done = 0
-        self._horizon = self._start()
-        self._pins = set()
-        self._current = None
 
     def _enter(self, segment: int) -> Report:
         """Go on to the next planned segment: all before it are in place or were left alone."""
