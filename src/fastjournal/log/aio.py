@@ -6,6 +6,7 @@ The writer thread collects the outcomes of a whole group and wakes the loop once
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Sequence
 
@@ -25,7 +26,10 @@ class AsyncCommitLog:
         self._guard = threading.Lock()
 
     def write(self, payload: bytes) -> asyncio.Future[int]:
-        """Queue one payload; the future gives its TIME once it is as safe as promised."""
+        """Queue one payload; the future gives its TIME once it is as safe as promised.
+
+        So also under the strategy `behind`: whoever does not wait need not await.
+        """
         return self.write_batch((payload,))
 
     def write_batch(self, payloads: Sequence[bytes]) -> asyncio.Future[int]:
@@ -38,7 +42,8 @@ class AsyncCommitLog:
                 self._outcomes.append((future, time, error))
                 first = len(self._outcomes) == 1
             if first:
-                self._loop.call_soon_threadsafe(self._deliver)
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+                    self._loop.call_soon_threadsafe(self._deliver)
 
         self.log.submit(payloads, done)
         return future

@@ -93,7 +93,7 @@ class Waiting:
         self._work = threading.Condition(self._mutex)
         self._turn = 0  # the thread that has it
         self._idle = False  # the writer thread sleeps: only then is waking it worth its price
-        self._missed = False  # the writer thread woke up while a caller had the turn
+        self._missed = False  # the writer thread woke up while a caller had it, and comes next
 
     def check_open(self) -> None:
         """Raise `Closed` or, after a failure, `Stopped`."""
@@ -148,7 +148,10 @@ class Waiting:
     def take_turn(self) -> bool:
         """Become the writer, if nobody is and nothing waits; end it with `end_turn`."""
         with self._mutex:
-            if self._turn or self._queue or self._unsynced or self.closing or self.failure:
+            # What keeps it from the writer thread (`_missed`) would starve the timer's sync.
+            if self._turn or self._missed or self._queue or self._unsynced:
+                return False
+            if self.closing or self.failure is not None:
                 return False
             self._turn = threading.get_ident()
             return True

@@ -68,6 +68,7 @@ class _Inode:
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     pending: list[_Write | _Truncate] = field(default_factory=list)
+    handles: list[_MemoryHandle] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -163,6 +164,8 @@ class MemoryFiles:
             self._operation("rename", target)
             inode = self._names.pop(source)
             self._names[target] = inode
+            for handle in inode.handles:
+                handle.path = target
             self._changes.append(_NameChange(target, inode, source))
 
     def remove(self, path: Path) -> None:
@@ -327,19 +330,21 @@ class _MemoryHandle:
     def __init__(self, files: MemoryFiles, inode: _Inode, path: Path) -> None:
         self._files = files
         self._inode = inode
-        self._path = path
+        self.path = path
+        """Its name now: an open file follows its renames."""
         self._open = True
+        inode.handles.append(self)
         self._changed = False  # closing a file that was only read cannot fail
 
     def write(self, data: bytes | memoryview) -> int:
         self._usable()
         self._changed = True
-        return self._files._write(self._inode, self._path, data, None)
+        return self._files._write(self._inode, self.path, data, None)
 
     def write_at(self, data: bytes, offset: int) -> int:
         self._usable()
         self._changed = True
-        return self._files._write(self._inode, self._path, data, offset)
+        return self._files._write(self._inode, self.path, data, offset)
 
     def read(self, offset: int, size: int) -> bytes:
         self._usable()
@@ -352,22 +357,22 @@ class _MemoryHandle:
     def truncate(self, size: int) -> None:
         self._usable()
         self._changed = True
-        self._files._truncate(self._inode, self._path, size)
+        self._files._truncate(self._inode, self.path, size)
 
     def sync(self) -> None:
         self._usable()
-        self._files._sync(self._inode, self._path)
+        self._files._sync(self._inode, self.path)
 
     def _usable(self) -> None:
         self._files._alive()
         if not self._open:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
 
     def close(self) -> None:
         if self._open:
             self._open = False
             if self._changed:
-                self._files._close(self._path)
+                self._files._close(self.path)
 
 
 class _MemoryLock:
