@@ -60,6 +60,7 @@ class Engine:
         """TIME of the newest record logged through this engine."""
         self._announced: set[bytes] = set()  # queues whose subscribers know that work is due
         self._batch: Batch | None = None
+        self._must_wait = log.options.sync == "always"
 
     def commit(self, command: Command) -> int:
         """Log one command and apply it; returns the TIME of its record."""
@@ -69,11 +70,11 @@ class Engine:
         log = self.log
         payload = encode(command)
         try:
-            time = log.append((payload,))
+            time = log.append_one(payload)
         except NoSpace:
             if not self.reserve.give_up():
                 raise
-            time = log.append((payload,))
+            time = log.append_one(payload)
         self.last_time = time
         self.state.apply(command, time)
         self._after(command, time)
@@ -91,7 +92,7 @@ class Engine:
 
     def settle(self, time: int) -> None:
         """Wait until the record of that TIME is as safe as the policy promises."""
-        if time:
+        if self._must_wait and time:
             self.log.wait_synced(time)
 
     def tick(self, limit: int = 1000) -> int:
@@ -114,7 +115,7 @@ class Engine:
         woken = self.state.woken
         if not woken:
             return
-        if self.wakeups or self.subscriptions:
+        if self.wakeups.consumers or self.subscriptions:
             lanes = self.state.lanes
             ready = [(name, lanes[name].counts[READY]) for name in woken if name in lanes]
             self.wakeups.ready(ready)
@@ -136,9 +137,9 @@ class Engine:
 
     def _after(self, command: Command, time: int) -> None:
         """Tell whoever is concerned by a command that was just applied."""
-        if _deadline(command, time) < self.timer_at:
+        if _deadline(command, time) < self.timer_at and not self.timer.is_set():
             self.timer.set()
-        if self.wakeups.awaited or self.subscriptions:
+        if self.wakeups.callers or self.subscriptions:
             members = command.members if isinstance(command, k.Group) else (command,)
             for member in members:
                 self._tell(member, time)

@@ -159,7 +159,7 @@ class Journal(Consuming, Administration, Inspection):
         with engine.lock:
             if self._closed:
                 self._check_open()
-            receipt = self._operations.put(job)
+            receipt = self._operations.put(job, checked=True)
             time = engine.last_time
         engine.settle(time)
         return receipt

@@ -40,7 +40,7 @@ from fastjournal.errors import (
 from fastjournal.log.appender import AppendOptions, check_payloads
 from fastjournal.log.counters import Counters, LogStatus
 from fastjournal.log.pair import SegmentPair
-from fastjournal.log.record import encode_many
+from fastjournal.log.record import encode, encode_many
 from fastjournal.log.recovery import Recovery, recover
 from fastjournal.log.segment import Position
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
@@ -148,6 +148,29 @@ class CommitLog:
             self._waiting.check_open()
             return self.written_time
         return self._write_here(payloads, first_time)
+
+    def append_one(self, payload: bytes) -> int:
+        """`append` of one payload, without what a batch costs."""
+        waiting, stream = self._waiting, self.stream
+        try:
+            with self._io:
+                if waiting.closing or waiting.failure is not None:
+                    waiting.check_open()
+                active = self._pair.active
+                if active.offset >= self.options.segment_size and self.auto_rotate:
+                    active = self._pair.swap()
+                was_clean = not active.dirty
+                time = max(stream.clock.now(), active.last_time + 1)
+                data = encode(time, payload, stream.zone)
+                active.write(data, time)
+                self.counters.writes += 1
+                self.counters.bytes += len(data)
+        except BaseException as error:
+            self._judge(error)
+            raise
+        if was_clean and self._interval:
+            waiting.wake()
+        return time
 
     def when_synced(self, time: int, done: Done) -> None:
         """Call `done` once the record of that TIME is as safe as the policy promises.
