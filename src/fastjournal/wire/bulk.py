@@ -9,24 +9,25 @@ Outcomes of PUTS, also the value of the reply to a SET of type 6 layout 2 (count
 What LEASE asks for:
 
     u8   1                          u32  time to wait, ms, 0 = do not wait
-    u8   flags, see below           u32  lease length, ms, 0 = default of the job
-    u16  most jobs, 1..65535        u16  number of names
+    u8   flags, see below           u64  lease length, ns, 0 = that of each job
+    u16  most jobs, 1..65535        u16  number of names, u16 size of the worker's name
     u32  most bytes of user data in the reply, 0 = as much as a message holds
-                                    per name: u16 size, name
-    flags: bit 0 names are prefixes; bit 1 fair (round robin over queues); bit 2 take and delete
-    No name = any queue.
+                                    per name: u16 size, name; then the worker's name
+    flags: bit 0 the only name is a prefix; bit 1 fair (queues take turns); bit 2 take and delete
+    No name = any queue. No worker = the name given with HELLO.
 
 SETTLE:
 
     u32  count
-    per lease: u8   action          u64  argument, ns
+    per lease: u8   bits 0-3 action, bit 6 an argument is given, bit 7 a result is given
                16   id, zero = named by key
                u32  token, 0 = none given
+               u64  argument, ns, 0 if none is given
                u16  size of key, u32 size of result, then key, result
-    action 0 complete   argument 0            result kept if the queue keeps results
-           1 fail       argument 0, or least delay before the next attempt
+    action 0 complete   takes no argument
+           1 fail       argument = delay of the next attempt instead of the back-off; result = why
            2 release    argument = delay until it is due again
-           3 touch      argument = lease length from now, 0 = that of the job
+           3 touch      argument = lease length from now instead of that of the job
 
 Outcomes of SETTLE:
 
@@ -50,7 +51,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
-from fastjournal.wire.fj import MAX_INSTANT
+from fastjournal.wire.fj import MAX_INSTANT, VERSION
 from fastjournal.wire.jobvalue import NO_ID
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "decode_settle_outcomes",
     "encode_lease_request",
     "encode_put_outcomes",
+    "encode_put_reply",
     "encode_settle",
     "encode_settle_outcomes",
 ]
@@ -80,23 +82,25 @@ REFUSED = 255
 _U32 = struct.Struct(">I")
 _U16 = struct.Struct(">H")
 _PUT = struct.Struct(">B16s")
-_LEASE = struct.Struct(">BBHIIIH")
+# Header of a reply, no error, no key, value of 22 bytes and type buffer, count, outcome, id.
+_PUT_REPLY = struct.Struct(">2sHHHQBBBBIB16s")
+_LEASE = struct.Struct(">BBHIIQHH")
 _SETTLE = struct.Struct(">B16sIQHI")
 _SETTLED = struct.Struct(">BQ")
 _SETTLE_SIZE = _SETTLE.size
+_ARGUMENT = 64
+_RESULT = 128
 
 
 class Putting(IntEnum):
-    """What became of a put."""
+    """What became of a put: an `Outcome` of the model, or refused."""
 
-    STORED = 0
+    NEW = 0
     MERGED = 1
-    STALE = 2
-    """An equal or newer write of this key exists; nothing changed."""
-    TWIN = 3
-    """Stored as a waiting row behind the one being worked on."""
-    REPEATED = 4
-    """The id is known already: the first put counted."""
+    TWIN = 2
+    """A new row, held back until the row being worked on ends."""
+    STALE = 3
+    """Nothing changed: an equal or newer write is there, or this very put came before."""
     REFUSED = REFUSED
 
 
@@ -144,10 +148,10 @@ class Settle(NamedTuple):
     action: int
     id: bytes = NO_ID
     token: int = 0
-    argument: int = 0
+    argument: int | None = None
     """Ns; see the table of actions."""
     key: bytes = b""
-    result: bytes = b""
+    result: bytes | None = None
 
 
 class LeaseRequest(NamedTuple):
@@ -156,11 +160,13 @@ class LeaseRequest(NamedTuple):
     queues: tuple[bytes, ...] = ()
     limit: int = 1
     wait_ms: int = 0
-    lease_ms: int = 0
+    lease: int = 0
+    """Length in ns; 0 = that of each job."""
     prefix: bool = False
     fair: bool = False
     take: bool = False
     max_bytes: int = 0
+    worker: bytes = b""
 
 
 def encode_lease_request(wanted: LeaseRequest) -> bytes:
@@ -168,10 +174,11 @@ def encode_lease_request(wanted: LeaseRequest) -> bytes:
     flags = wanted.prefix | wanted.fair << 1 | wanted.take << 2
     try:
         head = _LEASE.pack(
-            1, flags, wanted.limit, wanted.max_bytes, wanted.wait_ms, wanted.lease_ms,
-            len(wanted.queues),
+            1, flags, wanted.limit, wanted.max_bytes, wanted.wait_ms, wanted.lease,
+            len(wanted.queues), len(wanted.worker),
         )  # fmt: skip
-        return head + b"".join(_U16.pack(len(name)) + name for name in wanted.queues)
+        names = [_U16.pack(len(name)) + name for name in wanted.queues]
+        return b"".join((head, *names, wanted.worker))
     except struct.error as error:
         raise OutOfRange(f"does not fit a LEASE: {error}") from None
 
@@ -180,11 +187,11 @@ def decode_lease_request(value: bytes) -> LeaseRequest:
     """Read the value of LEASE."""
     if len(value) < _LEASE.size:
         raise BadRequest("LEASE is too short")
-    layout, flags, limit, max_bytes, wait_ms, lease_ms, count = _LEASE.unpack_from(value)
-    if layout != 1 or flags > 7:
+    layout, flags, limit, max_bytes, wait_ms, lease, count, size = _LEASE.unpack_from(value)
+    if layout != 1 or flags > 7 or (flags & 1 and count != 1):
         raise BadRequest("LEASE of an unknown layout")
-    if not limit:
-        raise OutOfRange("LEASE of no job")
+    if not limit or lease > MAX_INSTANT:
+        raise OutOfRange("LEASE of no job, or for too long")
     names = []
     at = _LEASE.size
     for _ in range(count):
@@ -195,11 +202,11 @@ def decode_lease_request(value: bytes) -> LeaseRequest:
             raise BadRequest("LEASE is cut off")
         names.append(value[at + 2 : stop])
         at = stop
-    if at != len(value):
-        raise BadRequest("bytes behind the names of LEASE")
+    if at + size != len(value):
+        raise BadRequest("LEASE has a wrong size")
     return LeaseRequest(
-        tuple(names), limit, wait_ms, lease_ms, bool(flags & 1), bool(flags & 2), bool(flags & 4),
-        max_bytes,
+        tuple(names), limit, wait_ms, lease, bool(flags & 1), bool(flags & 2), bool(flags & 4),
+        max_bytes, value[at:],
     )  # fmt: skip
 
 
@@ -209,7 +216,15 @@ def encode_settle(items: Iterable[Settle]) -> bytes:
     pack = _SETTLE.pack
     try:
         for action, job_id, token, argument, key, result in items:
-            parts += (pack(action, job_id, token, argument, len(key), len(result)), key, result)
+            if argument is not None:
+                action |= _ARGUMENT
+            if result is None:
+                parts += (pack(action, job_id, token, argument or 0, len(key), 0), key, b"")
+                continue
+            action |= _RESULT
+            parts += (
+                pack(action, job_id, token, argument or 0, len(key), len(result)), key, result,
+            )  # fmt: skip
     except struct.error as error:
         raise OutOfRange(f"does not fit a SETTLE: {error}") from None
     if len(parts) > 3 * MAX_ITEMS:
@@ -224,26 +239,32 @@ def decode_settle(value: bytes) -> list[Settle]:
     at = 4
     end = len(value)
     unpack = _SETTLE.unpack_from
+    new = tuple.__new__
     for _ in range(count):
         if at + _SETTLE_SIZE > end:
             raise BadRequest("SETTLE is cut off")
-        action, job_id, token, argument, key_size, size = unpack(value, at)
-        if action > Action.TOUCH:
-            raise BadRequest(f"SETTLE with an unknown action {action}")
+        marks, job_id, token, argument, key_size, size = unpack(value, at)
+        action = marks & 15
+        if action > 3 or marks & 48 or (action == 0 and marks & _ARGUMENT):
+            raise BadRequest(f"SETTLE with an unknown action {marks}")
         if argument > MAX_INSTANT:
             raise OutOfRange("length of time does not fit")
-        at += _SETTLE_SIZE
-        if key_size or size:
-            stop = at + key_size + size
-            if stop > end:
-                raise BadRequest("SETTLE is cut off")
-            key, result = value[at : at + key_size], value[at + key_size : stop]
-            at = stop
-        else:
-            key = result = b""
+        if (argument and not marks & _ARGUMENT) or (size and not marks & _RESULT):
+            raise BadRequest("SETTLE with an argument or a result that is not announced")
         if not key_size and job_id == NO_ID:
             raise BadRequest("SETTLE of a lease without id and key")
-        items.append(Settle(action, job_id, token, argument, key, result))
+        at += _SETTLE_SIZE
+        result_at = at + key_size
+        stop = result_at + size
+        if stop > end:
+            raise BadRequest("SETTLE is cut off")
+        items.append(
+            new(Settle, (
+                action, job_id, token, argument if marks & _ARGUMENT else None,
+                value[at:result_at], value[result_at:stop] if marks & _RESULT else None,
+            ))
+        )  # fmt: skip
+        at = stop
     if at != end:
         raise BadRequest("bytes behind the leases of SETTLE")
     return items
@@ -261,8 +282,19 @@ def encode_put_outcomes(outcomes: Sequence[PutOutcome]) -> bytes:
     return b"".join(parts + texts)
 
 
+def encode_put_reply(
+    identifier: int, timestamp: int, outcome: int, job_id: bytes, flags: int = 0
+) -> bytes:
+    """The whole reply to a SET of layout 2 that was not refused: the commonest one, in one step."""
+    return _PUT_REPLY.pack(
+        b"JR", VERSION, identifier, flags | 2, timestamp // 1000, 0, 0, 22, 1, 1, outcome, job_id
+    )
+
+
 def decode_put_outcomes(value: bytes) -> list[PutOutcome]:
     """Read the outcomes of PUTS."""
+    if len(value) == 21 and value[3] == 1 and value[4] != REFUSED:
+        return [PutOutcome(value[4], value[5:])]
     count = _count(value, 17, "outcomes")
     at = 4 + 17 * count
     found = [PutOutcome(outcome, job_id) for outcome, job_id in _PUT.iter_unpack(value[4:at])]

@@ -10,35 +10,34 @@ Layout 1, the short one: in SET requests and in replies to NEXT and GET.
 
 Layout 2, to put a job with everything: in SET requests and, one after another, in PUTS.
 
-    u8   2                          u32  lease length, ms, 0 = default of the queue
-    u8   flags, see below           u16  max attempts, 0 = no limit
-    u8   type of the user data      u16  max timeouts, 0 = default of the queue
-    u8   0                          u16  max fails, 0 = none: the first fail is final
-    16   id, zero = server's choice u16  size of queue, 0 = domain(key)
-    i64  priority, smaller first    u16  size of key, 0 = key of the message, or none
-    u64  due, ns, 0 = now           u32  size of user data
-    u64  expires, ns, 0 = never     then queue, key, user data
-    u64  modified, ns, 0 = timestamp of the message
+    u8   2                           u64  lease length, ns, 0 = default of the queue
+    u8   flags, see below            u64  ttl, ns: leases and touches keep it alive so long
+    u8   type of the user data       u32  max attempts   0 = default of the queue
+    u8   0                           u32  max timeouts   0 = default of the queue
+    16   id, zero = server's choice  u32  max fails      0 = default of the queue
+    i64  priority, smaller first     u16  size of queue, 0 = domain(key)
+    u64  due, ns, 0 = now            u16  size of key, 0 = key of the message, or none
+    u64  expires, ns, 0 = never      u32  size of user data
+    u64  timestamp of the sender, ns, 0 = that of the message
+                                     then queue, key, user data
 
-    flags: bits 0-1 mode (0 merge if there is a key, else plain; 1 merge; 2 unique; 3 plain)
-           bit 2 due is a delay from the server's now; bit 3 expires is a length of life from then
+    flags: bits 0-1 mode (0 merge, 1 unique, 2 plain)
+           bit 2 due is a delay, bit 3 expires is a length of life, both from the server's now
 
 Layout 3, a job handed out: in replies to LEASE and to NEXT with bit 13.
 
-    u8   3                          u32  lease length, ms
-    u8   state, ASCII letter        u32  attempts
-    u8   type of the user data      u16  timeouts, u16 fails
-    u8   0                          u16  max attempts, u16 max timeouts, u16 max fails
-    16   id                         u16  size of queue
-    u32  token                      u32  size of user data
-    u64  lease deadline, ns         then queue, user data; the key is that of the pair
-    i64  priority
-    u64  due, u64 inserted, u64 modified, u64 expires, all ns, 0 = none
+    u8   3                           i64  rank, i64 priority
+    u8   state, ASCII letter         u64  due, inserted, modified, expires, ns, 0 = none
+    u8   type of the user data       u64  lease length, lease start, ttl, ns
+    u8   bit 0 Workq, bit 1 schedule u32  attempts, timeouts, fails
+    16   id                          u32  max attempts, max timeouts, max fails
+    u32  token                       u16  size of queue, u16 of worker, u16 of note
+    u64  lease deadline, ns          u32  size of user data
+                                     then queue, worker, note, user data; the key is the pair's
 
 Rules:
 
-1. A job is named by its key, or by its id: every job has one, 16 bytes, and a client that chooses
-   it may send the same put again without harm.
+1. A job is named by its key, or by its id: every job has one, 16 bytes.
 2. The token of layout 1 has one byte, as it was specified. A client that wants to be fenced past
    the 255th attempt asks for layout 3 (LEASE, or NEXT with bit 13) and settles by id with bit 13,
    where the ttl field carries the whole token.
@@ -50,12 +49,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import NamedTuple
 
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
-from fastjournal.wire.fj import MAX_INSTANT, Pair
-from fastjournal.wire.functions import Type
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Job, Lease, Mode, NewJob, State
+from fastjournal.wire.fj import Pair
 
 __all__ = [
     "DELAY",
@@ -63,9 +61,6 @@ __all__ = [
     "MAX_JOBS",
     "NO_ID",
     "JobPut",
-    "LeasedJob",
-    "Mode",
-    "ShortJob",
     "decode_job",
     "decode_jobs",
     "decode_leased",
@@ -79,154 +74,109 @@ __all__ = [
 NO_ID = bytes(16)
 MAX_JOBS = 65_535
 """Most jobs in one PUTS."""
-
-_SHORT = struct.Struct(">BBBBQIH")
-_PUT = struct.Struct(">BBBB16sqQQQIHHHHHI")
-_LEASED = struct.Struct(">BBBB16sIQqQQQQIIHHHHHHI")
-_COUNT = struct.Struct(">I")
-_PUT_SIZE = _PUT.size
-_LEASED_SIZE = _LEASED.size
-_KNOWN = 15
-
 DELAY = 4
 """Flag: due is counted from the server's now."""
 LIFETIME = 8
 """Flag: expires is counted from the server's now."""
 
-
-class Mode(IntEnum):
-    """What happens when the key of a new job is already waiting."""
-
-    DEFAULT = 0
-    MERGE = 1
-    UNIQUE = 2
-    PLAIN = 3
-
-
-class ShortJob(NamedTuple):
-    """Layout 1."""
-
-    data: bytes
-    priority: int = 0
-    max_timeouts: int = 0
-    token: int = 0
-    due: int = 0
-    """Ns; 0 = now."""
-    lease_ms: int = 0
-    queue: bytes = b""
+_SHORT = struct.Struct(">BBBBQIH")
+_PUT = struct.Struct(">BBBB16sqQQQQQIIIHHI")
+_LEASED = struct.Struct(">BBBB16sIQqqQQQQQQQIIIIIIHHHI")
+_COUNT = struct.Struct(">I")
+_PUT_SIZE = _PUT.size
+_LEASED_SIZE = _LEASED.size
+_MODES = (Mode.MERGE, Mode.UNIQUE, Mode.PLAIN)
+_LETTERS = tuple(ord(state.letter) for state in State)
+_STATES = {ord(state.letter): state for state in State}
+_MILLISECOND = 1_000_000
 
 
 class JobPut(NamedTuple):
-    """Layout 2: all that a put can say. Also what layout 1 becomes when it is put."""
+    """All that a put can say: the fields of `NewJob` in the same order, then id and flags."""
 
-    data: bytes
-    key: bytes = b""
     queue: bytes = b""
-    id: bytes = NO_ID
-    priority: int = 0
+    """Empty = domain(key)."""
+    value: bytes = b""
+    key: bytes = b""
+    mode: Mode = Mode.MERGE
+    priority: int = DEFAULT_PRIORITY
     due: int = 0
     """Ns; 0 = now; with `DELAY` counted from the server's now."""
     expires: int = 0
     """Ns; 0 = never; with `LIFETIME` counted from the server's now."""
-    modified: int = 0
-    """Ns; 0 = timestamp of the message."""
-    lease_ms: int = 0
+    timestamp: int = 0
+    lease: int = 0
     max_attempts: int = 0
     max_timeouts: int = 0
     max_fails: int = 0
+    kind: int = 1
+    ttl: int = 0
+    id: bytes = NO_ID
+    """Zero = the server's choice."""
     flags: int = 0
-    """A `Mode`, `DELAY`, `LIFETIME`, joined by `|`."""
-    data_type: int = Type.BUFFER
+    """`DELAY`, `LIFETIME`, joined by `|`."""
 
-    @property
-    def mode(self) -> Mode:
-        """What to do if the key is waiting already."""
-        return Mode(self.flags & 3)
-
-    @property
-    def is_delay(self) -> bool:
-        """`due` counts from the server's now."""
-        return self.flags & DELAY != 0
-
-    @property
-    def is_ttl(self) -> bool:
-        """`expires` counts from the server's now."""
-        return self.flags & LIFETIME != 0
+    def new_job(self, now: int, queue: bytes) -> NewJob:
+        """The job to put at `now`; `queue` is used where none was given."""
+        if self.queue and not self.flags:
+            return tuple.__new__(NewJob, self[:14])
+        due, expires = self.due, self.expires
+        if self.flags & DELAY and due:
+            due = min(now + due, MAX_INSTANT)
+        if self.flags & LIFETIME and expires:
+            expires = min(now + expires, MAX_INSTANT)
+        return NewJob(self.queue or queue, *self[1:5], due, expires, *self[7:14])
 
 
-class LeasedJob(NamedTuple):
-    """Layout 3: a job as it is handed out."""
-
-    id: bytes
-    key: bytes
-    queue: bytes
-    data: bytes
-    token: int
-    lease_until: int
-    """Ns."""
-    priority: int = 0
-    due: int = 0
-    inserted: int = 0
-    modified: int = 0
-    expires: int = 0
-    lease_ms: int = 0
-    attempts: int = 0
-    timeouts: int = 0
-    fails: int = 0
-    max_attempts: int = 0
-    max_timeouts: int = 0
-    max_fails: int = 0
-    state: int = ord("P")
-    data_type: int = Type.BUFFER
-
-
-def encode_short(job: ShortJob) -> bytes:
-    """Layout 1; a token above 255 is sent as 255."""
+def encode_short(
+    value: bytes,
+    *,
+    queue: bytes = b"",
+    priority: int = DEFAULT_PRIORITY,
+    max_timeouts: int = 0,
+    token: int = 0,
+    due: int = 0,
+    lease: int = 0,
+) -> bytes:
+    """Layout 1; a token above 255 is sent as 255, instants and lengths are in ns."""
     try:
-        return (
-            _SHORT.pack(
-                1, job.priority, job.max_timeouts, min(job.token, 255), job.due // 1000,
-                job.lease_ms, len(job.queue),
-            )
-            + job.queue
-            + job.data
+        head = _SHORT.pack(
+            1, priority, max_timeouts, min(token, 255), due // 1000, lease // _MILLISECOND,
+            len(queue),
         )  # fmt: skip
     except struct.error as error:
         raise OutOfRange(f"job does not fit layout 1: {error}") from None
+    return head + queue + value
 
 
-def _decode_short(value: bytes) -> ShortJob:
+def _decode_short(value: bytes) -> tuple[int, int, int, int, int, bytes, bytes]:
+    """Priority, max timeouts, token, due and lease length in ns, queue, user data."""
     if len(value) < 18:
         raise BadRequest("job of layout 1 is too short")
     _, priority, max_timeouts, token, due, lease_ms, size = _SHORT.unpack_from(value)
-    if len(value) < 18 + size:
+    stop = 18 + size
+    if len(value) < stop:
         raise BadRequest("queue of a job is cut off")
     if due > MAX_INSTANT // 1000:
         raise OutOfRange("due does not fit")
-    return ShortJob(
-        value[18 + size :],
-        priority,
-        max_timeouts,
-        token,
-        due * 1000,
-        lease_ms,
-        value[18 : 18 + size],
-    )
+    return (
+        priority, max_timeouts, token, due * 1000, lease_ms * _MILLISECOND, value[18:stop],
+        value[stop:],
+    )  # fmt: skip
 
 
 def encode_job(job: JobPut) -> bytes:
     """Layout 2, for SET (leave the key to the message) and for PUTS (key inside)."""
-    queue, key, data = job.queue, job.key, job.data
+    queue, value, key = job[:3]
     try:
         return b"".join(
             (
                 _PUT.pack(
-                    2, job.flags, job.data_type, 0, job.id,
-                    job.priority, job.due, job.expires, job.modified, job.lease_ms,
-                    job.max_attempts, job.max_timeouts, job.max_fails,
-                    len(queue), len(key), len(data),
+                    2, job.mode | job.flags, job.kind, 0, job.id, job.priority, job.due,
+                    job.expires, job.timestamp, job.lease, job.ttl, job.max_attempts,
+                    job.max_timeouts, job.max_fails, len(queue), len(key), len(value),
                 ),
-                queue, key, data,
+                queue, key, value,
             )
         )  # fmt: skip
     except struct.error as error:
@@ -239,17 +189,18 @@ def _decode_puts(value: bytes, at: int, count: int, key: bytes, timestamp: int) 
     total = len(value)
     unpack = _PUT.unpack_from
     new = tuple.__new__
+    modes = _MODES
     for _ in range(count):
         end = at + _PUT_SIZE
         if end > total:
             raise BadRequest("job of layout 2 is too short")
         (
-            layout, flags, data_type, zero, job_id, priority, due, expires, modified, lease_ms,
+            layout, flags, kind, zero, job_id, priority, due, expires, stamp, lease, ttl,
             max_attempts, max_timeouts, max_fails, queue_size, key_size, size,
         ) = unpack(value, at)  # fmt: skip
-        if layout != 2 or zero or flags > _KNOWN:
+        if layout != 2 or zero or flags > 15 or flags & 3 == 3:
             raise BadRequest("job of an unknown layout")
-        if due | expires | modified > MAX_INSTANT:
+        if due | expires | stamp | lease | ttl > MAX_INSTANT:
             raise OutOfRange("instant past the year 2262")
         key_at = end + queue_size
         data_at = key_at + key_size
@@ -259,9 +210,9 @@ def _decode_puts(value: bytes, at: int, count: int, key: bytes, timestamp: int) 
         # The bare constructor of tuple: half the time of JobPut(...), which counts per job.
         jobs.append(
             new(JobPut, (
-                value[data_at:at], value[key_at:data_at] or key, value[end:key_at], job_id,
-                priority, due, expires, modified or timestamp, lease_ms, max_attempts,
-                max_timeouts, max_fails, flags, data_type,
+                value[end:key_at], value[data_at:at], value[key_at:data_at] or key,
+                modes[flags & 3], priority, due, expires, stamp or timestamp, lease, max_attempts,
+                max_timeouts, max_fails, kind, ttl, job_id, flags & 12,
             ))
         )  # fmt: skip
     if at != total:
@@ -277,13 +228,12 @@ def decode_job(value: bytes, key: bytes = b"", timestamp: int = 0) -> JobPut:
     if not value:
         raise BadRequest("job without a layout")
     if value[0] == 1:
-        short = _decode_short(value)
-        if short.token:
+        priority, max_timeouts, token, due, lease, queue, data = _decode_short(value)
+        if token:
             raise BadRequest("byte 3 of a job must be 0 in SET")
         return JobPut(
-            short.data, key, short.queue, NO_ID, short.priority, short.due, 0, timestamp,
-            short.lease_ms, 0, short.max_timeouts,
-        )  # fmt: skip
+            queue, data, key, Mode.MERGE, priority, due, 0, timestamp, lease, 0, max_timeouts
+        )
     job = _decode_puts(value, 0, 1, key, timestamp)[0]
     if key and job.key != key:
         raise BadRequest("the key of the job is not the key of the message")
@@ -308,54 +258,77 @@ def decode_jobs(value: bytes, timestamp: int = 0) -> list[JobPut]:
     return _decode_puts(value, 4, count, b"", timestamp)
 
 
-def encode_leased(job: LeasedJob) -> Pair:
-    """The pair of a leased job: its key, and layout 3."""
+def encode_leased(lease: Lease) -> Pair:
+    """The pair of a leased job: its key, and layout 3. Result and aliases are not told."""
+    # Unpacked at once: reading 26 fields by name takes twice as long as all the rest.
+    job, token, until = lease
+    (
+        job_id, queue, key, value, state, rank, due, inserted, modified, expires, kind, attempts,
+        timeouts, fails, max_attempts, max_timeouts, max_fails, length, start, _, worker, _, note,
+        _, workq, scheduled, ttl, _, priority,
+    ) = job  # fmt: skip
     try:
         head = _LEASED.pack(
-            3, job.state, job.data_type, 0, job.id, job.token, job.lease_until, job.priority,
-            job.due, job.inserted, job.modified, job.expires, job.lease_ms, job.attempts,
-            job.timeouts, job.fails, job.max_attempts, job.max_timeouts, job.max_fails,
-            len(job.queue), len(job.data),
+            3, _LETTERS[state], kind, workq | scheduled << 1, job_id, token, until, rank, priority,
+            due, inserted, modified, expires, length, start, ttl, attempts, timeouts, fails,
+            max_attempts, max_timeouts, max_fails, len(queue), len(worker), len(note), len(value),
         )  # fmt: skip
     except struct.error as error:
         raise OutOfRange(f"job does not fit layout 3: {error}") from None
-    return Pair(job.key, 6, b"".join((head, job.queue, job.data)))
+    return tuple.__new__(Pair, (key, 6, b"".join((head, queue, worker, note, value)), None))
 
 
-def decode_leased(pair: Pair, lease_until: int = 0) -> LeasedJob:
+def decode_leased(pair: Pair, until: int = 0) -> Lease:
     """The job of a pair in a reply, layout 1 or 3.
 
     Layout 1 tells no id and no deadline: the id is zero, the deadline is the one of the reply.
     """
     value = pair.value
     if value[:1] == b"\1":
-        short = _decode_short(value)
-        return LeasedJob(
-            NO_ID, pair.key, short.queue, short.data, short.token, lease_until, short.priority,
-            short.due, lease_ms=short.lease_ms, attempts=short.token,
-            max_timeouts=short.max_timeouts,
-        )  # fmt: skip
-    if len(value) < _LEASED_SIZE or value[0] != 3 or value[3]:
+        return _leased_short(pair, until)
+    if len(value) < _LEASED_SIZE or value[0] != 3 or value[3] > 3:
         raise BadRequest("leased job of an unknown layout")
     (
-        _, state, data_type, _, job_id, token, deadline, priority, due, inserted, modified, expires,
-        lease_ms, attempts, timeouts, fails, max_attempts, max_timeouts, max_fails, queue_size,
-        size,
+        _, letter, kind, marks, job_id, token, until, rank, priority, due, inserted, modified,
+        expires, length, start, ttl, attempts, timeouts, fails, max_attempts, max_timeouts,
+        max_fails, queue_size, worker_size, note_size, size,
     ) = _LEASED.unpack_from(value)  # fmt: skip
-    data_at = _LEASED_SIZE + queue_size
+    state = _STATES.get(letter)
+    if state is None:
+        raise BadRequest("leased job in an unknown state")
+    worker_at = _LEASED_SIZE + queue_size
+    note_at = worker_at + worker_size
+    data_at = note_at + note_size
     if data_at + size != len(value):
         raise BadRequest("leased job has a wrong size")
-    return tuple.__new__(LeasedJob, (
-        job_id, pair.key, value[_LEASED_SIZE:data_at], value[data_at:], token, deadline, priority,
-        due, inserted, modified, expires, lease_ms, attempts, timeouts, fails, max_attempts,
-        max_timeouts, max_fails, state, data_type,
+    job = tuple.__new__(Job, (
+        job_id, value[_LEASED_SIZE:worker_at], pair.key, value[data_at:], state, rank, due,
+        inserted, modified, expires, kind, attempts, timeouts, fails, max_attempts, max_timeouts,
+        max_fails, length, start, until, value[worker_at:note_at], b"", value[note_at:data_at],
+        False, marks & 1 != 0, marks & 2 != 0, ttl, (), priority,
     ))  # fmt: skip
+    return tuple.__new__(Lease, (job, token, until))
 
 
-def short_of(job: LeasedJob) -> Pair:
+def _leased_short(pair: Pair, until: int) -> Lease:
+    priority, max_timeouts, token, due, length, queue, data = _decode_short(pair.value)
+    job = Job(
+        NO_ID, queue, pair.key, data, State.PROCESSING, priority, due, 0, 0, 0, 1, token, 0, 0, 0,
+        max_timeouts, 0, length, 0, until, b"", b"", b"", False, False, False, priority=priority,
+    )  # fmt: skip
+    return Lease(job, token, until)
+
+
+def short_of(lease: Lease) -> Pair:
     """The same job as layout 1, for NEXT without bit 13 and for GET."""
-    priority = min(max(job.priority, 0), 255)
-    short = ShortJob(
-        job.data, priority, min(job.max_timeouts, 255), job.token, job.due, job.lease_ms, job.queue
+    job = lease.job
+    value = encode_short(
+        job.value,
+        queue=job.queue,
+        priority=min(max(job.priority, 0), 255),
+        max_timeouts=min(job.max_timeouts, 255),
+        token=lease.token,
+        due=job.due,
+        lease=min(job.lease, 0xFFFFFFFF * _MILLISECOND),
     )
-    return Pair(job.key, 6, encode_short(short))
+    return Pair(job.key, 6, value)

@@ -84,7 +84,7 @@ class ReplyParser:
                     if self._wanted:
                         self._head = head
                         break
-                    head = head._replace(pairs=tuple(self._pairs))
+                    head = tuple.__new__(Reply, (*head[:5], tuple(self._pairs), head[6]))
                     self._pairs = []
                     self._head = None
                 out.append(head)
@@ -147,7 +147,9 @@ class ReplyParser:
             cursor = data[at + (2 if wide else 1) : stop]
         self._wanted = wanted
         self._size = stop - start
-        return Reply(identifier, flags, timestamp * 1000, timeout, error, (), cursor)
+        return tuple.__new__(
+            Reply, (identifier, flags, timestamp * 1000, timeout, error, (), cursor)
+        )
 
     def _text(self, data: bytes, start: int, at: int, end: int, wide: int) -> int:
         """End of the sized text at `at`, or 0 if bytes are missing."""

@@ -1,0 +1,50 @@
+"""The page of the FJ protocol says what the code does."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+from fastjournal.wire import bulk, jobvalue
+from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.requests import Request, RequestParser
+from fastjournal.wire.workq import MAX_REQUEST
+from fastjournal.wire.workq_words import MAX_TTL, MAX_TTR
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "fj-protocol.md").read_text()
+
+
+def test_the_tables_of_the_page_are_made_from_the_code() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "wire_tables.py"))
+    assert tool["fill"](PAGE) == PAGE, "run tools/wire_tables.py --write"
+
+
+def test_the_examples_of_the_page_are_read() -> None:
+    block = PAGE.partition("## Worked examples")[2]
+    lines = re.findall(r"^((?:[0-9A-F]{2} ){10,}[0-9A-F]{2})$", block, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        data = bytes.fromhex(line)
+        if data[:2] == b"FJ":
+            (request,) = RequestParser().feed(data)
+            assert isinstance(request, Request)
+        else:
+            assert len(ReplyParser().feed(data)) == 1
+
+
+def test_the_last_offsets_of_the_page_are_the_sizes_of_the_layouts() -> None:
+    for size, what in (
+        (jobvalue._PUT_SIZE, "queue, key, user data"),
+        (jobvalue._LEASED_SIZE, "queue, worker, note"),
+        (bulk._LEASE.size, "for each name"),
+        (bulk._SETTLE_SIZE, "key, result"),
+    ):
+        assert re.search(rf"^\| {size} \| \| {what}", PAGE, re.MULTILINE), (size, what)
+
+
+def test_the_workq_page_states_the_limits() -> None:
+    page = (ROOT / "docs" / "workq-protocol.md").read_text()
+    for limit in (MAX_REQUEST, MAX_TTR, MAX_TTL):
+        assert str(limit) in page
