@@ -14,8 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,6 @@ from fastjournal.log.cleaner import Cleaned, sealed_segments
 from fastjournal.log.files import DISK
 from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.failure import told
 from fastjournal.spark.fold import Share
 from fastjournal.spark.judge import Bounds, Planner, content, kept_ranges, survey
 from fastjournal.spark.live import LivePart, LiveRows, part_of
@@ -35,9 +33,9 @@ from fastjournal.spark.plan import Piece, load, pack
 from fastjournal.spark.replay import replay_share, share_count
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.snapshots import first_mark
+from fastjournal.spark.tasks import Task, run_tasks
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 __all__ = ["CleanReport", "clean", "clean_journal"]
@@ -45,7 +43,6 @@ __all__ = ["CleanReport", "clean", "clean_journal"]
 _PACK = 256 << 20
 _WRITE = 64 << 20
 
-Task: TypeAlias = Callable[[], list[Any]]
 Run: TypeAlias = Callable[[Sequence[Task]], list[Any]]
 
 
@@ -85,7 +82,7 @@ def clean(
     moment = SYSTEM_CLOCK.now() if now is None else now
 
     def run(tasks: Sequence[Task]) -> list[Any]:
-        return _run(spark, tasks)
+        return run_tasks(spark, tasks)
 
     return [
         clean_journal(
@@ -220,25 +217,3 @@ def _write(path: Path, text: bytes) -> None:
         handle.sync()
     finally:
         handle.close()
-
-
-def _run(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
-    """Each task in a Spark task of its own; their answers in order."""
-    if not tasks:
-        return []
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                with told():
-                    answer = pickle.dumps(tasks[number]())
-                yield pa.RecordBatch.from_pydict(
-                    {"n": pa.array([number]), "answer": pa.array([answer], pa.binary())}
-                )
-
-    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, "n bigint, answer binary")
-    rows = sorted(frame.collect(), key=lambda row: row["n"])
-    # Our own tasks made these bytes a moment ago.
-    return [one for row in rows for one in pickle.loads(bytes(row["answer"]))]  # noqa: S301

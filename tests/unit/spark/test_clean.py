@@ -24,11 +24,12 @@ from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark import fold as fold_module
 from fastjournal.spark import live as live_module
-from fastjournal.spark.clean import Task, clean_journal
+from fastjournal.spark.clean import clean_journal
 from fastjournal.spark.fold import fold
 from fastjournal.spark.judge import survey
 from fastjournal.spark.live import LiveRows, part_of
 from fastjournal.spark.plan import load_all
+from fastjournal.spark.tasks import Task
 
 T0 = 1_700_000_000_000_000_000
 NOW = T0 + 10**15

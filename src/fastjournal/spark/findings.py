@@ -1,0 +1,340 @@
+"""What is wrong with a journal, found piece by piece. No Spark.
+
+Rules:
+
+1. A finding names severity, rule, segment, offset, row and says in words what it is. `error`: the
+   log is not what a sound journal writes. `warning`: a sound journal may hold it, but look at it.
+   `note`: normal, worth knowing.
+2. Segments are judged each for itself (bytes), shares of rows each for itself (meaning): so both
+   can run in any number of tasks.
+3. Legal changes are those of `journal.transitions`; every record is applied by the journal's own
+   `apply`, nothing is skipped.
+4. A task tells at most `LIMIT` findings of a rule, then how many more there were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from fastjournal.errors import CorruptCommand, JournalError
+from fastjournal.journal import kinds as k
+from fastjournal.journal.commands import TYPE_OF, decode, encode
+from fastjournal.journal.rows import Row, image
+from fastjournal.journal.transitions import STEPS
+from fastjournal.log.files import DISK
+from fastjournal.log.scan import Buffer, Chunk, Damage, Scan
+from fastjournal.log.writer import SyncedMark
+from fastjournal.model import State
+from fastjournal.spark.fold import Share, fold, route
+from fastjournal.spark.kinds import BROADCAST, KINDS, kind_name
+from fastjournal.spark.ledger import Ledger
+from fastjournal.spark.plan import Piece, journal_segments, load, shared_lock
+from fastjournal.spark.snapshots import Base, base_of
+
+__all__ = [
+    "FINDING_COLUMNS",
+    "LIMIT",
+    "RULES",
+    "Finding",
+    "directory_findings",
+    "keyed_rows",
+    "segment_findings",
+    "share_findings",
+    "snapshot_findings",
+]
+
+LIMIT = 1000
+
+_ENDS = frozenset({5, 6, 38})
+
+RULES = {
+    "header": "error: a segment cannot be opened",
+    "damage": "error: bytes that are no record",
+    "torn": "note: an unfinished write at the end of the log",
+    "order": "error: TIME does not ascend",
+    "gap": "note: segment numbers are missing; cleaning removes empty segments",
+    "synced": "error: the log is shorter than what was once synced",
+    "command": "error: a payload is no command",
+    "orphan": "warning (of an end: note): a record of a row that does not exist",
+    "transition": "error: a record does not fit the state of its row",
+    "token": "error: a lease with a token that is not the next, or a touch with a stale one",
+    "max-wait": "error: a job due later than its queue's max_wait allows",
+    "one-waiting": "error: a key with more than one waiting row, or more than one being worked on",
+    "snapshot": "error: snapshot and rest of the log give another row than the whole log",
+    "second-opinion": "error: an independent fold in SQL gives another row",
+}
+"""Every rule with its severity and meaning; the documentation is made from it."""
+
+FINDING_COLUMNS = (
+    "severity string, rule string, directory string, segment bigint, offset bigint,"
+    " row_id binary, text string"
+)
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, or worth knowing."""
+
+    severity: str
+    rule: str
+    directory: str
+    segment: int | None
+    offset: int | None
+    row_id: bytes | None
+    text: str
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Findings of one task, each rule up to its limit."""
+
+    directory: str
+    found: list[Finding] = field(default_factory=list)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(
+        self,
+        severity: str,
+        rule: str,
+        text: str,
+        segment: int | None = None,
+        offset: int | None = None,
+        row_id: bytes | None = None,
+    ) -> None:
+        self.counts[severity, rule] += 1
+        if self.counts[severity, rule] <= LIMIT:
+            self.found.append(
+                Finding(severity, rule, self.directory, segment, offset, row_id, text)
+            )
+
+    def all(self) -> Iterator[Finding]:
+        yield from self.found
+        for (severity, rule), count in self.counts.items():
+            if count > LIMIT:
+                text = f"and {count - LIMIT} more of this kind"
+                yield Finding(severity, rule, self.directory, None, None, None, text)
+
+
+def directory_findings(directory: str) -> list[Finding]:
+    """What the list of files says: gaps, and a log shorter than what was synced."""
+    notes = _Notes(directory)
+    pieces = journal_segments(directory)
+    for before, after in pairwise(pieces):
+        missing = after.number - before.number - 1
+        if missing:
+            numbers = f"{before.number + 1}..{after.number - 1}"
+            notes.add("note", "gap", f"{missing} missing: {numbers}", after.number)
+    mark = SyncedMark.read(DISK, Path(directory))
+    if mark is not None:
+        newest = max((piece.number for piece in pieces), default=0)
+        held = {piece.number: piece.size for piece in pieces}
+        if mark.segment > newest and mark.offset > 8:
+            notes.add("error", "synced", "a synced segment is missing", mark.segment, 0)
+        elif mark.segment == newest and held[newest] < mark.offset:
+            lost = mark.offset - held[newest]
+            notes.add("error", "synced", f"{lost} synced bytes are missing", newest, held[newest])
+    return list(notes.all())
+
+
+def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
+    """What the bytes say: headers, framing, CRC, the order of TIME inside each segment."""
+    notes = _Notes(pieces[0].directory if pieces else "")
+    for piece in pieces:
+        try:
+            data = load(piece)
+        except JournalError as error:
+            notes.add("error", "header", str(error), piece.number, 0)
+            continue
+        if not data:
+            continue
+        scan = Scan(data, path=piece.path, newest=piece.newest, mode="PERMISSIVE")
+        last: int | None = None
+        for part in scan:
+            if isinstance(part, Damage):
+                length = part.end - part.offset
+                notes.add(
+                    "error", "damage", f"{part.reason}, {length} bytes", piece.number, part.offset
+                )
+                continue
+            last = _order(notes, piece, part, last)
+        if scan.torn:
+            length = len(data) - scan.end
+            notes.add("note", "torn", f"{length} bytes", piece.number, scan.end)
+    return list(notes.all())
+
+
+def _order(notes: _Notes, piece: Piece, chunk: Chunk, last: int | None) -> int:
+    import numpy as np
+
+    times = chunk.times
+    if last is not None and int(times[0]) <= last:
+        _told_back(notes, piece, int(chunk.offsets[0]), last, int(times[0]))
+    for n in np.flatnonzero(np.diff(times) <= 0).tolist():
+        _told_back(notes, piece, int(chunk.offsets[n + 1]), int(times[n]), int(times[n + 1]))
+    return int(times[-1])
+
+
+def _told_back(notes: _Notes, piece: Piece, offset: int, before: int, after: int) -> None:
+    text = f"TIME {after} follows {before}" if after != before else f"TIME {after} twice"
+    notes.add("error", "order", text, piece.number, offset)
+
+
+def _opened(directory: str, share: Share, notes: _Notes) -> tuple[list[tuple[Piece, Buffer]], Base]:
+    """What can be read of a journal, as of one moment; what cannot is told elsewhere."""
+    segments = []
+    with shared_lock(directory):
+        for piece in journal_segments(directory):
+            with suppress(JournalError):
+                segments.append((piece, load(piece)))
+        try:
+            base = base_of(directory, segments, share, None)
+        except JournalError as error:
+            base = Base(None, 0, 0)
+            if share.index == 0:
+                notes.add("error", "snapshot", str(error))
+    return segments, base
+
+
+def share_findings(directory: str, share: Share) -> list[Finding]:
+    """What the commands say: orphans, illegal changes, stale tokens, waits that are too long."""
+    notes = _Notes(directory)
+    segments, base = _opened(directory, share, notes)
+    check = _Check(notes, base.state or Ledger(), base.overlap)
+    last = None
+    for piece, data in segments:
+        if not data or piece.number < base.first:
+            continue
+        for chunk in Scan(data, path=piece.path, newest=piece.newest, mode="DROPMALFORMED"):
+            assert isinstance(chunk, Chunk)
+            first = int(chunk.times[0])
+            seam = share.index == 0 and last is not None and last[0] != piece.number
+            if seam and last is not None and first <= last[1]:
+                _told_back(notes, piece, int(chunk.offsets[0]), last[1], first)
+            last = (piece.number, int(chunk.times[-1]))
+            check.chunk(piece, data, chunk, share)
+    check.waits()
+    return list(notes.all())
+
+
+class _Check:
+    """Applies every record and says what does not fit."""
+
+    def __init__(self, notes: _Notes, state: Ledger, overlap: int) -> None:
+        self._notes = notes
+        self._state = state
+        self._overlap = overlap
+        self._before = {kind: frozenset(b for b, _ in steps) for kind, steps in STEPS.items()}
+
+    def chunk(self, piece: Piece, data: Buffer, chunk: Chunk, share: Share) -> None:
+        import numpy as np
+
+        if share.count > 1:
+            ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
+            mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
+            single = [number for number in KINDS if number not in BROADCAST]
+            chunk = chunk.select(mine | ~np.isin(chunk.kinds, single))
+        rows = zip(
+            chunk.times.tolist(),
+            chunk.offsets.tolist(),
+            chunk.starts.tolist(),
+            (chunk.starts + chunk.sizes).tolist(),
+            strict=True,
+        )
+        for time, offset, start, end in rows:
+            try:
+                command = decode(data[start:end])
+            except CorruptCommand as fault:
+                # What belongs to no share is told by the first alone.
+                if share.index == 0 or (end - start >= 17 and data[start] in STEPS):
+                    self._notes.add("error", "command", str(fault), piece.number, offset)
+                continue
+            members = command.members if isinstance(command, k.Group) else (command,)
+            for member in members:
+                kind = TYPE_OF[member.__class__]
+                if kind in BROADCAST:
+                    self._state.apply(member, time)
+                elif share.has(member[0]):  # type: ignore[arg-type]
+                    self._one(piece, offset, time, kind, member)
+
+    def _one(self, piece: Piece, offset: int, time: int, kind: int, command: k.Command) -> None:
+        row_id: bytes = command[0]  # type: ignore[assignment]
+        state = self._state
+        row = state.rows.get(row_id)
+        if time <= self._overlap and row is not None and row.at > time:
+            return
+        before = None if row is None else row.state
+        if row is not None:
+            self._token(piece, offset, row, command)
+        if before not in self._before[kind]:
+            if before is None:
+                # Cleaning may drop a beginning before its end, never the other way round.
+                severity, rule = ("note" if kind in _ENDS else "warning"), "orphan"
+                text = f"{kind_name(kind)} of an unknown row"
+            else:
+                severity, rule = "error", "transition"
+                text = f"{kind_name(kind)} of a row that is {before.name}"
+            self._notes.add(severity, rule, text, piece.number, offset, row_id)
+        state.apply(command, time)
+
+    def _token(self, piece: Piece, offset: int, row: Row, command: k.Command) -> None:
+        """Promise: tokens never come back, and a stale one changes nothing."""
+        held = row.attempts
+        if isinstance(command, k.Renew):
+            wrong, what = command.attempt != held, "touch"
+        elif isinstance(command, k.Lease):
+            # A row restated while it is handed out carries the token it had: PUT, then LEASE.
+            again = row.state is State.PROCESSING
+            wrong, what = command.attempt < held + again, "lease"
+        elif isinstance(command, k.Put):
+            wrong, what = command.attempts < held, "image"
+        else:
+            return
+        if wrong:
+            token = command.attempts if isinstance(command, k.Put) else command.attempt
+            text = f"{what} with token {token} on a row whose token is {held}"
+            self._notes.add("error", "token", text, piece.number, offset, row.id)
+
+    def waits(self) -> None:
+        """Promise: no key waits past insertion + max_wait by repeats alone."""
+        for row in self._state.rows.values():
+            most = row.lane.settings.max_wait
+            fresh = row.more is None and not row.attempts
+            if most and fresh and row.state is State.WAITING and row.due > row.inserted + most:
+                text = f"due {row.due - row.inserted - most} ns later than max_wait allows"
+                self._notes.add("error", "max-wait", text, row_id=row.id)
+
+
+def keyed_rows(directory: str, share: Share) -> Iterator[tuple[bytes, bytes, str, bytes]]:
+    """Queue, key, state and id of the rows of which there may be one only."""
+    segments, base = _opened(directory, share, _Notes(directory))
+    wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]
+    state = fold(wanted, share=share, mode="DROPMALFORMED", state=base.state, overlap=base.overlap)
+    for row in state.rows.values():
+        single = row.key and row.lane.name and not row.policy.flags & k.KEEP_VERSIONS
+        if single and row.state in (State.WAITING, State.PROCESSING):
+            yield row.lane.name, row.key, row.state.name, row.id
+
+
+def snapshot_findings(directory: str, share: Share) -> list[Finding]:
+    """Replay with the snapshot against replay of the whole log, where all of it is still there."""
+    notes = _Notes(directory)
+    segments, base = _opened(directory, share, _Notes(directory))
+    if base.state is None or not segments or segments[0][0].number != 1:
+        return []
+    wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]
+    mode = "DROPMALFORMED"
+    short = fold(wanted, share=share, mode=mode, state=base.state, overlap=base.overlap).rows
+    whole = fold(segments, share=share, mode=mode).rows
+    for row_id in sorted(short.keys() | whole.keys()):
+        mine, other = short.get(row_id), whole.get(row_id)
+        if mine is None or other is None:
+            where = "the whole log" if mine is None else "the snapshot"
+            notes.add("error", "snapshot", f"the row is only in {where}", row_id=row_id)
+        elif [encode(c) for c in image(mine)] != [encode(c) for c in image(other)]:
+            notes.add("error", "snapshot", "the row differs", row_id=row_id)
+    return list(notes.all())
