@@ -303,10 +303,8 @@ class MemoryFiles:
             self.syncs += 1
             safe = inode.pending
             if fault is not None:
-                if fault.synced == "keep":
-                    safe = []
-                elif fault.synced == "half":
-                    safe = inode.pending[: len(inode.pending) // 2]
+                half = len(inode.pending) // 2 if fault.synced == "half" else 0
+                safe = inode.pending[:half]
             durable = bytearray(inode.durable)
             for op in safe:
                 _apply_write(durable, op, 1, 0)
