@@ -62,7 +62,7 @@ class Engine:
         self._batch: Batch | None = None
         self._must_wait = log.options.sync == "always"
 
-    def commit(self, command: Command) -> int:
+    def commit(self, command: Command, now: int = 0) -> int:
         """Log one command and apply it; returns the TIME of its record."""
         batch = self._batch
         if batch is not None:
@@ -70,11 +70,11 @@ class Engine:
         log = self.log
         payload = encode(command)
         try:
-            time = log.append_one(payload)
+            time = log.append_one(payload, now)
         except NoSpace:
             if not self.reserve.give_up():
                 raise
-            time = log.append_one(payload)
+            time = log.append_one(payload, now)
         self.last_time = time
         self.state.apply(command, time)
         self._after(command, time)

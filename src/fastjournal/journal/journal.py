@@ -152,14 +152,15 @@ class Journal(Consuming, Administration, Inspection):
         sender's clock: of two writes of a key the newest wins.
         """
         engine = self._engine
+        now = self._clock.now()
         job = new_job(
-            self._clock.now(), payload, key, queue, priority, delay, due, ttl, expires, lease,
+            now, payload, key, queue, priority, delay, due, ttl, expires, lease,
             max_attempts, max_timeouts, max_fails, mode, timestamp, self.max_payload,
         )  # fmt: skip
         with engine.lock:
             if self._closed:
                 self._check_open()
-            receipt = self._operations.put(job, checked=True)
+            receipt = self._operations.put(job, now, checked=True)
             time = engine.last_time
         engine.settle(time)
         return receipt

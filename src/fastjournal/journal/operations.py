@@ -49,14 +49,15 @@ class Operations:
         self._jobs: Jobs = engine.jobs
         self._state: JournalState = engine.state
 
-    def put(self, job: NewJob, *, checked: bool = False) -> Receipt:
+    def put(self, job: NewJob, now: int = 0, *, checked: bool = False) -> Receipt:
         """Take a job in; `checked`: its fields are known to be in range (`edges.new_job`)."""
         engine = self._engine
         if not engine.reserve.held:
             engine.reserve.check()
-        command, outcome, job_id = self._jobs.put(job, engine.clock.now(), checked=checked)
+        now = now or engine.clock.now()
+        command, outcome, job_id = self._jobs.put(job, now, checked=checked)
         if command is not None:
-            engine.commit(command)
+            engine.commit(command, now)
         return Receipt(job_id, outcome)
 
     def add(self, job: Add | Schedule) -> None:

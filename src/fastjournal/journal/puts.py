@@ -65,16 +65,31 @@ class Puts(Deciding):
         state = self.state
         if now < state.now:
             now = state.now
-        queue, key = job.queue, job.key
+        queue, value, key, _, priority, due, expires = job[:7]
         lane = state.lanes.get(queue)
         settings = DEFAULT_SETTINGS if lane is None else lane.settings
+        if (
+            settings is DEFAULT_SETTINGS
+            and not (key and key in state.keys)
+            and (not expires or now <= expires)
+            and job[7:] == _REST
+        ):
+            # The common case, spelled out: a new row with nothing special about it.
+            row_id, stamp = self._ids(), self._draw_stamp(now)
+            if due < stamp:
+                due = stamp
+            rank = int(priority)
+            put = (row_id, queue, key, rank, due, stamp, stamp, expires, 1, value)
+            return _new(
+                Placed, (_new(Put, (*put, DEFAULT_POLICY, 0, 0, 0, ())), Outcome.NEW, row_id)
+            )
         if settings.draining:
             raise QueuePaused(f"queue {queue!r} is draining")
         if job.timestamp > now + self.limits.max_skew:
             raise ClockSkew
-        if 0 < job.expires < now:
+        if 0 < expires < now:
             raise OutOfRange("the job has expired already")
-        rank = int(job.priority)
+        rank = int(priority)
         if settings.priority_order != "smaller":
             rank = -rank
         stamp = self._draw_stamp(now)

@@ -149,8 +149,8 @@ class CommitLog:
             return self.written_time
         return self._write_here(payloads, first_time)
 
-    def append_one(self, payload: bytes) -> int:
-        """`append` of one payload, without what a batch costs."""
+    def append_one(self, payload: bytes, now: int = 0) -> int:
+        """`append` of one payload, without what a batch costs; `now`: the clock, just read."""
         waiting, stream = self._waiting, self.stream
         try:
             with self._io:
@@ -160,7 +160,9 @@ class CommitLog:
                 if active.offset >= self.options.segment_size and self.auto_rotate:
                     active = self._pair.swap()
                 was_clean = not active.dirty
-                time = max(stream.clock.now(), active.last_time + 1)
+                time = now or stream.clock.now()
+                if time <= active.last_time:
+                    time = active.last_time + 1
                 data = encode(time, payload, stream.zone)
                 active.write(data, time)
                 self.counters.writes += 1
