@@ -225,7 +225,8 @@ class MemoryFiles:
 
     def images(self, *, samples: int = 200, seed: int = 0) -> Iterator[MemoryFiles]:
         """Disks that a power loss at this moment may leave (rule 3)."""
-        inodes = list(dict.fromkeys([*self._durable_names.values(), *self._names.values()]))
+        made = [change.target for change in self._changes if change.target is not None]
+        inodes = list(dict.fromkeys([*self._durable_names.values(), *self._names.values(), *made]))
         writes = [(inode, op) for inode in inodes for op in inode.pending]
         options: list[Sequence[int]] = [(0, 1) for _ in self._changes]
         options += [
