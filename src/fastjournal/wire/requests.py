@@ -26,20 +26,23 @@ from fastjournal.wire.functions import (
     TIMEOUT,
     TTL,
     VALUE_BITS,
-    VALUE_SHIFT,
     check,
 )
 
 __all__ = ["BEFORE_HELLO", "Limits", "RequestParser"]
 
-_HEAD = struct.Struct(">HHHHHQ").unpack_from
+# Magic and version as one number, then function, identifier, flags, timestamp, short key size.
+_HEAD = struct.Struct(">IHHHQB").unpack_from
+_LEAD = 0x464A0000 | VERSION
 _U16 = struct.Struct(">H").unpack_from
 _U32 = struct.Struct(">I").unpack_from
 _U64 = struct.Struct(">Q").unpack_from
-_FJ = 0x464A
 _BULK = frozenset(number for number, row in FUNCTIONS.items() if row.bulk)
 _MAX_US = MAX_INSTANT // 1000
-_EXTRA = TIMEOUT | QUERY_BITS | TTL
+_ODD = TIMEOUT | QUERY_BITS | TTL | KEY_SIZE
+# Bytes of the value size, by bits 1-2 where they stand.
+_WIDTHS = {0: 0, 2: 1, 4: 2, 6: 4}
+_new = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +116,14 @@ class RequestParser:
             step = self._one(data, start, end, out)
             if step <= 0:
                 self._need = -step
+                if not step:
+                    start = end
                 break
             start = step
             if self._guarded:
                 self._need = 0
                 break
-        if self.closed:
-            self._rest = bytearray()
-        elif start == end:
+        if start == end:
             if rest:
                 self._rest = bytearray()
         elif start or not rest:
@@ -128,68 +131,34 @@ class RequestParser:
         return out
 
     def _one(self, data: bytes, start: int, end: int, out: list[Request | Refusal]) -> int:
-        """Parse one message at `start`: where it ends, or minus the bytes it needs at least."""
-        have = end - start
-        if have < 19:
-            return self._short(data, start, have, out)
+        """Parse one message at `start`: where it ends, minus the bytes it needs, or 0 = closed."""
+        if end - start < 19:
+            return self._short(data, start, end - start, out)
+        flags: int
         size: int
         stop: int
-        flags: int
-        magic, version, function, identifier, flags, timestamp = _HEAD(data, start)
-        if magic != _FJ or version != VERSION:
-            return self._short(data, start, have, out)
-        at = start + 18
-        timeout: int | None = None
-        limit: int | None = None
-        ttl: int | None = None
-        upper: bytes | None = None
-        ranged = False
-        if flags & _EXTRA:
-            ranged = flags & QUERY_BITS == 1 << QUERY_SHIFT
-            size = 8 * (flags >> 3 & 1) + 2 * ranged + 4 * (flags >> 13 & 1)
-            if have < 19 + size:
-                return -19 - size
-            if flags & TIMEOUT:
-                timeout = _U64(data, at)[0]
-                at += 8
-            if ranged:
-                limit = _U16(data, at)[0]
-                at += 2
-            if flags & TTL:
-                ttl = _U32(data, at)[0]
-                at += 4
-        if flags & KEY_SIZE:
-            if end < at + 2:
-                return start - at - 2
-            size = _U16(data, at)[0]
-            at += 2
-        else:
-            size = data[at]
-            at += 1
+        lead, function, identifier, flags, timestamp, size = _HEAD(data, start)
+        if lead != _LEAD:
+            return self._short(data, start, end - start, out)
         limits = self.limits
-        if size > limits.max_key:
-            return self._lost(out, identifier, "TOO-LARGE", f"key of {size} bytes")
-        stop = at + size
-        if end < stop:
-            return start - stop
-        key = data[at:stop]
-        if ranged:
-            wide = flags & KEY_SIZE
-            at = stop + (2 if wide else 1)
-            if end < at:
-                return start - at
-            size = _U16(data, stop)[0] if wide else data[stop]
+        timeout = limit = ttl = upper = None
+        if flags & _ODD:
+            fields = self._fields(data, start, end, identifier, flags, out)
+            if isinstance(fields, int):
+                return fields
+            timeout, limit, ttl, key, upper, stop = fields
+        else:
+            stop = start + 19 + size
             if size > limits.max_key:
                 return self._lost(out, identifier, "TOO-LARGE", f"key of {size} bytes")
-            stop = at + size
             if end < stop:
                 return start - stop
-            upper = data[at:stop]
+            key = data[start + 19 : stop]
         bits = flags & VALUE_BITS
         value_type: int | None = None
         value = b""
         if bits:
-            at = stop + (1 << (bits >> VALUE_SHIFT) - 1)
+            at = stop + _WIDTHS[bits]
             if end < at:
                 return start - at
             if bits == 2:
@@ -219,13 +188,55 @@ class RequestParser:
         else:
             # The bare constructor of tuple: a third of the time of Request(...).
             out.append(
-                tuple.__new__(Request, (
+                _new(Request, (
                     function, identifier, flags, timestamp * 1000,
                     None if timeout is None else timeout * 1000,
                     limit, ttl, key, upper, value_type, value,
                 ))
             )  # fmt: skip
         return stop
+
+    def _fields(
+        self,
+        data: bytes,
+        start: int,
+        end: int,
+        identifier: int,
+        flags: int,
+        out: list[Request | Refusal],
+    ) -> tuple[int | None, int | None, int | None, bytes, bytes | None, int] | int:
+        """What stands before the value where there is more than a short key, or as `_one`."""
+        timeout = limit = ttl = upper = None
+        ranged = flags & QUERY_BITS == 1 << QUERY_SHIFT
+        at = start + 18
+        extra = 8 * (flags >> 3 & 1) + 2 * ranged + 4 * (flags >> 13 & 1)
+        if end < at + extra + 1:
+            return start - at - extra - 1
+        if flags & TIMEOUT:
+            timeout = _U64(data, at)[0]
+            at += 8
+        if ranged:
+            limit = _U16(data, at)[0]
+            at += 2
+        if flags & TTL:
+            ttl = _U32(data, at)[0]
+            at += 4
+        width = 2 if flags & KEY_SIZE else 1
+        keys = []
+        for _ in range(2 if ranged else 1):
+            stop = at + width
+            if end < stop:
+                return start - stop
+            size: int = _U16(data, at)[0] if width == 2 else data[at]
+            if size > self.limits.max_key:
+                return self._lost(out, identifier, "TOO-LARGE", f"key of {size} bytes")
+            at = stop + size
+            if end < at:
+                return start - at
+            keys.append(data[stop:at])
+        if ranged:
+            upper = keys[1]
+        return timeout, limit, ttl, keys[0], upper, at
 
     def _short(self, data: bytes, start: int, have: int, out: list[Request | Refusal]) -> int:
         """A message whose magic or version is wrong, or too short to tell."""
