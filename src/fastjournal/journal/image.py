@@ -18,6 +18,7 @@ from fastjournal.journal.varint import SV, UV, blob, get_blob, get_sv, get_uv, s
 __all__ = ["get_aliases", "get_put", "put_aliases", "put_put"]
 
 _FOUR = Struct(">QQQQ")
+_pack_four, _unpack_four = _FOUR.pack, _FOUR.unpack_from
 _PLAIN_TAIL = b"\x01\0\0\0\0\0\0\0"
 _new = tuple.__new__
 
@@ -50,16 +51,16 @@ def put_put(command: Put) -> bytes:
             b"\x20",
             row,
             b"\x01",
-            UV[len(queue)] if len(queue) < 128 else uv(len(queue)),
+            UV[len(queue)] if len(queue) < 2048 else uv(len(queue)),
             queue,
-            UV[len(key)] if len(key) < 128 else uv(len(key)),
+            UV[len(key)] if len(key) < 2048 else uv(len(key)),
             key,
             b"\0" if not aliases else put_aliases(aliases),
             SV[rank] if 0 <= rank < 256 else sv(rank),
-            _FOUR.pack(due, inserted, modified, expires),
+            _pack_four(due, inserted, modified, expires),
             ttl,
             UV[kind] if kind < 128 else bytes((kind,)),
-            uv(size),
+            UV[size] if size < 2048 else uv(size),
             value,
             tail,
         )
@@ -102,8 +103,13 @@ def get_put(data: bytes) -> tuple[Put, int]:
         aliases, at = get_aliases(data, at)
     else:
         at += 1
-    rank, at = get_sv(data, at)
-    due, inserted, modified, expires = _FOUR.unpack_from(data, at)
+    rank = data[at]
+    if rank < 0x80:
+        rank = (rank >> 1) ^ -(rank & 1)
+        at += 1
+    else:
+        rank, at = get_sv(data, at)
+    due, inserted, modified, expires = _unpack_four(data, at)
     at += 32
     ttl = data[at]
     if ttl:
@@ -117,7 +123,6 @@ def get_put(data: bytes) -> tuple[Put, int]:
     else:
         size, at = get_uv(data, at + 1)
     end = at + size
-    value = data[at:end]
     tail = data[end:]
     known = _TAILS.get(tail)
     if known is None or ttl:
@@ -140,7 +145,7 @@ def get_put(data: bytes) -> tuple[Put, int]:
             modified,
             expires,
             kind,
-            value,
+            data[at:end],
             policy,
             attempts,
             timeouts,

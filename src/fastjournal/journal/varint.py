@@ -88,6 +88,8 @@ def get_t(data: bytes, at: int) -> tuple[int, int]:
     return T.unpack_from(data, at)[0], at + 8
 
 
-UV = tuple(bytes((n,)) for n in range(0x80))
+UV: tuple[bytes, ...] = tuple(bytes((n,)) for n in range(0x80))
+UV += tuple(map(uv, range(0x80, 2048)))
+"""Small numbers as they are written."""
 SV = tuple(sv(n) for n in range(0x100))
 """Priorities 0..255 as they are written."""
