@@ -109,7 +109,7 @@ def clean_journal(
             for number, path in ((n, stream.segment_path(n)) for n in numbers)
         ]
         rows = _live_rows(run, directory)
-        planner = Planner(rows)  # type: ignore[arg-type]
+        planner = Planner(rows)
         planner.snapshot_at = first_mark(directory)
         for report in run([_Survey(p, rows) for p in pack(pieces, _PACK)]):
             planner.note(report)

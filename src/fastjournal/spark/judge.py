@@ -17,7 +17,7 @@ from fastjournal.journal.retention import Fate, Report, Retention, fate
 from fastjournal.log.record import MAX_PAYLOAD
 from fastjournal.log.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
 from fastjournal.spark.live import LiveRows
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["Bounds", "Planner", "content", "kept_ranges", "survey"]
+__all__ = ["Bounds", "Planner", "Surveyed", "content", "kept_ranges", "survey"]
 
 _OVERHEAD = 21  # as retention counts a record
 _ENDS = (5, 6, 38)
@@ -42,21 +42,45 @@ class Bounds:
     """Rows whose ends must stay."""
 
 
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """One segment as a task saw it."""
+
+    report: Report
+    groups: list[tuple[int, bytes]]
+    """TIME and payload of the groups that are not spent: they alone reach into other segments."""
+
+
 class Planner(Retention):
     """Retention over surveys that were made elsewhere, all at once."""
 
-    def note(self, report: Report) -> None:
+    def __init__(self, rows: LiveRows) -> None:
+        super().__init__(rows)  # type: ignore[arg-type]
+        self._groups: dict[int, list[tuple[int, bytes]]] = {}
+
+    def note(self, found: Surveyed) -> None:
         """Take the survey of one segment."""
-        self._reports[report.segment] = report
+        self._reports[found.report.segment] = found.report
+        self._groups[found.report.segment] = found.groups
 
     def bounds(self, segments: Iterable[int], now: int) -> Iterator[Bounds]:
         """The segments worth rewriting, oldest first, each with its bounds."""
         for segment in self.plan(segments, now):
-            surveyed = self._reports[segment]
-            current = self._enter(segment)
+            self._enter(segment)
             yield Bounds(segment, self._horizon, frozenset(self._pins))
-            current.pins |= surveyed.pins
+            for time, payload in self._groups[segment]:
+                self.drop(segment, time, payload)
         self.finish()
+
+
+class _One(Retention):
+    """Retention inside one segment, with the bounds that the older ones set."""
+
+    def __init__(self, rows: LiveRows, bounds: Bounds) -> None:
+        super().__init__(rows)  # type: ignore[arg-type]
+        self._horizon = bounds.horizon
+        self._pins = set(bounds.pins)
+        self._current = Report(bounds.segment, clean_to=0)
 
 
 @dataclass(slots=True)
@@ -100,14 +124,20 @@ def _judge(data: Buffer, path: str, rows: LiveRows) -> Iterator[_Judged]:
         yield judged
 
 
-def survey(segment: int, path: str, data: Buffer, rows: LiveRows) -> Report:
+def survey(segment: int, path: str, data: Buffer, rows: LiveRows) -> Surveyed:
     """What retention's own survey of this segment would report."""
     retention = Retention(rows)  # type: ignore[arg-type]
     odd: list[tuple[int, bytes]] = []
+    groups: list[tuple[int, bytes]] = []
     records = size = spent = last = last_time = expiring = total = 0
     for judged in _judge(data, path, rows):
         chunk, fates = judged.chunk, judged.fates.copy()
         odd += [(int(chunk.times[n]), judged.payload(n)) for n in judged.rowless]
+        groups += [
+            (int(chunk.times[n]), judged.payload(n))
+            for n in judged.rowless
+            if chunk.kinds[n] == GROUP and fates[n] != Fate.SPENT
+        ]
         fates[judged.rowless] = -1
         sizes = chunk.sizes + _OVERHEAD
         records += int((fates >= 0).sum())
@@ -130,7 +160,7 @@ def survey(segment: int, path: str, data: Buffer, rows: LiveRows) -> Report:
     report.last_time = max(report.last_time, last_time)
     report.average = total // expiring if expiring else 0
     report.clean_to = 0 if report.spent else rows.applied
-    return report
+    return Surveyed(report, groups)
 
 
 def kept_ranges(
@@ -139,25 +169,20 @@ def kept_ranges(
     """Records in the segment, records kept, and the byte ranges kept, neighbours merged."""
     import numpy as np
 
-    retention = Retention(rows)  # type: ignore[arg-type]
-    # Kept groups pin rows for the ends that follow them in this very segment.
-    own = Report(bounds.segment, clean_to=0)
+    one = _One(rows, bounds)
+    grouped = bool(bounds.pins)
     records = count = 0
     ranges: list[tuple[int, int]] = []
     for judged in _judge(data, path, rows):
         chunk, fates = judged.chunk, judged.fates
         keep = fates == Fate.KEEP
         keep |= (fates == Fate.LAST) & (chunk.times > bounds.horizon)
-        groups = [n for n in judged.rowless if fates[n] == Fate.KEEP]
-        if bounds.pins or own.pins or groups:
-            pinned = _Pins(retention, bounds.pins, own)
-            order = sorted({*np.flatnonzero(fates == Fate.LAST).tolist(), *groups})
-            for n in order:
-                payload, time = judged.payload(n), int(chunk.times[n])
-                if fates[n] == Fate.KEEP:
-                    pinned.keep(time, payload)
-                elif pinned.holds(payload):
-                    keep[n] = True
+        groups = [n for n in judged.rowless if chunk.kinds[n] == GROUP and fates[n] != Fate.SPENT]
+        grouped = grouped or bool(groups)
+        if grouped:
+            # What a group that stays still says about a row holds the row's end back.
+            for n in sorted({*np.flatnonzero(fates == Fate.LAST).tolist(), *groups}):
+                keep[n] = not one.drop(bounds.segment, int(chunk.times[n]), judged.payload(n))
         records += len(chunk)
         count += int(keep.sum())
         ends = chunk.starts + chunk.sizes + 4
@@ -167,22 +192,6 @@ def kept_ranges(
             else:
                 ranges.append((start, end))
     return records, count, ranges
-
-
-class _Pins:
-    """Retention's pins for one segment."""
-
-    def __init__(self, retention: Retention, older: frozenset[bytes], own: Report) -> None:
-        self._retention = retention
-        self._own = own
-        retention._pins = set(older)
-        retention._current = own
-
-    def keep(self, time: int, payload: bytes) -> None:
-        self._retention._pin(self._own, time, payload)
-
-    def holds(self, payload: bytes) -> bool:
-        return self._retention._pinned(payload)
 
 
 def content(data: Buffer, ranges: list[tuple[int, int]]) -> bytes:

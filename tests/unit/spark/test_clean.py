@@ -160,7 +160,7 @@ def test_a_survey_of_columns_reports_what_retention_reports(
         _, records = read_segment(Stream(directory, WORKQ), piece.number)
         theirs = Retention(state).survey(piece.number, ((r.time, r.payload) for r in records))
         theirs.ended = 0
-        told.append((survey(piece.number, piece.path, data, rows), theirs))
+        told.append((survey(piece.number, piece.path, data, rows).report, theirs))
     assert len(told) > 10
     assert all(ours == theirs for ours, theirs in told)
 
