@@ -124,6 +124,7 @@ def new_job(
     mode: str | None = None,
     timestamp: Instant | None = None,
     limit: int = MAX_VALUE,
+    id: bytes = b"",  # noqa: A002 - the name of the field
 ) -> NewJob:
     """A job from the arguments of `put`; `now` turns lengths into instants."""
     if type(payload) is not bytes or len(payload) > limit:
@@ -143,9 +144,11 @@ def new_job(
         how = Mode.MERGE if key_data else Mode.PLAIN
     else:
         how = _mode(mode, key_data)
+    if id and (type(id) is not bytes or len(id) != 16 or not any(id)):
+        raise BadRequest("an id is 16 bytes, not all of them 0")
     usual = delay is None and due is None and ttl is None and expires is None and lease is None
     if usual and not (max_attempts or max_timeouts or max_fails or timestamp):
-        return NewJob(queue_data, payload, key_data, how, priority)
+        return NewJob(queue_data, payload, key_data, how, priority, id=id)
     if delay is not None and due is not None:
         raise BadRequest("give delay or due, not both")
     if ttl is not None and expires is not None:
@@ -173,6 +176,7 @@ def new_job(
         _limit(max_attempts, "max_attempts"),
         _limit(max_timeouts, "max_timeouts", 255),
         _limit(max_fails, "max_fails"),
+        id=id,
     )
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_SETTINGS",
     "MAX_INSTANT",
+    "Event",
     "Job",
     "Lease",
     "Mode",
@@ -30,6 +31,7 @@ __all__ = [
     "Priority",
     "QueueSettings",
     "QueueStatus",
+    "Receipt",
     "State",
     "Where",
 ]
@@ -116,6 +118,27 @@ class NewJob(NamedTuple):
     """Type of the value: 0 void, 1 buffer, 2 string, 3 integer, 4 float, 5 boolean."""
     ttl: int = 0
     """Every lease and touch moves `expires` at least this far ahead; 0: never."""
+    id: bytes = b""
+    """Its 16 bytes, chosen by the producer so that it may send the put again; empty: ours."""
+
+
+class Receipt(NamedTuple):
+    """What `put` did: the job's id, and whether it is new, merged, a waiting twin or stale."""
+
+    id: bytes
+    outcome: Outcome
+
+
+class Event(NamedTuple):
+    """Something happened."""
+
+    kind: str
+    """`due`, `dead`, `changed` or `lost`."""
+    queue: bytes = b""
+    key: bytes = b""
+    id: bytes = b""
+    at: int = 0
+    """TIME of its record, ns since 1970."""
 
 
 class Where(NamedTuple):

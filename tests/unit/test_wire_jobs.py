@@ -90,13 +90,13 @@ def test_byte_3_of_layout_1_must_be_zero_in_set() -> None:
 def test_layout_2_says_all_that_a_put_can() -> None:
     assert decode_job(encode_job(FULL), b"key") == FULL
     assert JobPut._fields[: len(NewJob._fields)] == NewJob._fields
-    assert JobPut()[1:14] == NewJob(b"")[1:]
+    assert JobPut()[1:14] == NewJob(b"")[1:14]
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_put_becomes_the_job_that_the_journal_takes(mode: Mode) -> None:
     job = decode_job(encode_job(FULL._replace(flags=0, mode=mode)))
-    assert job.new_job(5, b"other") == NewJob(*FULL[:14])._replace(mode=mode)
+    assert job.new_job(5, b"other") == NewJob(*FULL[:15])._replace(mode=mode)
     assert job.new_job(5, b"other").mode is mode
 
 

@@ -29,6 +29,16 @@ class Access:
     replayed: Replayed
     replay_seconds: float
 
+    @property
+    def engine(self) -> Engine:
+        """State, log and lock, for whoever serves the journal to others (the daemon)."""
+        return self._engine
+
+    @property
+    def operations(self) -> Operations:
+        """The requests themselves, to be called under `engine.lock`."""
+        return self._operations
+
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the journal is closed")

@@ -49,7 +49,7 @@ class Engine:
         self.log = log
         self.clock = clock
         self.reserve = reserve
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.wakeups = Wakeups()
         self.subscriptions: list[Subscription] = []
         self.timer_at = NEVER
@@ -79,6 +79,12 @@ class Engine:
         self.state.apply(command, time)
         self._after(command, time)
         return time
+
+    def remember(self, command: Command) -> None:
+        """Apply a command without logging it: its row lives in memory only and dies with us."""
+        time = self.state.applied
+        self.state.apply(command, time)
+        self._after(command, time)
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:

@@ -14,21 +14,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Self
+from typing import Self
+
+from fastjournal.model import Event
 
 __all__ = ["Event", "Subscription"]
-
-
-class Event(NamedTuple):
-    """Something happened."""
-
-    kind: str
-    """`due`, `dead`, `changed` or `lost`."""
-    queue: bytes = b""
-    key: bytes = b""
-    id: bytes = b""
-    at: int = 0
-    """TIME of its record, ns since 1970."""
 
 
 class Subscription:

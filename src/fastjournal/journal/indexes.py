@@ -102,6 +102,15 @@ class KeyIndex:
             for alias in row.more.aliases:
                 self._remove(alias, row)
 
+    def everywhere(self, key: bytes) -> Iterator[Row]:
+        """The rows of a key in all queues."""
+        found = self._map.get(key)
+        if found is None:
+            return iter(())
+        if isinstance(found, Row):
+            return iter((found,))
+        return (row for rows in list(found.values()) for row in list(rows.values()))
+
     def find(self, queue: bytes, key: bytes) -> Iterator[Row]:
         """The rows of a key in one queue: seldom more than two."""
         found = self._map.get(key)

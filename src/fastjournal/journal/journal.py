@@ -143,19 +143,21 @@ class Journal(Consuming, Administration, Inspection):
         max_fails: int = 0,
         mode: str | None = None,
         timestamp: Instant | None = None,
+        id: bytes = b"",  # noqa: A002 - the name of the field
     ) -> Receipt:
         """Take a job in.
 
         A `key` that waits already takes the repeat in (`mode="merge"`), refuses it (`"unique"`).
         Without a `queue` the domain of the key is it. `delay`, `ttl` and `lease` are lengths,
         `due` and `expires` instants. Limits of 0 mean what the queue says. `timestamp` is the
-        sender's clock: of two writes of a key the newest wins.
+        sender's clock: of two writes of a key the newest wins. `id`: 16 bytes of your choice; a put
+        with an id that is there already changes nothing, so it may be sent again.
         """
         engine = self._engine
         now = self._clock.now()
         job = new_job(
             now, payload, key, queue, priority, delay, due, ttl, expires, lease,
-            max_attempts, max_timeouts, max_fails, mode, timestamp, self.max_payload,
+            max_attempts, max_timeouts, max_fails, mode, timestamp, self.max_payload, id,
         )  # fmt: skip
         with engine.lock:
             if self._closed:

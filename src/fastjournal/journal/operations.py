@@ -21,16 +21,9 @@ from fastjournal.journal.jobs import Granted, Jobs
 from fastjournal.journal.kinds import Add, Schedule
 from fastjournal.journal.rows import lease_of
 from fastjournal.journal.state import JournalState
-from fastjournal.model import DEFAULT_SETTINGS, Lease, NewJob, Outcome, QueueSettings, State, Where
+from fastjournal.model import DEFAULT_SETTINGS, Lease, NewJob, QueueSettings, Receipt, State, Where
 
 __all__ = ["Leased", "Operations", "Receipt"]
-
-
-class Receipt(NamedTuple):
-    """What `put` did: the job's id, and whether it is new, merged, a waiting twin or stale."""
-
-    id: bytes
-    outcome: Outcome
 
 
 class Leased(NamedTuple):

@@ -8,6 +8,8 @@ Rules:
 3. plain: no key, always a new row.
 4. The newest timestamp wins, against a row being worked on and against a tombstone too (D-09).
 5. A draining queue takes nothing in.
+6. A producer may choose the id: a put whose id is there already is the same put sent again, and
+   changes nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, Mode, NewJob, Outco
 __all__ = ["Placed", "Puts"]
 
 _new = tuple.__new__
-_REST = NewJob(b"")[7:]
+_REST = NewJob(b"")[7:14]
+_REST_AND_ID = NewJob(b"")[7:]
 _WORKQ_NAME = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
 
@@ -66,16 +69,19 @@ class Puts(Deciding):
         if now < state.now:
             now = state.now
         queue, value, key, _, priority, due, expires = job[:7]
+        given = job[14]
+        if given and given in state.rows:
+            return Placed(None, Outcome.STALE, given)
         lane = state.lanes.get(queue)
         settings = DEFAULT_SETTINGS if lane is None else lane.settings
         if (
             settings is DEFAULT_SETTINGS
             and not (key and key in state.keys)
             and (not expires or now <= expires)
-            and job[7:] == _REST
+            and job[7:14] == _REST
         ):
             # The common case, spelled out: a new row with nothing special about it.
-            row_id, stamp = self._ids(), self._draw_stamp(now)
+            row_id, stamp = given or self._ids(), self._draw_stamp(now)
             if due < stamp:
                 due = stamp
             rank = int(priority)
@@ -95,7 +101,7 @@ class Puts(Deciding):
         stamp = self._draw_stamp(now)
         if key and not settings.keep_versions and key in state.keys:
             return self._put_again(job, rank, stamp, now)
-        return self._put_new(job, rank, stamp, self._ids(), Outcome.NEW)
+        return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
 
     def _put_new(
         self, job: NewJob, rank: int, stamp: int, row_id: bytes, outcome: Outcome
@@ -104,7 +110,7 @@ class Puts(Deciding):
         due = max(stamp, job.due)
         if settings.max_wait:
             due = bounded_due(due, stamp, settings.max_wait)
-        policy = DEFAULT_POLICY if job[7:] == _REST else policy_for(job)
+        policy = DEFAULT_POLICY if job[7:14] == _REST else policy_for(job)
         if settings.keep_versions:
             policy = _with_flag(policy, KEEP_VERSIONS)
         put = _new(
@@ -155,7 +161,7 @@ class Puts(Deciding):
         if tomb is not None:
             return self._put_over(tomb, job, rank, stamp, timestamp)
         outcome = Outcome.NEW if processing is None else Outcome.TWIN
-        placed = self._put_new(job, rank, stamp, self._ids(), outcome)
+        placed = self._put_new(job, rank, stamp, job.id or self._ids(), outcome)
         if expired and placed.command is not None:
             return placed._replace(command=Group((*expired, placed.command)))
         return placed
@@ -213,7 +219,7 @@ class Puts(Deciding):
             raise OutOfRange("an instant is before 1970 or past 2262")
         if mode is not Mode.MERGE:
             _check_mode(job)
-        if job[7:] != _REST:
+        if job[7:] != _REST_AND_ID:
             _check_rest(job)
 
 
@@ -238,6 +244,8 @@ def _check_rest(job: NewJob) -> None:
             raise BadRequest(f"{name} is a whole number")
         if not 0 <= value <= high:
             raise OutOfRange(f"{name} {value} is not in 0..{high}")
+    if type(job.id) is not bytes or len(job.id) not in (0, 16):
+        raise BadRequest("an id has 16 bytes")
 
 
 def _check_workq(job: Add | Schedule, max_value: int) -> None:

@@ -118,14 +118,17 @@ class JobPut(NamedTuple):
 
     def new_job(self, now: int, queue: bytes) -> NewJob:
         """The job to put at `now`; `queue` is used where none was given."""
+        job_id = self[14]
+        if job_id == NO_ID:
+            job_id = b""
         if self.queue and not self.flags:
-            return tuple.__new__(NewJob, self[:14])
+            return tuple.__new__(NewJob, (*self[:14], job_id))
         due, expires = self.due, self.expires
         if self.flags & DELAY and due:
             due = min(now + due, MAX_INSTANT)
         if self.flags & LIFETIME and expires:
             expires = min(now + expires, MAX_INSTANT)
-        return NewJob(self.queue or queue, *self[1:5], due, expires, *self[7:14])
+        return NewJob(self.queue or queue, *self[1:5], due, expires, *self[7:14], job_id)
 
 
 def encode_short(
