@@ -7,14 +7,15 @@ Rules:
 2. Entries are never searched for: an entry whose row has moved on is stale and is dropped when it
    comes to the head. When stale entries outnumber the others the heap is rebuilt, so its size
    stays within a constant factor of the rows in it.
-3. `wake` holds the instants at which this queue may have work again: rows falling due, leases
-   ending. Its entries are those of the journal-wide timelines, not copies.
+3. `future` and `leases` hold the instants at which this queue may have work again: rows falling
+   due, leases ending. The journal finds the first of all in the heads of its queues.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.journal.rows import FUTURE, IDLE, LEASED, PLACES, READY, Row
 from fastjournal.model import DEFAULT_SETTINGS
@@ -22,7 +23,7 @@ from fastjournal.model import DEFAULT_SETTINGS
 if TYPE_CHECKING:
     from fastjournal.journal.selection import Group
 
-__all__ = ["Entry", "Lane", "Moment"]
+__all__ = ["Entry", "Heads", "Lane", "LaneTimeline", "Moment"]
 
 Entry: TypeAlias = tuple[int, int, int, bytes]
 """rank, due, inserted, id"""
@@ -38,7 +39,9 @@ class Lane:
     __slots__ = (
         "counts",
         "dead",
+        "future",
         "groups",
+        "leases",
         "listed",
         "name",
         "ready",
@@ -47,7 +50,6 @@ class Lane:
         "settings",
         "settings_at",
         "total",
-        "wake",
     )
 
     def __init__(self, name: bytes, rows: dict[bytes, Row]) -> None:
@@ -59,7 +61,8 @@ class Lane:
         self.total = 0
         self.counts = [0] * PLACES
         self.ready: list[Entry] = []
-        self.wake: list[Moment] = []
+        self.future: list[Moment] = []
+        self.leases: list[Moment] = []
         self.dead: dict[bytes, Row] = {}
         self.groups: tuple[Group, ...] = ()
         self.listed = 0
@@ -116,30 +119,46 @@ class Lane:
         """Such a row waits for a pass without other work (D-11)."""
         return row.rank >= self.settings.slow_from and not row.workq
 
-    def add_wake(self, moment: Moment) -> None:
-        """Note when there may be work again."""
-        wake = self.wake
-        heappush(wake, moment)
-        if len(wake) > 2 * (self.counts[FUTURE] + self.counts[LEASED]) + _SLACK:
-            wake[:] = set(filter(self._is_awaited, wake))
-            heapify(wake)
-
     def next_wake(self) -> int:
         """When there may be work again; 0: nothing in sight."""
-        wake = self.wake
-        while wake:
-            if self._is_awaited(wake[0]):
-                return wake[0][0]
-            heappop(wake)
-        return 0
+        due, end = self.next_moment(FUTURE), self.next_moment(LEASED)
+        if due is None or end is None:
+            first = due or end
+            return 0 if first is None else first[0]
+        return min(due[0], end[0])
 
-    def _is_awaited(self, moment: Moment) -> bool:
-        row = self.rows.get(moment[2])
-        if row is None or row.lane is not self:
-            return False
-        if row.place == FUTURE:
-            return row.due == moment[0]
-        return row.place == LEASED and row.lease_until == moment[0]
+    def next_moment(self, place: int) -> Moment | None:
+        """When the first row at this place, FUTURE or LEASED, leaves it."""
+        heap, rows = self.future if place == FUTURE else self.leases, self.rows
+        while heap:
+            moment = heap[0]
+            row = rows.get(moment[2])
+            if row is not None and row.place == place and row.lane is self:
+                instant = row.due if place == FUTURE else row.lease_until
+                if instant == moment[0]:
+                    return moment
+            heappop(heap)
+        return None
+
+    def add_moment(self, row: Row, instant: int, place: int) -> bool:
+        """Note when the row leaves its place; true if it is the first to do so."""
+        heap = self.future if place == FUTURE else self.leases
+        moment = (instant, row.inserted, row.id)
+        heappush(heap, moment)
+        if len(heap) > 2 * self.counts[place] + _SLACK:
+            self._rebuild_moments(place)
+            return True
+        return heap[0] is moment
+
+    def _rebuild_moments(self, place: int) -> None:
+        heap = self.future if place == FUTURE else self.leases
+        kept = set()
+        for moment in heap:
+            row = self.rows.get(moment[2])
+            if row is not None and row.place == place and row.lane is self:
+                kept.add((row.due if place == FUTURE else row.lease_until, row.inserted, row.id))
+        heap[:] = kept
+        heapify(heap)
 
     def _rebuild(self) -> None:
         rows = self.rows
@@ -150,3 +169,79 @@ class Lane:
                 kept.add((row.rank, row.due, row.inserted, row.id))
         self.ready = list(kept)
         heapify(self.ready)
+
+
+class Heads:
+    """The smallest key over many lanes, each with a key that changes or vanishes.
+
+    `offer` when a lane's key may have become smaller; keys that became larger are noticed when
+    they come to the head.
+    """
+
+    __slots__ = ("_at", "_heap", "_key")
+
+    def __init__(self, key: Callable[[Lane], Any]) -> None:
+        self._key = key
+        self._heap: list[tuple[Any, bytes]] = []
+        self._at: dict[bytes, Any] = {}
+
+    def offer(self, lane: Lane) -> None:
+        key = self._key(lane)
+        if key is None:
+            return
+        old = self._at.get(lane.name)
+        if old is None or key < old:
+            self._at[lane.name] = key
+            heappush(self._heap, (key, lane.name))
+
+    def first(self, lanes: dict[bytes, Lane]) -> Lane | None:
+        heap, at = self._heap, self._at
+        while heap:
+            key, name = heap[0]
+            if at.get(name) != key:
+                heappop(heap)
+                continue
+            lane = lanes.get(name)
+            current = None if lane is None else self._key(lane)
+            if current is None:
+                heappop(heap)
+                del at[name]
+            elif current == key:
+                return lane
+            else:
+                at[name] = current
+                heapreplace(heap, (current, name))
+        return None
+
+
+class LaneTimeline:
+    """The moments of all queues at which rows leave one place: FUTURE or LEASED."""
+
+    __slots__ = ("_heads", "_lanes", "_place", "_told")
+
+    def __init__(self, lanes: dict[bytes, Lane], place: int, told: Callable[[Lane], None]) -> None:
+        self._lanes = lanes
+        self._place = place
+        self._told = told
+        self._heads = Heads(lambda lane: lane.next_moment(place))
+
+    def add(self, row: Row, instant: int) -> None:
+        """The row leaves its place at this instant."""
+        lane = row.lane
+        if lane.add_moment(row, instant, self._place):
+            self._heads.offer(lane)
+            self._told(lane)
+
+    def head(self) -> Row | None:
+        """The row that leaves first."""
+        lane = self._heads.first(self._lanes)
+        if lane is None:
+            return None
+        moment = lane.next_moment(self._place)
+        return None if moment is None else lane.rows[moment[2]]
+
+    def next(self) -> int:
+        """The first instant; 0: none."""
+        lane = self._heads.first(self._lanes)
+        moment = None if lane is None else lane.next_moment(self._place)
+        return 0 if moment is None else moment[0]

@@ -14,7 +14,7 @@ from heapq import heappop
 
 from fastjournal.journal import kinds as k
 from fastjournal.journal.indexes import KeyIndex, Timeline
-from fastjournal.journal.lanes import Lane
+from fastjournal.journal.lanes import Lane, LaneTimeline
 from fastjournal.journal.rows import DEAD, FUTURE, HELD, IDLE, LEASED, READY, TOMB, Row
 from fastjournal.journal.selection import Selection
 from fastjournal.model import State
@@ -44,8 +44,8 @@ class Places:
         self.keys = KeyIndex()
         self.selection = Selection(self.lanes)
         rows = self.rows
-        self.future = Timeline(rows, lambda row: row.due if row.place == FUTURE else 0)
-        self.leases = Timeline(rows, lambda row: row.lease_until)
+        self.future = LaneTimeline(self.lanes, FUTURE, self.selection.woke)
+        self.leases = LaneTimeline(self.lanes, LEASED, self.selection.woke)
         self.expiry = Timeline(rows, lambda row: row.expires)
         self.dead = Timeline(rows, dead_until)
         self.tombs = Timeline(rows, lambda row: row.modified if row.place == TOMB else 0)
@@ -77,8 +77,7 @@ class Places:
             row.place = IDLE
         elif row.due > self.now:
             row.place = FUTURE
-            lane.add_wake(self.future.add(row, row.due))
-            self.selection.woke(lane)
+            self.future.add(row, row.due)
         elif row.key and self._held(row):
             row.place = HELD
         else:
@@ -109,9 +108,7 @@ class Places:
         elif place == LEASED:
             row.place = IDLE
             row.lease_until = 0
-            more = row.own()
-            more.lease_start = 0
-            more.worker = b""
+            row.holder = None
             if row.key:
                 self._release_twin(row)
             if lane.settings.concurrency:

@@ -58,6 +58,8 @@ __all__ = [
     "lease_of",
 ]
 
+_new = tuple.__new__
+
 READY, FUTURE, HELD, LEASED, DONE, DEAD, TOMB, IDLE = range(8)
 PLACES = 8
 """Where a row stands: to be handed out; not yet due; behind its twin; handed out; finished;
@@ -71,20 +73,16 @@ class More:
         "aliases",
         "chain",
         "fails",
-        "lease_start",
         "note",
         "reason",
         "result",
         "timeouts",
         "when",
-        "worker",
     )
 
     def __init__(self) -> None:
         self.timeouts = 0
         self.fails = 0
-        self.lease_start = 0
-        self.worker = b""
         self.result = b""
         self.reason = 0
         """Why the row was given back (of RETRY) or died (of DEAD)."""
@@ -97,6 +95,7 @@ class More:
 
 
 _NOTHING = More()
+_NOBODY = (0, b"")
 
 
 class Row:
@@ -107,6 +106,7 @@ class Row:
         "attempts",
         "due",
         "expires",
+        "holder",
         "id",
         "inserted",
         "key",
@@ -141,6 +141,8 @@ class Row:
     at: int
     """TIME of the newest record that states the whole row: older records of it are spent."""
     more: More | None
+    holder: tuple[int, bytes] | None
+    """Since when it is handed out, and to whom."""
 
     @property
     def queue(self) -> bytes:
@@ -207,47 +209,54 @@ def image(row: Row) -> list[Command]:
     if row.state is State.COMPLETED:
         commands.append(Complete(row.id, more.result))
     elif row.state is State.PROCESSING:
-        commands.append(Lease(row.id, more.lease_start, row.lease_until, row.attempts, more.worker))
+        start, worker = row.holder or _NOBODY
+        commands.append(Lease(row.id, start, row.lease_until, row.attempts, worker))
     return commands
 
 
 def job_of(row: Row) -> Job:
     """A picture of the row for callers."""
-    more = row.rare
-    policy = row.policy
-    return Job(
-        row.id,
-        row.lane.name,
-        row.key,
-        row.value,
-        row.state,
-        row.rank,
-        row.due,
-        row.inserted,
-        row.modified,
-        row.expires,
-        row.kind,
-        row.attempts,
-        more.timeouts,
-        more.fails,
-        policy.max_attempts,
-        policy.max_timeouts,
-        policy.max_fails,
-        policy.lease * MILLISECOND,
-        more.lease_start,
-        row.lease_until,
-        more.worker,
-        more.result,
-        more.note,
-        row.place == HELD,
-        bool(policy.flags & FROM_WORKQ),
-        bool(policy.flags & BY_SCHEDULE),
-        policy.ttl * MILLISECOND,
-        more.aliases,
-        -row.rank if row.workq or row.lane.settings.priority_order == "larger" else row.rank,
+    more = row.more or _NOTHING
+    policy, lane = row.policy, row.lane
+    flags = policy.flags
+    start, worker = row.holder or _NOBODY
+    backwards = flags & FROM_WORKQ or lane.settings.priority_order == "larger"
+    return _new(
+        Job,
+        (
+            row.id,
+            lane.name,
+            row.key,
+            row.value,
+            row.state,
+            row.rank,
+            row.due,
+            row.inserted,
+            row.modified,
+            row.expires,
+            row.kind,
+            row.attempts,
+            more.timeouts,
+            more.fails,
+            policy.max_attempts,
+            policy.max_timeouts,
+            policy.max_fails,
+            policy.lease * MILLISECOND,
+            start,
+            row.lease_until,
+            worker,
+            more.result,
+            more.note,
+            row.place == HELD,
+            flags & FROM_WORKQ != 0,
+            flags & BY_SCHEDULE != 0,
+            policy.ttl * MILLISECOND,
+            more.aliases,
+            -row.rank if backwards else row.rank,
+        ),
     )
 
 
 def lease_of(row: Row) -> LeaseView:
     """The lease just granted on this row."""
-    return LeaseView(job_of(row), row.attempts, row.lease_until)
+    return _new(LeaseView, (job_of(row), row.attempts, row.lease_until))

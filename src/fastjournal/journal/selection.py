@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush, heapreplace
 from typing import Any
 
-from fastjournal.journal.lanes import Lane
+from fastjournal.journal.lanes import Heads, Lane
 from fastjournal.journal.rows import Row
 from fastjournal.model import Where
 
@@ -26,49 +25,6 @@ __all__ = ["Group", "Selection"]
 
 MAX_GROUPS = 64
 """Prefixes remembered; a further one forgets the one used longest ago."""
-
-
-class Heads:
-    """The smallest key over many lanes, each with a key that changes or vanishes.
-
-    `offer` when a lane's key may have become smaller; keys that became larger are noticed when
-    they come to the head.
-    """
-
-    __slots__ = ("_at", "_heap", "_key")
-
-    def __init__(self, key: Callable[[Lane], Any]) -> None:
-        self._key = key
-        self._heap: list[tuple[Any, bytes]] = []
-        self._at: dict[bytes, Any] = {}
-
-    def offer(self, lane: Lane) -> None:
-        key = self._key(lane)
-        if key is None:
-            return
-        old = self._at.get(lane.name)
-        if old is None or key < old:
-            self._at[lane.name] = key
-            heappush(self._heap, (key, lane.name))
-
-    def first(self, lanes: dict[bytes, Lane]) -> Lane | None:
-        heap, at = self._heap, self._at
-        while heap:
-            key, name = heap[0]
-            if at.get(name) != key:
-                heappop(heap)
-                continue
-            lane = lanes.get(name)
-            current = None if lane is None else self._key(lane)
-            if current is None:
-                heappop(heap)
-                del at[name]
-            elif current == key:
-                return lane
-            else:
-                at[name] = current
-                heapreplace(heap, (current, name))
-        return None
 
 
 class Group:

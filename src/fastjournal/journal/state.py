@@ -158,7 +158,7 @@ class JournalState(Places):
         row.state = WAITING
         row.lease_until = 0
         row.at = time
-        row.more = None
+        row.holder = row.more = None
         if timeouts or fails or aliases:
             more = row.more = More()
             more.timeouts = timeouts
@@ -213,10 +213,9 @@ class JournalState(Places):
             row.lane.counts[LEASED] -= 1
         else:
             self._unplace(row)
-        more = row.own()
-        more.lease_start = start
-        more.worker = worker
-        more.chain += 1
+        if row.more is not None:
+            row.more.chain += 1
+        row.holder = (start, worker)
         row.state = PROCESSING
         row.lease_until = until
         row.place = LEASED
@@ -224,9 +223,8 @@ class JournalState(Places):
         lane.counts[LEASED] += 1
         if row.key:
             self._hold_twin(row)
-        lane.add_wake(self.leases.add(row, until))
+        self.leases.add(row, until)
         selection = self.selection
-        selection.woke(lane)
         if lane.settings.concurrency:
             selection.refresh(lane)
         selection.served(lane)
@@ -236,8 +234,7 @@ class JournalState(Places):
         if row is not None and row.state is PROCESSING:
             row.own().chain += 1
             row.lease_until = command.until
-            row.lane.add_wake(self.leases.add(row, command.until))
-            self.selection.woke(row.lane)
+            self.leases.add(row, command.until)
 
     def _timeout(self, command: k.Timeout, time: int) -> None:
         row = self.rows.get(command.id)
