@@ -140,11 +140,11 @@ def seeds() -> list[bytes]:
             means = example["means"]
             found += [bytes.fromhex(means["value"])] if means.get("value") else []
             found += [bytes.fromhex(pair[2]) for pair in means.get("pairs", ())]
-    one = b"6ba7b810-9dad-41d1-80b4-00c04fd430c4"
+    one = b"c0ffee12-3456-4abc-9def-0123456789ab"
     lines = (
-        b"add %b q1 10 100 3 -priority=7 -max-attempts=2\r\nabc\r\n",
-        b"schedule %b q1 10 100 2026-06-13T14:08:18.5Z 1 -max-fails=1\r\na\r\n",
-        b"run %b q1 10 100 1\r\na\r\n",
+        b"add %b mail.out 2500 90000 3 -priority=7 -max-attempts=2\r\nabc\r\n",
+        b"schedule %b mail.out 2500 90000 2026-06-13T14:08:18.5Z 1 -max-fails=1\r\na\r\n",
+        b"run %b mail.out 2500 90000 1\r\na\r\n",
         b"complete %b 1\r\na\r\n",
         b"fail %b 0\r\n\r\n",
         b"result %b 100\r\n",
