@@ -109,23 +109,27 @@ def encode(command: Command, zone: int = 0) -> bytes:
 
 def decode(payload: bytes) -> Command:
     """The command of a payload; `CorruptCommand` if there is none."""
-    if not payload:
-        raise CorruptCommand("the record is empty")
-    kind = payload[0]
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        raise CorruptCommand(f"unknown command type {kind}")
     try:
-        command, end = decoder(payload)
-    except (IndexError, struct.error):
-        raise CorruptCommand(f"{TYPE_NAMES[kind]} ends too early") from None
-    except CorruptCommand as fault:
-        raise CorruptCommand(f"{TYPE_NAMES[kind]}: {fault.reason}") from None
+        command, end = _DECODERS[payload[0]](payload)
+    except (IndexError, KeyError, struct.error, CorruptCommand) as fault:
+        raise _corrupt(payload, fault) from None
     if end != len(payload):
-        if end > len(payload):
-            raise CorruptCommand(f"{TYPE_NAMES[kind]} ends too early")
-        raise CorruptCommand(f"{TYPE_NAMES[kind]} has {len(payload) - end} bytes too many")
+        raise _corrupt(payload, None, end)
     return command
+
+
+def _corrupt(payload: bytes, fault: Exception | None, end: int = 0) -> CorruptCommand:
+    """What is wrong with a payload, in words."""
+    if not payload:
+        return CorruptCommand("the record is empty")
+    name = TYPE_NAMES.get(payload[0])
+    if name is None:
+        return CorruptCommand(f"unknown command type {payload[0]}")
+    if isinstance(fault, CorruptCommand):
+        return CorruptCommand(f"{name}: {fault.reason}")
+    if fault is None and end < len(payload):
+        return CorruptCommand(f"{name} has {len(payload) - end} bytes too many")
+    return CorruptCommand(f"{name} ends too early")
 
 
 def row_ids(payload: bytes) -> tuple[bytes, ...]:

@@ -86,18 +86,30 @@ class KeyIndex:
     def __contains__(self, key: bytes) -> bool:
         return key in self._map
 
+    def alone(self, row: Row) -> bool:
+        """No other row has its key."""
+        return self._map.get(row.key) is row
+
     def add(self, row: Row) -> None:
         """Find the row under its key and aliases from now on."""
-        if row.key:
-            self._add(row.key, row)
+        key = row.key
+        if key:
+            if key in self._map:
+                self._add(key, row)
+            else:
+                self._map[key] = row
         if row.more is not None:
             for alias in row.more.aliases:
                 self._add(alias, row)
 
     def remove(self, row: Row) -> None:
         """Do not find the row any more."""
-        if row.key:
-            self._remove(row.key, row)
+        key = row.key
+        if key:
+            if self._map.get(key) is row:
+                del self._map[key]
+            else:
+                self._remove(key, row)
         if row.more is not None:
             for alias in row.more.aliases:
                 self._remove(alias, row)

@@ -23,14 +23,15 @@ from fastjournal.model import DEFAULT_SETTINGS
 if TYPE_CHECKING:
     from fastjournal.journal.selection import Group
 
-__all__ = ["Entry", "Heads", "Lane", "LaneTimeline", "Moment"]
+__all__ = ["SLACK", "Entry", "Heads", "Lane", "LaneTimeline", "Moment"]
 
 Entry: TypeAlias = tuple[int, int, int, bytes]
 """rank, due, inserted, id"""
 Moment: TypeAlias = tuple[int, int, bytes]
 """instant, inserted, id"""
 
-_SLACK = 64
+SLACK = 64
+"""Heaps smaller than this are not rebuilt."""
 
 
 class Lane:
@@ -86,13 +87,6 @@ class Lane:
             and not 0 < settings.concurrency <= counts[LEASED]
         )
 
-    def push(self, row: Row) -> None:
-        """Make a row ready; its place is already READY."""
-        ready = self.ready
-        heappush(ready, (row.rank, row.due, row.inserted, row.id))
-        if len(ready) > 2 * self.counts[READY] + _SLACK:
-            self._rebuild()
-
     def head(self, now: int) -> Row | None:
         """The first ready row. One that has expired is set aside until its record is written."""
         ready, rows = self.ready, self.rows
@@ -145,7 +139,7 @@ class Lane:
         heap = self.future if place == FUTURE else self.leases
         moment = (instant, row.inserted, row.id)
         heappush(heap, moment)
-        if len(heap) > 2 * self.counts[place] + _SLACK:
+        if len(heap) > 2 * self.counts[place] + SLACK:
             self._rebuild_moments(place)
             return True
         return heap[0] is moment
@@ -160,7 +154,8 @@ class Lane:
         heap[:] = kept
         heapify(heap)
 
-    def _rebuild(self) -> None:
+    def rebuild(self) -> None:
+        """Drop the stale entries."""
         rows = self.rows
         kept = set()
         for entry in self.ready:

@@ -10,11 +10,11 @@ Rules:
 
 from __future__ import annotations
 
-from heapq import heappop
+from heapq import heappop, heappush
 
 from fastjournal.journal import kinds as k
 from fastjournal.journal.indexes import KeyIndex, Timeline
-from fastjournal.journal.lanes import Lane, LaneTimeline
+from fastjournal.journal.lanes import SLACK, Lane, LaneTimeline
 from fastjournal.journal.rows import DEAD, FUTURE, HELD, IDLE, LEASED, READY, TOMB, Row
 from fastjournal.journal.selection import Selection
 from fastjournal.model import State
@@ -73,21 +73,28 @@ class Places:
     def _place(self, row: Row) -> None:
         """Find the place of a waiting row."""
         lane = row.lane
+        counts = lane.counts
         if not lane.name:
             row.place = IDLE
+            counts[IDLE] += 1
         elif row.due > self.now:
             row.place = FUTURE
+            counts[FUTURE] += 1
             self.future.add(row, row.due)
-        elif row.key and self._held(row):
+        elif row.key and not self.keys.alone(row) and self._held(row):
             row.place = HELD
+            counts[HELD] += 1
         else:
             row.place = READY
-            lane.counts[READY] += 1
-            lane.push(row)
-            self.selection.pushed(lane, row)
+            counts[READY] += 1
+            ready = lane.ready
+            heappush(ready, (row.rank, row.due, row.inserted, row.id))
+            if len(ready) > 2 * counts[READY] + SLACK:
+                lane.rebuild()
+            selection = self.selection
+            if lane.listed != 1 or selection.heads:
+                selection.pushed(lane, row)
             self.woken.add(lane.name)
-            return
-        lane.counts[row.place] += 1
 
     def _held(self, row: Row) -> bool:
         if row.policy.flags & k.KEEP_VERSIONS:
@@ -109,7 +116,7 @@ class Places:
             row.place = IDLE
             row.lease_until = 0
             row.holder = None
-            if row.key:
+            if row.key and not self.keys.alone(row):
                 self._release_twin(row)
             if lane.settings.concurrency:
                 self.selection.refresh(lane)

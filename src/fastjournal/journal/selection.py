@@ -48,7 +48,8 @@ class Selection:
     def __init__(self, lanes: dict[bytes, Lane]) -> None:
         self._lanes = lanes
         self._groups: OrderedDict[bytes, Group] = OrderedDict({b"": Group(b"")})
-        self._heads = 0
+        self.heads = 0
+        """How many heaps over queues are kept up to date; 0: nobody asked for one yet."""
         self._now = 0
         self._turn = 0
 
@@ -69,14 +70,14 @@ class Selection:
                 self.refresh(lane)
             elif not lane.is_slow(row):
                 self._list(lane, 1)
-        if self._heads and lane.listed and lane.ready[0][3] == row.id:
+        if self.heads and lane.listed and lane.ready[0][3] == row.id:
             for group in lane.groups:
                 if group.first is not None:
                     group.first.offer(lane)
 
     def woke(self, lane: Lane) -> None:
         """A row of the queue waits for an instant."""
-        if self._heads:
+        if self.heads:
             for group in lane.groups:
                 if group.wake is not None:
                     group.wake.offer(lane)
@@ -170,7 +171,7 @@ class Selection:
 
     def _make_heads(self, group: Group, key: Callable[[Lane], Any]) -> Heads:
         heads = Heads(key)
-        self._heads += 1
+        self.heads += 1
         for lane in list(self._lanes.values()):
             if lane.name and lane.name.startswith(group.prefix):
                 heads.offer(lane)
@@ -209,7 +210,7 @@ class Selection:
                 del (group.quick if old == 1 else group.slow)[name]
             if how:
                 (group.quick if how == 1 else group.slow)[name] = lane
-        if how and self._heads:  # last: looking at the head may close the lane again
+        if how and self.heads:  # last: looking at the head may close the lane again
             for group in lane.groups:
                 if group.first is not None:
                     group.first.offer(lane)

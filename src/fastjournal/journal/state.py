@@ -221,7 +221,7 @@ class JournalState(Places):
         row.place = LEASED
         lane = row.lane
         lane.counts[LEASED] += 1
-        if row.key:
+        if row.key and not self.keys.alone(row):
             self._hold_twin(row)
         self.leases.add(row, until)
         selection = self.selection

@@ -24,6 +24,9 @@ class _Nothing:
     def add(self, *_: object) -> Moment:
         return _NEVER
 
+    def alone(self, row: Row) -> bool:
+        return True
+
     def twin(self, row: Row) -> tuple[Row, ...]:
         return ()
 
