@@ -1,0 +1,129 @@
+"""A journal as an object with tables: `JournalTable.for_path(spark, "./jobs").jobs()`.
+
+Rules:
+
+1. Every call plans anew: a DataFrame is a picture of the moment it was made, as all of Spark's are.
+2. Arguments are the options of the data source under Python's names and types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fastjournal.spark.settings import MAX_SHARDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fastjournal.spark.clean import CleanReport
+
+__all__ = ["JournalTable", "read"]
+
+When: TypeAlias = datetime | int | str
+
+
+def _instant(when: When) -> str:
+    return when.isoformat() if isinstance(when, datetime) else str(when)
+
+
+def read(
+    spark: SparkSession,
+    path: str | Path | Sequence[str | Path],
+    *,
+    columns: Iterable[str] = (),
+    commands: Iterable[str | int] = (),
+    queues: Iterable[str] = (),
+    since: When | None = None,
+    until: When | None = None,
+    as_of: When | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Load a journal, or several, with the options of the data source."""
+    reader = spark.read.format("fastjournal")
+    for name, words in (("columns", columns), ("commands", commands), ("queue", queues)):
+        if text := ",".join(map(str, words)):
+            reader = reader.option(name, text)
+    for name, when in (("since", since), ("until", until), ("asOf", as_of)):
+        if when is not None:
+            reader = reader.option(name, _instant(when))
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    if isinstance(path, (str, Path)):
+        return reader.load(str(path))
+    return reader.load([str(one) for one in path])
+
+
+class JournalTable:
+    """One journal, seen through a session."""
+
+    def __init__(self, spark: SparkSession, path: str | Path) -> None:
+        self.spark = spark
+        self.path = str(path)
+
+    @classmethod
+    def for_path(cls, spark: SparkSession, path: str | Path) -> JournalTable:
+        """The journal in a directory; registers the data source with the session."""
+        from fastjournal.spark.plan import journal_segments
+        from fastjournal.spark.session import register
+
+        journal_segments(path)
+        return cls(register(spark), path)
+
+    def records(self, **options: Any) -> DataFrame:
+        """The log, one row a record; arguments as `read`."""
+        return read(self.spark, self.path, **options)
+
+    def segments(self) -> DataFrame:
+        """The files, one row each."""
+        return read(self.spark, self.path, view="segments")
+
+    def jobs(
+        self,
+        as_of: When | None = None,
+        *,
+        columns: Iterable[str] = (),
+        queues: Iterable[str] = (),
+        shards: int = 0,
+    ) -> DataFrame:
+        """The rows of the state, now or as of an instant.
+
+        More than 24 `shards` are folded behind a shuffle instead of by as many walks of the log.
+        """
+        if shards > MAX_SHARDS:
+            from fastjournal.spark.shuffle import replay_by_shuffle
+
+            upto = None if as_of is None else _instant(as_of)
+            return replay_by_shuffle(
+                self.spark, self.path, shards, as_of=upto, columns=columns, queues=queues
+            )
+        more: dict[str, Any] = {"shards": shards} if shards else {}
+        return read(
+            self.spark,
+            self.path,
+            view="jobs",
+            as_of=as_of,
+            columns=columns,
+            queues=queues,
+            **more,
+        )
+
+    def create_views(self, as_of: When | None = None) -> None:
+        """Temporary views `records`, `jobs` and `segments` for SQL."""
+        self.records().createOrReplaceTempView("records")
+        self.jobs(as_of).createOrReplaceTempView("jobs")
+        self.segments().createOrReplaceTempView("segments")
+
+    def audit(self, *, opinion: bool = True) -> DataFrame:
+        """What is wrong with it, as rows."""
+        from fastjournal.spark.audit import audit
+
+        return audit(self.spark, self.path, opinion=opinion)
+
+    def clean(self, *, now: int | None = None, dry_run: bool = False) -> CleanReport:
+        """Drop from its sealed segments what replay does not need."""
+        from fastjournal.spark.clean import clean
+
+        return clean(self.spark, self.path, now=now, dry_run=dry_run)[0]
