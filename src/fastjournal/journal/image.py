@@ -18,7 +18,8 @@ from fastjournal.journal.varint import SV, UV, blob, get_blob, get_sv, get_uv, s
 __all__ = ["get_aliases", "get_put", "put_aliases", "put_put"]
 
 _FOUR = Struct(">QQQQ")
-_pack_four, _unpack_four = _FOUR.pack, _FOUR.unpack_from
+_pack_four = _FOUR.pack
+_unpack_middle = Struct(">QQQQBBB").unpack_from  # also ttl, kind, size if they are short
 _PLAIN_TAIL = b"\x01\0\0\0\0\0\0\0"
 _new = tuple.__new__
 
@@ -107,21 +108,21 @@ def get_put(data: bytes) -> tuple[Put, int]:
     if rank < 0x80:
         rank = (rank >> 1) ^ -(rank & 1)
         at += 1
-    else:
-        rank, at = get_sv(data, at)
-    due, inserted, modified, expires = _unpack_four(data, at)
-    at += 32
-    ttl = data[at]
-    if ttl:
-        ttl, at = get_uv(data, at)
-    else:
-        at += 1
-    kind = data[at]
-    size = data[at + 1]
-    if size < 0x80:
+    elif data[at + 1] == 1 and not rank & 1:
+        rank = rank >> 1  # two bytes: 64 to 127
         at += 2
     else:
+        rank, at = get_sv(data, at)
+    due, inserted, modified, expires, ttl, kind, size = _unpack_middle(data, at)
+    if ttl or (size >= 0x80 and not 0 < data[at + 35] < 0x80):
+        ttl, at = get_uv(data, at + 32)
+        kind = data[at]
         size, at = get_uv(data, at + 1)
+    elif size < 0x80:
+        at += 35
+    else:
+        size = size & 0x7F | data[at + 35] << 7
+        at += 36
     end = at + size
     tail = data[end:]
     known = _TAILS.get(tail)
