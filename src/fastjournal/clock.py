@@ -51,21 +51,21 @@ class SteadyClock:
     """A wall clock that never goes back: when the other one does, this one goes on evenly.
 
     So a lease keeps its length when an operator sets the clock back an hour. A jump forward is
-    followed at once. Not locked: for one thread at a time, or for readers that tolerate a race.
+    followed at once. Many threads may ask: wall clock and monotonic clock are kept as one value.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._now = clock.now()
-        self._at = clock.monotonic()
+        self._last = clock.now(), clock.monotonic()
 
     def now(self) -> int:
         """Wall clock, ns since 1970 UTC; at least what it was plus what has passed."""
         clock = self._clock
+        before, then = self._last
         wall, at = clock.now(), clock.monotonic()
-        steady = self._now + at - self._at
+        steady = before + at - then
         if wall >= steady:
-            self._now, self._at = wall, at
+            self._last = wall, at
             return wall
         return steady
 

@@ -24,12 +24,14 @@ __all__ = [
     "Length",
     "Text",
     "as_datetime",
+    "id_bytes",
     "instant",
     "key_bytes",
     "length",
     "new_job",
     "payload_bytes",
     "queue_bytes",
+    "worker_bytes",
 ]
 
 Text = str | bytes
@@ -60,6 +62,21 @@ def queue_bytes(queue: Text) -> bytes:
         raise BadRequest("a queue's name must not be empty")
     if len(data) > MAX_QUEUE:
         raise TooLarge(f"a queue's name of {len(data)} bytes exceeds the limit of {MAX_QUEUE}")
+    return data
+
+
+def id_bytes(job_id: object) -> bytes:
+    """A job's id, checked."""
+    if type(job_id) is not bytes or len(job_id) != 16:
+        raise BadRequest("a job's id has 16 bytes")
+    return job_id
+
+
+def worker_bytes(worker: Text) -> bytes:
+    """A consumer's name as bytes, at most 255 of them."""
+    data = _text(worker, "a worker")
+    if len(data) > MAX_QUEUE:
+        raise TooLarge(f"a worker's name of {len(data)} bytes exceeds the limit of {MAX_QUEUE}")
     return data
 
 

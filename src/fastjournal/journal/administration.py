@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastjournal.edges import Text, key_bytes, length, queue_bytes
+from fastjournal.edges import Text, id_bytes, key_bytes, length, queue_bytes
 from fastjournal.errors import BadRequest
 from fastjournal.journal.access import Access
 from fastjournal.journal.events import Subscription
@@ -29,6 +29,8 @@ class Administration(Access):
         """Remove a job by its id, or all jobs of a key; False if there was none."""
         if (job_id is None) == (key is None):
             raise BadRequest("give an id or a key")
+        if job_id is not None:
+            id_bytes(job_id)
         engine = self._engine
         with engine.lock:
             self._check_open()
@@ -47,6 +49,8 @@ class Administration(Access):
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
         if (job_id is None) == (queue is None):
             raise BadRequest("give an id or a queue")
+        if job_id is not None:
+            id_bytes(job_id)
         engine = self._engine
         with engine.lock:
             self._check_open()
@@ -88,7 +92,12 @@ class Administration(Access):
         self.configure(queue, paused=False, draining=False)
 
     def subscribe(self, *kinds: str, backlog: int = 1000) -> Subscription:
-        """Events of these kinds, all unless told: `due`, `dead`, `changed`; see `Event`."""
+        """Events of these kinds, all unless told: `due`, `dead`, `changed`; see `Event`.
+
+        Queues that have something to hand out are told as `due` at once.
+        """
+        if backlog < 1:
+            raise BadRequest(f"backlog must be at least 1, not {backlog}")
         unknown = set(kinds) - _EVENTS
         if unknown:
             raise BadRequest(f"unknown kinds of events: {', '.join(sorted(unknown))}")
@@ -102,7 +111,7 @@ class Administration(Access):
         subscription = Subscription(frozenset(kinds) or _EVENTS, backlog, forget)
         with engine.lock:
             self._check_open()
-            engine.subscriptions.append(subscription)
+            engine.subscribe(subscription)
         return subscription
 
     def tick(self) -> int:
@@ -121,8 +130,10 @@ class Administration(Access):
 
     def rotate(self) -> None:
         """Go on in a new segment."""
+        self._check_open()
         self._log.rotate()
 
     def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""
+        self._check_open()
         self._log.sync()

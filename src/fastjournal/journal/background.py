@@ -3,9 +3,11 @@
 Rules:
 
 1. The timer thread sleeps until the next deadline, or until a request brings one nearer; it looks
-   again at least once a second while there is a deadline, because the wall clock may jump.
+   again at least once a second while there is a deadline, because the wall clock may jump. A full
+   disk makes it wait, a stopped log ends it.
 2. Upkeep runs alone in its thread, so a long cleaning delays no lease.
 3. An error in upkeep is kept and shown, and tried again next time; it never stops the journal.
+4. Nothing here touches a file once `stop` has returned.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import logging
 import threading
 
 from fastjournal.clock import SECOND
-from fastjournal.errors import Closed, JournalError
+from fastjournal.errors import Closed, JournalError, NoSpace
 from fastjournal.journal.engine import NEVER, Engine
 from fastjournal.journal.upkeep import Upkeep
 from fastjournal.log.cleaner import Cleaned
@@ -23,6 +25,7 @@ __all__ = ["Background"]
 
 _TICK_LIMIT = 1000
 _LOOK_AGAIN = 1.0  # seconds
+_SNAPSHOT_CHECK = 300.0  # seconds between two looks at the size of the log when nothing is cleaned
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +48,7 @@ class Background:
     def start(self) -> None:
         """Start both threads."""
         self._run("fastjournal-timer", self._timer)
-        if self._clean_interval:
+        if self._clean_interval or self._snapshot_bytes:
             self._run("fastjournal-upkeep", self._upkeep_cycles)
 
     def stop(self) -> None:
@@ -55,16 +58,24 @@ class Background:
         for thread in self._threads:
             thread.join()
         self._threads = []
+        with self._one_at_a_time:  # one that somebody else had begun
+            pass
 
     def clean(self) -> list[Cleaned]:
         """One cleaning cycle, on the caller's thread."""
         with self._one_at_a_time:
+            self._check_running()
             return self._upkeep.clean()
 
     def snapshot(self) -> None:
         """One snapshot, on the caller's thread."""
         with self._one_at_a_time:
+            self._check_running()
             self._upkeep.take_snapshot()
+
+    def _check_running(self) -> None:
+        if self._stopping.is_set():
+            raise Closed("the journal is closed")
 
     def _run(self, name: str, target: object) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)  # type: ignore[arg-type]
@@ -76,8 +87,11 @@ class Background:
         while not self._stopping.is_set():
             engine.timer.clear()
             with engine.lock:
+                busy = full = False
                 try:
                     busy = engine.tick(_TICK_LIMIT) == _TICK_LIMIT
+                except NoSpace:
+                    full = True
                 except JournalError as error:  # the log has stopped: nothing more to do here
                     _log.error("timers end: %s", error)
                     engine.fail_waiters()
@@ -86,16 +100,19 @@ class Background:
                 engine.timer_at = deadline or NEVER
             if busy:
                 continue
-            if deadline:
+            if full:
+                self._stopping.wait(_LOOK_AGAIN)
+            elif deadline:
                 left = max(0, deadline - engine.clock.now()) / SECOND
                 engine.timer.wait(min(left, _LOOK_AGAIN))
             else:
                 engine.timer.wait()
 
     def _upkeep_cycles(self) -> None:
-        while not self._stopping.wait(self._clean_interval):
+        while not self._stopping.wait(self._clean_interval or _SNAPSHOT_CHECK):
             try:
-                self.clean()
+                if self._clean_interval:
+                    self.clean()
                 if self._snapshot_bytes and self._upkeep.log_bytes() > self._snapshot_bytes:
                     self.snapshot()
                 self.last_error = ""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 
 from fastjournal.clock import SECOND
-from fastjournal.edges import Length, Text, length, queue_bytes
+from fastjournal.edges import Length, Text, id_bytes, length, queue_bytes, worker_bytes
 from fastjournal.errors import BadRequest, NotFound, TimedOut
 from fastjournal.journal.access import Access
 from fastjournal.leased import LeasedJob
@@ -15,7 +14,7 @@ from fastjournal.model import State, Where
 
 __all__ = ["Consuming", "where_of"]
 
-_NO_BATCH = nullcontext(None)
+ALL = Where()
 
 
 class Consuming(Access):
@@ -39,10 +38,11 @@ class Consuming(Access):
         else the most urgent job of all comes first. `take`: the job goes at once instead of being
         leased.
         """
-        leased = self.lease_many(
-            1, queue, queues=queues, prefix=prefix, wait=wait, lease=lease, fair=fair,
-            worker=worker, take=take,
-        )  # fmt: skip
+        if queues is None and prefix is None:
+            where = ALL if queue is None else Where((queue_bytes(queue),))
+        else:
+            where = where_of(queue, queues, prefix)
+        leased = self._lease(where, 1, wait, lease, fair, worker, take)
         return leased[0] if leased else None
 
     def lease_many(
@@ -59,32 +59,51 @@ class Consuming(Access):
         take: bool = False,
     ) -> list[LeasedJob]:
         """Up to `count` jobs; waits only for the first one."""
-        if count < 1:
-            raise BadRequest(f"count must be at least 1, not {count}")
+        if type(count) is not int or count < 1:
+            raise BadRequest(f"count must be a number of at least 1, not {count!r}")
         where = where_of(queue, queues, prefix)
+        return self._lease(where, count, wait, lease, fair, worker, take)
+
+    def _lease(
+        self,
+        where: Where,
+        count: int,
+        wait: Length,
+        lease: Length | None,
+        fair: bool,
+        worker: Text,
+        take: bool,
+    ) -> list[LeasedJob]:
         lasts = 0 if lease is None else length(lease, "lease")
-        consumer = worker if isinstance(worker, bytes) else worker.encode()
-        give_up = self._clock.monotonic() + length(wait, "wait")
+        consumer = worker_bytes(worker) if worker else b""
+        give_up = 0
+        if wait:
+            give_up = self._clock.monotonic() + length(wait, "wait")
         engine = self._engine
+        handle = 0
         while True:
-            gate = threading.Lock()
             with engine.lock:
-                self._check_open()
-                with engine.batch() if count > 1 else _NO_BATCH:
-                    leased = self._operations.lease(
-                        where, count, consumer=consumer, length=lasts, fair=fair, take=take
-                    )
+                if handle:
+                    engine.wakeups.forget(handle)
+                if self._closed:
+                    self._check_open()
+                if count == 1:
+                    leased = self._operations.lease(where, 1, consumer, lasts, fair, take)
+                else:
+                    with engine.batch():
+                        leased = self._operations.lease(where, count, consumer, lasts, fair, take)
                 time = engine.last_time
-                left = give_up - self._clock.monotonic()
-                if leased.leases or left <= 0:
+                if leased.leases or not give_up:
                     break
+                left = give_up - self._clock.monotonic()
+                if left <= 0:
+                    break
+                gate = threading.Lock()
                 gate.acquire()
                 handle = engine.wakeups.wait_for_row(where, gate.release)
             if leased.next_due:
                 left = min(left, max(0, leased.next_due - self._clock.now()))
             gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
-            with engine.lock:
-                engine.wakeups.forget(handle)
         if not leased.leases:
             return []
         engine.settle(time)
@@ -92,6 +111,7 @@ class Consuming(Access):
 
     def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
+        id_bytes(job_id)
         lasts = 0 if extend is None else length(extend, "extend")
         engine = self._engine
         with engine.lock:
@@ -103,9 +123,11 @@ class Consuming(Access):
 
     def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
         """The work is done; a result is kept until the job expires."""
+        id_bytes(job_id)
         engine = self._engine
         with engine.lock:
-            self._check_open()
+            if self._closed:
+                self._check_open()
             self._operations.complete(job_id, token, result)
             time = engine.last_time
         engine.settle(time)
@@ -114,11 +136,12 @@ class Consuming(Access):
         self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
     ) -> list[bool]:
         """Complete many (id, token, result) with one write; False where the lease was lost."""
+        ends = [(id_bytes(job_id), token, result) for job_id, token, result in finished]
         engine = self._engine
         with engine.lock:
             self._check_open()
             with engine.batch():
-                outcomes = self._operations.complete_many(finished)
+                outcomes = self._operations.complete_many(ends)
             time = engine.last_time
         engine.settle(time)
         return outcomes
@@ -128,8 +151,10 @@ class Consuming(Access):
     ) -> State:
         """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead.
 
-        `delay` overrules the back-off of the queue.
+        DELETED if newer work of the same key waits, which makes this one needless. `delay`
+        overrules the back-off of the queue.
         """
+        id_bytes(job_id)
         wait = None if delay is None else length(delay, "delay")
         engine = self._engine
         with engine.lock:
@@ -141,6 +166,7 @@ class Consuming(Access):
 
     def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
+        id_bytes(job_id)
         wait = 0 if delay is None else length(delay, "delay")
         engine = self._engine
         with engine.lock:
@@ -150,11 +176,14 @@ class Consuming(Access):
         engine.settle(time)
 
     def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
-        """A finished job's result: (done?, result); `TimedOut` if it is not finished in time."""
+        """A finished job's result: (done?, result); `TimedOut` if it is not finished in time.
+
+        `NotFound` once the job is gone: deleted, expired, or done without a result.
+        """
+        id_bytes(job_id)
         give_up = self._clock.monotonic() + length(wait, "wait")
         engine = self._engine
         while True:
-            gate = threading.Lock()
             with engine.lock:
                 self._check_open()
                 row = self._state.rows.get(job_id)
@@ -165,6 +194,7 @@ class Consuming(Access):
                 left = give_up - self._clock.monotonic()
                 if left <= 0:
                     raise TimedOut("the job is not finished")
+                gate = threading.Lock()
                 gate.acquire()
                 handle = engine.wakeups.wait_for_end(job_id, gate.release)
             gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
@@ -183,5 +213,5 @@ def where_of(queue: Text | None, queues: Sequence[Text] | None, prefix: Text | N
             raise BadRequest("queues must be a list of names")
         return Where(tuple(queue_bytes(name) for name in queues))
     if prefix is not None:
-        return Where(prefix=prefix if isinstance(prefix, bytes) else prefix.encode())
-    return Where()
+        return Where(prefix=worker_bytes(prefix))
+    return ALL

@@ -7,34 +7,41 @@ Rules:
 3. A `batch` applies each command before the next is decided and logs them with one write at its
    end, still under the lock, so nobody sees an effect before its record is appended. Should the
    disk be full, the reserve makes room for exactly this write; a batch never holds more than half
-   of it.
+   of it, and without a reserve there are no batches. A batch inside a batch is part of it.
 4. `settle` waits, without the lock, until a TIME is as safe as the sync policy promises.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Self
 
 from fastjournal.clock import SteadyClock
-from fastjournal.errors import JournalError, NoSpace
+from fastjournal.errors import JournalError, NoSpace, WriteFailed
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import encode
 from fastjournal.journal.events import Event, Subscription
 from fastjournal.journal.jobs import Jobs
 from fastjournal.journal.kinds import Command
 from fastjournal.journal.reserve import RESERVE_SIZE, Reserve
-from fastjournal.journal.rows import READY
+from fastjournal.journal.rows import FUTURE, READY
 from fastjournal.journal.state import JournalState
 from fastjournal.journal.wakeups import Wakeups
 from fastjournal.log.commitlog import CommitLog
+from fastjournal.model import State
 
 __all__ = ["Batch", "Engine"]
 
 _BATCH_BYTES = RESERVE_SIZE // 2
-_ENDS = (k.Complete, k.Fail, k.Dead, k.Delete, k.Expire, k.Purge)
+_OVERHEAD = 25  # bytes of a record around its payload, at most
+_DEATHS = (k.Fail, k.Dead, k.Timeout)
 _NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sender))
+_NO_BATCH: AbstractContextManager[None] = nullcontext()
+Names = Mapping[bytes, tuple[bytes, bytes]]
+"""Queue and key of rows, as they were."""
 NEVER = 2**63
 
 
@@ -64,20 +71,26 @@ class Engine:
 
     def commit(self, command: Command, now: int = 0) -> int:
         """Log one command and apply it; returns the TIME of its record."""
-        batch = self._batch
-        if batch is not None:
-            return batch.add(command)
+        if self._batch is not None:
+            return self._batch.add(command)
+        return self._commit(command, encode(command), now)
+
+    def _commit(self, command: Command, payload: bytes, now: int = 0) -> int:
         log = self.log
-        payload = encode(command)
         try:
             time = log.append_one(payload, now)
-        except NoSpace:
-            if not self.reserve.give_up():
+        except (NoSpace, WriteFailed):  # a full disk may also cut a write short
+            if log.failure is not None or not self.reserve.give_up():
                 raise
             time = log.append_one(payload, now)
-        self.last_time = time
-        self.state.apply(command, time)
-        self._after(command, time)
+        try:
+            self.last_time = time
+            names = self._names(command) if self.subscriptions else None
+            self.state.apply(command, time)
+        except BaseException as error:  # an interrupt: the state no longer follows the log
+            log.stop(error)
+            raise
+        self._after(command, time, names)
         return time
 
     def remember(self, command: Command) -> None:
@@ -86,15 +99,11 @@ class Engine:
         self.state.apply(command, time)
         self._after(command, time)
 
-    @contextmanager
-    def batch(self) -> Iterator[Batch]:
+    def batch(self) -> AbstractContextManager[Batch | None]:
         """Commands committed inside are logged together; see rule 3."""
-        batch = self._batch = Batch(self)
-        try:
-            yield batch
-        finally:
-            self._batch = None
-            batch.flush()
+        if self._batch is not None or not self.reserve.held:
+            return _NO_BATCH
+        return Batch(self)
 
     def settle(self, time: int) -> None:
         """Wait until the record of that TIME is as safe as the policy promises."""
@@ -123,13 +132,34 @@ class Engine:
             return
         if self.wakeups.consumers or self.subscriptions:
             lanes = self.state.lanes
-            ready = [(name, lanes[name].counts[READY]) for name in woken if name in lanes]
+            found = [lane for name in woken if (lane := lanes.get(name)) is not None]
+            ready = [(lane.name, lane.counts[READY]) for lane in found if lane.open]
             self.wakeups.ready(ready)
-            for name, count in ready:
-                if count and self.subscriptions and name not in self._announced:
+            for name, _ in ready:
+                if self.subscriptions and name not in self._announced:
                     self._announced.add(name)
                     self._publish(Event("due", name, at=self.state.now))
         woken.clear()
+
+    def pass_on(self) -> None:
+        """A consumer has asked: if it left what another was to be woken for, wake that one."""
+        wakeups, lanes = self.wakeups, self.state.lanes
+        if wakeups.consumers:
+            open_now = [n for n in wakeups.called if n in lanes and lanes[n].open]
+            wakeups.called.clear()
+            wakeups.ready((name, 1) for name in open_now)
+        else:
+            wakeups.called.clear()
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Send events from now on; what is due already is told at once."""
+        self.subscriptions.append(subscription)
+        if "due" in subscription.kinds:
+            now = self.state.promote(self.clock.now())
+            for lane in self.state.lanes.values():
+                if lane.open:
+                    subscription.push(Event("due", lane.name, at=now))
+                    self._announced.add(lane.name)
 
     def asked(self, queue: bytes) -> None:
         """A consumer leased from this queue: tell subscribers again when more is due."""
@@ -141,28 +171,66 @@ class Engine:
         for subscription in self.subscriptions:
             subscription.end()
 
-    def _after(self, command: Command, time: int) -> None:
+    def _after(self, command: Command, time: int, names: Names | None = None) -> None:
         """Tell whoever is concerned by a command that was just applied."""
-        if _deadline(command, time) < self.timer_at and not self.timer.is_set():
+        deadline = self._deadline(command, time)
+        if deadline < self.timer_at:
+            self.timer_at = deadline
             self.timer.set()
         if self.wakeups.callers or self.subscriptions:
-            members = command.members if isinstance(command, k.Group) else (command,)
-            for member in members:
-                self._tell(member, time)
+            self._tell(command, time, names or {})
         if self.state.woken:
             self.notify()
 
-    def _tell(self, command: Command, time: int) -> None:
-        row_id = getattr(command, "id", b"")
-        if isinstance(command, _ENDS):
-            self.wakeups.ended(row_id)
-        if not self.subscriptions or not row_id:
-            return
-        row = self.state.rows.get(row_id)
-        queue = row.lane.name if row is not None else getattr(command, "queue", b"")
-        key = row.key if row is not None else getattr(command, "key", b"")
-        dead = isinstance(command, (k.Dead, k.Fail))
-        self._publish(Event("dead" if dead else "changed", queue, key, row_id, time))
+    def _tell(self, command: Command, time: int, names: Names) -> None:
+        """One event for each row that the command names."""
+        told: dict[bytes, bool] = {}
+        for member in _members(command):
+            row_id = getattr(member, "id", b"")
+            if row_id:
+                told[row_id] = told.get(row_id, False) or isinstance(member, _DEATHS)
+        for row_id, dying in told.items():
+            row = self.state.rows.get(row_id)
+            if row is None or row.state > State.PROCESSING:
+                self.wakeups.ended(row_id)
+            if not self.subscriptions:
+                continue
+            if row is not None:
+                queue, key = row.lane.name, row.key
+            else:
+                queue, key = names.get(row_id, (b"", b""))
+            dead = dying and row is not None and row.state is State.FAILED
+            self._publish(Event("dead" if dead else "changed", queue, key, row_id, time))
+
+    def _names(self, command: Command) -> Names:
+        """Queue and key of the rows a command names, which it may remove."""
+        found = {}
+        for member in _members(command):
+            row = self.state.rows.get(getattr(member, "id", b""))
+            if row is not None:
+                found[row.id] = row.lane.name, row.key
+            elif isinstance(member, (k.Put, k.Purge)):
+                found[member.id] = member.queue, member.key
+        return found
+
+    def _deadline(self, command: Command, time: int) -> int:
+        """The first instant at which this command makes something happen, or an earlier one."""
+        kind = command.__class__
+        if kind is k.Put:
+            due, expires = command.due, command.expires  # type: ignore[union-attr]
+            first = due if due > time else NEVER
+            return min(first, expires) if expires else first
+        if kind is k.Lease:
+            return command.until  # type: ignore[union-attr]
+        if kind in _NO_DEADLINE:
+            return NEVER
+        if kind is k.Group:
+            return min(self._deadline(m, time) for m in command.members)  # type: ignore[union-attr]
+        row = self.state.rows.get(getattr(command, "id", b""))
+        if row is None or row.state is State.FAILED:
+            return 0
+        first = row.due if row.place == FUTURE else row.lease_until or NEVER
+        return min(first, row.expires) if row.expires else first
 
     def _publish(self, event: Event) -> None:
         for subscription in self.subscriptions:
@@ -170,16 +238,8 @@ class Engine:
                 subscription.push(event)
 
 
-def _deadline(command: Command, time: int) -> int:
-    """The first instant at which this command makes something happen, or an earlier one."""
-    kind = command.__class__
-    if kind is k.Put:
-        due, expires = command.due, command.expires  # type: ignore[union-attr]
-        first = due if due > time else NEVER
-        return min(first, expires) if expires else first
-    if kind is k.Lease:
-        return command.until  # type: ignore[union-attr]
-    return NEVER if kind in _NO_DEADLINE else 0
+def _members(command: Command) -> tuple[Command, ...]:
+    return command.members if isinstance(command, k.Group) else (command,)
 
 
 class Batch:
@@ -187,26 +247,41 @@ class Batch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._commands: list[Command] = []
+        self._commands: list[tuple[Command, Names | None]] = []
         self._payloads: list[bytes] = []
         self._bytes = 0
         self._first = 0
-        self.last_time = 0
-        """TIME of the newest record logged; 0 if nothing was."""
+
+    def __enter__(self) -> Self:
+        self._engine._batch = self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._engine._batch = None
+        self.flush()
 
     def add(self, command: Command) -> int:
         """Apply a command; it is logged at the latest when the batch ends."""
         engine = self._engine
         payload = encode(command)
+        size = len(payload) + _OVERHEAD
+        if self._bytes + size > _BATCH_BYTES:
+            self.flush()
+        if size > _BATCH_BYTES or not engine.reserve.held:
+            return engine._commit(command, payload)
         if not self._payloads:
             self._first = max(engine.clock.now(), engine.log.written_time + 1)
         time = self._first + len(self._payloads)
-        engine.state.apply(command, time)
-        self._commands.append(command)
+        names = engine._names(command) if engine.subscriptions else None
+        self._commands.append((command, names))
         self._payloads.append(payload)
-        self._bytes += len(payload)
-        if self._bytes >= _BATCH_BYTES:
-            self.flush()
+        self._bytes += size
+        engine.state.apply(command, time)
         return time
 
     def flush(self) -> None:
@@ -215,18 +290,20 @@ class Batch:
             return
         engine, payloads, first = self._engine, self._payloads, self._first
         commands, self._commands, self._payloads, self._bytes = self._commands, [], [], 0
+        log = engine.log
         try:
-            self.last_time = engine.log.append(payloads, first)
-        except NoSpace as error:
-            engine.reserve.give_up()
             try:
-                self.last_time = engine.log.append(payloads, first)
-            except NoSpace:
-                # The state is ahead of the log and cannot be taken back: stop.
-                raise engine.log.stop(error) from error
-        except JournalError:
+                engine.last_time = log.append(payloads, first)
+            except (NoSpace, WriteFailed):
+                if log.failure is not None or not engine.reserve.give_up():
+                    raise
+                engine.last_time = log.append(payloads, first)
+        except BaseException as error:
+            # The state is ahead of the log and cannot be taken back: stop.
+            failure = log.stop(error)
             engine.fail_waiters()
+            if isinstance(error, JournalError):
+                raise failure from error
             raise
-        engine.last_time = self.last_time
-        for time, command in enumerate(commands, first):
-            engine._after(command, time)
+        for time, (command, names) in enumerate(commands, first):
+            engine._after(command, time, names)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from fastjournal.edges import Text, key_bytes, queue_bytes
-from fastjournal.errors import NotFound
+from fastjournal.edges import Text, id_bytes, key_bytes, queue_bytes
+from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.access import Access
 from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row, job_of
 from fastjournal.journal.upkeep import UpkeepStatus
@@ -46,6 +46,8 @@ class Inspection(Access):
         self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
+        if job_id is not None:
+            id_bytes(job_id)
         with self._engine.lock:
             now = self._clock.now()
             self._state.promote(now)
@@ -73,6 +75,8 @@ class Inspection(Access):
         Looks through all rows: for people and tools, not for hot paths.
         """
         name = None if queue is None else queue_bytes(queue)
+        if offset < 0 or limit < 0:
+            raise BadRequest("offset and limit must not be negative")
         with self._engine.lock:
             now = self._state.promote(self._clock.now())
             rows = islice(self._matching(name, state, now), offset, offset + limit)

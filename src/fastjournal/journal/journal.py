@@ -13,6 +13,8 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from random import Random
@@ -28,9 +30,7 @@ from fastjournal.edges import (
     length,
     new_job,
 )
-from fastjournal.errors import (
-    SettingError,
-)
+from fastjournal.errors import BadRequest, JournalError, NoSpace, SettingError
 from fastjournal.journal.administration import Administration
 from fastjournal.journal.background import Background
 from fastjournal.journal.consuming import Consuming
@@ -50,6 +50,8 @@ from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
 from fastjournal.model import DEFAULT_PRIORITY, NewJob
 
 __all__ = ["Journal", "Receipt"]
+
+_PUT_ARGUMENTS = inspect.signature(new_job).parameters.keys() - {"now", "limit"}
 
 
 class Journal(Consuming, Administration, Inspection):
@@ -170,36 +172,45 @@ class Journal(Consuming, Administration, Inspection):
     def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
         """Take many jobs in with few writes and one sync; each is a `NewJob` or `put`'s arguments.
 
-        All are checked before the first is taken in.
+        If one is refused none is taken in. Only a disk that fills up meanwhile leaves those before
+        in.
         """
         now = self._clock.now()
-        batch = [
-            job if isinstance(job, NewJob) else new_job(now, **{"payload": b"", **job})
-            for job in jobs
-        ]
+        batch = [self._new_job(job, now) for job in jobs]
         engine = self._engine
         with engine.lock:
             self._check_open()
-            with engine.batch():
-                receipts = [self._operations.put(job) for job in batch]
+            receipts = self._operations.put_many(batch)
             time = engine.last_time
         engine.settle(time)
         return receipts
 
+    def _new_job(self, job: NewJob | Mapping[str, Any], now: int) -> NewJob:
+        if isinstance(job, NewJob):
+            return job
+        if not isinstance(job, Mapping):
+            raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
+        unknown = job.keys() - _PUT_ARGUMENTS
+        if unknown:
+            raise BadRequest(f"put has no argument {', '.join(map(repr, sorted(unknown)))}")
+        return new_job(now, **{"payload": b"", **job, "limit": self.max_payload})
+
     def close(self) -> None:
-        """Stop the background threads, mark a clean end, sync, close."""
+        """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""
         engine = self._engine
         with engine.lock:
             closed, self._closed = self._closed, True
-        if closed:
-            return
+            if closed:
+                return
+            engine.fail_waiters()
         self._background.stop()
         with engine.lock:
-            engine.fail_waiters()
             try:
                 if self._log.failure is None:
                     at = self._log.position
-                    engine.commit(Mark(self._clock.now(), at.segment, at.offset, CLEAN_NOTE))
+                    mark = Mark(self._clock.now(), at.segment, at.offset, CLEAN_NOTE)
+                    with contextlib.suppress(NoSpace):  # then the end was not clean, no more
+                        engine.commit(mark)
             finally:
                 self._log.close()
 
@@ -212,4 +223,8 @@ class Journal(Consuming, Administration, Inspection):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except JournalError:
+            if error is None:  # else the error under way tells more
+                raise

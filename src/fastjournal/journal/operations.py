@@ -12,10 +12,10 @@ The embedded `Journal` and the daemon are two ways to wait around these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fastjournal.errors import AlreadyExists, LeaseLost, NotFound
+from fastjournal.errors import AlreadyExists, JournalFault, LeaseLost, NotFound
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.jobs import Granted, Jobs
 from fastjournal.journal.kinds import Add, Schedule
@@ -53,6 +53,26 @@ class Operations:
             engine.commit(command, now)
         return Receipt(job_id, outcome)
 
+    def put_many(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        """Take many jobs in with few writes; if one is refused, none is taken in.
+
+        Only a disk that fills up meanwhile leaves those before in.
+        """
+        engine = self._engine
+        if not engine.reserve.held:
+            engine.reserve.check()
+        now = engine.clock.now()
+        self._jobs.check_all(jobs, now)
+        put, commit = self._jobs.put, engine.commit
+        receipts = []
+        with engine.batch():
+            for job in jobs:
+                command, outcome, job_id = put(job, now, checked=True)
+                if command is not None:
+                    commit(command)
+                receipts.append(Receipt(job_id, outcome))
+        return receipts
+
     def add(self, job: Add | Schedule) -> None:
         """Take a Workq job in."""
         engine = self._engine
@@ -64,7 +84,6 @@ class Operations:
         self,
         where: Where,
         count: int = 1,
-        *,
         consumer: bytes = b"",
         length: int = 0,
         fair: bool = True,
@@ -79,12 +98,21 @@ class Operations:
         while len(leases) < count:
             granted = jobs.lease(where, now, consumer=consumer, length=length, fair=fair, take=take)
             if not isinstance(granted, Granted):
+                if engine.wakeups.called:
+                    engine.pass_on()
                 return Leased(leases, granted.next_due)
             row = granted.row
             shown = lease_of(row) if take else None
-            engine.commit(granted.command)
+            try:
+                engine.commit(granted.command, now)
+            except JournalFault:
+                if not leases:
+                    raise
+                break  # what was granted is the consumer's
             engine.asked(row.lane.name)
             leases.append(shown or lease_of(row))
+        if engine.wakeups.called:
+            engine.pass_on()
         return Leased(leases, 0)
 
     def touch(self, job_id: bytes, token: int, length: int = 0) -> int:

@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fastjournal.clock import MILLISECOND
@@ -102,6 +103,30 @@ class Puts(Deciding):
         if key and not settings.keep_versions and key in state.keys:
             return self._put_again(job, rank, stamp, now)
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
+
+    def check_all(self, jobs: Iterable[NewJob], now: int) -> None:
+        """Raise what `put` would raise for any of these jobs, put one after the other."""
+        now = self._clock(now)
+        seen: set[tuple[bytes, bytes]] = set()
+        for job in jobs:
+            self._check(job)
+            settings = self._settings(job.queue)
+            if settings.draining:
+                raise QueuePaused(f"queue {job.queue!r} is draining")
+            if job.timestamp > now + self.limits.max_skew:
+                raise ClockSkew
+            if 0 < job.expires < now:
+                raise OutOfRange("the job has expired already")
+            if not job.key or settings.keep_versions:
+                continue
+            if job.mode == Mode.UNIQUE:
+                if (job.queue, job.key) in seen:
+                    self._refuse(None, job)
+                for row in self.state.keys.find(job.queue, job.key):
+                    expired = row.state is State.WAITING and 0 < row.expires < now
+                    if row.state is not State.DELETED and not expired:
+                        self._refuse(row, job)
+            seen.add((job.queue, job.key))
 
     def _put_new(
         self, job: NewJob, rank: int, stamp: int, row_id: bytes, outcome: Outcome

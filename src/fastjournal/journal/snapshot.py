@@ -6,7 +6,8 @@
 Rules:
 
 1. A snapshot is named by the first segment it does not cover, and valid only once its checkpoint
-   exists and fits; the checkpoint is written last. One without is removed at start.
+   exists and fits; the checkpoint is written last. One without is removed at start, if a segment
+   that it covers is still there: else it once was valid, and this is damage.
 2. It is taken while the journal works: rows are visited in parts, and the MARK before each part
    says as of which TIME (`when`) its images are. A row loaded from it counts as stated at that
    TIME + 1, and records of the log up to the last MARK are applied only to rows stated before
@@ -16,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,17 +91,25 @@ def write_snapshot(
         _read_back(stream, snapshot)
         _set_checkpoint(stream, snapshot)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            if files.exists(path):
+                files.remove(path)
         raise write_failure(error, path) from error
     return snapshot
 
 
 def newest_snapshot(stream: Stream) -> Snapshot | None:
-    """The newest snapshot with a fitting checkpoint."""
-    for first in sorted(_numbers(stream, "checkpoint"), reverse=True):
+    """The newest snapshot with a fitting checkpoint; damage to the only one is refused."""
+    checkpoints, snapshots = _numbers(stream, "checkpoint"), _numbers(stream, "snapshot")
+    for first in sorted(checkpoints, reverse=True):
         facts = _checkpoint_facts(stream, first)
-        path = _path(stream, first, "snapshot")
-        if facts is not None and stream.files.exists(path):
-            return Snapshot(first, path, *facts)
+        if facts is not None and first in snapshots:
+            return Snapshot(first, _path(stream, first, "snapshot"), *facts)
+    oldest = min(stream.segments(), default=0)
+    for first in (*checkpoints, *snapshots):
+        if first <= oldest or not oldest:
+            path = _path(stream, first, "checkpoint" if first in snapshots else "snapshot")
+            raise SegmentError(path, "is missing or damaged, and so is the log it stands for")
     return None
 
 

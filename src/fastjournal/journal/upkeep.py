@@ -5,7 +5,9 @@ Rules:
 1. History first: with an archive every sealed segment is copied there, whole, before anything in it
    is dropped.
 2. Cleaning follows `retention`; the log is synced between judging a segment and replacing it.
-3. A snapshot: rotate, write, read back, checkpoint, and only then remove what lies below it.
+3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
+   only then remove what lies below it. Without that sync a power loss could leave images of rows
+   newer than the log, and new records would take the TIMEs of those that were lost.
 4. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
@@ -101,6 +103,7 @@ class Upkeep:
     def _clean(self, cleaner: Cleaner) -> list[Cleaned]:
         stream, retention, now = self._stream, self._retention, self._engine.clock.now()
         self.status.cycles += 1
+        remove_snapshots(stream, keep=self._snapshot)  # one that could not be finished
         self._remove_below()
         sealed = self._numbers(sealed_segments(stream))
         for number in sealed:
@@ -131,6 +134,7 @@ class Upkeep:
                 as_of.append(engine.log.written_time)
                 part = [encode(c) for row in rows if row is not None for c in image(row)]
             yield as_of[-1], part
+        engine.log.sync()
 
     def _drop_covered(self) -> None:
         cleaner = Cleaner(self._stream)

@@ -5,7 +5,8 @@ Rules:
 1. Everything here happens under the journal's lock: whoever finds nothing registers before the lock
    is given up, so no wake-up is lost.
 2. A ready row wakes at most one consumer, the one that has waited longest among those who asked for
-   its queue. A woken consumer asks again; it is not promised anything.
+   its queue. A woken consumer asks again; it is not promised anything, and it may find something
+   else: so every lease looks whether the queues that others were `called` for still have rows.
 3. A result wakes everybody who waits for it.
 """
 
@@ -29,6 +30,8 @@ class Wakeups:
         """Who waits for a row, in order of arrival."""
         self.callers: dict[bytes, dict[int, Wake]] = {}
         """Who waits for the end of which job."""
+        self.called: set[bytes] = set()
+        """Queues for which somebody was woken and nobody has asked since."""
         self._next = 0
 
     def wait_for_row(self, where: Where, wake: Wake) -> int:
@@ -63,6 +66,8 @@ class Wakeups:
                     break
                 if queue in where.names if where.names else queue.startswith(where.prefix):
                     woken.append((handle, wake))
+            if woken:
+                self.called.add(queue)
             for handle, wake in woken:
                 del self.consumers[handle]
                 wake()
