@@ -13,6 +13,9 @@ from fastjournal.cli.app import app
 
 DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
+COMMON = ("--dir", "--url")
+"""Options of all job commands, explained once before the first of them."""
+
 
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Each command as it is typed, with its long options."""
@@ -27,7 +30,8 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             option
             for parameter in getattr(command, "params", [])
             for option in parameter.opts
-            if option.startswith("--") and option != "--help"
+            if option.startswith("--") and not getattr(parameter, "hidden", False)
+            if option not in ("--help", *COMMON)
         ]
         yield path, options
 
@@ -53,6 +57,13 @@ def test_the_command_has_its_heading_and_usage_line(command: str) -> None:
 def test_every_option_of_the_command_is_documented(command: str) -> None:
     missing = [option for option in COMMANDS[command] if option not in section(command)]
     assert not missing
+
+
+def test_the_common_options_are_explained_before_the_job_commands() -> None:
+    common = re.search(r"^## Jobs$(.*?)^### ", DOCS, re.MULTILINE | re.DOTALL)
+    assert common
+    assert "--dir" in common[1]
+    assert "FASTJOURNAL_DIR" in common[1]
 
 
 def test_no_heading_names_a_command_that_does_not_exist() -> None:

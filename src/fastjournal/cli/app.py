@@ -20,7 +20,7 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import log
+from fastjournal.cli import admin, jobs, log
 from fastjournal.errors import JournalError
 
 __all__ = ["app", "main"]
@@ -35,6 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(jobs.app)
+app.add_typer(admin.app)
 app.add_typer(log.app, name="log")
 
 

@@ -1,0 +1,102 @@
+"""What people type: places, ids, lengths of time, instants, payloads.
+
+Rules:
+
+1. A length is a number of seconds or has a unit: 250ms, 5s, 10m, 2h, 7d.
+2. An instant is ISO 8601, in UTC unless it names a zone.
+3. Keys, queues and payloads are the bytes that were typed, whatever they mean as text.
+4. What cannot be read is an error of usage: one message, exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Directory",
+    "JobId",
+    "Json",
+    "Key",
+    "Payload",
+    "Queue",
+    "Token",
+    "Url",
+    "as_bytes",
+    "job_id",
+    "moment",
+    "payload_given",
+    "seconds",
+]
+
+_UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+def seconds(text: str | float) -> float:
+    """Seconds of `90`, `1.5`, `250ms`, `5s`, `10m`, `2h`, `7d`."""
+    found = _LENGTH.fullmatch(str(text).strip().lower())
+    if found is None:
+        raise typer.BadParameter(f"not a length of time: {text!r} (seconds, or 250ms 5s 10m 2h 7d)")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def moment(text: str) -> datetime:
+    """An instant of ISO 8601."""
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise typer.BadParameter(
+            f"not an instant: {text!r} (for example 2026-01-31T12:00)"
+        ) from None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def job_id(text: str) -> bytes:
+    """The 16 bytes of an id as it is printed; dashes do not matter."""
+    try:
+        data = bytes.fromhex(text.replace("-", ""))
+    except ValueError:
+        data = b""
+    if len(data) != 16:
+        raise typer.BadParameter(f"not the id of a job: {text!r} (32 hexadecimal digits)")
+    return data
+
+
+def as_bytes(text: str | None) -> bytes | None:
+    """The bytes that were typed."""
+    return None if text is None else os.fsencode(text)
+
+
+def payload_given(text: str) -> bytes:
+    """The bytes that were typed, or those of standard input for `-`."""
+    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
+
+
+Directory = Annotated[
+    Path,
+    typer.Option(
+        "--dir",
+        "-d",
+        envvar="FASTJOURNAL_DIR",
+        metavar="DIRECTORY",
+        help="The journal's directory.",
+    ),
+]
+Url = Annotated[str | None, typer.Option("--url", envvar="FASTJOURNAL_URL", hidden=True)]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
+Payload = Annotated[
+    str, typer.Argument(help="What to hand to the consumer; - reads it from standard input.")
+]
+JobId = Annotated[bytes, typer.Argument(metavar="ID", parser=job_id, help="The job's id.")]
+Token = Annotated[
+    int, typer.Argument(metavar="TOKEN", min=1, help="The token that came with the lease.")
+]
+Queue = Annotated[str, typer.Argument(help="The queue's name.")]
+Key = Annotated[str | None, typer.Option(help="The job's key instead of its id.")]

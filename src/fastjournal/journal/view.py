@@ -1,0 +1,184 @@
+"""A journal looked at from outside, while whoever it belongs to goes on working.
+
+Rules:
+
+1. A view only reads: it takes no lock that an appender wants and writes no byte. Cleaners are kept
+   out while it replays, where the directory allows that.
+2. It is the replay of the log as far as it goes now. Deadlines that have passed since take effect
+   in the view alone, unless it follows: then its state is what the log says, and nothing else.
+3. A follower that fell behind a snapshot or a cleaning begins anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
+from fastjournal.errors import CorruptCommand, CorruptRecord, LockTimeout, NotFound, SegmentError
+from fastjournal.journal.commands import decode
+from fastjournal.journal.engine import Engine
+from fastjournal.journal.inspection import Inspection, JournalStatus
+from fastjournal.journal.jobs import Jobs
+from fastjournal.journal.opening import replay
+from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY
+from fastjournal.journal.snapshot import newest_snapshot
+from fastjournal.journal.upkeep import UpkeepStatus
+from fastjournal.log.counters import Counters, LogStatus
+from fastjournal.log.cursor import Cursor
+from fastjournal.log.files import DISK, FileLock, Files
+from fastjournal.log.segment import HEADER_SIZE, WORKQ
+from fastjournal.log.stream import Stream
+
+__all__ = ["JournalView"]
+
+_LOCK_WAIT = 1.0  # seconds to wait for a cleaner
+_STALE = 60 * SECOND  # a follower that slept for longer begins anew
+
+
+class _Alone:
+    """Stands where an open journal has its engine: there is nobody to be locked out."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class JournalView(Inspection):
+    """The reading half of a `Journal`, on a directory that may be in use."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        follow: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+        files: Files = DISK,
+    ) -> None:
+        """Replay the directory; with `follow`, `refresh` goes on from there."""
+        self.path = Path(path)
+        self._clock = SteadyClock(clock)
+        self._stream = Stream(self.path, WORKQ, files=files, clock=self._clock)
+        self._follow = follow
+        self._cursor: Cursor | None = None
+        self._closed = False
+        self._looked = 0
+        self._records = 0
+        self._engine = cast(Engine, _Alone())
+        if not files.exists(self.path) or not self._stream.segments():
+            raise NotFound(f"no journal in {self.path}")
+        self._begin()
+
+    def refresh(self) -> int:
+        """Take in what was logged since; returns how many records that were."""
+        self._check_open()
+        now = self._clock.now()
+        stale = now - self._looked > _STALE
+        cursor = self._cursor
+        if cursor is None or stale or newest_snapshot(self._stream) != self.replayed.snapshot:
+            self._begin()
+            return self._records
+        self._looked = now
+        return self._catch_up(cursor)
+
+    def status(self) -> JournalStatus:
+        """The whole journal, as far as its files tell."""
+        with self._engine.lock:
+            self._state.promote(self._clock.now())
+            counts = [0] * 8
+            lanes = [lane for lane in self._state.lanes.values() if lane.name]
+            for lane in lanes:
+                counts = [a + b for a, b in zip(counts, lane.counts, strict=True)]
+            size, newest = self._log_size()
+            counters = Counters(writes=self._records, bytes=size)
+            time = self._state.applied
+            log = LogStatus(0, 0, time, 0, newest, newest, False, "", counters)
+            return JournalStatus(
+                len(self._state.rows), len(lanes), counts[READY], counts[FUTURE], counts[HELD],
+                counts[LEASED], counts[DONE], counts[DEAD], log, "", UpkeepStatus(),
+                self.replayed.records, self.replay_seconds, self.replayed.clean, False,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Release the open file."""
+        self._closed = True
+        if self._cursor is not None:
+            self._cursor.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+        lock = self._keep_cleaners_out()
+        try:
+            started = self._clock.monotonic()
+            self.replayed = replay(self._stream)
+            self.replay_seconds = (self._clock.monotonic() - started) / SECOND
+            self._state = self.replayed.state
+            self._records = self.replayed.records
+            if self._follow:
+                # An image counts as stated one nanosecond after the record it follows.
+                images = self.replayed.snapshot is not None and not self.replayed.records
+                after = self._state.applied - int(images)
+                self._cursor = self._stream.open_cursor(after=after, follow=True)
+                self._catch_up(self._cursor)
+        finally:
+            if lock is not None:
+                lock.release()
+        self._looked = self._clock.now()
+        if not self._follow:
+            self._let_time_pass()
+
+    def _catch_up(self, cursor: Cursor) -> int:
+        count = 0
+        for batch in cursor.batches():
+            for record in batch:
+                try:
+                    command = decode(record.payload)
+                except CorruptCommand as error:
+                    path = self._stream.segment_path(record.segment)
+                    raise CorruptRecord(path, record.offset, str(error)) from error
+                self._state.apply(command, record.time)
+            count += len(batch)
+        self._records += count
+        return count
+
+    def _let_time_pass(self) -> None:
+        for command in Jobs(self._state).timers(self._clock.now(), limit=len(self._state.rows) * 2):
+            self._state.apply(command, self._state.applied + 1)
+
+    def _keep_cleaners_out(self) -> FileLock | None:
+        try:
+            return self._stream.lock_readers(exclusive=False, timeout=_LOCK_WAIT)
+        except (LockTimeout, SegmentError):  # a long cleaning, or a disk that is only to be read
+            return None
+
+    def _log_size(self) -> tuple[int, Path]:
+        """Bytes of all segments, and the newest of them that holds a record."""
+        total, newest = 0, self.path
+        for number in self._stream.segments():
+            path = self._stream.segment_path(number)
+            try:
+                handle = self._stream.files.open_read(path)
+            except FileNotFoundError:  # cleaned away since
+                continue
+            try:
+                size = handle.size()
+            finally:
+                handle.close()
+            total += size
+            if size > HEADER_SIZE:
+                newest = path
+        return total, newest
