@@ -244,6 +244,23 @@ def test_a_segment_removed_by_the_cleaner_is_passed_over(stream: Stream) -> None
     assert [record.payload for record in cursor] == [b"d"]
 
 
+def test_a_follower_finds_the_next_record_though_its_segments_were_cleaned_away(
+    stream: Stream,
+) -> None:
+    with stream.open_appender() as appender:
+        cursor = stream.open_cursor(follow=True)
+        appender.rotate()
+        assert cursor.next() is None
+        appender.rotate()
+        appender.append(b"x")
+        with stream.open_cleaner() as cleaner:
+            cleaner.clean(lambda path, record: True)
+        assert stream.segments() == [3]
+        record = cursor.next()
+        assert record is not None
+        assert record.payload == b"x"
+
+
 # Locks
 
 

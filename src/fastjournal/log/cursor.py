@@ -210,13 +210,16 @@ class Cursor:
             handle.close()
 
     def _advance(self) -> bool:
+        """Open the next segment; False at the end of the stream."""
         if self._segments is None:
             self._segments = self.stream.segments()
             self._index = self._first_index(self._segments) - 1
-        elif self._follow and self._index == len(self._segments) - 1:
-            current = self._segments[self._index] if self._index >= 0 else -1
-            self._segments += [n for n in self.stream.segments() if n > current]
-        while self._index + 1 < len(self._segments):
+        while True:
+            if self._follow and self._index == len(self._segments) - 1:
+                current = self._segments[self._index] if self._index >= 0 else -1
+                self._segments += [n for n in self.stream.segments() if n > current]
+            if self._index == len(self._segments) - 1:
+                return False
             self._index += 1
             newest = self._index == len(self._segments) - 1
             try:
@@ -231,9 +234,7 @@ class Cursor:
             if not whole:  # created but not written: look again when asked again
                 self._close_segment()
                 self._index -= 1
-                return False
-            return True
-        return False
+            return whole
 
     def _first_index(self, segments: list[int]) -> int:
         if self._start is not None:
