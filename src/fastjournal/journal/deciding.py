@@ -18,7 +18,15 @@ from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, LeaseLost, NotFound
-from fastjournal.journal.kinds import KEEP_VERSIONS, Command, Delete, Expire, Group, Purge
+from fastjournal.journal.kinds import (
+    FROM_WORKQ,
+    KEEP_VERSIONS,
+    Command,
+    Delete,
+    Expire,
+    Group,
+    Purge,
+)
 from fastjournal.journal.rows import Row, image
 from fastjournal.journal.state import JournalState
 from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, QueueSettings, State
@@ -27,7 +35,9 @@ __all__ = ["Chance", "Deciding", "Limits", "backoff", "gone", "instant_after", "
 
 _PLAIN_RECORD = 64  # bytes, roughly, of a record that is not an image
 _CHAIN_SLACK = 4096
+_PROCESSING = State.PROCESSING
 _IDS_AT_A_TIME = 256
+_new = tuple.__new__
 
 
 class Chance(Protocol):
@@ -120,11 +130,13 @@ class Deciding:
 
         Workq cannot carry a token: without one a row may be ended while it has no result (D-29).
         """
-        row = self._find(row_id, now)
+        row = self.state.rows.get(row_id)
+        if row is None or row.expires or row.state is not _PROCESSING:
+            row = self._find(row_id, now)
         if token is None:
-            if row.state > State.PROCESSING:
+            if row.state > _PROCESSING:
                 raise AlreadyExists("the job has a result already")
-        elif row.state is not State.PROCESSING or row.attempts != token:
+        elif row.state is not _PROCESSING or row.attempts != token:
             raise LeaseLost
         return row
 
@@ -183,6 +195,7 @@ def instant_after(now: int, length: int) -> int:
 
 def gone(row: Row) -> Command:
     """The row goes, in the words of those who brought it in."""
-    if row.workq:
+    if row.policy.flags & FROM_WORKQ:
         return Delete(row.id)
-    return Purge(row.id, row.lane.name, row.key, row.modified)
+    purge: Purge = _new(Purge, (row.id, row.lane.name, row.key, row.modified))
+    return purge

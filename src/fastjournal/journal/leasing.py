@@ -40,6 +40,7 @@ from fastjournal.model import MAX_INSTANT, Where
 __all__ = ["Granted", "Leasing", "Nothing"]
 
 _MAX_CONSUMERS = 10_000
+_new = tuple.__new__
 
 
 class Granted(NamedTuple):
@@ -79,7 +80,8 @@ class Leasing(Deciding):
         if row is None:
             busy.pop(consumer, None)
             return Nothing(state.selection.next_wake(where))
-        if row.lane.is_slow(row):
+        lane = row.lane
+        if row.rank >= lane.settings.slow_from and lane.is_slow(row):
             if consumer in busy:
                 del busy[consumer]
                 return Nothing(now)
@@ -87,16 +89,17 @@ class Leasing(Deciding):
             busy[consumer] = None
             if len(busy) > _MAX_CONSUMERS:
                 busy.popitem(last=False)
-        if take:
-            return Granted(gone(row), row)
-        return Granted(self._grant(row, now, length, consumer), row)
+        command = gone(row) if take else self._grant(row, now, length, consumer)
+        return _new(Granted, (command, row))
 
     def _grant(self, row: Row, now: int, length: int, consumer: bytes) -> Command:
         policy = row.policy
         if policy.flags & FROM_WORKQ:
             return Start(row.id)
-        length = length or policy.lease * MILLISECOND or row.lane.settings.lease
-        lease = Lease(row.id, now, instant_after(now, length), row.attempts + 1, consumer)
+        until = now + (length or policy.lease * MILLISECOND or row.lane.settings.lease)
+        if until > MAX_INSTANT:
+            until = MAX_INSTANT
+        lease: Lease = _new(Lease, (row.id, now, until, row.attempts + 1, consumer))
         touch = self._touched(row, now) if policy.ttl else None
         return lease if touch is None else Group((lease, touch))
 
@@ -118,11 +121,12 @@ class Leasing(Deciding):
         """The work is done."""
         now = self._clock(now)
         row = self._held(row_id, token, now)
-        self._check_result(result)
-        if row.workq:
+        if row.policy.flags & FROM_WORKQ:
+            self._check_result(result)
             return Complete(row.id, result or b"")
         if result is None:
             return gone(row)
+        self._check_result(result)
         done = Complete(row.id, result)
         if row.expires:
             return done

@@ -48,6 +48,8 @@ __all__ = ["Placed", "Puts"]
 _new = tuple.__new__
 _REST = NewJob(b"")[7:14]
 _REST_AND_ID = NewJob(b"")[7:]
+_NEW = Outcome.NEW
+_PLAIN = (DEFAULT_POLICY, 0, 0, 0, ())
 _WORKQ_NAME = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
 
@@ -82,14 +84,14 @@ class Puts(Deciding):
             and job[7:14] == _REST
         ):
             # The common case, spelled out: a new row with nothing special about it.
-            row_id, stamp = given or self._ids(), self._draw_stamp(now)
+            row_id = given or self._ids()
+            stamp = self._stamp
+            self._stamp = stamp = now if now > stamp else stamp + 1
             if due < stamp:
                 due = stamp
-            rank = int(priority)
-            put = (row_id, queue, key, rank, due, stamp, stamp, expires, 1, value)
-            return _new(
-                Placed, (_new(Put, (*put, DEFAULT_POLICY, 0, 0, 0, ())), Outcome.NEW, row_id)
-            )
+            rank = priority if type(priority) is int else int(priority)
+            fields = (row_id, queue, key, rank, due, stamp, stamp, expires, 1, value, *_PLAIN)
+            return _new(Placed, (_new(Put, fields), _NEW, row_id))
         if settings.draining:
             raise QueuePaused(f"queue {queue!r} is draining")
         if job.timestamp > now + self.limits.max_skew:

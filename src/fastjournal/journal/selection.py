@@ -136,13 +136,15 @@ class Selection:
         return None if best is None else best[1]
 
     def _pick_fair(self, group: Group) -> Row | None:
-        quick = group.quick
+        quick, now = group.quick, self._now
         while quick:
             lane = next(iter(quick.values()))
-            row = self._head(lane)
-            if row is not None:
-                if not lane.is_slow(row):
-                    return row
+            row = lane.head(now)
+            if row is None:
+                self.refresh(lane)
+            elif row.rank < lane.settings.slow_from or not lane.is_slow(row):
+                return row
+            else:
                 self._list(lane, 2)
         while group.slow:
             lane = next(iter(group.slow.values()))
