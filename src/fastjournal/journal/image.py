@@ -10,12 +10,13 @@ Rules:
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
 
 from fastjournal.errors import CorruptCommand
 from fastjournal.journal.kinds import DEFAULT_POLICY, Policy, Put, policy_of
 from fastjournal.journal.varint import SV, UV, blob, get_blob, get_sv, get_uv, sv, uv
 
-__all__ = ["get_aliases", "get_put", "put_aliases", "put_put"]
+__all__ = ["get_aliases", "get_fields", "get_put", "put_aliases", "put_put"]
 
 _FOUR = Struct(">QQQQ")
 _pack_four = _FOUR.pack
@@ -84,6 +85,12 @@ def _tail(policy: Policy, attempts: int, timeouts: int, fails: int) -> bytes:
 
 
 def get_put(data: bytes) -> tuple[Put, int]:
+    """Read a row image, and where it ends."""
+    return _new(Put, get_fields(data)), len(data)
+
+
+def get_fields(data: bytes) -> tuple[Any, ...]:
+    """The fields of a row image, in the order of `Put`; it fills all of `data`."""
     if data[17] != 1:
         raise CorruptCommand(f"image version {data[17]} is not known")
     size = data[18]
@@ -134,26 +141,23 @@ def get_put(data: bytes) -> tuple[Put, int]:
         modified = inserted
     if due == inserted:
         due = inserted
-    return _new(
-        Put,
-        (
-            data[1:17],
-            queue,
-            key,
-            rank,
-            due,
-            inserted,
-            modified,
-            expires,
-            kind,
-            data[at:end],
-            policy,
-            attempts,
-            timeouts,
-            fails,
-            aliases,
-        ),
-    ), len(data)
+    return (
+        data[1:17],
+        queue,
+        key,
+        rank,
+        due,
+        inserted,
+        modified,
+        expires,
+        kind,
+        data[at:end],
+        policy,
+        attempts,
+        timeouts,
+        fails,
+        aliases,
+    )
 
 
 _TAILS: dict[bytes, tuple[Policy, int, int, int]] = {_PLAIN_TAIL: (DEFAULT_POLICY, 0, 0, 0)}
