@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -125,6 +126,30 @@ def settle() -> None:
     for thread in threading.enumerate():
         if thread.name == "fastjournal-standby":
             thread.join(LIMIT)
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Let other threads run until something they do is seen."""
+    deadline = monotonic() + LIMIT
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0)
+
+
+class HeldWrite:
+    """Holds the next write to a segment, inside it, until it is let go."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.reached = threading.Event()
+        self.let_go = threading.Event()
+        self._inner = files._operation
+        files._operation = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, kind: str, path: Path) -> Fault | None:
+        if kind == "write" and path.suffix == ".log" and not self.reached.is_set():
+            self.reached.set()
+            assert self.let_go.wait(LIMIT)
+        return self._inner(kind, path)
 
 
 def fail_next(
@@ -590,6 +615,23 @@ def test_close_waits_for_writes_under_way(
     assert stored(files) == [b"a"]
 
 
+def test_close_waits_for_an_append_under_way_and_syncs_it(
+    files: MemoryFiles, opened: Opener, pool: ThreadPoolExecutor
+) -> None:
+    log = opened(sync="os")
+    held = HeldWrite(files)
+    appending = pool.submit(log.append, [b"a"])
+    assert held.reached.wait(LIMIT)
+    closing = pool.submit(log.close)
+    wait([closing], timeout=0.05)
+    assert not closing.done()
+    held.let_go.set()
+    assert appending.result(LIMIT) == log.written_time
+    assert closing.result(LIMIT) is None
+    assert log.synced_time == log.written_time
+    assert {tuple(stored(image)) for image in files.images()} == {(b"a",)}
+
+
 def test_every_operation_after_close_says_closed(opened: Opener) -> None:
     """Fact 1.4.9."""
     log = opened(sync="always")
@@ -696,6 +738,27 @@ def test_after_a_stop_nothing_is_acknowledged_but_state_and_records_can_be_read(
     assert stored(files) == [b"a"]
 
 
+def test_a_group_that_was_refused_is_not_written_afterwards(
+    files: MemoryFiles, opened: Opener, pool: ThreadPoolExecutor
+) -> None:
+    """An append fails while the writer thread, a group in its hands, waits for the file."""
+    log = opened(sync="always")
+    held, outcomes = HeldWrite(files), Outcomes(1)
+    appending = pool.submit(log.append, [b"a"])
+    assert held.reached.wait(LIMIT)
+    log.submit([b"b"], outcomes)
+    until(lambda: log.queue_length() == 0)
+    files.faults[len(files.operations) + 1] = Fault()
+    held.let_go.set()
+    with pytest.raises(Stopped):
+        appending.result(LIMIT)
+    outcomes.wait()
+    with pytest.raises(Stopped):
+        log.close()
+    assert len(outcomes.errors) == 1 and not outcomes.times
+    assert stored(files) == []
+
+
 def test_a_caller_can_stop_the_log_itself(files: MemoryFiles, opened: Opener) -> None:
     log = opened(sync="os")
     cause = RuntimeError("my state cannot follow")
@@ -797,6 +860,7 @@ def test_the_interval_policy_syncs_by_its_own_timer(files: MemoryFiles) -> None:
         synced = threading.Event()
         with CommitLog(Stream(HERE, files=files), sync="interval", sync_interval=1) as log:
             files.on_sync = lambda _, synced=synced: synced.set()  # type: ignore[misc]
+            until(lambda log=log: log._waiting._idle)  # type: ignore[misc]
             if door == "write":
                 log.write(b"a")
             else:
