@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt tools/setup
 
 setup: $(STAMP)  ## build .venv with everything in it, Spark and its Java included
 
-demo: $(STAMP)  ## watch a log being written, killed, recovered and verified
+demo: $(STAMP)  ## watch a log and a journal at work, their processes killed, nothing lost
 	$(BIN)/fastjournal demo
 
 test: $(STAMP)  ## run the tests, except the slow ones and those that need a cluster

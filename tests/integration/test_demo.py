@@ -8,14 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from fastjournal import Journal
 from fastjournal.cli.demo import payload, run
 from fastjournal.log.stream import Stream
 
 
+def patient(place: Path) -> int:
+    with Stream(place).open_appender() as appender:
+        appender.append_many([payload(number) for number in range(10)])
+    return 10
+
+
+def steady(place: Path) -> list[bytes]:
+    with Journal(place) as journal:
+        journal.put(b"1", queue="busy")
+    return [b"put 1"]
+
+
 @pytest.mark.kill
-def test_the_demo_kills_a_real_writer_and_every_claim_holds(tmp_path: Path) -> None:
+def test_the_demo_kills_real_processes_and_every_claim_holds(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fastjournal.cli.app", "demo", str(tmp_path / "log")],
+        [sys.executable, "-m", "fastjournal.cli.app", "demo", str(tmp_path / "demo")],
         capture_output=True,
         text=True,
         check=False,
@@ -23,10 +36,13 @@ def test_the_demo_kills_a_real_writer_and_every_claim_holds(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✗" not in done.stdout
-    assert done.stdout.count("✓") == 12
-    assert list((tmp_path / "log").glob("*.torn-*"))
+    assert "all 1000 acknowledged records are there" in done.stdout
+    assert "the next worker gets it" in done.stdout
+    assert "finished jobs came back" in done.stdout
+    assert list((tmp_path / "demo" / "log").glob("*.torn-*"))
 
 
+@pytest.mark.kill
 def test_the_demo_fails_when_an_acknowledged_record_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -35,8 +51,31 @@ def test_the_demo_fails_when_an_acknowledged_record_is_missing(
             appender.append_many([payload(number) for number in range(10)])
         return 12
 
-    assert run(tmp_path / "log", forgetful) == 1
-    assert "✗ all 12 acknowledged records are there" in capsys.readouterr().out
+    assert run(tmp_path / "demo", forgetful, steady) == 1
+    out = capsys.readouterr().out
+    assert "✗ all 12 acknowledged records are there" in out
+    assert out.count("✗") == 1
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ([b"put 1", b"put 2"], "✗ all 2 acknowledged jobs that nobody had worked on are there"),
+        ([b"put 1", b"work 1", b"done 1"], "✗ none of the 1 finished jobs came back"),
+    ],
+)
+def test_the_demo_fails_when_a_journal_does_not_keep_its_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], told: list[bytes], complaint: str
+) -> None:
+    def unlucky(place: Path) -> list[bytes]:
+        steady(place)
+        return told
+
+    assert run(tmp_path / "demo", patient, unlucky) == 1
+    out = capsys.readouterr().out
+    assert complaint in out
+    assert out.count("✗") == 1
 
 
 def test_the_demo_refuses_a_directory_that_holds_something(tmp_path: Path) -> None:

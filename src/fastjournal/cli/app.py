@@ -20,7 +20,7 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import admin, jobs, log
+from fastjournal.cli import admin, jobs, log, spark
 from fastjournal.errors import JournalError
 
 __all__ = ["app", "main"]
@@ -38,6 +38,7 @@ app = typer.Typer(
 app.add_typer(jobs.app)
 app.add_typer(admin.app)
 app.add_typer(log.app, name="log")
+app.add_typer(spark.app, name="spark")
 
 
 @app.command()
@@ -50,10 +51,10 @@ def version() -> None:
 def demo(
     directory: Annotated[
         Path | None,
-        typer.Argument(help="Where to keep the log; a temporary directory if not given."),
+        typer.Argument(help="Where to keep its files; a temporary directory if not given."),
     ] = None,
 ) -> None:
-    """Watch a log being written, killed, recovered and verified.
+    """Watch a log and a journal at work, their processes killed, nothing lost.
 
     Ends with exit code 1 if any of its claims turns out false.
     """

@@ -1,4 +1,4 @@
-"""The demonstration: a log is written, its writer killed, the log recovered and verified.
+"""The demonstration; first a log: written, its writer killed, recovered and verified.
 
 Rules:
 
@@ -11,19 +11,15 @@ Rules:
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from rich.console import Console
-from rich.rule import Rule
-
+from fastjournal.cli.demo_jobs import JobsAct
 from fastjournal.cli.render import bytes_text, instant
+from fastjournal.cli.stage import Stage, killed_after
 from fastjournal.errors import CorruptRecord, SettingError
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN
@@ -55,115 +51,103 @@ def child(directory: str) -> None:
             number += 1
 
 
-def run(directory: Path | None, write: Callable[[Path], int] | None = None) -> int:
-    """Show it; returns the exit code. `write` replaces the killed writer in tests."""
+def run(
+    directory: Path | None,
+    write: Callable[[Path], int] | None = None,
+    work: Callable[[Path], list[bytes]] | None = None,
+) -> int:
+    """Show it; returns the exit code. `write` and `work` replace the killed processes in tests."""
     with tempfile.TemporaryDirectory(prefix="fastjournal-demo-") as temporary:
-        place = directory if directory is not None else Path(temporary, "log")
+        place = directory if directory is not None else Path(temporary, "demo")
         if place.exists() and any(place.iterdir()):
             raise SettingError(f"{place} is not empty: the demo wants a directory of its own")
-        return _Demo(place).show(write or _write_and_kill)
+        place.mkdir(parents=True, exist_ok=True)
+        stage = Stage()
+        stage.act("First act: the log")
+        _LogAct(stage, place / "log").show(write or _write_and_kill)
+        stage.act("Second act: the journal")
+        JobsAct(stage, place / "jobs", work).show()
+        return stage.verdict()
 
 
 def _write_and_kill(place: Path) -> int:
     """Run the writer, kill it in the middle; returns how many records it was told were safe."""
-    command = [sys.executable, "-c", _WRITER, str(place)]
-    writer = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert writer.stdout is not None
-    told = 0
-    try:
-        for _ in writer.stdout:
-            told += 1
-            if told == KILL_AFTER:
-                os.kill(writer.pid, signal.SIGKILL)
-        writer.wait()
-    finally:
-        writer.stdout.close()
-        if writer.poll() is None:
-            writer.kill()
-            writer.wait()
-    return told
+    return len(killed_after(_WRITER, place, KILL_AFTER))
 
 
-class _Demo:
-    def __init__(self, place: Path) -> None:
+class _LogAct:
+    def __init__(self, stage: Stage, place: Path) -> None:
+        self.stage = stage
         self.place = place
-        self.console = Console(highlight=False)
         self.stream = Stream(place)
-        self.failed = 0
 
-    def show(self, write: Callable[[Path], int]) -> int:
+    def show(self, write: Callable[[Path], int]) -> None:
         self.stream.create()
         acknowledged = self._written(write)
         self._torn()
         survivors = self._recovered(acknowledged)
         self._goes_on(survivors)
         self._damaged()
-        self.console.print()
-        if self.failed:
-            self.console.print(f"[bold red]{self.failed} claims failed[/]")
-            return 1
-        self.console.print("[bold green]every claim held[/]")
-        return 0
 
     def _written(self, write: Callable[[Path], int]) -> int:
-        self._step("A process appends records, each synced before it is acknowledged")
-        self._say(f"log: {self.place}")
+        self.stage.step("A process appends records, each synced before it is acknowledged")
+        self.stage.say(f"log: {self.place}")
         acknowledged = write(self.place)
-        self._say("kill -9, in the middle of its work")
-        self._claim(f"it had {acknowledged} records acknowledged", acknowledged > 0)
+        self.stage.say("kill -9, in the middle of its work")
+        self.stage.claim(f"it had {acknowledged} records acknowledged", acknowledged > 0)
         return acknowledged
 
     def _torn(self) -> None:
-        self._step("The machine goes down too, in the middle of the next write")
+        self.stage.step("The machine goes down too, in the middle of the next write")
         newest = self.stream.segment_path(self.stream.segments()[-1])
         whole = newest.stat().st_size
         half = encode(self.stream.clock.now(), b"never acknowledged" * 10)[:100]
         with newest.open("ab") as file:
             file.write(half)
-        self._say(f"{len(half)} bytes of an unfinished record at the end of {newest.name}")
+        self.stage.say(f"{len(half)} bytes of an unfinished record at the end of {newest.name}")
         faults = self._faults()
         self._show_faults(faults)
-        self._claim(
+        self.stage.claim(
             "verify finds exactly that tail, and calls it torn",
             [(fault.path, fault.offset, fault.length, fault.torn) for fault in faults]
             == [(newest, whole, len(half), True)],
         )
 
     def _recovered(self, acknowledged: int) -> int:
-        self._step("The log is opened again: recovery")
+        self.stage.step("The log is opened again: recovery")
         with self.stream.open_appender(sync="always", segment_size=SEGMENT_SIZE):
             pass
         copies = list(self.place.glob("*.torn-*"))
-        self._claim("the torn bytes were cut off, and a copy kept", len(copies) == 1)
-        self._claim("verify finds nothing any more", not self._faults())
+        self.stage.claim("the torn bytes were cut off, and a copy kept", len(copies) == 1)
+        self.stage.claim("verify finds nothing any more", not self._faults())
         records = list(self.stream.open_cursor())
         segments = self.stream.segments()
         size = sum(self.stream.segment_path(number).stat().st_size for number in segments)
-        self._say(f"{len(records)} records in {len(segments)} segments, {bytes_text(size)}")
-        self._claim(
+        self.stage.say(f"{len(records)} records in {len(segments)} segments, {bytes_text(size)}")
+        self.stage.claim(
             f"all {acknowledged} acknowledged records are there (and at most one more)",
             acknowledged <= len(records) <= acknowledged + 1,
         )
-        self._claim(
+        self.stage.claim(
             "every record is the one that was written, in order, none missing between",
             all(record.payload == payload(number) for number, record in enumerate(records)),
         )
         times = [record.time for record in records]
-        self._claim("their times strictly increase", all(a < b for a, b in pairwise(times)))
+        self.stage.claim("their times strictly increase", all(a < b for a, b in pairwise(times)))
         return len(records)
 
     def _goes_on(self, survivors: int) -> None:
-        self._step("Work goes on where it stopped")
+        self.stage.step("Work goes on where it stopped")
         with self.stream.open_appender(sync="always", segment_size=SEGMENT_SIZE) as appender:
             times = appender.append_many(
                 [payload(number) for number in range(survivors, survivors + 500)]
             )
-        self._say(f"500 records more, with one write and one sync, up to {instant(times[-1])}")
+        self.stage.say(f"500 records more, with one write and one sync, up to {instant(times[-1])}")
         found = sum(1 for _ in self.stream.open_cursor())
-        self._claim(f"the log holds {survivors + 500} records", found == survivors + 500)
+        self.stage.claim(f"the log holds {survivors + 500} records", found == survivors + 500)
 
     def _damaged(self) -> None:
-        self._step("A disk flips one bit in an old segment")
+        self.stage.step("A disk flips one bit in an old segment")
         target = self.stream.segment_path(self.stream.segments()[0])
         sound = target.read_bytes()
         flipped = bytearray(sound)
@@ -171,7 +155,7 @@ class _Demo:
         target.write_bytes(flipped)
         faults = self._faults()
         self._show_faults(faults)
-        self._claim(
+        self.stage.claim(
             "verify names the file, and calls it damage, not a torn tail",
             len(faults) == 1 and faults[0].path == target and not faults[0].torn,
         )
@@ -179,12 +163,12 @@ class _Demo:
             for _ in self.stream.open_cursor():
                 pass
         except CorruptRecord as error:
-            self._claim("a reader gets an error, never a wrong record", error.path == target)
+            self.stage.claim("a reader gets an error, never a wrong record", error.path == target)
         else:
-            self._claim("a reader gets an error, never a wrong record", False)
-        self._claim("nothing was changed by looking", target.read_bytes() == bytes(flipped))
+            self.stage.claim("a reader gets an error, never a wrong record", False)
+        self.stage.claim("nothing was changed by looking", target.read_bytes() == bytes(flipped))
         target.write_bytes(sound)
-        self._claim("with the bit put right again the log is clean", not self._faults())
+        self.stage.claim("with the bit put right again the log is clean", not self._faults())
 
     def _faults(self) -> list[Fault]:
         assert self.stream.header == CAPTAIN
@@ -193,18 +177,4 @@ class _Demo:
     def _show_faults(self, faults: list[Fault]) -> None:
         for fault in faults:
             word = "torn tail" if fault.torn else "DAMAGE"
-            self._say(f"{fault.path.name}: offset {fault.offset}: {word}: {fault.reason}")
-
-    def _step(self, text: str) -> None:
-        self.console.print()
-        self.console.print(Rule(f"[bold]{text}[/]", align="left"))
-
-    def _say(self, text: str) -> None:
-        self.console.print(f"  {text}", markup=False, soft_wrap=True)
-
-    def _claim(self, text: str, holds: bool) -> None:
-        if holds:
-            self.console.print(f"  [green]✓[/] {text}")
-        else:
-            self.failed += 1
-            self.console.print(f"  [bold red]✗ {text}[/]")
+            self.stage.say(f"{fault.path.name}: offset {fault.offset}: {word}: {fault.reason}")

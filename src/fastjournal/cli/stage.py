@@ -1,0 +1,81 @@
+"""Where demonstrations are shown: steps, remarks, and claims that are counted when they fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+
+__all__ = ["Stage", "killed_after"]
+
+
+class Stage:
+    """Prints what happens, and remembers what turned out false."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        self.failed = 0
+
+    def act(self, text: str) -> None:
+        """A new act begins."""
+        self.console.print()
+        self.console.print(Rule(f"[bold]{text}[/]", characters="═"))
+
+    def step(self, text: str) -> None:
+        """Something new is done."""
+        self.console.print()
+        self.console.print(Rule(f"[bold]{text}[/]", align="left"))
+
+    def say(self, text: str) -> None:
+        """A remark."""
+        self.console.print(f"  {text}", markup=False, soft_wrap=True)
+
+    def claim(self, text: str, holds: bool) -> None:
+        """A claim, and whether it is true."""
+        if holds:
+            self.console.print(f"  [green]✓[/] {text}")
+        else:
+            self.failed += 1
+            self.console.print(f"  [bold red]✗ {text}[/]")
+
+    def verdict(self) -> int:
+        """The last line, and the exit code."""
+        self.console.print()
+        if self.failed:
+            self.console.print(f"[bold red]{self.failed} claims failed[/]")
+            return 1
+        self.console.print("[bold green]every claim held[/]")
+        return 0
+
+
+def killed_after(program: str, place: Path, count: int) -> list[bytes]:
+    """What a child process reported: it is killed with SIGKILL at its line number `count`."""
+    lines = []
+    with _child(program, place) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            lines.append(line.rstrip())
+            if len(lines) == count:
+                os.kill(child.pid, signal.SIGKILL)
+    return lines
+
+
+@contextmanager
+def _child(program: str, place: Path) -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", program, str(place)], stdout=subprocess.PIPE)
+    try:
+        yield child
+        child.wait()
+    finally:
+        assert child.stdout is not None
+        child.stdout.close()
+        if child.poll() is None:
+            child.kill()
+            child.wait()
