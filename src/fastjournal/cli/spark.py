@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,6 +50,7 @@ Conf = Annotated[
 
 _LOCAL = "local[*]"
 _CELL = 60
+_SMALL = 256 << 20
 
 
 @app.command()
@@ -73,7 +74,7 @@ def sql(
 
         fastjournal spark sql "select * from records where command = 'dead'" ./jobs --json
     """
-    with _session(master, conf) as spark:
+    with _session(master, conf, [directory]) as spark:
         from fastjournal.spark.table import JournalTable
 
         JournalTable.for_path(spark, directory).create_views(as_of)
@@ -101,7 +102,7 @@ def replay(
 
         fastjournal spark replay ./jobs --parquet ./state.parquet
     """
-    with _session(master, conf) as spark:
+    with _session(master, conf, [directory]) as spark:
         from fastjournal.spark.table import JournalTable
 
         chosen = [name.strip() for name in columns.split(",") if name.strip()]
@@ -133,7 +134,7 @@ def audit(
 
         fastjournal spark audit ./jobs --json --no-second-opinion
     """
-    with _session(master, conf) as spark:
+    with _session(master, conf, [directory]) as spark:
         from fastjournal.spark.audit import exit_code
         from fastjournal.spark.table import JournalTable
 
@@ -166,7 +167,7 @@ def clean(
 
         fastjournal spark clean ./jobs ./other --json
     """
-    with _session(master, conf) as spark:
+    with _session(master, conf, directories) as spark:
         from fastjournal.spark.clean import clean as clean_all
 
         reports = clean_all(spark, list(directories), lock_seconds=wait, dry_run=dry_run)
@@ -219,7 +220,7 @@ def shell(
     """
     import code
 
-    with _session(master, conf) as spark:
+    with _session(master, conf, [directory]) as spark:
         from fastjournal.spark.table import JournalTable
 
         journal = JournalTable.for_path(spark, directory)
@@ -233,13 +234,20 @@ def shell(
 
 
 @contextmanager
-def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
+def _session(
+    master: str, conf: list[str] | None, directories: Sequence[Path]
+) -> Iterator[SparkSession]:
     """A session whose JVM is silent and whose errors are one line."""
     try:
         from fastjournal.spark.session import local_session, quietly
     except ImportError as error:
         raise Unavailable("Spark is not installed: pip install 'fastjournal[spark]'") from error
-    settings = {"spark.ui.enabled": "false", "spark.log.level": "WARN", **_pairs(conf or [])}
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "WARN",
+        **_small_conf(master, directories),
+        **_pairs(conf or []),
+    }
     number, name = tempfile.mkstemp(prefix="fastjournal-spark-", suffix=".log")
     os.close(number)
     log = Path(name)
@@ -251,10 +259,7 @@ def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
         with _progress(spark):
             yield spark
         failed = False
-    except typer.Exit:
-        failed = False
-        raise
-    except JournalError:
+    except (typer.Exit, JournalError, BrokenPipeError):
         failed = False
         raise
     except Exception as error:
@@ -265,6 +270,19 @@ def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
             spark.stop()
         if not failed:
             log.unlink(missing_ok=True)
+
+
+def _small_conf(master: str, directories: Sequence[Path]) -> dict[str, str]:
+    """For a small log on this machine: a JVM that starts quickly rather than runs fast."""
+    from fastjournal.spark.plan import journal_segments
+
+    size = sum(piece.size for one in directories for piece in journal_segments(one))
+    if not master.startswith("local") or size > _SMALL:
+        return {}
+    return {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
 
 
 def _told(error: Exception, log: Path | None = None) -> JournalError:

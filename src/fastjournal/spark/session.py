@@ -12,12 +12,14 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,16 @@ from fastjournal.errors import SettingError, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JAVA_VERSIONS", "cache_dir", "configure", "ensure_java", "local_session", "register"]
+__all__ = [
+    "JAVA_VERSIONS",
+    "cache_dir",
+    "configure",
+    "ensure_java",
+    "local_session",
+    "quietly",
+    "register",
+    "tasks_done",
+]
 
 JAVA_VERSIONS = frozenset({17, 21, 25})
 """Java versions Spark 4.2 and later run on."""
@@ -140,3 +151,34 @@ def local_session(master: str = "local[*]", **conf: str) -> SparkSession:
     for name, value in {**_LOCAL_CONF, **conf}.items():
         builder = builder.config(name, value)
     return register(builder.getOrCreate())
+
+
+@contextmanager
+def quietly(log: Path) -> Iterator[None]:
+    """Send what a JVM started inside says on standard error to a file, for as long as it lives.
+
+    Before it reads any setting the JVM prints lines that no setting can take back.
+    """
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).disabled = True
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def tasks_done(spark: SparkSession) -> tuple[int, int]:
+    """Finished and all tasks of the stages that run now; (0, 0) where that is not known."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+    except (AttributeError, NotImplementedError):
+        return 0, 0
+    found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    stages = [stage for stage in found if stage is not None]
+    return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)
