@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import length_hint
 from types import TracebackType
 from typing import Self
 
@@ -75,24 +76,22 @@ class Cursor:
         self._index = -1  # of the open segment in _segments
         self._offset = HEADER_SIZE  # of the next read
         self._want = _CHUNK
-        self._batch: Iterator[Record] = iter(())
-        self._last: Record | None = None
+        self._records: list[Record] = []  # read from the file at once
+        self._batch: Iterator[Record] = iter(self._records)  # those of them not returned yet
+        self._last: Record | None = None  # of the records before these
         self._error: JournalError | None = None
 
     def next(self) -> Record | None:
         """The next record; None at the end of the stream."""
         while True:
             for record in self._batch:
-                self._last = record
                 return record
             if not self._fill():
                 return None
 
     def __iter__(self) -> Iterator[Record]:
         while True:
-            for record in self._batch:
-                self._last = record
-                yield record
+            yield from self._batch
             if not self._fill():
                 return
 
@@ -101,7 +100,6 @@ class Cursor:
         while True:
             batch = list(self._batch)
             if batch:
-                self._last = batch[-1]
                 yield batch
             if not self._fill():
                 return
@@ -109,7 +107,8 @@ class Cursor:
     @property
     def position(self) -> Position | None:
         """Just behind the last record that was returned; None before the first."""
-        last = self._last
+        returned = len(self._records) - length_hint(self._batch)
+        last = self._records[returned - 1] if returned else self._last
         if last is None:
             return self._start
         size = len(last.payload)
@@ -143,6 +142,9 @@ class Cursor:
         except OSError as error:
             self._error = SegmentError(self._path(), f"cannot be read: {error}")
             raise self._error from error
+        if self._records:
+            self._last = self._records[-1]
+        self._records = records
         self._batch = iter(records)
         return bool(records)
 

@@ -55,6 +55,8 @@ FFFF_ZONE = 0xFFFF
 
 _TIME = Struct(">BQIH")
 _CRC = Struct(">I")
+_HEAD = Struct(">9sIHBB")  # version and seconds, nanoseconds, zone, two bytes of SIZE or payload
+_CRC_AND_HEAD = Struct(">I9sIHBB")
 _SECOND = 1_000_000_000
 # TIME must fit signed 64-bit nanoseconds since 1970 (years 1678 to 2262).
 _MAX_SECONDS = YEAR_1 + 9_223_372_036
@@ -188,47 +190,65 @@ def decode_many(
     `base` is the file offset of `data[0]`. The stop is None at a clean end.
     """
     records: list[Record] = []
-    add, new = records.append, tuple.__new__
-    unpack, unpack_crc, crc = _TIME.unpack_from, _CRC.unpack_from, _crc32c
-    while at + MIN_RECORD <= end:
-        # The common record inline; anything odd goes through `decode`, which names the fault.
-        version, seconds, nanoseconds, zone = unpack(data, at)
-        size = data[at + TIME_SIZE]
-        start = at + TIME_SIZE + 1
-        if size >= 0x80:
-            more = data[start]
-            size = size & 0x7F | more << 7
-            start += 1
-            odd = not 0 < more < 0x80
-        else:
-            odd = False
-        stop = start + size
-        if (
-            odd
-            or version != 1
-            or (zone and zone != FFFF_ZONE)
-            or nanoseconds >= _SECOND
-            or not _MIN_SECONDS < seconds < _MAX_SECONDS
-            or size > max_payload
-            or stop + 4 > end
-            or crc(data[at:stop]) != unpack_crc(data, stop)[0]
-        ):
-            try:
-                time, start, stop, after = decode(data, at, end, max_payload)
-            except BrokenRecord as broken:
-                return records, at, broken
-        else:
-            time = (seconds - YEAR_1) * _SECOND + nanoseconds
-            after = stop + 4
-        add(new(Record, (time, data[start:stop], segment, base + at)))
+    while True:
+        at = _decode_common(data, at, end, segment, base, max_payload, records.append)
+        if at == end:
+            return records, at, None
+        # The last record, and anything else that is not common: `decode` names the fault.
+        try:
+            time, start, stop, after = decode(data, at, end, max_payload)
+        except BrokenRecord as broken:
+            return records, at, broken
+        records.append(Record(time, data[start:stop], segment, base + at))
         at = after
-    if at == end:
-        return records, at, None
-    try:
-        decode(data, at, end, max_payload)
-    except BrokenRecord as broken:
-        return records, at, broken
-    raise AssertionError("a record shorter than the shortest record")
+
+
+def _decode_common(
+    data: bytes,
+    at: int,
+    end: int,
+    segment: int,
+    base: int,
+    max_payload: int,
+    add: Callable[[Record], None],
+) -> int:
+    """Give whole records to `add` as long as they are common; returns where that ends.
+
+    Common is a payload below 16 KiB and room for the head of another record behind it: so one
+    unpacking takes the CRC of a record and the head of the next, and the check of the seconds is
+    done once for all records of a second. A third less time than `decode` in a loop.
+    """
+    if end - at < _HEAD.size:
+        return at
+    new, unpack, crc = tuple.__new__, _CRC_AND_HEAD.unpack_from, _crc32c
+    last = end - _CRC_AND_HEAD.size
+    known = b""  # version and seconds of the record before
+    second = 0
+    head, nanoseconds, zone, size, more = _HEAD.unpack_from(data, at)
+    while True:
+        if head != known:
+            known, seconds = head, int.from_bytes(head[1:])
+            if head[0] != 1 or not _MIN_SECONDS < seconds < _MAX_SECONDS:
+                return at
+            second = (seconds - YEAR_1) * _SECOND
+        if size < 0x80:
+            start = at + TIME_SIZE + 1
+        elif 0 < more < 0x80:
+            size = size & 0x7F | more << 7
+            start = at + TIME_SIZE + 2
+        else:
+            return at
+        stop = start + size
+        if stop > last or size > max_payload or nanoseconds >= _SECOND:
+            return at
+        if zone and zone != FFFF_ZONE:
+            return at
+        time = second + nanoseconds
+        expected, head, nanoseconds, zone, size, more = unpack(data, stop)
+        if crc(data[at:stop]) != expected:
+            return at
+        add(new(Record, (time, data[start:stop], segment, base + at)))
+        at = stop + 4
 
 
 @lru_cache(maxsize=4096)
