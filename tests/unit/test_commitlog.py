@@ -237,7 +237,7 @@ def test_an_empty_batch_writes_nothing(files: MemoryFiles, opened: Opener) -> No
     assert len(files.operations) == before
 
 
-@pytest.mark.parametrize("door", ["write", "submit", "append"])
+@pytest.mark.parametrize("door", ["write", "submit", "append", "append_one"])
 def test_what_is_not_bytes_is_refused_and_harms_nothing(
     files: MemoryFiles, opened: Opener, door: str
 ) -> None:
@@ -246,6 +246,7 @@ def test_what_is_not_bytes_is_refused_and_harms_nothing(
         "write": lambda payloads: log.write_batch(payloads),
         "submit": lambda payloads: log.submit(payloads, None),
         "append": lambda payloads: log.append(payloads),
+        "append_one": lambda payloads: log.append_one(payloads[1]),
     }[door]
     for bad in ("text", None, 1.5):
         with pytest.raises(BadRequest):
@@ -856,15 +857,17 @@ def test_writes_behind_that_find_no_space_are_counted_and_reported_by_close(
 
 def test_the_interval_policy_syncs_by_its_own_timer(files: MemoryFiles) -> None:
     """The one real timer, of one millisecond: the writer thread wakes by itself."""
-    for door in ("write", "append"):
+    for door in ("write", "append", "append_one"):
         synced = threading.Event()
         with CommitLog(Stream(HERE, files=files), sync="interval", sync_interval=1) as log:
             files.on_sync = lambda _, synced=synced: synced.set()  # type: ignore[misc]
             until(lambda log=log: log._waiting._idle)  # type: ignore[misc]
             if door == "write":
                 log.write(b"a")
-            else:
+            elif door == "append":
                 log.append([b"a"])
+            else:
+                log.append_one(b"a")
             assert synced.wait(LIMIT)
             files.on_sync = None
 
@@ -938,7 +941,7 @@ def test_an_append_may_name_its_time_but_never_goes_back(
     log = opened(sync="os", clock=clock)
     start = clock.now()
     assert log.append([b"a", b"b"], start + 10) == start + 11
-    assert log.append([b"c"], start + 5) == start + 12
+    assert log.append_one(b"c", start + 5) == start + 12
     clock.step(-3600)
     assert log.write(b"d") == start + 13
     assert times(files) == [start + 10, start + 11, start + 12, start + 13]

@@ -20,7 +20,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,7 +28,6 @@ from typing import Self
 
 from fastjournal.errors import (
     BadRequest,
-    Closed,
     JournalError,
     NoSpace,
     RequestError,
@@ -37,14 +35,13 @@ from fastjournal.errors import (
     Stopped,
     WriteFailed,
 )
-from fastjournal.log.appender import AppendOptions, check_payloads
+from fastjournal.log.appender import AppendOptions
 from fastjournal.log.counters import Counters, LogStatus
 from fastjournal.log.pair import SegmentPair
-from fastjournal.log.record import encode, encode_many
 from fastjournal.log.recovery import Recovery, recover
 from fastjournal.log.segment import Position
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
-from fastjournal.log.waiting import Done, Queued, Rotation, Waiter, Waiting, tell
+from fastjournal.log.waiting import Done, Queued, Rotation, Waiter, Waiting, frozen, tell
 
 __all__ = ["DEFAULT_QUEUE_SIZE", "EXIT_DIE", "CommitLog"]
 
@@ -76,8 +73,12 @@ class CommitLog:
         `trust_mark`: read only the tail behind `synced.pos`, for a caller that replays all anyway.
         `die`: what ends the process under `on_failure="die"`; told the exit code 4.
         """
-        _one_of("strategy", strategy, ("wait", "behind"))
-        _one_of("on_failure", on_failure, ("stop", "die"))
+        if strategy not in ("wait", "behind"):
+            raise SettingError(f"strategy must be wait or behind, not {strategy}", name="strategy")
+        if on_failure not in ("stop", "die"):
+            raise SettingError(
+                f"on_failure must be stop or die, not {on_failure}", name="on_failure"
+            )
         if queue_size < 1:
             raise SettingError(f"queue_size must be 1 or more, not {queue_size}", name="queue_size")
         self.options = AppendOptions(segment_size, sync, sync_interval)
@@ -97,10 +98,10 @@ class CommitLog:
             self.recovery: Recovery = recover(stream, trust_mark=trust_mark)
             last_time = self.recovery.last_time
             self._waiting = Waiting(queue_size, last_time, self.counters)
-            self._pair = SegmentPair(stream, last_time, self.counters, self.stop)
-            self._thread = threading.Thread(
-                target=self._run, name="fastjournal-writer", daemon=True
-            )
+            roll_at = segment_size if auto_rotate else None
+            self._pair = SegmentPair(stream, last_time, roll_at, self.counters, self.stop)
+            name = "fastjournal-writer"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
         except BaseException:
             self._lock.release()
@@ -118,7 +119,7 @@ class CommitLog:
         if self.strategy == "behind":
             self.submit(payloads, None)
             return None
-        payloads = _frozen(payloads, self.stream.max_payload)
+        payloads = frozen(payloads, self.stream.max_payload)
         waiting = self._waiting
         try:
             if len(payloads) <= waiting.size and waiting.take_turn():
@@ -135,7 +136,7 @@ class CommitLog:
 
         Without a `done`, writes that find no space are counted as lost and reported by `close`.
         """
-        self._waiting.put(_frozen(payloads, self.stream.max_payload), done)
+        self._waiting.put(frozen(payloads, self.stream.max_payload), done)
 
     def append(self, payloads: Sequence[bytes], first_time: int = 0) -> int:
         """Write at once on this thread; returns the TIME of the last record. Not synced yet.
@@ -151,22 +152,13 @@ class CommitLog:
 
     def append_one(self, payload: bytes, now: int = 0) -> int:
         """`append` of one payload, without what a batch costs; `now`: the clock, just read."""
-        waiting, stream = self._waiting, self.stream
+        waiting, pair = self._waiting, self._pair
         try:
             with self._io:
                 if waiting.closing or waiting.failure is not None:
                     waiting.check_open()
-                active = self._pair.active
-                if active.offset >= self.options.segment_size and self.auto_rotate:
-                    active = self._pair.swap()
-                was_clean = not active.dirty
-                time = now or stream.clock.now()
-                if time <= active.last_time:
-                    time = active.last_time + 1
-                data = encode(time, payload, stream.zone)
-                active.write(data, time)
-                self.counters.writes += 1
-                self.counters.bytes += len(data)
+                was_clean = not pair.active.dirty
+                time = pair.write_one(payload, now)
         except BaseException as error:
             self._judge(error)
             raise
@@ -216,12 +208,12 @@ class CommitLog:
 
     def active_logs(self) -> tuple[Path, Path]:
         """The segment being written and the one that comes next; always two."""
-        self._check_not_closed()
+        self._waiting.check_not_closed()
         return self._pair.paths
 
     def queue_length(self) -> int:
         """Writes that wait in the queue."""
-        self._check_not_closed()
+        self._waiting.check_not_closed()
         return self._waiting.length
 
     @property
@@ -277,9 +269,8 @@ class CommitLog:
 
     def close(self) -> None:
         """Write and sync what is queued, then close; raises the failure if there was one."""
-        with self._io:  # an append under way is still part of what is synced
-            if not self._waiting.close():
-                return
+        if not self._waiting.close():
+            return
         self._thread.join()
         try:
             self._pair.close(remove_standby=self.failure is None)
@@ -313,14 +304,14 @@ class CommitLog:
             with self._io:
                 self._waiting.check_open()
                 was_clean = not self._pair.active.dirty
-                time = self._write(payloads, first)
+                time = self._pair.write(payloads, first)
             if sync:
                 self._sync()
         except BaseException as error:
             self._judge(error)
             raise
         if was_clean and self._interval:
-            self._waiting.wake()  # it may sleep without a limit: there was nothing to sync
+            self._waiting.wake()  # the writer may sleep without a limit: nothing was to sync
         return time
 
     def _judge(self, error: BaseException) -> None:
@@ -344,7 +335,7 @@ class CommitLog:
                 if self._always or self._sync_due() == 0:
                     self._sync()
             if self.failure is None:
-                self._sync()
+                self._sync()  # and with it the last append, for which it waits
         except BaseException as error:
             self.stop(error)
 
@@ -363,7 +354,7 @@ class CommitLog:
             with self._io:
                 if self.failure is not None:  # met on another thread, which has told the group
                     return
-                last_time = self._write(payloads)
+                last_time = self._pair.write(payloads)
         except JournalError as error:
             if not _harmless(error):
                 raise
@@ -393,22 +384,6 @@ class CommitLog:
         self._waiting.synced(fresh.last_time)
         self._waiting.finish(fresh.number)
 
-    def _write(self, payloads: Sequence[bytes], first: int = 0) -> int:
-        """Under `_io`: roll if due, stamp, encode and write; returns the last TIME."""
-        active = self._pair.active
-        if self.auto_rotate and active.offset >= self.options.segment_size:
-            active = self._pair.swap()
-        first = max(first or self.stream.clock.now(), active.last_time + 1)
-        try:
-            data, count = encode_many(first, payloads, self.stream.zone)
-        except (TypeError, struct.error) as error:  # nothing has happened yet
-            raise BadRequest(f"a payload must be bytes: {error}") from error
-        last_time = first + count - 1
-        active.write(data, last_time)
-        self.counters.writes += count
-        self.counters.bytes += len(data)
-        return last_time
-
     def _sync(self) -> None:
         """Beside `append`, on any thread: sync and release everybody who waited for it."""
         with self._io:
@@ -417,26 +392,8 @@ class CommitLog:
         self._pair.sync(active)
         self._waiting.synced(last_time)
 
-    def _check_not_closed(self) -> None:
-        if self._waiting.closing:
-            raise Closed("the commit log is closed")
-
 
 def _harmless(error: BaseException) -> bool:
     """Whether the log is as trustworthy as before: refused, no space, or a short write undone."""
-    return isinstance(error, (RequestError, NoSpace)) or (
-        isinstance(error, WriteFailed) and error.__cause__ is None
-    )
-
-
-def _frozen(payloads: Sequence[bytes], limit: int) -> Sequence[bytes]:
-    """The payloads, checked, and safe from what the caller does with its own list and buffers."""
-    if set(map(type, payloads)) == {bytes} and max(map(len, payloads)) <= limit:
-        return tuple(payloads)
-    check_payloads(payloads, limit)
-    return tuple(map(bytes, payloads))
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise SettingError(f"{name} must be one of {allowed}, not {value!r}", name=name)
+    short = isinstance(error, WriteFailed) and error.__cause__ is None
+    return short or isinstance(error, (RequestError, NoSpace))

@@ -9,19 +9,23 @@ Rules:
    tries once more itself; if that fails too, the active segment stays what it is.
 3. A standby never holds a record: readers take it for empty, and a log that is opened again after a
    crash uses it again.
-4. Whoever calls `swap` holds the lock of the active segment.
+4. A segment that has reached its size is left before the next write, which goes to the standby.
+5. Whoever writes or swaps holds the lock of the active segment; a sync needs none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fastjournal.errors import JournalError
+from fastjournal.errors import BadRequest, JournalError
 from fastjournal.log.appender import open_newest
 from fastjournal.log.counters import Counters
+from fastjournal.log.record import encode, encode_many
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
 from fastjournal.log.writer import SegmentWriter, SyncedMark
@@ -38,11 +42,16 @@ class SegmentPair:
         self,
         stream: Stream,
         last_time: int,
+        roll_at: int | None,
         counters: Counters,
         on_fault: Callable[[BaseException], object],
     ) -> None:
-        """`on_fault` is told, on the background thread, that an old segment could not be closed."""
+        """`roll_at`: bytes at which a segment is left by itself; None: never.
+
+        `on_fault` is told, on the background thread, that an old segment could not be closed.
+        """
         self._stream = stream
+        self._roll_at = math.inf if roll_at is None else roll_at
         self._counters = counters
         self._on_fault = on_fault
         self._mark = SyncedMark(stream.files, stream.path)
@@ -61,6 +70,41 @@ class SegmentPair:
         """The active file and the standby, also while that one is still being made."""
         active = self.active
         return active.path, self._stream.segment_path(active.number + 1)
+
+    def write(self, payloads: Sequence[bytes], first: int = 0) -> int:
+        """Stamp, encode and write; returns the last TIME. `first`: TIME of the first, if free."""
+        if len(payloads) == 1:
+            return self.write_one(payloads[0], first)
+        active = self.active
+        if active.offset >= self._roll_at:
+            active = self.swap()
+        first = max(first or self._stream.clock.now(), active.last_time + 1)
+        try:
+            data, count = encode_many(first, payloads, self._stream.zone)
+        except (TypeError, struct.error) as error:  # nothing has happened yet
+            raise BadRequest(f"a payload must be bytes: {error}") from error
+        last_time = first + count - 1
+        active.write(data, last_time)
+        self._counters.writes += count
+        self._counters.bytes += len(data)
+        return last_time
+
+    def write_one(self, payload: bytes, first: int = 0) -> int:
+        """`write` of one payload, without what a batch costs."""
+        active = self.active
+        if active.offset >= self._roll_at:
+            active = self.swap()
+        time = first or self._stream.clock.now()
+        if time <= active.last_time:
+            time = active.last_time + 1
+        try:
+            data = encode(time, payload, self._stream.zone)
+        except (TypeError, struct.error) as error:
+            raise BadRequest(f"a payload must be bytes: {error}") from error
+        active.write(data, time)
+        self._counters.writes += 1
+        self._counters.bytes += len(data)
+        return time
 
     def sync(self, segment: SegmentWriter) -> None:
         """Bring all of a segment to stable storage; waits for a sync of it that is under way."""

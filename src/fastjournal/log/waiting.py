@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fastjournal.errors import Closed, JournalError, QueueFull, Stopped, TooLarge
+from fastjournal.log.appender import check_payloads
 from fastjournal.log.counters import Counters
 
-__all__ = ["Done", "Queued", "Rotation", "Told", "Waiter", "Waiting", "tell"]
+__all__ = ["Done", "Queued", "Rotation", "Told", "Waiter", "Waiting", "frozen", "tell"]
 
 Done = Callable[[int, JournalError | None], None]
 """Called once: with the TIME of the last record (of a rotation: the segment), or with an error."""
@@ -95,10 +96,14 @@ class Waiting:
         self._idle = False  # the writer thread sleeps: only then is waking it worth its price
         self._missed = False  # the writer thread woke up while a caller had it, and comes next
 
-    def check_open(self) -> None:
-        """Raise `Closed` or, after a failure, `Stopped`."""
+    def check_not_closed(self) -> None:
+        """Raise `Closed` once `close` was called."""
         if self.closing:
             raise Closed("the commit log is closed")
+
+    def check_open(self) -> None:
+        """Raise `Closed` or, after a failure, `Stopped`."""
+        self.check_not_closed()
         if self.failure is not None:
             raise stopped(self.failure.__cause__ or self.failure)
 
@@ -263,6 +268,14 @@ class Waiting:
             self.length = 0
             self._work.notify()
         return failure, told, first
+
+
+def frozen(payloads: Sequence[bytes], limit: int) -> Sequence[bytes]:
+    """The payloads, checked, and safe from what the caller does with its own list and buffers."""
+    if set(map(type, payloads)) == {bytes} and max(map(len, payloads)) <= limit:
+        return tuple(payloads)
+    check_payloads(payloads, limit)
+    return tuple(map(bytes, payloads))
 
 
 def tell(told: Iterable[tuple[int, Done]], error: JournalError | None) -> None:
