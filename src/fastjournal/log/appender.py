@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -43,6 +43,8 @@ __all__ = [
 SYNC_POLICIES = ("os", "interval", "always")
 DEFAULT_SYNC_INTERVAL = 1000  # ms
 MAX_SYNC_INTERVAL = 86_400_000  # ms, a day
+
+_BYTES: set[type] = {bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,11 @@ class Appender:
         self._ticker: Ticker = ticker or ThreadTicker()
         self._guard = threading.RLock()  # appends of several threads, and the ticker's sync
         self._always = options.sync == "always"
+        # What every append asks for, within one step.
+        self._segment_size = options.segment_size
+        self._now = stream.clock.now
+        self._max_payload = stream.max_payload
+        self._zone = stream.zone
         self._lock: FileLock | None = None
         self._mark: SyncedMark | None = None
         self._writer: SegmentWriter | None = None
@@ -173,11 +180,16 @@ class Appender:
 
     def append(self, payload: bytes) -> int:
         """Add one record; returns its TIME in ns since 1970."""
-        check_payloads((payload,), self.stream.max_payload)
+        if type(payload) is not bytes or len(payload) > self._max_payload:
+            check_payloads((payload,), self._max_payload)
         with self._guard:
-            writer = self._ready()
-            time = max(self.stream.clock.now(), writer.last_time + 1)
-            writer.write(codec.encode(time, payload, self.stream.zone), time)
+            writer = self._writer
+            if writer is None or writer.offset >= self._segment_size:
+                writer = self._ready()
+            time = self._now()
+            if time <= writer.last_time:
+                time = writer.last_time + 1
+            writer.write(codec.encode(time, payload, self._zone), time)
             if self._always:
                 writer.sync()
             return time
@@ -295,8 +307,10 @@ def make_segment(stream: Stream, number: int, mark: SyncedMark, last_time: int) 
     return writer
 
 
-def check_payloads(payloads: Iterable[bytes], limit: int) -> None:
+def check_payloads(payloads: Collection[bytes], limit: int) -> None:
     """Refuse what cannot be a record, before anything is written."""
+    if set(map(type, payloads)) <= _BYTES and max(map(len, payloads), default=0) <= limit:
+        return
     for payload in payloads:
         if type(payload) is not bytes and not _is_bytes(payload):
             raise BadRequest(f"a payload must be bytes, not {type(payload).__name__}")
