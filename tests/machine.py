@@ -405,7 +405,12 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.replace_state(self.replay(self.log))
+        state = JournalState()
+        state.suspend()
+        for time, payload in self.log:
+            state.replay(payload, time)
+        state.resume()
+        self.replace_state(state)
 
     @rule()
     def restart_from_an_image(self) -> None:
@@ -457,6 +462,20 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.replay(self.log).digest() == self.state.digest()
 
     @invariant()
+    def replay_without_indexes_gives_the_state_and_its_places(self) -> None:
+        state = JournalState()
+        state.suspend()
+        for time, payload in self.log:
+            state.replay(payload, time)
+        state.resume()
+        assert state.digest() == self.state.digest()
+        whole = self.replay(self.log)
+        whole.promote(0)
+        for row_id, row in state.rows.items():
+            assert row.place == whole.rows[row_id].place
+        self.check_indexes(state)
+
+    @invariant()
     def replay_split_by_row_gives_the_same_rows(self) -> None:
         shards = [JournalState() for _ in range(3)]
         for time, payload in self.log:
@@ -475,7 +494,9 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def indexes_agree_with_the_rows(self) -> None:
-        state = self.state
+        self.check_indexes(self.state)
+
+    def check_indexes(self, state: JournalState) -> None:
         counts = {name: [0] * PLACES for name in state.lanes}
         for row in state.rows.values():
             counts[row.lane.name][row.place] += 1

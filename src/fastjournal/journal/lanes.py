@@ -71,6 +71,16 @@ class Lane:
         self.served = 0
         """Number of the last lease from here: the smallest is served next."""
 
+    def reset(self) -> None:
+        """Forget where rows stand."""
+        self.counts = [0] * PLACES
+        self.ready = []
+        self.future = []
+        self.leases = []
+        self.dead = {}
+        self.groups = ()
+        self.listed = 0
+
     @property
     def unused(self) -> bool:
         """Nothing in it and nothing known about it."""

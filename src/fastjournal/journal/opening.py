@@ -48,6 +48,7 @@ def replay(
     `progress` is told, now and then, how many records have been read.
     """
     state = JournalState()
+    state.suspend()
     snapshot = newest_snapshot(stream) if until is None else None
     overlap = 0
     start = None
@@ -57,28 +58,29 @@ def replay(
     count = 0
     last: Record | None = None
     cursor = stream.open_cursor(start)
-    apply = state.apply
+    apply = state.replay
     try:
         for batch in cursor.batches():
             for record in batch:
                 time = record.time
                 if until is not None and time > until:
+                    state.resume()
                     return Replayed(state, snapshot, count, clean=False)
                 try:
-                    command = decode(record.payload)
+                    if time <= overlap:
+                        _apply_over(state, decode(record.payload), time)
+                    else:
+                        apply(record.payload, time)
                 except CorruptCommand as error:
                     path = stream.segment_path(record.segment)
                     raise CorruptRecord(path, record.offset, str(error)) from error
-                if time <= overlap:
-                    _apply_over(state, command, time)
-                else:
-                    apply(command, time)
                 count += 1
                 last = record
             if progress is not None:
                 progress(count)
     finally:
         cursor.close()
+    state.resume()
     clean = last is not None and _is_clean_mark(last.payload)
     return Replayed(state, snapshot, count, clean)
 
@@ -88,7 +90,7 @@ def _load(stream: Stream, snapshot: Snapshot, state: JournalState) -> int:
     as_of = 0
     for as_of, payloads in read_snapshot(stream, snapshot):
         for payload in payloads:
-            state.apply(decode(payload), as_of + 1)
+            state.replay(payload, as_of + 1)
     return as_of
 
 

@@ -27,11 +27,8 @@ from fastjournal.journal.image import get_fields
 from fastjournal.journal.kinds import Command, Put, policy_of
 from fastjournal.journal.places import Places, dead_until
 from fastjournal.journal.rows import (
-    DEAD,
-    DONE,
     IDLE,
     LEASED,
-    TOMB,
     More,
     Row,
     image,
@@ -310,8 +307,7 @@ class JournalState(Places):
         if command.result or row.more is not None:
             row.own().result = command.result
         row.state = State.COMPLETED
-        row.place = DONE
-        row.lane.counts[DONE] += 1
+        self._stand(row)
 
     def _fail(self, command: k.Fail, time: int) -> None:
         row = self.rows.get(command.id)
@@ -335,12 +331,7 @@ class JournalState(Places):
         more.when = when
         more.note = b""
         row.state = State.FAILED
-        row.place = DEAD
-        row.lane.counts[DEAD] += 1
-        row.lane.dead[row.id] = row
-        until = dead_until(row)
-        if until:
-            self.dead.add(row, until)
+        self._stand(row)
 
     def _touch(self, command: k.Touch, time: int) -> None:
         row = self.rows.get(command.id)
@@ -376,10 +367,8 @@ class JournalState(Places):
         row.expires = 0
         row.modified = command.modified
         row.state = State.DELETED
-        row.place = TOMB
-        row.lane.counts[TOMB] += 1
         self.keys.add(row)
-        self.tombs.add(row, row.modified)
+        self._stand(row)
 
     def _remove(self, command: k.Delete | k.Expire | k.Purge, time: int) -> None:
         row = self.rows.pop(command.id, None)
