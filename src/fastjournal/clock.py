@@ -69,6 +69,11 @@ class SteadyClock:
             return wall
         return steady
 
+    def go_on_from(self, instant: int) -> None:
+        """Never say less than this: what was written by then has happened."""
+        if self.now() < instant:
+            self._last = instant, self._clock.monotonic()
+
     def monotonic(self) -> int:
         """Ns since some fixed moment; never goes back."""
         return self._clock.monotonic()

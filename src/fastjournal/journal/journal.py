@@ -109,6 +109,7 @@ class Journal(Consuming, Administration, Inspection):
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
+            self._clock.go_on_from(state.now)
             jobs = Jobs(state, chance=chance, limits=Limits(max_value=max_payload))
             self._engine = Engine(state, jobs, self._log, self._clock, Reserve(stream))
             folder = Path(archive) if archive else self.path / "archive"

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fastjournal.clock import MILLISECOND
@@ -106,9 +106,9 @@ class Puts(Deciding):
             return self._put_again(job, rank, stamp, now)
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
 
-    def check_all(self, jobs: Iterable[NewJob], now: int) -> None:
+    def check_all(self, jobs: Sequence[NewJob], now: int) -> None:
         """Raise what `put` would raise for any of these jobs, put one after the other."""
-        now = self._clock(now)
+        now = self._clock(now) + len(jobs)  # their records are a nanosecond apart
         seen: set[tuple[bytes, bytes]] = set()
         for job in jobs:
             self._check(job)

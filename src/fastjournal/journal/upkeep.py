@@ -7,7 +7,8 @@ Rules:
 2. Cleaning follows `retention`; the log is synced between judging a segment and replacing it.
 3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
    only then remove what lies below it. Without that sync a power loss could leave images of rows
-   newer than the log, and new records would take the TIMEs of those that were lost.
+   newer than the log, and new records would take the TIMEs of those that were lost. And as for the
+   cleaner, a segment goes only when a later one holds a synced record: a MARK sees to that.
 4. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from fastjournal.errors import LockTimeout, SegmentError
 from fastjournal.journal.commands import encode
 from fastjournal.journal.engine import Engine
+from fastjournal.journal.kinds import Mark
 from fastjournal.journal.retention import Retention
 from fastjournal.journal.rows import image
 from fastjournal.journal.snapshot import Snapshot, remove_snapshots, write_snapshot
@@ -97,6 +99,9 @@ class Upkeep:
         self._retention.snapshot_at = as_of[0]
         remove_snapshots(self._stream, keep=snapshot)
         self.status.snapshots += 1
+        with self._engine.lock:
+            mark = Mark(self._engine.clock.now(), first, 0, b"snapshot")
+            self._engine.commit(mark)
         self._drop_covered()
         return snapshot
 
@@ -152,7 +157,7 @@ class Upkeep:
         """Remove the segments that the snapshot covers, oldest first."""
         if self._snapshot is None:
             return
-        covered = [n for n in self._stream.segments() if n < self._snapshot.first]
+        covered = [n for n in sealed_segments(self._stream) if n < self._snapshot.first]
         for number in covered:
             if self._archive is not None:
                 self._archive_segment(number)
