@@ -115,8 +115,8 @@ def encode(time: int, payload: bytes, zone: int = 0) -> bytes:
     seconds, nanoseconds = divmod(time, _SECOND)
     if type(payload) is not bytes:
         payload = bytes(payload)
-    pack, size = _shape(len(payload))
-    body = pack(1, seconds + YEAR_1, nanoseconds, zone, size, payload)
+    pack, zone_and_size = _shape(len(payload), zone)
+    body = pack(_version_and_seconds(seconds), nanoseconds, zone_and_size, payload)
     return body + _crc32c(body).to_bytes(4, "big")
 
 
@@ -132,18 +132,17 @@ def encode_many(first_time: int, payloads: Iterable[bytes], zone: int = 0) -> tu
         head, _ = encode_many(first_time, batch[:room], zone)
         tail, _ = encode_many(first_time + room, batch[room:], zone)
         return head + tail, count
-    seconds += YEAR_1
+    head = _version_and_seconds(seconds)
     instants = range(nanoseconds, nanoseconds + count)
     sizes = set(map(len, batch))
     if len(sizes) == 1:  # no step of this is run by the interpreter: a fifth faster
-        pack, size = _shape(sizes.pop())
-        args = (repeat(1), repeat(seconds), instants, repeat(zone), repeat(size), batch)
-        bodies = list(map(pack, *args))
+        pack, zone_and_size = _shape(sizes.pop(), zone)
+        bodies = list(map(pack, repeat(head), instants, repeat(zone_and_size), batch))
     else:
-        shapes = map(_shape, map(len, batch))
+        shapes = map(_shape, map(len, batch), repeat(zone))
         bodies = [
-            pack(1, seconds, at, zone, size, payload)
-            for at, (pack, size), payload in zip(instants, shapes, batch, strict=True)
+            pack(head, at, zone_and_size, payload)
+            for at, (pack, zone_and_size), payload in zip(instants, shapes, batch, strict=False)
         ]
     parts = [b""] * (2 * count)
     parts[::2] = bodies
@@ -252,13 +251,19 @@ def _decode_common(
 
 
 @lru_cache(maxsize=4096)
-def _shape(size: int) -> tuple[Callable[..., bytes], bytes]:
-    """TIME, SIZE and a payload of `size` bytes packed in one call, and the SIZE to give it.
+def _shape(size: int, zone: int) -> tuple[Callable[..., bytes], bytes]:
+    """A record but its CRC, packed in one call, and the zone and SIZE to give it.
 
-    One pack of all takes half the time of joining the parts.
+    One pack of few parts takes half the time of joining them.
     """
     size_bytes = uvarint(size)
-    return Struct(f">BQIH{len(size_bytes)}s{size}s").pack, size_bytes
+    pack = Struct(f">9sI{2 + len(size_bytes)}s{size}s").pack
+    return pack, zone.to_bytes(2, "big") + size_bytes
+
+
+@lru_cache(maxsize=16)
+def _version_and_seconds(seconds: int) -> bytes:
+    return b"\x01" + (seconds + YEAR_1).to_bytes(8, "big")
 
 
 def _long_size(data: bytes, at: int, end: int, first: int) -> tuple[int, int]:
