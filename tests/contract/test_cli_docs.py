@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import typer.main
 
 from fastjournal.cli.app import app
 
-DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "cli.md").read_text()
 
 COMMON = ("--dir", "--url")
 """Options of all job commands, explained once before the first of them."""
@@ -75,3 +77,28 @@ def test_no_heading_names_a_command_that_does_not_exist() -> None:
     ]
     assert headings
     assert not unknown
+
+
+def typed() -> list[tuple[str, str]]:
+    """Every `$ fastjournal ...` in a console block of the README and the docs, with its page."""
+    found = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        blocks = re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+        for block in blocks:
+            found += [(page.name, line) for line in re.findall(r"\$ (fastjournal .*)", block)]
+    return found
+
+
+TYPED = typed()
+
+
+@pytest.mark.parametrize(("page", "line"), TYPED, ids=[f"{page}: {line}" for page, line in TYPED])
+def test_a_command_shown_in_the_docs_exists_with_its_options(page: str, line: str) -> None:
+    words = shlex.split(line, comments=True)
+    named = max(
+        (c for c in COMMANDS if words[: c.count(" ") + 1] == c.split()), key=len, default=""
+    )
+    assert named, f"{page} names no command: {line}"
+    known = {*COMMANDS[named], *COMMON, "--help"}
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    assert not [option for option in options if option not in known]
