@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastjournal.connecting import aconnect, connect
     from fastjournal.errors import JournalError, JournalFault, RequestError
     from fastjournal.journal.events import Event
     from fastjournal.journal.journal import Journal
@@ -37,6 +38,8 @@ __all__ = [
     "RequestError",
     "State",
     "__version__",
+    "aconnect",
+    "connect",
 ]
 
 _HOMES = {
@@ -53,6 +56,8 @@ _HOMES = {
     "Receipt": "fastjournal.journal.operations",
     "RequestError": "fastjournal.errors",
     "State": "fastjournal.model",
+    "aconnect": "fastjournal.connecting",
+    "connect": "fastjournal.connecting",
 }
 
 

@@ -21,6 +21,7 @@ except ImportError:
 
 from fastjournal import __version__
 from fastjournal.cli import admin, jobs, log, spark
+from fastjournal.cli.serve import serve
 from fastjournal.errors import JournalError
 
 __all__ = ["app", "main"]
@@ -39,6 +40,9 @@ app.add_typer(jobs.app)
 app.add_typer(admin.app)
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
+
+
+app.command()(serve)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What the job commands work on: a journal in a directory.
+"""What the job commands work on: a journal in a directory, or behind a daemon.
 
 Rules:
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from fastjournal.errors import LockTimeout, NotFound, SettingError
 
@@ -114,7 +114,7 @@ class Target(View, Protocol):
 def open_target(directory: Path, url: str | None = None, *, create: bool = False) -> Target:
     """A journal to be changed; that of a directory is made if missing and `create` says so."""
     if url is not None:
-        raise _no_client(url)
+        return _client(url)
     from fastjournal.journal.journal import Journal
 
     if not create and not any(directory.glob("*.log")):
@@ -133,11 +133,19 @@ def open_target(directory: Path, url: str | None = None, *, create: bool = False
 def open_view(directory: Path, url: str | None = None, *, follow: bool = False) -> View:
     """A journal to be looked at, whoever has it open; `follow`: it will be asked again."""
     if url is not None:
-        raise _no_client(url)
+        return _client(url)
     from fastjournal.journal.view import JournalView
 
     return JournalView(directory, follow=follow)
 
 
-def _no_client(url: str) -> SettingError:
-    return SettingError(f"{url}: only directories can be opened", name="url")
+def _client(url: str) -> Target:
+    """A journal behind a daemon. Its figures have the same names; its answers come after what the
+    daemon's sync policy promises."""
+    from fastjournal.client.sync import Client
+    from fastjournal.client.urls import parse_url
+
+    target = parse_url(url)
+    if isinstance(target, Path):
+        raise SettingError(f"{url} is a directory: give it without --url", name="url")
+    return cast(Target, Client(target))

@@ -1,1 +1,1 @@
-"""Blocking and asyncio clients: two thin transport loops over one protocol."""
+"""Clients of the daemon: `sync` blocks, `aio` awaits, both speak through `protocol`."""

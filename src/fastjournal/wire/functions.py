@@ -209,7 +209,7 @@ def _rows() -> list[Spec]:
              "3 lease, 3+4 expiry, 4 touch, 6 skip worked on, 7-8 query, 10 data, "
              "13 tell expiry (ttl field 0)",
              "Reads one entry or job, or several entries."),
-        Spec(f.DELETE, r.EITHER, needed, "key", _NO_VALUE, False, "",
+        Spec(f.DELETE, r.EITHER, needed, "key", _TEXT, False, "queue; without it every queue",
              OVERWRITE | PERSIST | BY_ID, f"5 purge, 9 persist, {by_id}",
              "Deletes an entry or a job; a missing one is a success."),
         Spec(f.ADD, r.PRODUCE, needed, "key", _NUMBER, True, "number to add", PERSIST,
@@ -272,7 +272,7 @@ def _rows() -> list[Spec]:
              False, "most jobs to bring back", PERSIST | BY_ID, f"9 persist, {by_id}",
              "Brings dead jobs back to their queues."),
         Spec(f.INSPECT, r.EITHER, optional, "name; id with bit 13", _TEXT, True,
-             '"job", "queue", "queues", "journal" or "server"', BY_ID, by_id,
+             '"job", "job QUEUE", "queue", "queues", "journal" or "server"', BY_ID, by_id,
              "Tells all about one thing, as JSON."),
         Spec(f.LIST, r.EITHER, optional, "queue, empty for all; or cursor", _TEXT, False,
              "JSON object: state, key prefix, limit", QUERY_BITS, "7-8 = 3 cursor",

@@ -1,0 +1,78 @@
+"""`fastjournal serve`: run the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["serve"]
+
+
+def serve(
+    data: Annotated[
+        Path | None,
+        typer.Argument(help="Directory of the journals, or of one embedded journal."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings, TOML; see docs/daemon.md.")] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(help="host:port or unix:/path; several times. [127.0.0.1:17994]"),
+    ] = None,
+    workq: Annotated[
+        list[str] | None, typer.Option(help="Also speak the Workq protocol on host:port [:9922].")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option(help="Address of /metrics, /healthz and /readyz.")
+    ] = None,
+    journal: Annotated[
+        list[str] | None, typer.Option(help="Make this journal if it is missing; several times.")
+    ] = None,
+    sync: Annotated[str | None, typer.Option(help="always, interval or os. [interval]")] = None,
+    sync_interval: Annotated[int | None, typer.Option(help="ms between syncs. [1000]")] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(help="File of tokens; see `fastjournal token`.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Clients must show a certificate of these authorities.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option(help="Listen beyond this machine without tokens and TLS.")
+    ] = False,
+    log_format: Annotated[str | None, typer.Option(help="text or json. [text]")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning, error.")] = None,
+) -> None:
+    """Serve journals to many hosts.
+
+    Without any option: one journal in ./fastjournal-data, on 127.0.0.1:17994.
+    """
+    from fastjournal.config import Settings, load
+    from fastjournal.daemon.running import run
+
+    given: dict[str, Any] = {
+        "data": data, "listen": listen, "workq": workq, "http": http, "journals": journal,
+        "tokens": tokens, "insecure": insecure or None,
+        "journal": {"sync": sync, "sync_interval": sync_interval},
+        "tls": {"certificate": tls_cert, "key": tls_key, "client_ca": tls_client_ca},
+        "log": {"format": log_format, "level": log_level},
+    }  # fmt: skip
+    overrides = _said(given)
+
+    def settings() -> Settings:
+        return load(config, overrides=overrides)
+
+    raise typer.Exit(run(settings(), settings))
+
+
+def _said(given: dict[str, Any]) -> dict[str, Any]:
+    """Without what was not given; paths as text."""
+    out: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, dict):
+            out[name] = _said(value)
+        elif value is not None and value != []:
+            out[name] = str(value) if isinstance(value, Path) else value
+    return out

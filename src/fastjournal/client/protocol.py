@@ -1,0 +1,481 @@
+"""What a client asks and how it reads the answer; no sockets. Both clients are loops over this.
+
+Rules:
+
+1. A `Call` holds everything to send a request, to read its reply and to judge whether it may be
+   sent again when the connection broke and nobody knows whether it happened.
+2. A put always carries an id: sent again it changes nothing. A lease whose answer was lost is lost
+   until it ends by itself. What settles a lease and then finds no job has settled it the first
+   time.
+3. Lengths of time are sent as such where the protocol allows it: the clocks of client and server
+   need not agree.
+4. Errors of the server come back as the classes of `fastjournal.errors`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fastjournal.clock import MILLISECOND, SECOND, SYSTEM_CLOCK
+from fastjournal.edges import Instant, Length, Text, key_bytes, length, new_job, queue_bytes
+from fastjournal.errors import BadRequest, NotFound, ProtocolError
+from fastjournal.keys import domain
+from fastjournal.model import (
+    DEFAULT_PRIORITY,
+    Event,
+    Lease,
+    NewJob,
+    Outcome,
+    QueueSettings,
+    QueueStatus,
+    Receipt,
+    State,
+)
+from fastjournal.wire.bulk import (
+    REFUSED,
+    Action,
+    LeaseRequest,
+    Settle,
+    SettleOutcome,
+    Settling,
+    decode_put_outcomes,
+    decode_settle_outcomes,
+    encode_lease_request,
+    encode_settle,
+)
+from fastjournal.wire.errortext import error_from
+from fastjournal.wire.fj import Reply, decode_integer, encode_integer
+from fastjournal.wire.functions import BY_ID, PERSIST, WORKED_ON, Function, Type
+from fastjournal.wire.hello import DESCRIBE, Hello, encode_hello
+from fastjournal.wire.jobvalue import DELAY, LIFETIME, JobPut, decode_leased, encode_job
+from fastjournal.wire.jobvalue import encode_jobs as _encode_jobs
+from fastjournal.wire.pictures import dump, job_from_json, load, queue_from_json
+
+__all__ = ["Call", "Figures", "new_id"]
+
+_LENGTHS = frozenset(
+    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
+)
+_CHUNK_BYTES = 4 << 20
+_CHUNK_JOBS = 10_000
+_OUTCOMES = tuple(Outcome)
+
+
+class Call(NamedTuple):
+    """One request."""
+
+    function: int
+    read: Callable[[Reply], Any]
+    fields: Mapping[str, Any]
+    wait: float = 0.0
+    """Seconds the server may take because it was asked to wait."""
+    again: bool = True
+    """May be sent again when its outcome is unknown."""
+    settles: bool = False
+    """Sent again, "not found" means that it had happened."""
+
+
+class Figures:
+    """Figures of a daemon, to be read like the status of an embedded journal: by attribute."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        for name, value in data.items():
+            setattr(self, name, Figures(value) if isinstance(value, dict) else value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def _asdict(self) -> dict[str, Any]:
+        return {
+            name: value._asdict() if isinstance(value, Figures) else value
+            for name, value in vars(self).items()
+        }
+
+    def __repr__(self) -> str:
+        return f"Figures({vars(self)})"
+
+
+_pool = b""
+_KEEP = ~((0xF << 76) | (0x3 << 62))
+_FIXED = (0x4 << 76) | (0x2 << 62)
+
+
+def new_id() -> bytes:
+    """A random id of version 4; never the same in a forked child."""
+    global _pool
+    pool = _pool
+    if len(pool) < 16:
+        pool = os.urandom(4096)
+    _pool = pool[16:]
+    return (int.from_bytes(pool[:16], "big") & _KEEP | _FIXED).to_bytes(16, "big")
+
+
+def _empty_pool() -> None:
+    global _pool
+    _pool = b""
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_empty_pool)
+
+
+def job_put(
+    payload: bytes = b"",
+    key: Text | None = None,
+    queue: Text | None = None,
+    priority: int = DEFAULT_PRIORITY,
+    delay: Length | None = None,
+    due: Instant | None = None,
+    ttl: Length | None = None,
+    expires: Instant | None = None,
+    lease: Length | None = None,
+    max_attempts: int = 0,
+    max_timeouts: int = 0,
+    max_fails: int = 0,
+    mode: str | None = None,
+    timestamp: Instant | None = None,
+    id: bytes = b"",  # noqa: A002 - the name of the field
+    limit: int = 8 << 20,
+) -> JobPut:
+    """A put from the arguments of `put`."""
+    flags = 0
+    now = 0
+    if delay is not None:
+        flags = DELAY
+    if ttl is not None:
+        if due is None:
+            flags |= LIFETIME
+        else:
+            now = SYSTEM_CLOCK.now()
+    job = new_job(
+        now, payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
+        max_timeouts, max_fails, mode, timestamp, limit, id or new_id(),
+    )  # fmt: skip
+    return tuple.__new__(JobPut, (*job, flags))
+
+
+def put(job: JobPut) -> Call:
+    """Take a job in."""
+    fields = {"value_type": Type.JOB, "value": encode_job(job)}
+    return Call(Function.SET, _read_receipt, fields)
+
+
+def _read_receipt(reply: Reply) -> Receipt:
+    outcome, job_id, _ = decode_put_outcomes(_value(reply))[0]
+    return Receipt(job_id, _OUTCOMES[outcome])
+
+
+def puts(jobs: Iterable[NewJob | Mapping[str, Any]]) -> Iterator[Call]:
+    """Take many jobs in: one call for each so many bytes."""
+    batch: list[JobPut] = []
+    size = 0
+    for job in jobs:
+        if isinstance(job, NewJob):
+            one = JobPut(*job[:14], job.id or new_id(), 0)
+        else:
+            one = job_put(**job)
+        batch.append(one)
+        size += len(one[1]) + len(one[2]) + 300
+        if size > _CHUNK_BYTES or len(batch) >= _CHUNK_JOBS:
+            yield _puts_call(batch)
+            batch, size = [], 0
+    if batch:
+        yield _puts_call(batch)
+
+
+def _puts_call(batch: list[JobPut]) -> Call:
+    fields = {"value_type": Type.BUFFER, "value": _encode_jobs(batch)}
+    return Call(Function.PUTS, _read_receipts, fields)
+
+
+def _read_receipts(reply: Reply) -> list[Receipt]:
+    receipts = []
+    new = tuple.__new__
+    outcomes = _OUTCOMES
+    for outcome, job_id, error in decode_put_outcomes(_value(reply)):
+        if outcome == REFUSED:
+            raise error_from(error)
+        receipts.append(new(Receipt, (job_id, outcomes[outcome])))
+    return receipts
+
+
+def lease(
+    count: int,
+    queue: Text | None,
+    queues: Sequence[Text] | None,
+    prefix: Text | None,
+    wait: Length,
+    lasts: Length | None,
+    fair: bool,
+    worker: Text,
+    take: bool,
+) -> Call:
+    """Lease up to `count` jobs."""
+    if not 1 <= count <= 65_535:
+        raise BadRequest(f"count must be 1..65535, not {count}")
+    if sum(given is not None for given in (queue, queues, prefix)) > 1:
+        raise BadRequest("give one of queue, queues and prefix")
+    names: tuple[bytes, ...] = ()
+    if queue is not None:
+        names = (queue_bytes(queue),)
+    elif queues is not None:
+        if isinstance(queues, (str, bytes)) or not queues:
+            raise BadRequest("queues must be a list of names")
+        names = tuple([queue_bytes(name) for name in queues])
+    elif prefix is not None:
+        names = (prefix if isinstance(prefix, bytes) else prefix.encode(),)
+    wait_ns = length(wait, "wait")
+    wanted = LeaseRequest(
+        names,
+        count,
+        -(-wait_ns // MILLISECOND),
+        0 if lasts is None else length(lasts, "lease"),
+        prefix is not None,
+        fair,
+        take,
+        0,
+        worker if isinstance(worker, bytes) else worker.encode(),
+    )
+    fields = {"value_type": Type.BUFFER, "value": encode_lease_request(wanted)}
+    return Call(Function.LEASE, _read_leases, fields, wait_ns / SECOND)
+
+
+def _read_leases(reply: Reply) -> list[Lease]:
+    return [decode_leased(pair) for pair in reply.pairs]
+
+
+def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:
+    """The work is done."""
+    fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": token or 0}
+    if result is not None:
+        fields["value_type"] = Type.BUFFER
+        fields["value"] = result
+    return Call(Function.DONE, _nothing, fields, settles=True)
+
+
+def settle(items: Sequence[Settle]) -> Call:
+    """Settle many leases."""
+    fields = {"value_type": Type.BUFFER, "value": encode_settle(items)}
+    return Call(Function.SETTLE, _read_settled, fields)
+
+
+def complete_many(
+    finished: Iterable[tuple[bytes, int | None, bytes | None]],
+) -> list[Settle]:
+    """The items of `settle` for finished jobs."""
+    new = tuple.__new__
+    return [
+        new(Settle, (Action.COMPLETE, job_id, token or 0, None, b"", result))
+        for job_id, token, result in finished
+    ]
+
+
+def _read_settled(reply: Reply) -> list[SettleOutcome]:
+    return decode_settle_outcomes(_value(reply))
+
+
+def one_settled(outcomes: list[SettleOutcome]) -> SettleOutcome:
+    """The only outcome, or its error raised."""
+    if len(outcomes) != 1:
+        raise ProtocolError("one outcome was expected")
+    if outcomes[0].outcome == REFUSED:
+        raise error_from(outcomes[0].error)
+    return outcomes[0]
+
+
+def fail(job_id: bytes, token: int | None, reason: bytes, delay: Length | None) -> Call:
+    """The work failed."""
+    wait = None if delay is None else length(delay, "delay")
+    item = Settle(Action.FAIL, job_id, token or 0, wait, b"", reason)
+    return settle([item])._replace(read=_read_failed)
+
+
+def _read_failed(reply: Reply) -> State:
+    outcome = one_settled(_read_settled(reply)).outcome
+    if outcome == Settling.WAITING:
+        return State.WAITING
+    return State.FAILED if outcome == Settling.DEAD else State.DELETED
+
+
+def touch(job_id: bytes, token: int, extend: Length | None) -> Call:
+    """Keep a lease."""
+    lasts = None if extend is None else length(extend, "extend")
+    item = Settle(Action.TOUCH, job_id, token, lasts)
+    return settle([item])._replace(read=lambda reply: one_settled(_read_settled(reply)).instant)
+
+
+def release(job_id: bytes, token: int, delay: Length | None) -> Call:
+    """Give a job back."""
+    wait = None if delay is None else length(delay, "delay")
+    item = Settle(Action.RELEASE, job_id, token, wait)
+    return settle([item])._replace(read=_read_released)
+
+
+def _read_released(reply: Reply) -> None:
+    one_settled(_read_settled(reply))
+
+
+def result(job_id: bytes, wait: Length) -> Call:
+    """Wait for a result."""
+    wait_ns = length(wait, "wait")
+    fields = {
+        "flags": BY_ID, "key": job_id, "ttl": 0, "value_type": Type.INTEGER,
+        "value": encode_integer(-(-wait_ns // MILLISECOND)),
+    }  # fmt: skip
+    return Call(Function.RESULT, _read_result, fields, wait_ns / SECOND)
+
+
+def _read_result(reply: Reply) -> tuple[bool, bytes]:
+    value = _value(reply)
+    return value[:1] == b"\1", value[1:]
+
+
+def delete(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
+    """Remove a job."""
+    if (job_id is None) == (key is None):
+        raise BadRequest("give an id or a key")
+    if job_id is not None:
+        fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
+    else:
+        name = key_bytes(key or b"")
+        where = domain(name) if queue is None else queue_bytes(queue)
+        fields = {"key": name, "value_type": Type.STRING, "value": where}
+    return Call(Function.DELETE, lambda reply: decode_integer(_value(reply)) > 0, fields)
+
+
+def redrive(job_id: bytes | None, queue: Text | None) -> Call:
+    """Let dead jobs wait again."""
+    if (job_id is None) == (queue is None):
+        raise BadRequest("give an id or a queue")
+    if job_id is not None:
+        fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
+    else:
+        fields = {"key": queue_bytes(queue or b"")}
+    return Call(Function.REDRIVE, lambda reply: decode_integer(_value(reply)), fields, again=False)
+
+
+def configure(queue: Text, settings: Mapping[str, Any]) -> Call:
+    """Change settings of a queue."""
+    changes = {
+        name: length(value, name) if name in _LENGTHS else value for name, value in settings.items()
+    }
+    fields = {"key": queue_bytes(queue), "value_type": Type.STRING, "value": dump(changes)}
+    return Call(Function.QUEUE, _read_settings, fields)
+
+
+def _read_settings(reply: Reply) -> QueueSettings:
+    return queue_from_json(load(_value(reply))).settings
+
+
+def job(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
+    """Look at a job."""
+    fields: dict[str, Any] = {"value_type": Type.STRING, "value": b"job"}
+    if job_id is not None:
+        fields |= {"flags": BY_ID, "key": job_id, "ttl": 0}
+    else:
+        name = key_bytes(key if key is not None else b"")
+        where = domain(name) if queue is None else queue_bytes(queue)
+        fields |= {"key": name, "value": b"job " + where}
+    return Call(Function.INSPECT, lambda reply: job_from_json(load(_value(reply))), fields)
+
+
+def jobs(queue: Text | None, state: State | None, offset: int, limit: int) -> Call:
+    """List jobs."""
+    asked = {"offset": offset, "limit": limit} | ({} if state is None else {"state": state.name})
+    fields = {
+        "key": b"" if queue is None else queue_bytes(queue),
+        "value_type": Type.STRING,
+        "value": dump(asked),
+    }
+    return Call(
+        Function.LIST, lambda reply: [job_from_json(j) for j in load(_value(reply))], fields
+    )
+
+
+def queues() -> Call:
+    """All queues."""
+    fields = {"value_type": Type.STRING, "value": b"queues"}
+
+    def read(reply: Reply) -> list[QueueStatus]:
+        return [queue_from_json(queue) for queue in load(_value(reply))]
+
+    return Call(Function.INSPECT, read, fields)
+
+
+def queue(name: Text) -> Call:
+    """One queue."""
+    fields = {"key": queue_bytes(name), "value_type": Type.STRING, "value": b"queue"}
+    return Call(Function.INSPECT, lambda reply: queue_from_json(load(_value(reply))), fields)
+
+
+def status() -> Call:
+    """Figures of the journal and the server."""
+    return Call(Function.STATUS, lambda reply: Figures(load(_value(reply))), {})
+
+
+def maintain(what: str) -> Call:
+    """Run upkeep."""
+    fields = {"value_type": Type.STRING, "value": what.encode()}
+    return Call(Function.MAINTAIN, _nothing, fields, wait=600)
+
+
+def ping() -> Call:
+    """The server's time, ns since 1970."""
+    return Call(Function.PING, lambda reply: reply.timestamp, {})
+
+
+def hello(name: str, token: str, journal: str) -> Call:
+    """Say who we are."""
+    value = encode_hello(Hello(token, journal, DESCRIBE))
+    fields = {"key": name.encode(), "value_type": Type.BUFFER, "value": value}
+
+    def read(reply: Reply) -> dict[str, Any]:
+        about = load(_value(reply))
+        if not isinstance(about, dict):
+            raise ProtocolError("the server does not say who it is")
+        return about
+
+    return Call(Function.HELLO, read, fields)
+
+
+def listen(queue: Text | None) -> Call:
+    """Be told when a queue, or any, has something to give."""
+    fields = {"flags": WORKED_ON, "key": b"" if queue is None else queue_bytes(queue)}
+    return Call(Function.LISTEN, _nothing, fields)
+
+
+def event(reply: Reply) -> Event:
+    """What a push tells."""
+    key = reply.pairs[0].key if reply.pairs else b""
+    if not key:
+        return Event("lost", at=reply.timestamp)
+    return Event("dead" if reply.gone else "due", key, at=reply.timeout or reply.timestamp)
+
+
+def persistent(call: Call) -> Call:
+    """The same, answered when it is on stable storage."""
+    fields = dict(call.fields)
+    fields["flags"] = fields.get("flags", 0) | PERSIST
+    return call._replace(fields=fields)
+
+
+def read(call: Call, reply: Reply, *, repeated: bool = False) -> Any:
+    """The value of a reply, or its error raised."""
+    if reply.error:
+        error = error_from(reply.error)
+        if repeated and call.settles and isinstance(error, NotFound):
+            return None
+        raise error
+    return call.read(reply)
+
+
+def _nothing(_: Reply) -> None:
+    return None
+
+
+def _value(reply: Reply) -> bytes:
+    if not reply.pairs:
+        raise ProtocolError("the reply has no value")
+    return reply.pairs[0].value

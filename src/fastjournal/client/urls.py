@@ -1,0 +1,134 @@
+"""Where a journal is: one string.
+
+    ./jobs  embedded:./jobs         a directory, opened in this process
+    fj://host:port/journal          a daemon
+    fjs://host:port/journal         a daemon behind TLS
+    unix:/run/fastjournal.sock      a daemon on this machine; `?journal=name`
+
+Options stand behind `?`, joined by `&`: `token`, `token_file`, `journal`, `name`, `ca`, `cert`,
+`key`, `timeout`, `connect_timeout`. A token may also stand in the user part (`fj://token@host`) or
+in the environment, `FASTJOURNAL_TOKEN`.
+
+Rules:
+
+1. A token is never part of `repr` or of an error.
+2. Options that are not known are refused by name.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from fastjournal.errors import SettingError
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["DEFAULT_PORT", "Target", "parse_url", "tls_context"]
+
+DEFAULT_PORT = 17994
+_OPTIONS = frozenset(
+    ("token", "token_file", "journal", "name", "ca", "cert", "key", "timeout", "connect_timeout")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to connect and as whom."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    path: str = ""
+    """Of a Unix socket; else empty."""
+    journal: str = ""
+    tls: bool = False
+    token: str = field(default="", repr=False)
+    name: str = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    timeout: float = 30.0
+    """Seconds an answer may take, beyond what was asked to wait."""
+    connect_timeout: float = 5.0
+
+    @property
+    def address(self) -> str:
+        """For people."""
+        return f"unix:{self.path}" if self.path else f"{self.host}:{self.port}"
+
+
+def parse_url(url: str) -> Target | Path:
+    """What a string means: a daemon, or the directory of an embedded journal."""
+    scheme = url.partition(":")[0]
+    if scheme == "spool":
+        raise SettingError("spool: is for producers; use fastjournal.spool", name="url")
+    if scheme == "embedded":
+        return Path(url.removeprefix("embedded:"))
+    if scheme not in ("fj", "fjs", "unix"):
+        if "://" in url:
+            raise SettingError(f"unknown scheme {scheme!r}: use fj, fjs, unix", name="url")
+        return Path(url)
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        raise SettingError(f"unknown option {unknown[0]!r} in the URL", name=unknown[0])
+    try:
+        port = parts.port
+        target = Target(
+            token=_token(options, parts.username),
+            journal=options.get("journal", ""),
+            name=options.get("name", ""),
+            ca=options.get("ca", ""),
+            cert=options.get("cert", ""),
+            key=options.get("key", ""),
+            timeout=float(options.get("timeout", 30)),
+            connect_timeout=float(options.get("connect_timeout", 5)),
+        )
+    except ValueError as error:
+        raise SettingError(f"{parts.hostname}: {error}", name="url") from None
+    if scheme == "unix":
+        if not parts.path:
+            raise SettingError("unix: needs the path of a socket", name="url")
+        return replace(target, path=unquote(parts.path))
+    journal = unquote(parts.path.strip("/")) or target.journal
+    return replace(
+        target,
+        host=parts.hostname or "127.0.0.1",
+        port=port or DEFAULT_PORT,
+        journal=journal,
+        tls=scheme == "fjs",
+    )
+
+
+def tls_context(target: Target) -> ssl.SSLContext | None:
+    """The TLS side of a client; None if the URL asks for none."""
+    if not target.tls:
+        return None
+    import ssl  # a client without TLS does not pay for it
+
+    try:
+        context = ssl.create_default_context(cafile=target.ca or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if target.cert:
+            context.load_cert_chain(target.cert, target.key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingError(f"TLS files cannot be used: {error}", name="ca") from error
+    return context
+
+
+def _token(options: dict[str, str], user: str | None) -> str:
+    if user:
+        return unquote(user)
+    if "token" in options:
+        return options["token"]
+    if "token_file" in options:
+        try:
+            return Path(options["token_file"]).read_text("utf-8").strip()
+        except OSError as error:
+            raise SettingError(f"token_file: {error.strerror}", name="token_file") from None
+    return os.environ.get("FASTJOURNAL_TOKEN", "")

@@ -1,0 +1,198 @@
+"""Settings of the daemon: a TOML file, then the environment, then what the command line says.
+
+Rules:
+
+1. Everything has a default: no file is needed.
+2. An unknown name, a wrong type and a value out of range are refused with the name of the field.
+3. `FASTJOURNAL_LISTEN` stands for `listen`, `FASTJOURNAL_LIMITS_IDLE_TIMEOUT` for
+   `limits.idle_timeout`; lists are separated by commas.
+4. Settings are frozen. Those of `RELOADABLE` are taken over while the daemon runs (SIGHUP).
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from fastjournal.errors import SettingError
+
+__all__ = [
+    "DEFAULT_PORT",
+    "RELOADABLE",
+    "JournalSettings",
+    "LimitSettings",
+    "LogSettings",
+    "Settings",
+    "TlsSettings",
+    "load",
+    "parse_address",
+]
+
+DEFAULT_PORT = 17994
+"""0x464A: the letters FJ."""
+WORKQ_PORT = 9922
+RELOADABLE = ("limits", "log", "tokens", "tls")
+
+_Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+_Bytes = Annotated[int, Meta(ge=1024, le=1 << 32)]
+_Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+_Off = Annotated[float, Meta(ge=0, le=86_400)]
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+
+
+class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much a connection may cost; sizes in bytes, times in seconds."""
+
+    max_connections: _Count = 10_000
+    max_message: _Bytes = 16 << 20
+    max_payload: Annotated[int, Meta(ge=1, le=8 << 20)] = 1 << 20
+    high_water: _Bytes = 1 << 20
+    """Unsent bytes above which a connection is not read any more."""
+    max_output: _Bytes = 64 << 20
+    """Unsent bytes above which a connection is cut."""
+    write_timeout: _Seconds = 30.0
+    """A peer that does not read for so long is cut."""
+    message_timeout: _Seconds = 30.0
+    """A message that stays incomplete for so long ends its connection."""
+    hello_timeout: _Seconds = 5.0
+    """How long a stranger may take to show its token."""
+    idle_timeout: _Off = 900.0
+    """A peer that says and awaits nothing for so long is cut; 0: never."""
+    push_backlog: _Count = 1000
+    drain: _Off = 10.0
+    """How long a stop waits for requests under way."""
+
+
+class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How each journal is kept; see `Journal`."""
+
+    sync: Literal["always", "interval", "os"] = "interval"
+    sync_interval: Annotated[int, Meta(ge=1, le=3_600_000)] = 1000
+    segment_size: Annotated[int, Meta(ge=4096)] = 64 << 20
+    clean_interval: _Off = 300.0
+    snapshot_bytes: Annotated[int, Meta(ge=0)] = 256 << 20
+    history: Literal["delete", "archive"] = "delete"
+    on_failure: Literal["stop", "die"] = "stop"
+    zone_bytes: Literal["0000", "ffff"] = "0000"
+
+
+class TlsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files of certificates, PEM."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    """Peers must show a certificate of these authorities (mutual TLS)."""
+
+
+class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the daemon says on standard error."""
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings of a daemon."""
+
+    data: str = "fastjournal-data"
+    """Directory of the journals, or of one embedded journal."""
+    listen: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
+    """Addresses of the FJ protocol: host:port, or unix:/path."""
+    workq: tuple[str, ...] = ()
+    """Addresses of the Workq protocol, which knows no tokens and no TLS."""
+    http: str = ""
+    """Address of /metrics, /healthz and /readyz."""
+    journals: tuple[_Name, ...] = ()
+    """Journals to make if they are missing; those in `data` are served anyway."""
+    default_journal: _Name = "default"
+    tokens: str = ""
+    """File of token hashes; with it every client must show one."""
+    socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "660"
+    """Permissions of Unix sockets."""
+    insecure: bool = False
+    """Listen beyond this machine without tokens and TLS."""
+    limits: LimitSettings = LimitSettings()
+    journal: JournalSettings = JournalSettings()
+    tls: TlsSettings = TlsSettings()
+    log: LogSettings = LogSettings()
+
+
+def load(
+    path: str | Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Read settings; `overrides` are nested like the file, and win."""
+    data: dict[str, Any] = {}
+    if path is not None:
+        try:
+            with open(path, "rb") as file:
+                data = tomllib.load(file)
+        except OSError as error:
+            raise SettingError(f"{path}: {error.strerror}", name="config") from error
+        except tomllib.TOMLDecodeError as error:
+            raise SettingError(f"{path}: {error}", name="config") from error
+    _merge(data, _from_environment(os.environ if environment is None else environment))
+    _merge(data, overrides or {})
+    try:
+        return msgspec.convert(data, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$.")
+        name = where.rstrip("`")
+        raise SettingError(f"{name or 'settings'}: {text}", name=name) from None
+
+
+def parse_address(address: str, port: int = DEFAULT_PORT) -> tuple[str, int]:
+    """Split `host:port`, `[v6]:port` or `host`; an empty host is loopback."""
+    host, mark, number = address.rpartition(":")
+    if not mark or "]" in number:
+        host, number = address, str(port)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not number.isdigit() or int(number) > 65_535:
+        raise SettingError(f"{address!r} is not host:port", name="listen")
+    return host or "127.0.0.1", int(number)
+
+
+_FIELDS: dict[str, tuple[str, ...]] = {}
+for _field in msgspec.structs.fields(Settings):
+    if isinstance(_field.default, Struct):
+        for _inner in msgspec.structs.fields(type(_field.default)):
+            _FIELDS[f"{_field.name}_{_inner.name}".upper()] = (_field.name, _inner.name)
+    else:
+        _FIELDS[_field.name.upper()] = (_field.name,)
+_LISTS = frozenset({"listen", "workq", "journals"})
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in environment.items():
+        path = _FIELDS.get(name.removeprefix("FASTJOURNAL_")) if "FASTJOURNAL_" in name else None
+        if path is None:
+            continue
+        at = found
+        for part in path[:-1]:
+            at = at.setdefault(part, {})
+        if path[-1] in _LISTS:
+            at[path[-1]] = [part.strip() for part in value.split(",") if part.strip()]
+        else:
+            at[path[-1]] = value
+    return found
+
+
+def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, Mapping):
+            inner = into.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise SettingError(f"{name} is a table", name=name)
+            _merge(inner, value)
+        else:
+            into[name] = value

@@ -1,0 +1,48 @@
+"""One string says where a journal is; what comes back has the same methods everywhere.
+
+    ./jobs, embedded:./jobs      a directory, opened in this process
+    fj://host:port/journal       a daemon; fjs:// behind TLS; unix:/path for a socket
+
+Rules:
+
+1. Nothing of the server is loaded for a daemon's client, nothing of the client for a directory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.client.urls import parse_url
+from fastjournal.errors import SettingError
+
+if TYPE_CHECKING:
+    from fastjournal.client.aio import AsyncClient
+    from fastjournal.client.sync import Client
+    from fastjournal.journal.journal import Journal
+
+__all__ = ["aconnect", "connect"]
+
+
+def connect(url: str | Path, **options: Any) -> Journal | Client:
+    """Open a journal for blocking use; `options` are those of `Journal`, for a directory only."""
+    target = parse_url(str(url))
+    if isinstance(target, Path):
+        from fastjournal.journal.journal import Journal
+
+        return Journal(target, **options)
+    if options:
+        raise SettingError(f"{sorted(options)[0]} is for directories only", name="options")
+    from fastjournal.client.sync import Client
+
+    return Client(target)
+
+
+async def aconnect(url: str) -> AsyncClient:
+    """Connect to a daemon from asyncio; the methods of `connect`, to be awaited."""
+    target = parse_url(url)
+    if isinstance(target, Path):
+        raise SettingError("a directory is opened with connect, not from asyncio", name="url")
+    from fastjournal.client.aio import AsyncClient
+
+    return await AsyncClient.open(target)

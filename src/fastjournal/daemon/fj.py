@@ -1,0 +1,320 @@
+"""A connection that speaks the FJ protocol: who it is, what it may do, its pushes.
+
+Rules:
+
+1. Where tokens are demanded, a connection is a stranger until a HELLO with a good one: it is read
+   one small message at a time and gets nothing but HELLO, NOP, PING and QUIT.
+2. A function is carried out only if the role of the connection allows it; the table is that of
+   `wire.functions`.
+3. Requests are carried out in the order in which they were sent, and answered so, except those
+   that wait.
+4. Pushes never make the server wait: a peer that falls behind by `push_backlog` loses them and
+   gets one push that says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.requests import HANDLERS, Handler, reserved
+from fastjournal.daemon.waiters import Waiter
+from fastjournal.errors import BadRequest, JournalError, NotFound, Unauthorized
+from fastjournal.wire.errortext import error_text
+from fastjournal.wire.fj import (
+    Pair,
+    Refusal,
+    Request,
+    encode_error,
+    encode_ok,
+    encode_push,
+    encode_reply,
+)
+from fastjournal.wire.functions import FUNCTIONS, STABLE, Function, Role, Type
+from fastjournal.wire.hello import DESCRIBE, decode_hello
+from fastjournal.wire.pictures import dump
+from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
+
+if TYPE_CHECKING:
+    from fastjournal.daemon.server import Server
+
+__all__ = ["FjConnection"]
+
+_NEEDS = {number: row.role for number, row in FUNCTIONS.items()}
+_FREE = frozenset((Function.NOP, Function.PING, Function.QUIT, Function.HELLO))
+_ROLES = {
+    Role.PRODUCE: frozenset({"produce"}),
+    Role.CONSUME: frozenset({"consume"}),
+    Role.EITHER: frozenset({"produce", "consume"}),
+    Role.ADMIN: frozenset({"admin"}),
+}
+
+
+def allowed(roles: frozenset[str]) -> dict[int, Handler]:
+    """The functions that these roles may call."""
+    return {
+        number: handler
+        for number, handler in HANDLERS.items()
+        if _NEEDS[number] is Role.ANYONE or "admin" in roles or _ROLES[_NEEDS[number]] & roles
+    }
+
+
+_ALL = allowed(frozenset({"admin"}))
+
+
+class FjConnection(Connection):
+    """One FJ connection."""
+
+    protocol = "fj"
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.guarded = server.tokens is not None
+        self.name = b""
+        """What the client calls itself; the worker of its leases unless it names another."""
+        self.handlers: dict[int, Handler] = {} if self.guarded else _ALL
+        self.is_admin = not self.guarded
+        # The first message is read alone: it may be the HELLO that chooses the journal.
+        limits = BEFORE_HELLO if self.guarded else server.wire_limits
+        self.parser = RequestParser(limits, guarded=True)
+        self.stable = 0
+        """Bit 9 for the replies of the request under way."""
+        self.listening: dict[tuple[bool, bytes], int] = {}
+        """(is a queue, name) and the identifier of the LISTEN; an empty name means all queues."""
+        self._pushes: deque[bytes] = deque()
+        self._lost: int | None = None
+        self._later = 0
+
+    def turn_away(self) -> None:
+        """There are too many connections, or the server is leaving."""
+        text = "FULL too many connections" if not self.server.draining else "CLOSED shutting down"
+        self.send(encode_error(0, text, self.server.clock.now()))
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the peer."""
+        self.last_read = self._time()
+        if self.leaving:
+            return
+        parser = self.parser
+        items = parser.feed(data)
+        if parser.guarded:
+            items = self._begin(items)
+        if items:
+            self.host.submit(self, items)
+        if parser.pending:
+            if items or not self.partial_since:
+                self.partial_since = self.last_read
+        else:
+            self.partial_since = 0.0
+        if parser.closed:
+            self.leaving = True
+            self._transport.pause_reading()
+
+    def _begin(self, items: list[Request | Refusal]) -> list[Request | Refusal]:
+        """The first messages, one by one; returns what is left for the journal."""
+        parser = self.parser
+        while items and parser.guarded and not self.leaving:
+            first = items[0]
+            if self.guarded or (isinstance(first, Request) and first.function == Function.HELLO):
+                self._greet(first)
+            else:
+                self.host.submit(self, items)
+            if not self.guarded:
+                parser.open(self.server.wire_limits)
+            items = parser.feed(b"")
+        return items
+
+    def check(self, now: float) -> None:
+        """Strangers have less time."""
+        limits = self.server.settings.limits
+        if self.guarded and now - self.last_read > limits.hello_timeout:
+            self.cut("stranger", "has not said who it is")
+        else:
+            super().check(now)
+
+    def keeps_open(self) -> bool:
+        """A listener may be silent for ever."""
+        return bool(self.listening)
+
+    def is_busy(self) -> bool:
+        """Upkeep is under way for this peer."""
+        return self._later > 0
+
+    def serve(self, items: Sequence[Any], now: int) -> bytes:
+        """Carry out requests under the lock; returns the replies."""
+        handlers = self.handlers
+        stable = STABLE if self.host.always else 0
+        out = []
+        for item in items:
+            kind = item.__class__
+            try:
+                if kind is Request:
+                    handler = handlers.get(item[0])
+                    if handler is None:
+                        handler = self._unserved(item)
+                    if item[2] & 0x1200 and item.persist:
+                        self.wants_sync = True
+                        self.stable = STABLE
+                    else:
+                        self.stable = stable
+                    out.append(handler(self, item, now))
+                elif kind is Waiter:
+                    self.stable = stable
+                    out.append(self._again(item, now))
+                else:
+                    self.server.count_error(item.code)
+                    out.append(item.encode(now))
+            except JournalError as error:
+                self.server.count_error(error.code)
+                out.append(encode_error(_identifier(item), error_text(error), now))
+            except Exception as error:  # a bug must not take the other connections down
+                self.server.report(error)
+                out.append(encode_error(_identifier(item), error_text(error), now))
+        return b"".join(out) if len(out) != 1 else out[0]
+
+    def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
+        """The replies to requests that came to nothing."""
+        self.server.count_error(error.code)
+        text = error_text(error)
+        for item in items:
+            if isinstance(item, Waiter):
+                item.end()
+                self.waiters.discard(item)
+        return b"".join([encode_error(_identifier(item), text, now) for item in items])
+
+    def wait(self, waiter: Waiter, seconds: float) -> bytes:
+        """Let a request wait; nothing is answered now."""
+        self.waiters.add(waiter)
+        waiter.register()
+        waiter.limit(self.server.loop, seconds)
+        return b""
+
+    def later(self, request: Request, work: Any, reply: Any) -> bytes:
+        """Do something beside the loop and answer when it is done; nothing is answered now."""
+        self._later += 1
+
+        def done(future: Any) -> None:
+            self._later -= 1
+            now = self.server.clock.now()
+            error = future.exception()
+            if error is None:
+                self.send(reply(future.result(), now))
+            else:
+                self.server.count_error(getattr(error, "code", "SERVER-ERROR"))
+                self.send(encode_error(request.identifier, error_text(error), now))
+
+        self.host.in_thread(work).add_done_callback(done)
+        return b""
+
+    def quit(self) -> None:
+        """The client has said goodbye: what waits is answered with what there is."""
+        self.leaving = True
+        self._transport.pause_reading()
+        for waiter in list(self.waiters):
+            waiter.expire()
+
+    def push(self, identifier: int, data: bytes, now: int) -> None:
+        """Tell the peer something it did not just ask."""
+        if self.gone or self.leaving:
+            return
+        if not self.stuck_since and not self._pushes:
+            self._write(data)
+        elif len(self._pushes) < self.server.settings.limits.push_backlog:
+            self._pushes.append(data)
+        else:
+            self._pushes.clear()
+            self._pushes.append(encode_push(identifier, now, b""))
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        super().resume_writing()
+        while self._pushes and not self.stuck_since and not self.gone:
+            self._write(self._pushes.popleft())
+
+    def _again(self, waiter: Waiter, now: int) -> bytes:
+        if waiter.answered:
+            return b""
+        if waiter.handle:
+            self.host.engine.wakeups.forget(waiter.handle, waiter.row_id)
+            waiter.handle = 0
+        try:
+            reply = waiter.retry(waiter, now)
+        except JournalError:
+            waiter.end()
+            self.waiters.discard(waiter)
+            raise
+        if reply:
+            waiter.end()
+            self.waiters.discard(waiter)
+        else:
+            waiter.register()
+        return reply
+
+    def _unserved(self, request: Request) -> Handler:
+        """Why a function is not served; raises."""
+        if request.function in HANDLERS:
+            self.server.denied(self, f"role does not allow {Function(request.function).name}")
+            raise Unauthorized("the token does not allow this")
+        return reserved
+
+    def _greet(self, item: Request | Refusal) -> None:
+        """A message of a stranger."""
+        now = self.server.clock.now()
+        if isinstance(item, Refusal):
+            self.server.count_error(item.code)
+            self.leaving = True
+            self.send(item.encode(now))
+        elif item.function == Function.HELLO:
+            try:
+                reply = self.hello(item, now)
+            except JournalError as error:
+                self.server.count_error(error.code)
+                self.leaving = True
+                reply = encode_error(item.identifier, error_text(error), now)
+            self.send(reply)
+        elif item.function in (Function.NOP, Function.PING):
+            self.send(encode_ok(item.identifier, now))
+        elif item.function == Function.QUIT:
+            self.leaving = True
+            self.send(encode_ok(item.identifier, now))
+        else:
+            self.leaving = True
+            self.server.denied(self, "no HELLO")
+            self.server.count_error("DENIED")
+            self.send(encode_error(item.identifier, "DENIED say HELLO with a token first", now))
+
+    def hello(self, request: Request, now: int) -> bytes:
+        """Learn who the client is, and choose its journal."""
+        hello = decode_hello(request.value)
+        name = hello.journal or self.server.settings.default_journal
+        tokens = self.server.tokens
+        if tokens is None:
+            roles = frozenset({"admin"})
+        else:
+            found = tokens.find(hello.token)
+            if found is None or not found.opens(name):
+                self.server.denied(self, "wrong token" if found is None else "wrong journal")
+                raise Unauthorized("the token is missing, wrong, or not for this journal")
+            roles = found.roles
+        host = self.server.journals.get(name)
+        if host is None:
+            raise NotFound(f"no journal {name!r}")
+        if host is not self.host and not self.parser.guarded:
+            raise BadRequest("the journal is chosen by the first message of a connection")
+        self.host = host
+        self.name = request.key
+        self.handlers = allowed(roles)
+        self.is_admin = "admin" in roles
+        self.guarded = False
+        if not hello.options & DESCRIBE:
+            return encode_ok(request.identifier, now)
+        pair = Pair(b"", Type.STRING, dump(self.server.describe(host, sorted(roles))))
+        return encode_reply(request.identifier, now, pairs=(pair,))
+
+
+def _identifier(item: Any) -> int:
+    if isinstance(item, Waiter):
+        return int(item.request.identifier)
+    return int(item.identifier)

@@ -1,0 +1,219 @@
+"""A journal on an event loop: requests in groups, replies after what the sync policy promises.
+
+Rules:
+
+1. Everything that was read in one turn of the loop, from all connections, is decided under the
+   journal's lock and logged with one write. Replies are sent after that write; where the policy is
+   `always` or a request asked for it, after a sync that covers it.
+2. Replies of one connection leave in the order of its requests; only those that wait (for a job,
+   for a result, for upkeep) come later.
+3. If the write fails, every request of the group is answered with that error: none of them may be
+   told that it happened.
+4. Whoever wakes a waiter does so under the journal's lock, on any thread; it is served on the loop.
+   A wake-up whose connection has gone is passed on to the next who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+from fastjournal.daemon.waiters import Waiter
+from fastjournal.errors import Closed, JournalError, ReadOnly
+from fastjournal.journal.journal import Journal
+from fastjournal.journal.rows import READY
+
+__all__ = ["Hosted", "Speaker"]
+
+
+class Speaker(Protocol):
+    """A connection as a journal sees it."""
+
+    behind: int
+    """Replies of it that wait for a sync."""
+    wants_sync: bool
+    """A request of the group under way asked for stable storage."""
+
+    @property
+    def gone(self) -> bool:
+        """The peer has left."""
+
+    def serve(self, items: Sequence[Any], now: int) -> bytes:
+        """Carry out requests under the lock; returns the replies."""
+
+    def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
+        """The replies to requests that came to nothing."""
+
+    def send(self, data: bytes) -> None:
+        """Send replies."""
+
+
+class _Unsynced(NamedTuple):
+    time: int
+    speaker: Speaker
+    items: Sequence[Any]
+    data: bytes
+
+
+class Hosted:
+    """One journal, served on the running loop."""
+
+    def __init__(self, name: str, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = name
+        self.journal = journal
+        self.engine = journal.engine
+        self.operations = journal.operations
+        self.state = journal.engine.state
+        self.always = self.engine.log.options.sync == "always"
+        self.groups = 0
+        """Groups decided so far."""
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._work: list[tuple[Speaker, Sequence[Any]]] = []
+        self._woken: deque[Waiter] = deque()
+        self._scheduled = False
+        self._unsynced: deque[_Unsynced] = deque()
+        self._armed = False
+        self._pool: ThreadPoolExecutor | None = None
+        self.closed = False
+
+    def submit(self, speaker: Speaker, items: Sequence[Any]) -> None:
+        """Decide these requests at the end of this turn of the loop."""
+        self._work.append((speaker, items))
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._decide)
+
+    def wake(self, waiter: Waiter) -> None:
+        """Serve a waiter again soon; called under the journal's lock, on any thread."""
+        self._woken.append(waiter)
+        if self._scheduled:
+            return
+        if threading.get_ident() == self._thread:
+            self._scheduled = True
+            self._loop.call_soon(self._decide)
+        else:
+            self._loop.call_soon_threadsafe(self._decide)
+
+    def forget(self, waiter: Waiter) -> None:
+        """A waiter waits no more."""
+        with self.engine.lock:
+            self.engine.wakeups.forget(waiter.handle, waiter.row_id)
+
+    def in_thread(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Do what may take long (upkeep, a sync) beside the loop."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, f"fastjournal-{self.name}")
+        return self._loop.run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        """Close the journal; blocks until it is on disk."""
+        self.closed = True
+        if self._pool is not None:
+            self._pool.shutdown()
+        self.journal.close()
+
+    def _decide(self) -> None:
+        """One group after the other, until nothing is left to do."""
+        try:
+            while self._work or self._woken:
+                self._group()
+        finally:
+            self._scheduled = False
+            if self._work or self._woken:  # an error of ours: the others still get their turn
+                self._scheduled = True
+                self._loop.call_soon(self._decide)
+
+    def _group(self) -> None:
+        engine = self.engine
+        work, self._work = self._work, []
+        out: list[tuple[Speaker, Sequence[Any], bytes]] = []
+        now = engine.clock.now()
+        self.groups += 1
+        try:
+            with engine.lock:
+                while self._woken:
+                    waiter = self._woken.popleft()
+                    if waiter.speaker.gone:
+                        self._pass_on(waiter)
+                    elif not waiter.answered:
+                        work.append((waiter.speaker, (waiter,)))
+                if self.closed:
+                    raise Closed("the journal is closed")
+                with engine.batch():
+                    for speaker, items in work:
+                        out.append((speaker, items, speaker.serve(items, now)))
+        except JournalError as error:
+            fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
+            for speaker, items in work:
+                speaker.wants_sync = False
+                self._reply(speaker, speaker.refuse(items, fault, now))
+            return
+        time = engine.last_time
+        for speaker, items, data in out:
+            if not data:
+                speaker.wants_sync = False
+                continue
+            waits = (self.always or speaker.wants_sync) and time > engine.log.synced_time
+            if speaker.behind or waits:
+                speaker.behind += 1
+                self._unsynced.append(_Unsynced(time, speaker, items, data))
+                if not self._armed:
+                    self._arm(time)
+            else:
+                speaker.send(data)
+            speaker.wants_sync = False
+
+    def _reply(self, speaker: Speaker, data: bytes) -> None:
+        """Send in order: behind whatever still waits for a sync."""
+        if speaker.behind:
+            speaker.behind += 1
+            self._unsynced.append(_Unsynced(0, speaker, (), data))
+        else:
+            speaker.send(data)
+
+    def _arm(self, time: int) -> None:
+        """Have `_release` called when the records up to `time` are on stable storage."""
+        self._armed = True
+        if self.always:
+            self.engine.log.when_synced(time, self._synced)
+        else:
+            self.in_thread(self.engine.log.sync).add_done_callback(self._forced)
+
+    def _synced(self, _: int, error: JournalError | None) -> None:
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(self._release, error)
+        else:
+            self._loop.call_soon_threadsafe(self._release, error)
+
+    def _forced(self, done: asyncio.Future[Any]) -> None:
+        error = done.exception()
+        self._release(error if isinstance(error, JournalError) else None)
+
+    def _release(self, error: JournalError | None) -> None:
+        """Send the replies that are safe now; after a fault, say so instead."""
+        self._armed = False
+        waiting, synced = self._unsynced, self.engine.log.synced_time
+        now = self.engine.clock.now()
+        while waiting and (error is not None or waiting[0].time <= synced):
+            _, speaker, items, data = waiting.popleft()
+            speaker.behind -= 1
+            if error is not None and items:
+                data = speaker.refuse(items, error, now)
+            if not speaker.gone:
+                speaker.send(data)
+        if waiting:
+            self._arm(waiting[0].time or synced)
+
+    def _pass_on(self, waiter: Waiter) -> None:
+        """Somebody else may have what this waiter was woken for."""
+        if waiter.where is None:
+            return
+        lanes = self.state.lanes
+        names = waiter.where.names or [n for n in lanes if n.startswith(waiter.where.prefix)]
+        ready = [(n, lanes[n].counts[READY]) for n in names if n in lanes and lanes[n].open]
+        self.engine.wakeups.ready(ready)

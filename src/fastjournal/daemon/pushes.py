@@ -1,0 +1,106 @@
+"""Subscriptions of connections to the events of one journal.
+
+Rules:
+
+1. A queue that has something to give is pushed once until somebody leases from it (D-16); a job
+   that died is pushed to administrators who listen to its queue, with the bit for "gone".
+2. A key is pushed when a job of it is written, ends or goes.
+3. Nothing is asked of the journal while nobody listens.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from fastjournal.daemon.hosting import Hosted
+from fastjournal.journal.events import Subscription
+from fastjournal.model import Event
+from fastjournal.wire.fj import encode_push
+from fastjournal.wire.functions import Type
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from fastjournal.daemon.fj import FjConnection
+
+__all__ = ["Pushes"]
+
+
+class Pushes(Subscription):
+    """Who listens to what on one journal."""
+
+    def __init__(self, host: Hosted, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(frozenset(), 0, lambda _: None)
+        self._host = host
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._waiting: deque[Event] = deque()
+        self._listeners: dict[tuple[bool, bytes], dict[FjConnection, int]] = {}
+
+    def listen(self, session: FjConnection, queue: bool, name: bytes, identifier: int) -> None:
+        """Subscribe; under the lock."""
+        session.listening[queue, name] = identifier
+        self._listeners.setdefault((queue, name), {})[session] = identifier
+        self._update()
+
+    def unlisten(self, session: FjConnection, queue: bool, name: bytes) -> None:
+        """End a subscription; under the lock."""
+        session.listening.pop((queue, name), None)
+        listeners = self._listeners.get((queue, name), {})
+        listeners.pop(session, None)
+        if not listeners:
+            self._listeners.pop((queue, name), None)
+        self._update()
+
+    def leave(self, session: FjConnection) -> None:
+        """The connection is gone."""
+        with self._host.engine.lock:
+            for queue, name in list(session.listening):
+                self.unlisten(session, queue, name)
+
+    def push(self, event: Event) -> None:
+        """Called by the journal, under its lock, on any thread."""
+        self._waiting.append(event)
+        if len(self._waiting) == 1:
+            if threading.get_ident() == self._thread:
+                self._loop.call_soon(self._tell)
+            else:
+                self._loop.call_soon_threadsafe(self._tell)
+
+    def end(self) -> None:
+        """The journal closes; the connections end by themselves."""
+
+    def _update(self) -> None:
+        kinds = set()
+        for queue, _ in self._listeners:
+            kinds |= {"due", "dead"} if queue else {"changed", "dead"}
+        self.kinds = frozenset(kinds)
+        subscriptions = self._host.engine.subscriptions
+        if kinds and self not in subscriptions:
+            subscriptions.append(self)
+        elif not kinds and self in subscriptions:
+            subscriptions.remove(self)
+
+    def _tell(self) -> None:
+        now = self._host.engine.clock.now()
+        while self._waiting:
+            event = self._waiting.popleft()
+            if event.kind in ("changed", "dead") and event.key:
+                gone = event.id not in self._host.state.rows
+                for session, identifier in self._find(False, event.key):
+                    data = encode_push(identifier, now, event.key, value_type=Type.JOB, gone=gone)
+                    session.push(identifier, data, now)
+            if event.kind == "changed":
+                continue
+            dead = event.kind == "dead"
+            for name in (event.queue, b""):
+                for session, identifier in self._find(True, name):
+                    if not dead or session.is_admin:
+                        due = None if dead else event.at
+                        data = encode_push(identifier, now, event.queue, gone=dead, due=due)
+                        session.push(identifier, data, now)
+
+    def _find(self, queue: bool, name: bytes) -> list[tuple[FjConnection, int]]:
+        return list(self._listeners.get((queue, name), {}).items())

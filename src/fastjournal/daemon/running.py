@@ -1,0 +1,105 @@
+"""Run a daemon until a signal ends it.
+
+Rules:
+
+1. SIGTERM and SIGINT drain and stop; a second one ends at once. SIGHUP reads the settings again.
+2. uvloop is used when it is installed.
+3. Log lines go to standard error, as text or JSON. A token is never in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+import structlog
+
+from fastjournal.config import LogSettings, Settings
+from fastjournal.daemon.server import Server
+from fastjournal.errors import JournalError
+
+__all__ = ["run", "set_up_log"]
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_SWITCH = 0.0005  # seconds a thread may keep the interpreter while another waits for it
+
+
+def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int:
+    """Serve until told to stop; returns the exit code."""
+    set_up_log(settings.log)
+    # A thread that has synced the log must not wait 5 ms to say so.
+    sys.setswitchinterval(_SWITCH)
+    loop_module = _uvloop()
+    factory = loop_module.new_event_loop if loop_module else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_serve(settings, reload))
+
+
+async def _serve(settings: Settings, reload: Callable[[], Settings] | None) -> int:
+    server = Server(settings)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def asked_to_stop() -> None:
+        if stop.is_set():
+            raise SystemExit(130)
+        stop.set()
+
+    def asked_to_reload() -> None:
+        if reload is None:
+            return
+        try:
+            changed = reload()
+        except JournalError as error:
+            server.log.error("reload refused", error=str(error))
+            return
+        set_up_log(changed.log)
+        server.reload(changed)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop)
+    loop.add_signal_handler(signal.SIGHUP, asked_to_reload)
+    await server.start()
+    await stop.wait()
+    server.log.info("stopping")
+    await server.stop()
+    return 0
+
+
+def set_up_log(settings: LogSettings) -> None:
+    """Send log lines of the daemon and of the library to standard error."""
+    level = _LEVELS[settings.level]
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if settings.format == "json":
+        shared += [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ]
+    else:
+        shared.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+    structlog.configure(
+        processors=shared,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(
+        stream=sys.stderr, level=level, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
+    )
+
+
+def _uvloop() -> ModuleType | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    module: ModuleType = uvloop
+    return module

@@ -1,0 +1,377 @@
+"""The daemon: opens journals, listens, drains, stops.
+
+Rules:
+
+1. Ports open after replay. Until then `/readyz` says loading; so does nobody else, for nobody is
+   let in. A daemon started by socket activation keeps callers waiting in the kernel's queue.
+2. A stop is graceful: no new connections, nothing more is read, what was asked is answered and
+   sent, waiting consumers are told "nothing", then the journals are closed. What takes longer than
+   `limits.drain` is cut.
+3. A reload takes over tokens, certificates, limits and the log's level; a file that cannot be used
+   leaves everything as it was.
+4. A connection is never trusted to end by itself: one sweep a second looks at their limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from fastjournal import __version__
+from fastjournal.clock import SYSTEM_CLOCK, Clock
+from fastjournal.config import WORKQ_PORT, Settings, parse_address
+from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.fj import FjConnection
+from fastjournal.daemon.hosting import Hosted
+from fastjournal.daemon.journals import find_journals, open_journal
+from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
+from fastjournal.daemon.pushes import Pushes
+from fastjournal.daemon.security import check_exposure, server_context
+from fastjournal.daemon.tokens import Tokens, read_tokens
+from fastjournal.errors import JournalError, SettingError
+from fastjournal.wire.requests import Limits
+
+__all__ = ["Server"]
+
+_BACKLOG = 1024
+_SWEEP = 1.0  # seconds
+
+
+class Server:
+    """One daemon on the running loop: `start`, then `stop`."""
+
+    def __init__(self, settings: Settings, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        check_exposure(settings)
+        self.settings = settings
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self.log: structlog.typing.FilteringBoundLogger = structlog.get_logger("fastjournal")
+        self.tokens: Tokens | None = read_tokens(settings.tokens) if settings.tokens else None
+        self.wire_limits = _wire_limits(settings)
+        self.journals: dict[str, Hosted] = {}
+        self.default: Hosted = None  # type: ignore[assignment]
+        self.connections: set[Connection] = set()
+        self.ready = False
+        self.draining = False
+        self.started = clock.now()
+        self.accepted: Counter[str] = Counter()
+        """Connections so far, by protocol."""
+        self.turned_away = 0
+        self.cuts: Counter[str] = Counter()
+        """Connections that were cut, by reason."""
+        self.errors: Counter[str] = Counter()
+        """Error replies, by code."""
+        self.addresses: dict[str, list[str]] = {"fj": [], "workq": [], "http": []}
+        """Where it listens, by protocol."""
+        self._pushes: dict[Hosted, Pushes] = {}
+        self._servers: list[asyncio.Server] = []
+        self._tls = server_context(settings.tls)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+
+    async def start(self) -> None:
+        """Open the journals, then the ports."""
+        sockets = inherited()
+        if self.settings.http or any(name == "http" for name, _ in sockets):
+            await self._listen_http([sock for name, sock in sockets if name == "http"])
+        notify("STATUS=replaying")
+        try:
+            for name, path in find_journals(self.settings).items():
+                await self._open(name, path)
+            self.default = self.journals[self.settings.default_journal]
+            await self._listen_all(sockets)
+        except BaseException:
+            await self.stop()
+            raise
+        self.ready = True
+        self._spawn(self._sweep())
+        if watchdog_seconds():
+            self._spawn(self._watchdog(watchdog_seconds()))
+        notify("READY=1\nSTATUS=serving")
+        self.log.info(
+            "ready",
+            fj=self.addresses["fj"],
+            workq=self.addresses["workq"],
+            http=self.addresses["http"],
+            journals=sorted(self.journals),
+            sync=self.settings.journal.sync,
+            promise=PROMISES[self.settings.journal.sync],
+            tokens=self.tokens is not None,
+            tls=self._tls is not None,
+        )
+
+    async def stop(self) -> None:
+        """Drain and close; see rule 2."""
+        if self.draining:
+            return
+        self.draining, self.ready = True, False
+        notify("STOPPING=1")
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            for waiter in list(connection.waiters):
+                waiter.expire()
+            connection.end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.limits.drain):
+                while self.connections:
+                    self._empty.clear()
+                    await self._empty.wait()
+        for connection in list(self.connections):
+            connection.cut("drain", "the daemon stops")
+        for task in self._tasks:
+            task.cancel()
+        for host in self.journals.values():
+            try:
+                await asyncio.to_thread(host.close)
+            except JournalError as error:
+                self.log.error(
+                    "journal did not close in order", journal=host.name, error=str(error)
+                )
+        _remove_sockets(self.addresses["fj"])
+        self.log.info("stopped")
+
+    def reload(self, settings: Settings) -> None:
+        """Take over what can change while running; see rule 3."""
+        notify("RELOADING=1")
+        try:
+            check_exposure(settings)
+            tokens = read_tokens(settings.tokens) if settings.tokens else None
+            if (tokens is None) != (self.tokens is None):
+                raise SettingError("tokens cannot be turned on or off by a reload", name="tokens")
+            if self._tls is not None:
+                server_context(settings.tls)  # refused here, if at all
+                self._tls.load_cert_chain(settings.tls.certificate, settings.tls.key or None)
+        except (JournalError, OSError) as error:
+            self.log.error("reload refused", error=str(error))
+        else:
+            self.tokens, self.settings = tokens, settings
+            self.wire_limits = _wire_limits(settings)
+            self.log.info("reloaded")
+        notify("READY=1")
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection in; False if there are too many."""
+        self.connections.add(connection)
+        self.accepted[connection.protocol] += 1
+        if self.draining or len(self.connections) > self.settings.limits.max_connections:
+            self.turned_away += 1
+            return False
+        self.log.debug("connected", peer=connection.peer, protocol=connection.protocol)
+        return True
+
+    def dismiss(self, connection: Connection, error: Exception | None) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+        if isinstance(connection, FjConnection) and connection.listening:
+            self.pushes(connection.host).leave(connection)
+        self.log.debug("disconnected", peer=connection.peer, error=str(error or ""))
+
+    def note_cut(self, connection: Connection, reason: str, text: str) -> None:
+        """A connection is being cut."""
+        self.cuts[reason] += 1
+        self.log.info("cut", peer=connection.peer, reason=reason, text=text)
+
+    def denied(self, connection: Connection, reason: str) -> None:
+        """Somebody tried what it may not."""
+        self.log.warning("denied", peer=connection.peer, reason=reason)
+
+    def count_error(self, code: str) -> None:
+        """An error was answered."""
+        self.errors[code] += 1
+
+    def report(self, error: BaseException) -> None:
+        """A bug of ours; told in full in the log, by class only to the peer."""
+        self.errors["SERVER-ERROR"] += 1
+        self.log.error("internal error", exc_info=error)
+
+    def pushes(self, host: Hosted) -> Pushes:
+        """The subscriptions to a journal."""
+        found = self._pushes.get(host)
+        if found is None:
+            found = self._pushes[host] = Pushes(host, self.loop)
+        return found
+
+    def describe(self, host: Hosted, roles: list[str]) -> dict[str, Any]:
+        """What HELLO may ask: who we are and what we promise."""
+        sync = host.engine.log.options.sync
+        return {
+            "server": "fastjournal",
+            "version": __version__,
+            "journal": host.name,
+            "sync": sync,
+            "promise": PROMISES[sync],
+            "roles": roles,
+            "max_message": self.wire_limits.max_message,
+            "max_payload": self.settings.limits.max_payload,
+        }
+
+    def status(self, host: Hosted) -> dict[str, Any]:
+        """Figures of a journal and of the server."""
+        figures = host.journal.status()
+        log = asdict(figures.log) | {
+            "active": figures.log.active.name,
+            "standby": figures.log.standby.name,
+        }
+        return figures._asdict() | {
+            "log": log,
+            "upkeep": asdict(figures.upkeep),
+            "journal": host.name,
+            "promise": PROMISES[figures.sync],
+            "server": {
+                "version": __version__,
+                "started": self.started,
+                "now": self.clock.now(),
+                "connections": len(self.connections),
+                "journals": sorted(self.journals),
+                "errors": dict(self.errors),
+            },
+        }
+
+    async def _open(self, name: str, path: Path) -> None:
+        self.log.info("replaying", journal=name, path=str(path))
+        journal = await asyncio.to_thread(open_journal, path, self.settings)
+        self.journals[name] = Hosted(name, journal, self.loop)
+        self.log.info(
+            "replayed",
+            journal=name,
+            records=journal.replayed.records,
+            seconds=round(journal.replay_seconds, 3),
+            clean=journal.replayed.clean,
+        )
+
+    async def _listen_all(self, sockets: list[tuple[str, socket.socket]]) -> None:
+        given = {name for name, _ in sockets}
+        for name, sock in sockets:
+            if name != "http":
+                await self._listen_socket(name, sock)
+        if "fj" not in given:
+            for address in self.settings.listen:
+                await self._listen("fj", address)
+        if "workq" not in given:
+            for address in self.settings.workq:
+                await self._listen("workq", address)
+
+    def _factory(self, protocol: str) -> Callable[[], asyncio.Protocol]:
+        if protocol == "fj":
+            return lambda: FjConnection(self)
+        from fastjournal.daemon.workq import WorkqConnection, WorkqSide
+
+        side = WorkqSide(self)
+        return lambda: WorkqConnection(self, side)
+
+    async def _listen(self, protocol: str, address: str) -> None:
+        factory = self._factory(protocol)
+        if address.startswith("unix:"):
+            path = address[5:]
+            _remove_stale(path)
+            mask = os.umask(0o777 & ~int(self.settings.socket_mode, 8))
+            try:
+                server = await self.loop.create_unix_server(factory, path, backlog=_BACKLOG)
+            finally:
+                os.umask(mask)
+            self._add(protocol, server, [address])
+            return
+        host, port = parse_address(address, WORKQ_PORT if protocol == "workq" else 0)
+        tls = self._tls if protocol == "fj" else None
+        try:
+            server = await self.loop.create_server(factory, host, port, ssl=tls, backlog=_BACKLOG)
+        except OSError as error:
+            raise SettingError(f"cannot listen on {address}: {error}", name="listen") from error
+        self._add(protocol, server, [_address(sock) for sock in server.sockets])
+
+    async def _listen_socket(self, protocol: str, sock: socket.socket) -> None:
+        factory = self._factory(protocol)
+        tls = self._tls if protocol == "fj" and sock.family != socket.AF_UNIX else None
+        if sock.family == socket.AF_UNIX:
+            server = await self.loop.create_unix_server(factory, sock=sock, backlog=_BACKLOG)
+        else:
+            server = await self.loop.create_server(factory, sock=sock, ssl=tls, backlog=_BACKLOG)
+        self._add(protocol, server, [_address(sock)])
+
+    async def _listen_http(self, sockets: list[socket.socket]) -> None:
+        from fastjournal.daemon.web import HttpConnection
+
+        def factory() -> asyncio.Protocol:
+            return HttpConnection(self)
+
+        for sock in sockets:
+            server = await self.loop.create_server(factory, sock=sock)
+            self._add("http", server, [_address(sock)])
+        if not sockets:
+            host, port = parse_address(self.settings.http, 0)
+            server = await self.loop.create_server(factory, host, port)
+            self._add("http", server, [_address(sock) for sock in server.sockets])
+
+    def _add(self, protocol: str, server: asyncio.Server, addresses: list[str]) -> None:
+        self._servers.append(server)
+        self.addresses[protocol] += addresses
+
+    def _spawn(self, work: Any) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP)
+            now = self.loop.time()
+            for connection in list(self.connections):
+                connection.check(now)
+
+    async def _watchdog(self, seconds: float) -> None:
+        while True:
+            notify("WATCHDOG=1")
+            await asyncio.sleep(seconds)
+
+
+PROMISES = {
+    "always": "an answer means: on stable storage",
+    "interval": "an answer means: written; stable storage follows within the sync interval",
+    "os": "an answer means: written; the system decides when it reaches stable storage",
+}
+
+
+def _wire_limits(settings: Settings) -> Limits:
+    limits = settings.limits
+    return Limits(
+        max_value=min(limits.max_payload + 1 + 66_560, limits.max_message),
+        max_message=limits.max_message,
+    )
+
+
+def _address(sock: Any) -> str:
+    name = sock.getsockname()
+    if isinstance(name, tuple):
+        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+    return f"unix:{name}"
+
+
+def _remove_sockets(addresses: list[str]) -> None:
+    for address in addresses:
+        if address.startswith("unix:"):
+            Path(address[5:]).unlink(missing_ok=True)
+
+
+def _remove_stale(path: str) -> None:
+    """A socket file that nobody listens on any more is in the way."""
+    if not Path(path).exists():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            Path(path).unlink()
+        else:
+            raise SettingError(f"somebody listens on {path}", name="listen")
