@@ -301,14 +301,17 @@ def release(
 
 def _jobs_of(file: str, common: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The jobs of a file of JSON lines; the line is named that holds none."""
-    source = sys.stdin if file == "-" else Path(file).open(encoding="utf-8")  # noqa: SIM115
-    with source:
-        for number, line in enumerate(source, 1):
-            if line.strip():
-                yield {**common, **_job_of(line, f"{file}:{number}")}
+    try:
+        source = sys.stdin.buffer if file == "-" else Path(file).open("rb")  # noqa: SIM115
+        with source:
+            for number, line in enumerate(source, 1):
+                if line.strip():
+                    yield {**common, **_job_of(line, f"{file}:{number}")}
+    except OSError as error:
+        raise BadRequest(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _job_of(line: str, place: str) -> dict[str, Any]:
+def _job_of(line: bytes, place: str) -> dict[str, Any]:
     try:
         given = json.loads(line)
     except ValueError as error:

@@ -271,6 +271,12 @@ def test_a_line_that_is_no_job_is_named(run: Command, line: bytes, complaint: st
     assert run("list", "--json").lines == []
 
 
+def test_a_file_that_cannot_be_read_is_named(run: Command) -> None:
+    outcome = run("put", "--lines", "nowhere.jsonl")
+    assert outcome.code == 2
+    assert outcome.err == "error: nowhere.jsonl cannot be read: No such file or directory\n"
+
+
 def test_put_takes_every_field_of_a_line(run: Command) -> None:
     line = {
         "payload": "x", "key": "site:a", "priority": 3, "delay": "10m", "ttl": 60, "lease": "5s",
