@@ -23,6 +23,7 @@ from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, WriteFailed
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import encode
+from fastjournal.journal.counting import JobCounts
 from fastjournal.journal.events import Event, Subscription
 from fastjournal.journal.jobs import Jobs
 from fastjournal.journal.kinds import Command
@@ -58,6 +59,7 @@ class Engine:
         self.reserve = reserve
         self.lock = threading.RLock()
         self.wakeups = Wakeups()
+        self.counts = JobCounts()
         self.subscriptions: list[Subscription] = []
         self.timer_at = NEVER
         """When the timer thread will look next."""
@@ -121,6 +123,7 @@ class Engine:
         with self.batch():
             for command in self.jobs.timers(self.clock.now(), limit):
                 self.commit(command)
+                self.counts.passed(command)
                 count += 1
         self.notify()
         return count

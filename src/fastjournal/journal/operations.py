@@ -21,7 +21,16 @@ from fastjournal.journal.jobs import Granted, Jobs
 from fastjournal.journal.kinds import Add, Schedule
 from fastjournal.journal.rows import lease_of
 from fastjournal.journal.state import JournalState
-from fastjournal.model import DEFAULT_SETTINGS, Lease, NewJob, QueueSettings, Receipt, State, Where
+from fastjournal.model import (
+    DEFAULT_SETTINGS,
+    Lease,
+    NewJob,
+    Outcome,
+    QueueSettings,
+    Receipt,
+    State,
+    Where,
+)
 
 __all__ = ["Leased", "Operations", "Receipt"]
 
@@ -49,8 +58,14 @@ class Operations:
             engine.reserve.check()
         now = now or engine.clock.now()
         command, outcome, job_id = self._jobs.put(job, now, checked=checked)
+        counts = engine.counts
+        counts.puts += 1
         if command is not None:
             engine.commit(command, now)
+            if outcome is Outcome.MERGED:
+                counts.merges += 1
+        else:
+            counts.stale += 1
         return Receipt(job_id, outcome)
 
     def put_many(self, jobs: Sequence[NewJob]) -> list[Receipt]:
@@ -71,6 +86,10 @@ class Operations:
                 if command is not None:
                     commit(command)
                 receipts.append(Receipt(job_id, outcome))
+        counts = engine.counts
+        counts.puts += len(receipts)
+        counts.merges += sum(outcome is Outcome.MERGED for _, outcome in receipts)
+        counts.stale += sum(outcome is Outcome.STALE for _, outcome in receipts)
         return receipts
 
     def add(self, job: Add | Schedule) -> None:
@@ -79,6 +98,7 @@ class Operations:
         if not engine.reserve.held:
             engine.reserve.check()
         engine.commit(self._jobs.add(job, engine.clock.now()))
+        engine.counts.puts += 1
 
     def lease(
         self,
@@ -110,6 +130,7 @@ class Operations:
                     raise
                 break  # what was granted is the consumer's
             engine.asked(row.lane.name)
+            engine.counts.leases += 1
             leases.append(shown or lease_of(row))
         if engine.wakeups.called:
             engine.pass_on()
@@ -118,13 +139,23 @@ class Operations:
     def touch(self, job_id: bytes, token: int, length: int = 0) -> int:
         """Keep a lease for another `length` (0: as usual); returns when it ends."""
         engine = self._engine
-        engine.commit(self._jobs.touch(job_id, token, engine.clock.now(), length))
+        try:
+            engine.commit(self._jobs.touch(job_id, token, engine.clock.now(), length))
+        except LeaseLost:
+            engine.counts.lease_lost += 1
+            raise
+        engine.counts.touches += 1
         return self._state.rows[job_id].lease_until
 
     def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
         """The work is done; a result is kept until the job expires."""
         engine = self._engine
-        engine.commit(self._jobs.complete(job_id, token, engine.clock.now(), result))
+        try:
+            engine.commit(self._jobs.complete(job_id, token, engine.clock.now(), result))
+        except LeaseLost:
+            engine.counts.lease_lost += 1
+            raise
+        engine.counts.completions += 1
 
     def complete_many(
         self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
@@ -145,14 +176,26 @@ class Operations:
     ) -> State:
         """The work failed; returns WAITING if it will be tried again, else FAILED or DELETED."""
         engine = self._engine
-        engine.commit(self._jobs.fail(job_id, token, engine.clock.now(), reason, delay))
+        try:
+            engine.commit(self._jobs.fail(job_id, token, engine.clock.now(), reason, delay))
+        except LeaseLost:
+            engine.counts.lease_lost += 1
+            raise
+        engine.counts.failures += 1
         row = self._state.rows.get(job_id)
+        if row is not None and row.state is State.FAILED:
+            engine.counts.dead += 1
         return State.DELETED if row is None else row.state
 
     def release(self, job_id: bytes, token: int, delay: int = 0) -> None:
         """Give a job back unworked."""
         engine = self._engine
-        engine.commit(self._jobs.release(job_id, token, engine.clock.now(), delay))
+        try:
+            engine.commit(self._jobs.release(job_id, token, engine.clock.now(), delay))
+        except LeaseLost:
+            engine.counts.lease_lost += 1
+            raise
+        engine.counts.releases += 1
 
     def delete(self, job_id: bytes) -> bool:
         """Remove a job; False if there was none."""
