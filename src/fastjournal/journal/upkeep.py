@@ -4,7 +4,8 @@ Rules:
 
 1. History first: with an archive every sealed segment is copied there, whole, before anything in it
    is dropped.
-2. Cleaning follows `retention`; the log is synced between judging a segment and replacing it.
+2. Cleaning follows `retention`; between judging a segment and replacing it the batch under way, if
+   any, is waited for and the log is synced: what the judgement rests on is then on disk.
 3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
    only then remove what lies below it. Without that sync a power loss could leave images of rows
    newer than the log, and new records would take the TIMEs of those that were lost. And as for the
@@ -119,11 +120,16 @@ class Upkeep:
                 retention.survey(number, ((r.time, r.payload) for r in records))
         if not retention.plan(sealed, now):
             return []
-        cleaned = cleaner.clean(retention.clean, before_replace=self._engine.log.sync)
+        cleaned = cleaner.clean(retention.clean, before_replace=self._settle)
         retention.finish()
         self.status.segments_cleaned += len(cleaned)
         self.status.bytes_freed += sum(c.bytes_before - c.bytes_after for c in cleaned)
         return cleaned
+
+    def _settle(self) -> None:
+        with self._engine.lock:
+            pass  # a batch is applied before it is logged; it ends under this lock
+        self._engine.log.sync()
 
     def _parts(self, as_of: list[int]) -> Iterator[tuple[int, list[bytes]]]:
         """The state in parts, each taken under the lock; `as_of` collects their TIMEs."""

@@ -1,8 +1,28 @@
-"""The public test kit: a clock that moves by hand, and files that crash and fail on demand."""
+"""The public test kit: a clock that moves by hand, files that crash and fail on demand, promises."""
 
 from __future__ import annotations
 
 from fastjournal.testing.clock import ManualClock, ManualTicker
 from fastjournal.testing.files import Crash, Fault, MemoryFiles
+from fastjournal.testing.promises import (
+    Answers,
+    PromiseBroken,
+    check_max_wait,
+    check_one_waiting_row,
+    check_replay,
+    check_stale_token,
+)
 
-__all__ = ["Crash", "Fault", "ManualClock", "ManualTicker", "MemoryFiles"]
+__all__ = [
+    "Answers",
+    "Crash",
+    "Fault",
+    "ManualClock",
+    "ManualTicker",
+    "MemoryFiles",
+    "PromiseBroken",
+    "check_max_wait",
+    "check_one_waiting_row",
+    "check_replay",
+    "check_stale_token",
+]
