@@ -209,6 +209,37 @@ def test_a_cursor_follows_an_appender_in_another_process(
     cursor.close()
 
 
+APPEND_LARGE = """
+import os
+size = 1 << 20
+with stream.open_appender(segment_size=1 << 22, sync=sys.argv[2]) as appender:
+    say("locked")
+    for number in range(40):
+        appender.append(bytes([number]) * (size + number))
+say("done")
+"""
+
+
+@pytest.mark.parametrize("policy", ["os", "always"])
+def test_a_half_written_record_is_never_an_error_to_a_follower(
+    tmp_path: Path, children: list[Child], policy: str
+) -> None:
+    """CPT-CUR-6: large records are seen while they are being written, in spite of the mark."""
+    child = Child(APPEND_LARGE, tmp_path, policy)
+    children.append(child)
+    assert child.line() == "locked"
+    cursor = Stream(tmp_path).open_cursor(follow=True)
+    found: list[tuple[int, int]] = []
+    while len(found) < 40:
+        record = cursor.next()
+        if record is not None:
+            assert set(record.payload) == {record.payload[0]}
+            found.append((record.payload[0], len(record.payload)))
+    assert found == [(number, (1 << 20) + number) for number in range(40)]
+    assert child.finish() == ["done"]
+    cursor.close()
+
+
 def test_a_cleaner_beside_an_appender_in_another_process(
     tmp_path: Path, children: list[Child]
 ) -> None:

@@ -167,6 +167,36 @@ def test_skip_segment_leaves_it_as_it_is(sixteen: Stream, files: MemoryFiles) ->
     assert sixteen.segments() == [2, 4]
 
 
+def test_skipped_and_kept_segments_keep_their_file_and_its_dates(tmp_path: Path) -> None:
+    """CPT-CLN-1: on a real disk neither the inode nor the time of change moves."""
+    stream = Stream(tmp_path, clock=ManualClock())
+    with stream.open_appender() as appender:
+        for number in range(1, 17):
+            appender.append(bytes([number]))
+            if number in (4, 8, 12):
+                appender.rotate()
+
+    def look(number: int) -> tuple[int, int, bytes]:
+        path = stream.segment_path(number)
+        return path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()
+
+    before = {number: look(number) for number in stream.segments()}
+
+    def clean(path: Path, record: Record) -> bool:
+        if path.name == segment_name(2):
+            raise SkipSegment
+        return path.name == segment_name(1) and is_odd(path, record)
+
+    with stream.open_cleaner() as cleaner:
+        assert [c.segment for c in cleaner.clean(clean)] == [1]
+    after = {number: look(number) for number in stream.segments()}
+    assert {n: after[n] for n in (2, 3, 4)} == {n: before[n] for n in (2, 3, 4)}
+    assert after[1][0] != before[1][0], "a new file took the place of the old one"
+    assert sorted(path.name for path in tmp_path.glob("*.log*")) == [
+        segment_name(number) for number in (1, 2, 3, 4)
+    ]
+
+
 def test_an_error_of_the_clean_function_reaches_the_caller(
     sixteen: Stream, files: MemoryFiles
 ) -> None:

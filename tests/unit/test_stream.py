@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.errors import LockTimeout, SegmentError, SettingError
-from fastjournal.log import WORKQ, Header, Stream
+from fastjournal.errors import (
+    CorruptRecord,
+    LockTimeout,
+    SegmentError,
+    SettingError,
+    VersionMismatch,
+)
+from fastjournal.log import CAPTAIN, WORKQ, Header, Stream
+from fastjournal.log.record import encode, encode_time
+from fastjournal.log.verify import verify
 from fastjournal.testing import Fault, ManualClock, MemoryFiles
 
 HERE = Path("/journal")
@@ -138,3 +146,44 @@ def test_readers_share_their_lock_and_cleaners_do_not() -> None:
         stream.lock_readers(exclusive=True, timeout=0)
     two.release()
     stream.lock_readers(exclusive=True, timeout=0).release()
+
+
+HUGE = encode_time(5) + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"  # a SIZE of 2**63
+BAD = {
+    "wrong magic": (WORKQ.encode() + encode(5, b"x"), SegmentError),
+    "newer version": (b"cptn\0\0\0\x02" + encode(5, b"x"), VersionMismatch),
+    "no log at all": (b"#!/bin/sh\necho hello\n", SegmentError),
+    "a size of 2**63": (CAPTAIN.encode() + HUGE + bytes(64) + encode(6, b"x"), CorruptRecord),
+    "a size above the limit": (
+        CAPTAIN.encode() + encode_time(5) + b"\xff\xff\xff\xff\x0f" + bytes(64) + encode(6, b"x"),
+        CorruptRecord,
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "error"), BAD.values(), ids=BAD.keys())
+def test_bad_segments_are_typed_errors_and_nothing_changes_on_disk(
+    tmp_path: Path, content: bytes, error: type[Exception]
+) -> None:
+    """F22, F27, F38: for the appender, the cursor, the cleaner and verify alike."""
+    for name in ("000000001.log", "000000002.log"):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "notes.txt").write_bytes(b"foreign")
+
+    def tree() -> dict[str, tuple[bytes, int]]:
+        return {
+            path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in tmp_path.iterdir()
+            if path.suffix != ".lock"
+        }
+
+    before = tree()
+    stream = Stream(tmp_path)
+    with pytest.raises(error):
+        stream.open_appender().lock()
+    with pytest.raises(error):
+        list(stream.open_cursor())
+    with stream.open_cleaner() as cleaner, pytest.raises(error):
+        cleaner.clean(lambda path, record: True)
+    assert all(check.faults for check in verify(stream))
+    assert tree() == before
