@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fastjournal import Journal, State
 from fastjournal.errors import Closed, NotFound
 from fastjournal.journal.view import JournalView
+from fastjournal.log.files import FileHandle
 from fastjournal.testing import ManualClock, MemoryFiles
 
 PLACE = Path("/jobs")
@@ -108,6 +110,31 @@ def test_a_follower_that_began_with_nothing_but_a_snapshot_misses_no_record(hous
     with house.view(follow=True) as view:
         house.journal.put(b"two", queue="q")
         assert view.refresh() == 1
+        assert view.digest() == house.journal.digest()
+
+
+def test_a_snapshot_that_makes_way_while_it_is_read_is_no_error(house: House) -> None:
+    class Replaced(MemoryFiles):
+        """While the first snapshot is opened, the journal takes another one."""
+
+        def __init__(self, journal: Journal) -> None:
+            self.journal: Journal | None = journal
+
+        def __getattribute__(self, name: str) -> Any:
+            mine = ("journal", "open_read", "__dict__")
+            return object.__getattribute__(self if name in mine else house.files, name)
+
+        def open_read(self, path: Path) -> FileHandle:
+            if path.suffix == ".snapshot" and self.journal is not None:
+                journal, self.journal = self.journal, None
+                journal.snapshot()
+            return house.files.open_read(path)
+
+    house.journal.put(b"one", queue="q")
+    house.journal.snapshot()
+    files = Replaced(house.journal)
+    with JournalView(PLACE, follow=True, clock=house.clock, files=files) as view:
+        assert files.journal is None
         assert view.digest() == house.journal.digest()
 
 

@@ -22,9 +22,9 @@ from fastjournal.journal.commands import decode
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.inspection import Inspection, JournalStatus
 from fastjournal.journal.jobs import Jobs
-from fastjournal.journal.opening import replay
+from fastjournal.journal.opening import Replayed, replay
 from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY
-from fastjournal.journal.snapshot import newest_snapshot
+from fastjournal.journal.snapshot import Snapshot, newest_snapshot
 from fastjournal.journal.upkeep import UpkeepStatus
 from fastjournal.log.counters import Counters, LogStatus
 from fastjournal.log.cursor import Cursor
@@ -35,6 +35,7 @@ from fastjournal.log.stream import Stream
 __all__ = ["JournalView"]
 
 _LOCK_WAIT = 1.0  # seconds to wait for a cleaner
+_TRIES = 3
 _STALE = 60 * SECOND  # a follower that slept for longer begins anew
 
 
@@ -76,7 +77,7 @@ class JournalView(Inspection):
         now = self._clock.now()
         stale = now - self._looked > _STALE
         cursor = self._cursor
-        if cursor is None or stale or newest_snapshot(self._stream) != self.replayed.snapshot:
+        if cursor is None or stale or self._newest() != self.replayed.snapshot:
             self._begin()
             return self._records
         self._looked = now
@@ -124,7 +125,7 @@ class JournalView(Inspection):
         lock = self._keep_cleaners_out()
         try:
             started = self._clock.monotonic()
-            self.replayed = replay(self._stream)
+            self.replayed = self._replay()
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             self._state = self.replayed.state
             self._records = self.replayed.records
@@ -140,6 +141,23 @@ class JournalView(Inspection):
         self._looked = self._clock.now()
         if not self._follow:
             self._let_time_pass()
+
+    def _newest(self) -> Snapshot | None:
+        try:
+            return newest_snapshot(self._stream)
+        except FileNotFoundError:  # replaced at this very moment
+            return newest_snapshot(self._stream)
+
+    def _replay(self) -> Replayed:
+        """Replay; once more if the snapshot that was being read made way for a newer one."""
+        for _ in range(_TRIES):
+            before = self._newest()
+            try:
+                return replay(self._stream)
+            except (SegmentError, OSError):
+                if self._newest() == before:
+                    raise
+        return replay(self._stream)
 
     def _catch_up(self, cursor: Cursor) -> int:
         count = 0
