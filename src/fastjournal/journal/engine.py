@@ -14,8 +14,9 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -70,12 +71,15 @@ class Engine:
         self._announced: set[bytes] = set()  # queues whose subscribers know that work is due
         self._batch: Batch | None = None
         self._must_wait = log.options.sync == "always"
+        zone = log.stream.zone
+        self.encode: Callable[[Command], bytes] = partial(encode, zone=zone) if zone else encode
+        """A command's payload, with the zone bytes of this log."""
 
     def commit(self, command: Command, now: int = 0) -> int:
         """Log one command and apply it; returns the TIME of its record."""
         if self._batch is not None:
             return self._batch.add(command)
-        return self._commit(command, encode(command), now)
+        return self._commit(command, self.encode(command), now)
 
     def _commit(self, command: Command, payload: bytes, now: int = 0) -> int:
         log = self.log
@@ -271,7 +275,7 @@ class Batch:
     def add(self, command: Command) -> int:
         """Apply a command; it is logged at the latest when the batch ends."""
         engine = self._engine
-        payload = encode(command)
+        payload = engine.encode(command)
         size = len(payload) + _OVERHEAD
         if self._bytes + size > _BATCH_BYTES:
             self.flush()

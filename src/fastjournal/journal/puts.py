@@ -64,8 +64,13 @@ class Placed(NamedTuple):
 class Puts(Deciding):
     """`put` and `add`."""
 
-    def put(self, job: NewJob, now: int, *, checked: bool = False) -> Placed:
-        """Take a job in; `checked`: its fields are known to be in range."""
+    def put(
+        self, job: NewJob, now: int, *, checked: bool = False, promised: bool = False
+    ) -> Placed:
+        """Take a job in; `checked`: its fields are known to be in range.
+
+        `promised`: its producer was told already that it is safe, so no drain keeps it out.
+        """
         if not checked:
             self._check(job)
         state = self.state
@@ -92,7 +97,7 @@ class Puts(Deciding):
             rank = priority if type(priority) is int else int(priority)
             fields = (row_id, queue, key, rank, due, stamp, stamp, expires, 1, value, *_PLAIN)
             return _new(Placed, (_new(Put, fields), _NEW, row_id))
-        if settings.draining:
+        if settings.draining and not promised:
             raise QueuePaused(f"queue {queue!r} is draining")
         if job.timestamp > now + self.limits.max_skew:
             raise ClockSkew
@@ -109,7 +114,7 @@ class Puts(Deciding):
     def check_all(self, jobs: Sequence[NewJob], now: int) -> None:
         """Raise what `put` would raise for any of these jobs, put one after the other."""
         now = self._clock(now) + len(jobs)  # their records are a nanosecond apart
-        seen: set[tuple[bytes, bytes]] = set()
+        newest: dict[tuple[bytes, bytes], int] = {}  # timestamps the keys will have by then
         for job in jobs:
             self._check(job)
             settings = self._settings(job.queue)
@@ -121,14 +126,15 @@ class Puts(Deciding):
                 raise OutOfRange("the job has expired already")
             if not job.key or settings.keep_versions:
                 continue
-            if job.mode == Mode.UNIQUE:
-                if (job.queue, job.key) in seen:
-                    self._refuse(None, job)
-                for row in self.state.keys.find(job.queue, job.key):
+            name = (job.queue, job.key)
+            if name not in newest:
+                for row in self.state.keys.find(*name):
                     expired = row.state is State.WAITING and 0 < row.expires < now
                     if row.state is not State.DELETED and not expired:
-                        self._refuse(row, job)
-            seen.add((job.queue, job.key))
+                        newest[name] = max(row.modified, newest.get(name, 0))
+            if job.mode == Mode.UNIQUE and name in newest and job.timestamp != newest[name]:
+                self._refuse(None, job)
+            newest[name] = max(job.timestamp or now, newest.get(name, 0))
 
     def _put_new(
         self, job: NewJob, rank: int, stamp: int, row_id: bytes, outcome: Outcome

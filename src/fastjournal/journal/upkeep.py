@@ -33,7 +33,7 @@ from fastjournal.log.stream import Stream
 
 __all__ = ["Upkeep", "UpkeepStatus"]
 
-_PART = 500  # rows visited under the lock at a time
+_PART = 500
 _LOCK_WAIT = 1.0  # seconds to wait for readers
 
 
@@ -63,6 +63,8 @@ class Upkeep:
         # An old snapshot's rows may have ended at any time since: nothing counts as gone before it.
         self._retention.snapshot_at = None if snapshot is None else 0
         self.status = UpkeepStatus()
+        self.part = _PART
+        """Rows of a snapshot visited under the lock at a time."""
         if archive is not None:
             stream.files.make_directory(archive)
 
@@ -95,7 +97,7 @@ class Upkeep:
         first = parse_name(self._engine.log.rotate().name)
         assert first is not None
         as_of: list[int] = []
-        snapshot = write_snapshot(self._stream, first, self._parts(as_of))
+        snapshot = write_snapshot(self._stream, first, self.parts(as_of))
         self._snapshot = snapshot
         self._retention.snapshot_at = as_of[0]
         remove_snapshots(self._stream, keep=snapshot)
@@ -131,7 +133,7 @@ class Upkeep:
             pass  # a batch is applied before it is logged; it ends under this lock
         self._engine.log.sync()
 
-    def _parts(self, as_of: list[int]) -> Iterator[tuple[int, list[bytes]]]:
+    def parts(self, as_of: list[int]) -> Iterator[tuple[int, list[bytes]]]:
         """The state in parts, each taken under the lock; `as_of` collects their TIMEs."""
         engine = self._engine
         with engine.lock:
@@ -139,9 +141,9 @@ class Upkeep:
             as_of.append(engine.log.written_time)
             general = [encode(c) for c in engine.state.general_commands()]
         yield as_of[0], general
-        for start in range(0, len(ids), _PART):
+        for start in range(0, len(ids), self.part):
             with engine.lock:
-                rows = map(engine.state.rows.get, ids[start : start + _PART])
+                rows = map(engine.state.rows.get, ids[start : start + self.part])
                 as_of.append(engine.log.written_time)
                 part = [encode(c) for row in rows if row is not None for c in image(row)]
             yield as_of[-1], part

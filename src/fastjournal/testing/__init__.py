@@ -1,4 +1,4 @@
-"""The public test kit: a clock that moves by hand, files that crash and fail on demand, promises."""
+"""The public test kit: a clock that moves by hand, files that crash and fail, promises to hold."""
 
 from __future__ import annotations
 
