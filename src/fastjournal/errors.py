@@ -12,7 +12,10 @@ Rules:
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "AlreadyExists",
@@ -264,6 +267,8 @@ class SegmentError(JournalFault):
     """A segment file cannot be used as it is."""
 
     def __init__(self, path: Path | str, reason: str) -> None:
+        from pathlib import Path  # a producer, who never sees this error, does not pay for it
+
         super().__init__(f"{path}: {reason}")
         self.path = Path(path)
         self.reason = reason

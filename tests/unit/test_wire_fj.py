@@ -157,7 +157,7 @@ def test_a_declared_size_costs_no_memory() -> None:
 # Refusals that keep the connection (D-32).
 
 
-@pytest.mark.parametrize("function", [20, 31, 38, 47, 255, 65_535])
+@pytest.mark.parametrize("function", [20, 31, 39, 47, 255, 65_535])
 def test_an_unknown_function_is_refused_and_skipped(function: int) -> None:
     """D-32: framing is generic, whatever the fields."""
     flags = 0x2000 | 0x80 | 8 | 4 | 1

@@ -51,6 +51,7 @@ from fastjournal.wire.fj import (
     encode_ok,
     encode_reply,
 )
+from fastjournal.wire.forward import Forwarded, decode_forward, encode_forwarded
 from fastjournal.wire.functions import (
     DATA,
     EXTENDED,
@@ -130,6 +131,24 @@ def _puts(session: FjConnection, request: Request, now: int) -> bytes:
         else:
             outcomes.append(PutOutcome(receipt[1], receipt[0]))
     pair = Pair(b"", Type.BUFFER, encode_put_outcomes(outcomes))
+    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+
+
+def _forward(session: FjConnection, request: Request, now: int) -> bytes:
+    marks, jobs, forget = decode_forward(request.value)
+    operations = session.host.operations
+    if forget:
+        operations.forget_sender(request.key)
+        outcome = Forwarded(0)
+    else:
+        taken = operations.put_from(
+            request.key,
+            zip(marks, [_new_job(job, now) for job in jobs], strict=True),
+            now,
+        )
+        errors = tuple([(mark, error_text(error)) for mark, error in taken.refused])
+        outcome = Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
+    pair = Pair(b"", Type.BUFFER, encode_forwarded(outcome))
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
 
 
@@ -568,6 +587,7 @@ HANDLERS: dict[int, Handler] = {
     Function.TOUCH: _touch,
     Function.RELEASE: _release,
     Function.RESULT: _result,
+    Function.FORWARD: _forward,
     Function.QUEUE: _queue,
     Function.PAUSE: _pause,
     Function.RESUME: _resume,

@@ -31,7 +31,7 @@ uv, sv, b and t are explained in `varint`; z is a 15-byte Workq time (`log.recor
       47  RETRY     id, u8 reason (1 failed, 2 released, 3 timed out), t due, uv timeouts,
                     uv fails, b note
       48  REDRIVE   id, t due, uv max-attempts
-      49  SENDER    b name, t mark: all requests of this sender up to mark are in
+      49  SENDER    b name, t mark: all requests of this sender up to mark are in; 0: forget it
 
 PUT flags: bit 0 persist, bit 1 keep_versions, bit 2 came through Workq, bit 3 by SCHEDULE.
 33, 42, 43 and 9..31 are reserved; 50 is the next free number.

@@ -125,6 +125,8 @@ class Journal(Consuming, Administration, Inspection):
         self._state = state
         self._operations = Operations(self._engine)
         self._closed = False
+        if state.untold:
+            self._operations.tell_marks()
         self._background = Background(self._engine, self._upkeep, interval, snapshot_bytes)
         if background:
             self._background.start()

@@ -288,7 +288,7 @@ class Redrive(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """All requests of a sender up to `mark` have been taken in."""
+    """All requests of a sender up to `mark` have been taken in; 0: the sender is forgotten."""
 
     name: bytes
     mark: int

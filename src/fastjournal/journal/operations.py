@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fastjournal.errors import AlreadyExists, JournalFault, LeaseLost, NotFound
 from fastjournal.journal.engine import Engine
+from fastjournal.journal.forwarding import Forwarding
 from fastjournal.journal.jobs import Granted, Jobs
 from fastjournal.journal.kinds import Add, Schedule
 from fastjournal.journal.rows import lease_of
@@ -43,7 +44,7 @@ class Leased(NamedTuple):
     """When to ask again if there is none, ns since 1970; 0: nothing is in sight."""
 
 
-class Operations:
+class Operations(Forwarding):
     """All requests that change a journal."""
 
     def __init__(self, engine: Engine) -> None:

@@ -77,8 +77,10 @@ def _fate_of(state: JournalState, time: int, command: Command) -> Fate:
             return Fate.SPENT if time < lane.settings_at else Fate.KEEP
         return Fate.LAST if command.settings == DEFAULT_SETTINGS else Fate.SPENT
     if isinstance(command, k.Sender):
-        newest = state.senders.get(command.name, (0, 0))[1]
-        return Fate.SPENT if time < newest else Fate.KEEP
+        known = state.senders.get(command.name)
+        if known is not None:
+            return Fate.SPENT if time < known[1] else Fate.KEEP
+        return Fate.SPENT if command.mark else Fate.LAST
     row = state.rows.get(command.id)
     if row is not None:
         return Fate.SPENT if time < row.at else Fate.KEEP

@@ -53,7 +53,12 @@ class JournalState(Places):
         self.mark_at = 0
         """TIME of the newest MARK."""
         self.senders: dict[bytes, tuple[int, int]] = {}
-        """For each sender its mark, and the TIME of the record that says so."""
+        """For each sender its mark, and the TIME of the SENDER record that was the last to tell it.
+
+        An id of version 8 that begins with the 12 bytes of a known sender ends with its mark: so
+        the record of such a job tells by itself that it came, whatever a crash leaves behind it."""
+        self.untold: set[bytes] = set()
+        """Senders whose mark stands in the id of a job only, and not yet in a SENDER record."""
         self._appliers: dict[type, Callable[[Any, int], None]] = {
             k.Add: self._add,
             k.Schedule: self._add,
@@ -153,6 +158,8 @@ class JournalState(Places):
             lane = self.lanes.get(queue) or self.lane(queue)
             lane.total += 1
             old_expires = 0
+            if row_id[6] & 0xF0 == 0x80 and row_id[:12] in self.senders:
+                self._sent(row_id)
         else:
             self.ended += 1
             self._unplace(row)
@@ -410,8 +417,19 @@ class JournalState(Places):
         self.mark_at = time
 
     def _sender(self, command: k.Sender, time: int) -> None:
+        self.untold.discard(command.name)
+        if not command.mark:
+            self.senders.pop(command.name, None)
+            return
         mark = self.senders.get(command.name, (0, 0))[0]
         self.senders[command.name] = (max(mark, command.mark), time)
+
+    def _sent(self, row_id: bytes) -> None:
+        name, mark = row_id[:12], int.from_bytes(row_id[12:], "big")
+        known, told = self.senders[name]
+        if mark > known:
+            self.senders[name] = (mark, told)
+            self.untold.add(name)
 
     def _queue(self, command: k.Queue, time: int) -> None:
         lane = self.lane(command.queue)

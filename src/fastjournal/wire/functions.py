@@ -136,6 +136,7 @@ class Function(IntEnum):
     TOUCH = 35
     RELEASE = 36
     RESULT = 37
+    FORWARD = 38
     QUEUE = 40
     PAUSE = 41
     RESUME = 42
@@ -261,6 +262,8 @@ def _rows() -> list[Spec]:
              "Gives a leased job back undone."),
         Spec(f.RESULT, r.EITHER, needed, "key, or id with bit 13", _INTEGER, False,
              "time to wait, ms", BY_ID, by_id, "Waits for the result of a job."),
+        Spec(f.FORWARD, r.PRODUCE, needed, "sender", _BUFFER, True, "marks and jobs", PERSIST,
+             "9 persist", "Puts the jobs of a spool, each once; tells how far it came.", True),
         Spec(f.QUEUE, r.ADMIN, needed, "queue", _TEXT, False, "JSON object of settings to change",
              PERSIST, "9 persist", "Changes and tells the settings of a queue."),
         Spec(f.PAUSE, r.ADMIN, needed, "queue", _TEXT, False,

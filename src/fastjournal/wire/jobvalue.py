@@ -63,6 +63,7 @@ __all__ = [
     "JobPut",
     "decode_job",
     "decode_jobs",
+    "decode_jobs_at",
     "decode_leased",
     "encode_job",
     "encode_jobs",
@@ -259,6 +260,13 @@ def decode_jobs(value: bytes, timestamp: int = 0) -> list[JobPut]:
     if count > MAX_JOBS or count * _PUT_SIZE > len(value):
         raise BadRequest(f"PUTS of {count} jobs in {len(value)} bytes")
     return _decode_puts(value, 4, count, b"", timestamp)
+
+
+def decode_jobs_at(value: bytes, at: int, count: int) -> list[JobPut]:
+    """So many jobs of layout 2, which fill the value from `at` on."""
+    if at + count * _PUT_SIZE > len(value):
+        raise BadRequest(f"{count} jobs in {len(value) - at} bytes")
+    return _decode_puts(value, at, count, b"", 0)
 
 
 def encode_leased(lease: Lease) -> Pair:

@@ -1,0 +1,129 @@
+"""Requests of forwarders: the jobs of a spool, each of them taken in once.
+
+Rules:
+
+1. A sender numbers its jobs with marks that grow. A job whose mark is not above the sender's came
+   before and is not looked at; so whoever is in doubt sends again.
+2. Job and mark reach the log in one record, so no crash parts them. A new row of a sender whose
+   name has 12 bytes and looks like the beginning of a UUID of version 8 gets name and mark as its
+   id; for all else a SENDER command stands in a GROUP with the job, or alone where the job changes
+   nothing.
+3. At the end of a request the mark stands in a SENDER record too: ids go when their rows do.
+4. The producer of a spooled job was told long ago that it is safe: a drain does not keep it out,
+   and a sender's clock that is ahead counts as ours. A job refused for what it is stays refused.
+5. A sender is forgotten only when nothing of it will be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastjournal.errors import BadRequest, JournalError, RequestError
+from fastjournal.journal.kinds import Command, Group, Put, Sender
+from fastjournal.model import NewJob, Outcome
+
+if TYPE_CHECKING:
+    from fastjournal.journal.engine import Engine
+    from fastjournal.journal.jobs import Jobs
+    from fastjournal.journal.state import JournalState
+
+__all__ = ["Forwarding", "Taken"]
+
+_MET = 1
+"""The mark of a sender of whom nothing has come yet."""
+MAX_MARK = 2**63 - 1
+
+
+class Taken(NamedTuple):
+    """What became of the jobs of one request."""
+
+    mark: int
+    outcomes: tuple[int, int, int, int]
+    """How many are new, merged, twins, stale."""
+    repeated: int
+    refused: tuple[tuple[int, JournalError], ...]
+
+
+class Forwarding:
+    """The part of `Operations` that forwarders use."""
+
+    _engine: Engine
+    _jobs: Jobs
+    _state: JournalState
+
+    def put_from(self, sender: bytes, jobs: Iterable[tuple[int, NewJob]], now: int = 0) -> Taken:
+        """Take in those jobs of a sender whose marks are new; a refused one does not stop the rest.
+
+        `jobs` are (mark, job) with growing marks.
+        """
+        engine, state = self._engine, self._state
+        if not 1 <= len(sender) <= 255:
+            raise BadRequest("a sender's name has 1 to 255 bytes")
+        if not engine.reserve.held:
+            engine.reserve.check()
+        now = now or engine.clock.now()
+        put, commit = self._jobs.put, engine.commit
+        named = len(sender) == 12 and sender[6] & 0xF0 == 0x80
+        counts = [0, 0, 0, 0]
+        refused: list[tuple[int, JournalError]] = []
+        repeated = 0
+        with engine.batch():
+            if sender not in state.senders:
+                commit(Sender(sender, _MET))
+            mark = before = state.senders[sender][0]
+            for at, job in jobs:
+                if at <= mark:
+                    repeated += 1
+                    continue
+                if not _MET < at <= MAX_MARK:
+                    raise BadRequest(f"a mark cannot be {at}")
+                if job.timestamp > now:
+                    job = job._replace(timestamp=0)
+                own = b""
+                if named and not job.id and at < 2**32:
+                    own = sender + at.to_bytes(4, "big")
+                    if own in state.rows:  # of a file of the same name that went long ago
+                        own = b""
+                    else:
+                        job = _with_id(job, own)
+                mark = at
+                try:
+                    command, outcome, job_id = put(job, now, promised=True)
+                except RequestError as error:
+                    refused.append((at, error))
+                    commit(Sender(sender, at))
+                    continue
+                counts[outcome] += 1
+                if job_id == own and command.__class__ is Put:
+                    commit(command)
+                else:
+                    commit(_together(command, Sender(sender, at)))
+            if mark > before and sender in state.untold:
+                commit(Sender(sender, mark))
+        counted = engine.counts
+        counted.puts += sum(counts)
+        counted.merges += counts[Outcome.MERGED]
+        counted.stale += counts[Outcome.STALE]
+        return Taken(mark, (counts[0], counts[1], counts[2], counts[3]), repeated, tuple(refused))
+
+    def forget_sender(self, sender: bytes) -> None:
+        """Nothing of this sender will come again."""
+        if sender in self._state.senders:
+            self._engine.commit(Sender(sender, 0))
+
+    def tell_marks(self) -> None:
+        """Write down the marks that stand in the ids of jobs only: the end of a log may be torn."""
+        for sender in sorted(self._state.untold):
+            self._engine.commit(Sender(sender, self._state.senders[sender][0]))
+
+
+def _with_id(job: NewJob, job_id: bytes) -> NewJob:
+    return tuple.__new__(NewJob, (*job[:14], job_id))
+
+
+def _together(command: Command | None, sender: Sender) -> Command:
+    if command is None:
+        return sender
+    members = command.members if isinstance(command, Group) else (command,)
+    return Group((*members, sender))

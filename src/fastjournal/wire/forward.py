@@ -1,0 +1,136 @@
+"""Values of FORWARD: jobs out of a spool, each of them taken in once however often it is sent.
+
+The request; its key is the sender, one for each file of a spool:
+
+    u8   1                     u32  count
+    u8   flags, see below      per job: u32 mark, growing
+    u16  0                     per job: layout 2 of type 6, key inside
+
+    flags: bit 0 forget the sender: all of it is done and nothing of it will be sent again
+
+The reply:
+
+    u32  mark: all jobs of this sender up to it have been decided, now or before
+    u32  how many are new, merged, twin, stale, refused, and how many came again
+    per refused job: u32 mark, u16 size, text `CODE ...`
+
+Rules:
+
+1. A job whose mark is not above the sender's is not looked at: it came before.
+2. Marks grow along the request; a request whose marks do not is refused as a whole.
+3. A refused job is decided too: sending it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fastjournal.errors import BadRequest, TooLarge
+from fastjournal.wire.jobvalue import MAX_JOBS, JobPut, decode_jobs_at
+
+__all__ = [
+    "FORGET",
+    "ForwardRequest",
+    "Forwarded",
+    "decode_forward",
+    "decode_forwarded",
+    "encode_forget",
+    "encode_forward",
+    "encode_forwarded",
+]
+
+FORGET = 1
+
+_HEAD = struct.Struct(">BBHI")
+_REPLY = struct.Struct(">7I")
+_REFUSED = struct.Struct(">IH")
+
+
+class ForwardRequest(NamedTuple):
+    """Jobs with their marks."""
+
+    marks: tuple[int, ...]
+    jobs: list[JobPut]
+    forget: bool = False
+
+
+class Forwarded(NamedTuple):
+    """How far a sender has come, and what became of its jobs this time."""
+
+    mark: int
+    new: int = 0
+    merged: int = 0
+    twin: int = 0
+    stale: int = 0
+    refused: int = 0
+    repeated: int = 0
+    """Came before; not looked at."""
+    errors: tuple[tuple[int, str], ...] = ()
+    """Mark and error of each refused job."""
+
+
+def encode_forward(marks: Sequence[int], jobs: Sequence[bytes]) -> bytes:
+    """The value of FORWARD; `jobs` are encoded as layout 2 already."""
+    count = len(marks)
+    if count > MAX_JOBS:
+        raise TooLarge(f"at most {MAX_JOBS} jobs in one message")
+    return b"".join((_HEAD.pack(1, 0, 0, count), struct.pack(f">{count}I", *marks), *jobs))
+
+
+def encode_forget() -> bytes:
+    """The value of the FORWARD that ends a sender."""
+    return _HEAD.pack(1, FORGET, 0, 0)
+
+
+def decode_forward(value: bytes) -> ForwardRequest:
+    """Read the value of FORWARD."""
+    if len(value) < _HEAD.size:
+        raise BadRequest("FORWARD is too short")
+    layout, flags, zero, count = _HEAD.unpack_from(value)
+    if layout != 1 or flags > FORGET or zero:
+        raise BadRequest("FORWARD of an unknown layout")
+    if count > MAX_JOBS or _HEAD.size + 4 * count > len(value):
+        raise BadRequest(f"FORWARD of {count} jobs in {len(value)} bytes")
+    marks = struct.unpack_from(f">{count}I", value, _HEAD.size)
+    before = 0
+    for mark in marks:
+        if mark <= before:
+            raise BadRequest("marks must grow")
+        before = mark
+    if flags & FORGET and count:
+        raise BadRequest("a sender that is forgotten sends no jobs")
+    jobs = decode_jobs_at(value, _HEAD.size + 4 * count, count)
+    return ForwardRequest(marks, jobs, bool(flags & FORGET))
+
+
+def encode_forwarded(outcome: Forwarded) -> bytes:
+    """The value of the reply."""
+    parts = [_REPLY.pack(*outcome[:7])]
+    for mark, error in outcome.errors:
+        text = error.encode("utf-8", "replace")[:1000]
+        parts += (_REFUSED.pack(mark, len(text)), text)
+    return b"".join(parts)
+
+
+def decode_forwarded(value: bytes) -> Forwarded:
+    """Read the value of the reply."""
+    if len(value) < _REPLY.size:
+        raise BadRequest("reply to FORWARD is too short")
+    counts = _REPLY.unpack_from(value)
+    errors = []
+    at = _REPLY.size
+    while at < len(value):
+        stop = at + _REFUSED.size
+        if stop > len(value):
+            raise BadRequest("reply to FORWARD is cut off")
+        mark, size = _REFUSED.unpack_from(value, at)
+        at = stop + size
+        if at > len(value):
+            raise BadRequest("reply to FORWARD is cut off")
+        errors.append((mark, value[stop:at].decode("utf-8", "replace")))
+    if len(errors) != counts[5]:
+        raise BadRequest("reply to FORWARD with a wrong number of errors")
+    mark, new, merged, twin, stale, refused, repeated = counts
+    return Forwarded(mark, new, merged, twin, stale, refused, repeated, tuple(errors))
