@@ -4,9 +4,10 @@ Rules:
 
 1. What was acknowledged is told through a pipe by the process that is killed, before it goes on:
    the judge never believes the journal about itself.
-2. `put N` and `done N` are told after the journal's answer, `work N` before the job is ended. So a
-   job that was put and not worked on must be there, one that is done must not, and of the others
+2. `put ID` and `done ID` are told after the journal's answer, `work ID` before the job is ended. So
+   a job that was put and not worked on must be there, one that is done must not, and of the others
    both may be true.
+3. The claims are the promises of the test kit, checked by its own code.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from itertools import count
 from pathlib import Path
 
 from fastjournal.cli.stage import Stage, killed_after
-from fastjournal.clock import SECOND
-from fastjournal.errors import LeaseLost
 from fastjournal.journal.journal import Journal
-from fastjournal.journal.view import JournalView
-from fastjournal.model import Outcome, State
+from fastjournal.model import Outcome, Receipt, State
+from fastjournal.testing.promises import (
+    Answers,
+    check_max_wait,
+    check_one_waiting_row,
+    check_replay,
+    check_stale_token,
+)
 
 __all__ = ["JobsAct", "busy", "doomed"]
 
@@ -53,12 +58,12 @@ def busy(directory: str) -> None:
     def work() -> None:
         while True:
             number = next(numbers)
-            journal.put(b"%d" % number, queue="busy")
-            _tell(f"put {number}")
+            receipt = journal.put(b"%d" % number, queue="busy")
+            _tell(f"put {receipt.id.hex()}")
             if number % 2 and (job := journal.lease("busy")) is not None:
-                _tell(f"work {int(job.payload)}")
+                _tell(f"work {job.id.hex()}")
                 job.done()
-                _tell(f"done {int(job.payload)}")
+                _tell(f"done {job.id.hex()}")
 
     for _ in range(THREADS):
         threading.Thread(target=work, daemon=True).start()
@@ -102,19 +107,16 @@ class JobsAct:
             jobs = journal.jobs("example.com", limit=REQUESTS)
             merged = sum(receipt.outcome is Outcome.MERGED for receipt in receipts)
             stage.say(f"{merged} were merged into jobs that waited already")
-            stage.claim(
-                f"{PAGES} jobs wait, one for each page",
-                sorted(job.key for job in jobs)
-                == [b"https://example.com/%d" % page for page in range(PAGES)],
-            )
+            stage.claim(f"{PAGES} jobs wait, one for each page", len(jobs) == PAGES)
+            stage.keeps("no key has more than one", lambda: check_one_waiting_row(journal))
             stage.claim(
                 "each holds the data of the newest request",
                 sorted(job.value for job in jobs)
                 == [b"request %d" % (REQUESTS - PAGES + page) for page in range(PAGES)],
             )
-            stage.claim(
+            stage.keeps(
                 f"put off by a minute every time, none waits for more than {MAX_WAIT} s",
-                all(job.due == job.inserted + MAX_WAIT * SECOND for job in jobs),
+                lambda: check_max_wait(journal),
             )
 
     def _handed_on(self) -> None:
@@ -140,47 +142,50 @@ class JobsAct:
             if job is None:
                 return
             stage.say(f"attempt {job.attempt}, token {job.token}")
-            try:
-                journal.complete(dead_id, dead_token)
-            except LeaseLost:
-                refused = journal.job(dead_id).state is State.PROCESSING
-            else:
-                refused = False
-            stage.claim("the dead worker's token can end nothing any more", refused)
+            stage.keeps(
+                "the dead worker's token can end nothing any more",
+                lambda: check_stale_token(journal, dead_id, dead_token),
+            )
             job.done()
             stage.claim("the new one can", not journal.jobs("letters"))
 
     def _survived(self) -> None:
         stage = self._stage
         stage.step(f"A process puts, leases and ends jobs from {THREADS} threads")
-        told = [line.split() for line in self._work(self._place)]
-        stage.say(f"kill -9, after {len(told)} answers")
-        said = {
-            word: {int(number) for kind, number in told if kind == word}
-            for word in (b"put", b"work", b"done")
-        }
-        put, worked, done = said[b"put"], said[b"work"], said[b"done"]
+        answers = _answers(self._work(self._place))
+        put, done = len(answers.there | answers.ended), len(answers.ended)
+        stage.say(f"kill -9; by then {put} jobs had been acknowledged, and the end of {done}")
         with Journal(self._place, sync="always") as journal:
             status = journal.status()
             stage.say(
                 f"opened again: {status.replayed_records} records replayed "
                 f"in {status.replay_seconds:.3f} s"
             )
-            there = {int(job.value) for job in journal.jobs("busy", limit=10**6)}
-            stage.claim(
-                f"all {len(put - worked)} acknowledged jobs that nobody had worked on are there",
-                put - worked <= there,
+            stage.keeps(
+                "no acknowledged job is lost, and none that was finished came back",
+                lambda: answers.check(journal),
             )
-            stage.claim(f"none of the {len(done)} finished jobs came back", not done & there)
+            jobs = journal.jobs("busy", limit=10**6)
             stage.claim(
                 "nothing is there that was never put",
-                len(there - put) <= THREADS,
+                len({job.id for job in jobs} - answers.there) <= THREADS,
             )
-            with JournalView(self._place, follow=True) as view:
-                stage.claim(
-                    "a second reader replays the log to the very same state",
-                    view.digest() == journal.digest(),
-                )
+            stage.keeps("the log replays to the very state", lambda: check_replay(journal))
+
+
+def _answers(lines: list[bytes]) -> Answers:
+    """What a process that is dead now had been told."""
+    answers = Answers()
+    for line in lines:
+        word, number = line.split()
+        job_id = bytes.fromhex(number.decode())
+        if word == b"put":
+            answers.put(Receipt(job_id, Outcome.NEW))
+        elif word == b"work":
+            answers.ending(job_id)
+        else:
+            answers.end(job_id)
+    return answers
 
 
 def _none(journal: Journal) -> bool:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,10 +40,19 @@ class Stage:
     def claim(self, text: str, holds: bool) -> None:
         """A claim, and whether it is true."""
         if holds:
-            self.console.print(f"  [green]✓[/] {text}")
+            self.console.print(f"  [green]✓[/] {text}", soft_wrap=True)
         else:
             self.failed += 1
-            self.console.print(f"  [bold red]✗ {text}[/]")
+            self.console.print(f"  [bold red]✗ {text}[/]", soft_wrap=True)
+
+    def keeps(self, text: str, check: Callable[[], None]) -> None:
+        """A claim that is checked by code which raises when it is false."""
+        try:
+            check()
+        except AssertionError as broken:
+            self.claim(f"{text}: {broken}", False)
+        else:
+            self.claim(text, True)
 
     def verdict(self) -> int:
         """The last line, and the exit code."""
