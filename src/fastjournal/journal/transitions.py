@@ -76,9 +76,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(27, (W, P), "change of the value", "", (W, P), "value, operation id", (41,)),
     Transition(28, _LIVE, "rename, alias", "", _LIVE, "keys", (40,)),
     Transition(31, (P,), "release", "token, no twin", (W,), "due", (47,)),
-    Transition(32, (P,), "release or fail", "token, a twin waits", (_NONE,), "", (47, 38)),
+    Transition(32, (P,), "release", "token, a twin waits", (_NONE,), "", (47, 38)),
     Transition(33, (P,), "lease_until passed", "backoff_timeouts", (W,), "due", (47,)),
     Transition(34, (F,), "redrive", "no row of the key waits", (W,), "counters 0", (48,)),
+    Transition(36, (P,), "fail", "retries left, a twin waits", (_NONE,), "", (4, 38)),
+    Transition(37, _LIVE, "delete or take of a Workq job", "", (_NONE,), "", (5,)),
     Transition(
         35, (W, P), "many changes since the last image", "", (W, P), "the row restated", (32, 34)
     ),
