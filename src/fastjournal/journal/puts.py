@@ -112,9 +112,12 @@ class Puts(Deciding):
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
 
     def check_all(self, jobs: Sequence[NewJob], now: int) -> None:
-        """Raise what `put` would raise for any of these jobs, put one after the other."""
+        """Raise what `put` would raise for any of these jobs, put one after the other.
+
+        A unique key that stood in an earlier one of them is refused too.
+        """
         now = self._clock(now) + len(jobs)  # their records are a nanosecond apart
-        newest: dict[tuple[bytes, bytes], int] = {}  # timestamps the keys will have by then
+        seen: set[tuple[bytes, bytes]] = set()
         for job in jobs:
             self._check(job)
             settings = self._settings(job.queue)
@@ -127,14 +130,19 @@ class Puts(Deciding):
             if not job.key or settings.keep_versions:
                 continue
             name = (job.queue, job.key)
-            if name not in newest:
+            if job.mode == Mode.UNIQUE:
+                holder: Row | None = None
                 for row in self.state.keys.find(*name):
-                    expired = row.state is State.WAITING and 0 < row.expires < now
-                    if row.state is not State.DELETED and not expired:
-                        newest[name] = max(row.modified, newest.get(name, 0))
-            if job.mode == Mode.UNIQUE and name in newest and job.timestamp != newest[name]:
-                self._refuse(None, job)
-            newest[name] = max(job.timestamp or now, newest.get(name, 0))
+                    waiting = row.state is State.WAITING
+                    if row.state is State.DELETED or (waiting and 0 < row.expires < now):
+                        continue
+                    if holder is None or holder.state > row.state:
+                        holder = row
+                    elif holder.state is row.state:
+                        holder = _newest(row, holder)
+                if holder is not None or name in seen:
+                    self._refuse(holder if name not in seen else None, job)
+            seen.add(name)
 
     def _put_new(
         self, job: NewJob, rank: int, stamp: int, row_id: bytes, outcome: Outcome
