@@ -1,0 +1,256 @@
+"""Spark over the log, beside Spark's own readers and a plain Python replay of the same records.
+
+Rows: reading all columns, five, one; replay; audit; clean; growth with the log and with cores.
+The log holds random values, which do not compress: what Parquet gains is layout, not zip. Page
+cache warm, two cores, Spark's full compiler. `--quick`: 100 MB, else 1 GB and 5 million records.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from fastjournal.journal import kinds as k
+from fastjournal.journal.commands import decode, encode
+from fastjournal.journal.state import JournalState
+from fastjournal.log.record import encode_many
+from fastjournal.log.segment import WORKQ, segment_name
+from fastjournal.log.stream import Stream
+from fastjournal.spark import local_session, read
+from fastjournal.spark.audit import audit
+from fastjournal.spark.clean import clean
+from harness import Bench
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T0 = 1_700_000_000_000_000_000
+SEGMENT = 64 << 20
+FIVE = ["time", "command", "id", "queue", "size"]
+
+
+def payloads(count: int) -> Iterator[bytes]:
+    """Lives of jobs: a third are adds of about 590 bytes, most jobs end and are deleted."""
+    random = Random(5)
+    pool = random.randbytes(1 << 22)
+    young: list[tuple[bytes, int]] = []
+    for n in range(count):
+        roll = random.random()
+        if roll < 0.32 or not young:
+            row = random.randbytes(16)
+            at = random.randrange(len(pool) - 500)
+            young.append((row, 0))
+            value = pool[at : at + 500]
+            yield encode(
+                k.Add(row, b"queue-%d" % (n % 20), 60_000, 86_400_000, 1, 0, 0, value, 0, T0 + n)
+            )
+            continue
+        at = random.randrange(len(young))
+        row, stage = young[at]
+        if stage == 0:
+            yield encode(k.Start(row))
+        elif stage == 1:
+            yield encode(k.Complete(row, b""))
+        else:
+            yield encode(k.Delete(row))
+            young[at] = young[-1]
+            young.pop()
+            continue
+        young[at] = (row, stage + 1)
+
+
+def write_log(directory: Path, count: int) -> int:
+    """A journal of so many records; returns its bytes."""
+    directory.mkdir()
+    number, held, size, time, total = 1, list[bytes](), 0, T0, 0
+
+    def seal() -> None:
+        nonlocal number, size, time, total
+        data, done = encode_many(time, held)
+        (directory / segment_name(number)).write_bytes(WORKQ.encode() + data)
+        number, size, time, total = number + 1, 0, time + done, total + len(data)
+        held.clear()
+
+    for payload in payloads(count):
+        held.append(payload)
+        size += len(payload) + 21
+        if size >= SEGMENT:
+            seal()
+    if held:
+        seal()
+    return total
+
+
+def drain(frame: DataFrame) -> None:
+    """Compute every row and keep none."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def per_second(count: int, work: Callable[[], object]) -> Callable[[], float]:
+    def measure() -> float:
+        start = perf_counter()
+        work()
+        return count / (perf_counter() - start)
+
+    return measure
+
+
+def plain_replay(directory: Path) -> None:
+    """One Python process, the journal's own state, indexes and all: what a start does."""
+    state = JournalState()
+    cursor = Stream(directory, WORKQ).open_cursor()
+    for batch in cursor.batches():
+        for record in batch:
+            state.apply(decode(record.payload), record.time)
+    cursor.close()
+
+
+def session(cores: int) -> SparkSession:
+    return local_session(
+        f"local[{cores}]",
+        **{
+            "spark.ui.enabled": "false",
+            "spark.log.level": "ERROR",
+            "spark.driver.memory": "3g",
+            "spark.sql.shuffle.partitions": "4",
+        },
+    )
+
+
+def reading(bench: Bench, spark: SparkSession, directory: Path, work: Path, count: int) -> None:
+    """All columns, five, one; beside Parquet and JSON lines of the same rows."""
+    whole = read(spark, directory)
+    whole.write.option("compression", "zstd").parquet(str(work / "parquet"))
+    whole.write.json(str(work / "json"))
+    schema = whole.schema
+
+    def parquet() -> DataFrame:
+        return spark.read.parquet(str(work / "parquet"))
+
+    def lines() -> DataFrame:
+        return spark.read.schema(schema).json(str(work / "json"))
+
+    rows: list[tuple[str, list[str]]] = [
+        ("all columns", []),
+        ("5 columns", FIVE),
+        ("1 column, counted by value", ["command"]),
+    ]
+    for name, columns in rows:
+
+        def finish(frame: DataFrame, columns: list[str] = columns) -> None:
+            chosen = frame.select(*columns) if columns else frame
+            drain(chosen.groupBy("command").count() if len(columns) == 1 else chosen)
+
+        peers = {"Parquet, zstd": per_second(count, lambda f=finish: f(parquet()))}  # type: ignore[misc]
+        if not columns or not bench.quick:
+            peers["JSON lines"] = per_second(count, lambda f=finish: f(lines()))  # type: ignore[misc]
+        bench.row(
+            f"read, {name}",
+            per_second(count, lambda c=columns, f=finish: f(read(spark, directory, columns=c))),  # type: ignore[misc]
+            peers,
+            unit="records/s",
+            better="higher",
+        )
+    shutil.rmtree(work / "json")
+
+
+def replaying(bench: Bench, spark: SparkSession, directory: Path, count: int) -> None:
+    """The state from the log, beside one plain Python process."""
+    peers = {"one Python process, all indexes": per_second(count, lambda: plain_replay(directory))}
+    if count > 2_000_000:
+        peers = {}
+        bench.left_out("one Python process", "takes minutes at this size; see the smaller log")
+    bench.row(
+        f"replay, {count:,} records, 2 shards",
+        per_second(count, lambda: drain(read(spark, directory, view="jobs", shards=2))),
+        peers,
+        unit="records/s",
+        better="higher",
+    )
+
+
+def auditing(bench: Bench, spark: SparkSession, directory: Path, count: int) -> None:
+    """Every record applied and checked."""
+    bench.row(
+        "audit",
+        per_second(count, lambda: audit(spark, directory, opinion=False).count()),
+        unit="records/s",
+        better="higher",
+    )
+    if bench.quick:
+        return
+    bench.row(
+        "audit with the second opinion",
+        per_second(count, lambda: audit(spark, directory).count()),
+        unit="records/s",
+        better="higher",
+    )
+
+
+def cleaning(bench: Bench, spark: SparkSession, directory: Path, work: Path, size: int) -> None:
+    """A whole journal, of which most is dead."""
+    copies = iter(range(1000))
+
+    def measure() -> float:
+        copy = work / f"clean{next(copies)}"
+        shutil.copytree(directory, copy)
+        (copy / segment_name(999)).write_bytes(WORKQ.encode() + _one_record())
+        start = perf_counter()
+        clean(spark, copy, now=T0 + 10**18)
+        took = perf_counter() - start
+        shutil.rmtree(copy)
+        return size / took / 1e6
+
+    bench.row("clean", measure, unit="MB/s", better="higher")
+
+
+def one_core(bench: Bench, directory: Path, count: int) -> None:
+    """The same replay with half the cores."""
+    spark = session(1)
+    measure = per_second(count, lambda: drain(read(spark, directory, view="jobs", shards=1)))
+    measure()
+    bench.row(f"replay, {count:,} records, 1 core", measure, unit="records/s", better="higher")
+    spark.stop()
+
+
+def _one_record() -> bytes:
+    return encode_many(T0 + 10**15, [encode(k.Mark(T0, 1, 8, b""))])[0]
+
+
+def main() -> None:
+    bench = Bench("spark", "Spark over the log, beside Spark's own readers and plain Python")
+    small, large = (120_000, 480_000) if bench.quick else (1_000_000, 5_000_000)
+    work = Path(tempfile.mkdtemp(prefix="fastjournal-bench-", dir=os.environ.get("BENCH_DIR")))
+    try:
+        write_log(work / "small", small)
+        size = write_log(work / "large", large)
+        print(f"{large:,} records, {size / 1e6:.0f} MB\n", file=sys.stderr)
+        spark = session(2)
+        drain(read(spark, work / "small"))
+        reading(bench, spark, work / "large", work, large)
+        replaying(bench, spark, work / "small", small)
+        replaying(bench, spark, work / "large", large)
+        auditing(
+            bench,
+            spark,
+            work / "small" if bench.quick else work / "large",
+            small if bench.quick else large,
+        )
+        cleaning(bench, spark, work / "large", work, size)
+        spark.stop()
+        if not bench.quick:
+            one_core(bench, work / "large", large)
+        bench.finish()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
