@@ -18,10 +18,10 @@ WHERES: list[tuple[dict[str, Any], list[bytes]]] = [
 ]
 
 
-def put_fields(world: World, draw: Any, shortest: int = 1) -> dict[str, Any]:
+def put_fields(world: World, draw: Any) -> dict[str, Any]:
     """Fields of a job; `draw(*choices)` chooses."""
     key = draw(*KEYS)
-    due, life = draw(0, 0, 1, S, 61 * S), draw(0, 0, 0, -1, shortest, 30 * S, 3600 * S)
+    due, life = draw(0, 0, 1, S, 61 * S), draw(0, 0, 0, -1, MS // 2, 30 * S, 3600 * S)
     age = draw(None, None, None, 0, -10 * S, 4 * S, 6 * S)
     limits = draw((0, 0, 0), (0, 0, 0), (1, 0, 0), (2, 2, 2))
     return {
@@ -47,7 +47,7 @@ def act(world: World, name: str, draw: Any) -> None:
     if name == "put":
         world.put(**put_fields(world, draw))
     elif name == "put_many":
-        world.put_many([NewJob(**put_fields(world, draw, MS)) for _ in range(draw(1, 2, 3))])
+        world.put_many([NewJob(**put_fields(world, draw)) for _ in range(draw(1, 2, 3))])
     elif name == "add":
         row_id = bytes((number % 4,)) * 6 + b"\x40\x00\x80" + bytes(7)
         later, limits = draw(0, 0, -5 * S, 5 * S), draw((0, 0), (1, 0), (2, 3))

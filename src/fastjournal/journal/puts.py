@@ -116,7 +116,8 @@ class Puts(Deciding):
 
         A unique key that stood in an earlier one of them is refused too.
         """
-        now = self._clock(now) + len(jobs)  # their records are a nanosecond apart
+        first = self._clock(now)
+        now = first + len(jobs)  # their records are a nanosecond apart
         seen: set[tuple[bytes, bytes]] = set()
         for job in jobs:
             self._check(job)
@@ -134,7 +135,7 @@ class Puts(Deciding):
                 holder: Row | None = None
                 for row in self.state.keys.find(*name):
                     waiting = row.state is State.WAITING
-                    if row.state is State.DELETED or (waiting and 0 < row.expires < now):
+                    if row.state is State.DELETED or (waiting and 0 < row.expires < first):
                         continue
                     if holder is None or holder.state > row.state:
                         holder = row
