@@ -49,3 +49,15 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     dead = [link for link in links if not (page.parent / link).exists()]
     assert not dead
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, left = set(), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        if page in reached or not page.exists():
+            continue
+        reached.add(page)
+        links = re.findall(r"\]\((?!https?:|#)([^)#]+\.md)", page.read_text())
+        left += [(page.parent / link).resolve() for link in links]
+    assert not [page.name for page in PAGES if page not in reached]

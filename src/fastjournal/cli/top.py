@@ -3,12 +3,14 @@
 Rules:
 
 1. It only looks, so it may run beside whoever owns the journal.
-2. The busiest queues come first; what does not fit on the screen is counted in the last line.
+2. Rates are what happened since the look before; the first look has none.
+3. The busiest queues come first; what does not fit on the screen is counted in the last line.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fastjournal.cli.render import bytes_text, console, instant
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Top", "watch"]
 
+_RATES = {
+    "puts": ("put", "add", "schedule"),
+    "leases": ("lease", "start"),
+    "ends": ("purge", "complete", "fail", "dead", "delete", "expire"),
+}
+"""What is shown for each second, and the kinds of commands that make it up."""
 _OTHER_LINES = 8  # of the screen, besides queues
 
 
@@ -33,7 +41,7 @@ class Top:
         self._view = view
         self._name = name
         self._clock = clock
-        self._before: tuple[int, int] | None = None
+        self._before: tuple[int, dict[str, int]] | None = None
 
     def look(self, height: int | None = None) -> Group:
         """The journal now; at most `height` lines."""
@@ -50,8 +58,8 @@ class Top:
         log = status.log.counters
         head = Text.assemble(
             (self._name, "bold"),
-            f"  {instant(now)[:19]}Z  {status.rows:,} jobs, {bytes_text(log.bytes)} of log, ",
-            self._rate(log.writes, now),
+            f"  {instant(now)[:19]}Z  {status.rows:,} jobs, {bytes_text(log.bytes)} of log",
+            self._rates(now, log.writes),
         )
         room = len(queues) if height is None else max(1, height - _OTHER_LINES)
         shown = sorted(queues, key=_busy)[:room]
@@ -68,15 +76,33 @@ class Top:
         more = [Text(f"{left} more queues")] if left else []
         return Group(head, Text(), grid, *more)
 
-    def _rate(self, records: int, now: int) -> str:
-        before, self._before = self._before, (records, now)
-        if before is None or now <= before[1]:
-            return f"{records:,} records"
-        rate = max(0, records - before[0]) * SECOND / (now - before[1])
-        return f"{records:,} records, {rate:,.0f}/s"
+    def _rates(self, now: int, records: int) -> str:
+        """What happened since the look before, by the second."""
+        seen: Mapping[str, int] | None = getattr(self._view, "seen", None)
+        counts = {"records": records}
+        if seen is not None:
+            counts = {
+                word: sum(seen.get(kind, 0) for kind in kinds) for word, kinds in _RATES.items()
+            }
+        before, self._before = self._before, (now, counts)
+        if before is None or now <= before[0]:
+            return ""
+        passed = (now - before[0]) / SECOND
+        rates = (
+            f"{max(0, count - before[1][word]) / passed:,.0f} {word}/s"
+            for word, count in counts.items()
+        )
+        return ", " + ", ".join(rates)
 
 
-def watch(view: View, name: str, interval: float, *, once: bool = False) -> None:
+def watch(
+    view: View,
+    name: str,
+    interval: float,
+    *,
+    once: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Show the journal until interrupted, or once."""
     top = Top(view, name)
     screen = console()
@@ -88,7 +114,7 @@ def watch(view: View, name: str, interval: float, *, once: bool = False) -> None
     try:
         with Live(top.look(screen.height), console=screen, screen=screen.is_terminal) as live:
             while True:
-                time.sleep(interval)
+                sleep(interval)
                 live.update(top.look(screen.height), refresh=True)
     except KeyboardInterrupt:
         return

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -22,6 +23,7 @@ from fastjournal.journal.commands import decode
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.inspection import Inspection, JournalStatus
 from fastjournal.journal.jobs import Jobs
+from fastjournal.journal.kinds import Group
 from fastjournal.journal.opening import Replayed, replay
 from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY
 from fastjournal.journal.snapshot import Snapshot, newest_snapshot
@@ -64,6 +66,8 @@ class JournalView(Inspection):
         self._follow = follow
         self._cursor: Cursor | None = None
         self._closed = False
+        self.seen: Counter[str] = Counter()
+        """How many commands of each kind were followed, by name: put, lease, purge, ..."""
         self._looked = 0
         self._records = 0
         self._engine = cast(Engine, _Alone())
@@ -169,6 +173,8 @@ class JournalView(Inspection):
                     path = self._stream.segment_path(record.segment)
                     raise CorruptRecord(path, record.offset, str(error)) from error
                 self._state.apply(command, record.time)
+                members = command.members if isinstance(command, Group) else (command,)
+                self.seen.update(type(member).__name__.lower() for member in members)
             count += len(batch)
         self._records += count
         return count
