@@ -26,6 +26,7 @@ from fastjournal.log import CAPTAIN, WORKQ, Position, Stream
 from fastjournal.log.appender import AppendOptions, ThreadTicker
 from fastjournal.log.record import encode
 from fastjournal.log.segment import segment_name
+from fastjournal.log.writer import SegmentWriter, SyncedMark
 from fastjournal.testing import Fault, ManualClock, ManualTicker, MemoryFiles
 
 HERE = Path("/journal")
@@ -476,6 +477,22 @@ def assert_poisoned(log: Log, appender: object) -> None:
     assert (log.files.snapshot(), log.files.syncs) == (before, syncs)
     appender.unlock()  # type: ignore[attr-defined]
     log.stream.lock_appender(timeout=0).release()
+
+
+def test_a_segment_whose_sync_failed_stays_dirty(log: Log) -> None:
+    """Whoever asks whether something is left to sync must meet the poison."""
+    log.open_and_close()
+    mark = SyncedMark(log.files, HERE)
+    writer = SegmentWriter.resume(log.files, HERE, 1, CAPTAIN, mark, 0)
+    writer.write(encode(5, b"x"), 5)
+    log.fail_next(Fault())
+    with pytest.raises(AppenderPoisoned):
+        writer.sync()
+    assert writer.dirty
+    assert writer.poisoned
+    for call in (writer.sync, writer.check, lambda: writer.write(b"y", 6)):
+        with pytest.raises(AppenderPoisoned, match="earlier fault"):
+            call()
 
 
 def test_a_poisoned_appender_in_a_with_statement_keeps_the_first_error(log: Log) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from fastjournal.errors import CorruptRecord, JournalError, SegmentError, VersionMismatch
 from fastjournal.log import Record, Stream
-from fastjournal.log.recovery import recover
+from fastjournal.log.record import encode
+from fastjournal.log.recovery import next_valid_record, recover
 from fastjournal.log.segment import HEADER_SIZE, segment_name
 from fastjournal.log.verify import Fault, verify
 from fastjournal.log.writer import SYNCED_MARK, SyncedMark
@@ -427,3 +428,24 @@ def test_the_last_time_is_found_even_if_the_tail_and_its_mark_are_lost() -> None
     report = recover(stream_on(files))
     assert report.cut is not None
     assert report.last_time == RECORDS[-1].time
+
+
+def test_what_recovery_has_read_survives_the_next_power_loss() -> None:
+    """Rule 3: a killed process leaves bytes in the system's memory; recovery makes them durable."""
+    files = MemoryFiles()
+    stream = stream_on(files)
+    stream.create()
+    appender = stream.open_appender()
+    appender.lock()
+    appender.append_many([b"written", b"not synced"])
+    assert recover(stream).cut is None
+    for image in files.images():
+        recover(stream_on(image))
+        assert [record.payload for record in read(image)[0]] == [b"written", b"not synced"]
+
+
+def test_every_time_that_can_be_written_is_found_behind_a_fault() -> None:
+    """The search knows how a record begins in the years 1678 to 2262."""
+    for seconds in (-9_223_372_035, -9_000_000_000, -1, 0, 1_700_000_000, 9_223_372_035):
+        record = encode(seconds * 1_000_000_000, b"x")
+        assert next_valid_record(b"?" * 30 + record, 1, 100) == 30

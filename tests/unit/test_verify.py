@@ -136,7 +136,7 @@ def test_verify_changes_nothing() -> None:
 
 def test_the_search_behind_a_fault_is_bounded() -> None:
     """Never a hang: a stretch of a megabyte full of false beginnings, and what lies behind it."""
-    noise = b"\x01\x00\x00\x00" * ((SEARCH_LIMIT + 4096) // 4)
+    noise = b"\x01\0\0\0\x0e" * ((SEARCH_LIMIT + 4096) // 5)
     data = noise + encode(5, b"far")
     assert next_valid_record(data, 0, 100) is None
     assert next_valid_record(data, 8192, 100) == len(noise)
