@@ -887,6 +887,34 @@ def test_the_interval_policy_syncs_no_more_often_than_told(
     assert 4 <= log.status().counters.syncs <= 6
 
 
+def test_under_interval_a_write_does_not_wait_for_a_sync_under_way(
+    files: MemoryFiles, opened: Opener
+) -> None:
+    clock = ManualClock()
+    log = opened(sync="interval", sync_interval=1000, clock=clock)
+    clock.advance(2)
+    gate, outcomes = Gate(files), Outcomes(1)
+    log.submit([b"a"], outcomes)
+    gate.wait()
+    assert log.write(b"b") == log.written_time > log.synced_time
+    assert stored(files) == [b"a", b"b"]
+    gate.open()
+
+
+def test_a_write_never_overtakes_what_its_thread_has_queued(
+    files: MemoryFiles, opened: Opener
+) -> None:
+    for sync in ("os", "always"):
+        log = opened(sync=sync)
+        for number in range(200):
+            log.submit([b"%d" % number], None)
+            if number % 3 == 0:
+                log.write(b"%d waits" % number)
+        log.close()
+        found = [int(payload.split()[0]) for payload in stored(files)]
+        assert found[-267:] == sorted(found[-267:])
+
+
 def test_a_busy_lone_writer_does_not_starve_the_timer(files: MemoryFiles) -> None:
     with CommitLog(Stream(HERE, files=files), sync="interval", sync_interval=1) as log:
         writes = 0

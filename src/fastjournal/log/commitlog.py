@@ -29,15 +29,13 @@ from typing import Self
 from fastjournal.errors import (
     BadRequest,
     JournalError,
-    NoSpace,
     RequestError,
     SettingError,
     Stopped,
-    WriteFailed,
 )
 from fastjournal.log.appender import AppendOptions
 from fastjournal.log.counters import Counters, LogStatus
-from fastjournal.log.pair import SegmentPair
+from fastjournal.log.pair import SegmentPair, is_harmless
 from fastjournal.log.recovery import Recovery, recover
 from fastjournal.log.segment import Position
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
@@ -100,8 +98,9 @@ class CommitLog:
             self._waiting = Waiting(queue_size, last_time, self.counters)
             roll_at = segment_size if auto_rotate else None
             self._pair = SegmentPair(stream, last_time, roll_at, self.counters, self.stop)
-            name = "fastjournal-writer"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="fastjournal-writer", daemon=True
+            )
             self._thread.start()
         except BaseException:
             self._lock.release()
@@ -121,12 +120,16 @@ class CommitLog:
             return None
         payloads = frozen(payloads, self.stream.max_payload)
         waiting = self._waiting
-        try:
-            if len(payloads) <= waiting.size and waiting.take_turn():
-                self.counters.group_size.observe(len(payloads))
-                return self._write_here(payloads, sync=self._always)
-        finally:
-            waiting.end_turn()
+        if len(payloads) <= waiting.size:
+            if not self._always:
+                if waiting.is_clear():
+                    return self._write_here(payloads)
+            else:
+                try:
+                    if waiting.take_turn():
+                        return self._write_here(payloads, sync=True)
+                finally:
+                    waiting.end_turn()
         waiter = Waiter()
         waiting.put(payloads, waiter.done)
         return waiter.wait()
@@ -229,8 +232,7 @@ class CommitLog:
     @property
     def position(self) -> Position:
         """Where the next record goes."""
-        active = self._pair.active
-        return Position(active.number, active.offset)
+        return self._pair.position
 
     @property
     def failure(self) -> Stopped | None:
@@ -305,6 +307,7 @@ class CommitLog:
                 self._waiting.check_open()
                 was_clean = not self._pair.active.dirty
                 time = self._pair.write(payloads, first)
+                self.counters.group_size.observe(len(payloads))
             if sync:
                 self._sync()
         except BaseException as error:
@@ -316,7 +319,7 @@ class CommitLog:
 
     def _judge(self, error: BaseException) -> None:
         """Stop the log for a fault met on a caller's thread, unless it is harmless."""
-        if _harmless(error):
+        if is_harmless(error):
             self.counters.errors += not isinstance(error, RequestError)
             return
         failure = self.stop(error)
@@ -355,17 +358,16 @@ class CommitLog:
                 if self.failure is not None:  # met on another thread, which has told the group
                     return
                 last_time = self._pair.write(payloads)
+                self.counters.group_size.observe(len(payloads))
         except JournalError as error:
-            if not _harmless(error):
+            if not is_harmless(error):
                 raise
             self.counters.errors += 1
-            unheard = sum(len(entry.payloads) for entry in group if entry.done is None)
-            if unheard:
-                self.counters.lost += unheard
-                self._lost = error
+            lost = sum(len(entry.payloads) for entry in group if entry.done is None)
+            self.counters.lost += lost
+            self._lost = error if lost else self._lost
             self._waiting.finish(0, error)
             return
-        self.counters.group_size.observe(len(payloads))
         if self._always:
             self._waiting.finish_after_sync(last_time)
         else:
@@ -376,7 +378,7 @@ class CommitLog:
             with self._io:
                 fresh = self._pair.swap()
         except JournalError as error:
-            if not _harmless(error):
+            if not is_harmless(error):
                 raise
             self.counters.errors += 1
             self._waiting.finish(0, error)
@@ -391,9 +393,3 @@ class CommitLog:
             last_time = active.last_time
         self._pair.sync(active)
         self._waiting.synced(last_time)
-
-
-def _harmless(error: BaseException) -> bool:
-    """Whether the log is as trustworthy as before: refused, no space, or a short write undone."""
-    short = isinstance(error, WriteFailed) and error.__cause__ is None
-    return short or isinstance(error, (RequestError, NoSpace))

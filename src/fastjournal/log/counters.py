@@ -52,7 +52,7 @@ class Counters:
     lost: int = 0
     """Writes released early (strategy `behind`) that then found no space."""
     group_size: Histogram = field(default_factory=lambda: Histogram(SIZES))
-    """Writes taken off the queue at once."""
+    """Records handed to the system at once."""
     sync_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
     def copy(self) -> Counters:

@@ -22,15 +22,15 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fastjournal.errors import BadRequest, JournalError
+from fastjournal.errors import BadRequest, JournalError, NoSpace, RequestError, WriteFailed
 from fastjournal.log.appender import open_newest
 from fastjournal.log.counters import Counters
 from fastjournal.log.record import encode, encode_many
-from fastjournal.log.segment import HEADER_SIZE
+from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
 from fastjournal.log.writer import SegmentWriter, SyncedMark
 
-__all__ = ["SegmentPair"]
+__all__ = ["SegmentPair", "is_harmless"]
 
 _SECOND = 1_000_000_000
 
@@ -70,6 +70,12 @@ class SegmentPair:
         """The active file and the standby, also while that one is still being made."""
         active = self.active
         return active.path, self._stream.segment_path(active.number + 1)
+
+    @property
+    def position(self) -> Position:
+        """Where the next record goes."""
+        active = self.active
+        return Position(active.number, active.offset)
 
     def write(self, payloads: Sequence[bytes], first: int = 0) -> int:
         """Stamp, encode and write; returns the last TIME. `first`: TIME of the first, if free."""
@@ -209,3 +215,9 @@ class SegmentPair:
         return SegmentWriter.resume(
             stream.files, stream.path, number, stream.header, self._mark, last_time
         )
+
+
+def is_harmless(error: BaseException) -> bool:
+    """Whether the log is as trustworthy as before: refused, no space, or a short write undone."""
+    short = isinstance(error, WriteFailed) and error.__cause__ is None
+    return short or isinstance(error, (RequestError, NoSpace))

@@ -5,8 +5,9 @@ Rules:
 1. Everybody is told exactly once. Whoever takes an entry off, under the lock, tells its owner.
 2. Nobody is told under the lock, and what a callback raises is logged: it harms nobody else.
 3. The queue is bounded, counted in writes; a full one refuses at once.
-4. One writer at a time: it has the *turn*. The writer thread has it while there is work. A caller
-   may have it when nothing waits, and then does its own work with no hop from thread to thread.
+4. A sync is worth sharing, so under `always` one at a time has the *turn* to write and sync: the
+   writer thread while there is work; else a caller may have it, and then does its own work with no
+   hop from thread to thread.
 5. After a failure or the call of `close` nothing more can be queued; what was queued before a close
    is still handed out.
 """
@@ -94,7 +95,6 @@ class Waiting:
         self._work = threading.Condition(self._mutex)
         self._turn = 0  # the thread that has it
         self._idle = False  # the writer thread sleeps: only then is waking it worth its price
-        self._missed = False  # the writer thread woke up while a caller had it, and comes next
 
     def check_not_closed(self) -> None:
         """Raise `Closed` once `close` was called."""
@@ -150,11 +150,15 @@ class Waiting:
         if self._idle and not self._turn:  # else whoever has the turn looks here at its end
             self._work.notify()
 
+    def is_clear(self) -> bool:
+        """Whether nothing queued is still unwritten: a write now overtakes nobody."""
+        with self._mutex:
+            return not self._queue and not self._inflight
+
     def take_turn(self) -> bool:
         """Become the writer, if nobody is and nothing waits; end it with `end_turn`."""
         with self._mutex:
-            # What keeps it from the writer thread (`_missed`) would starve the timer's sync.
-            if self._turn or self._missed or self._queue or self._unsynced:
+            if self._turn or self._queue or self._unsynced:
                 return False
             if self.closing or self.failure is not None:
                 return False
@@ -167,7 +171,7 @@ class Waiting:
             return
         with self._mutex:
             self._turn = 0
-            if self._queue or self._unsynced or self._missed or self.closing:
+            if self._queue or self._unsynced or self.closing:
                 self._work.notify()
 
     def take(self, due: Callable[[], float | None]) -> list[Queued] | Rotation | None:
@@ -180,7 +184,6 @@ class Waiting:
             self._turn = 0
             while self.failure is None:
                 seconds = None
-                self._missed = bool(self._turn)
                 if not self._turn:
                     if self._queue:
                         self._turn = threading.get_ident()
