@@ -766,3 +766,13 @@ def test_an_image_restates_a_row_with_its_counters() -> None:
     core.fail(core.lease())
     put = put_of(core.state.rows[row_id])
     assert (put.attempts, put.fails, put.policy.max_fails) == (1, 1, 9)
+
+
+def test_a_lease_and_a_life_that_end_together_both_end() -> None:
+    core = Core()
+    row_id = core.put(job(expires=NOW + 10 * S)).id
+    lease = core.lease(length=NOW + 10 * S - core.clock)
+    core.commit(core.jobs.touch(row_id, lease.token, core.clock, NOW + 10 * S - core.state.now))
+    assert core.job(row_id).lease_until == core.job(row_id).expires
+    core.clock = NOW + 11 * S
+    assert core.timers() == [k.Timeout(row_id), k.Expire(row_id)]

@@ -58,15 +58,15 @@ class Timers(Deciding):
         happens to its twin.
         """
         now = self.state.promote(now)
-        last: tuple[int, bytes] | None = None
+        last: tuple[int, int, bytes] | None = None
         for _ in range(limit):
             passed = self._passed(now)
             if passed is None:
                 return
             instant, kind, row = passed
-            if last == (instant, row.id):
+            if last == (instant, kind, row.id):
                 raise RuntimeError("apply each command before asking for the next")
-            last = (instant, row.id)
+            last = (instant, kind, row.id)
             if kind == 0:
                 yield self._timeout(row, now)
             else:
