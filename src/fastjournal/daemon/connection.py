@@ -41,6 +41,7 @@ class Connection(asyncio.Protocol):
         self.server = server
         self.host: Hosted = server.default
         self.peer = "?"
+        self.asked = 0
         self.behind = 0
         self.wants_sync = False
         self.gone = True
@@ -94,7 +95,13 @@ class Connection(asyncio.Protocol):
         waiter.end()
 
     def eof_received(self) -> bool:
-        """The peer sends no more: answer what it sent, then close."""
+        """The peer sends no more: answer what it sent, give up what waits, then close.
+
+        It has most likely left: a job leased for it now would be lost until its lease ends.
+        """
+        for waiter in list(self.waiters):
+            self.abandon(waiter)
+        self.waiters.clear()
         self.end()
         return True
 
@@ -115,7 +122,7 @@ class Connection(asyncio.Protocol):
             return
         self._write(data)
         if self.leaving:
-            self._finish()
+            self.finish()
         elif self.stuck_since:
             limit = self.server.settings.limits.max_output
             if self._transport.get_write_buffer_size() > limit:
@@ -127,15 +134,16 @@ class Connection(asyncio.Protocol):
             return
         self.leaving = True
         self._transport.pause_reading()
-        self._finish()
+        self.finish()
 
-    def _finish(self) -> None:
-        if not self.waiters and not self.behind and not self.is_busy():
+    def finish(self) -> None:
+        """Close, if the peer is to leave and nothing is left to be said."""
+        if self.leaving and not self.waiters and not self.behind and not self.is_busy():
             self._transport.close()
 
     def is_busy(self) -> bool:
         """Requests are under way that no waiter stands for."""
-        return False
+        return self.asked > 0
 
     def cut(self, reason: str, text: str) -> None:
         """End at once."""

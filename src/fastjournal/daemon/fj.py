@@ -140,7 +140,7 @@ class FjConnection(Connection):
 
     def is_busy(self) -> bool:
         """Upkeep is under way for this peer."""
-        return self._later > 0
+        return self._later > 0 or super().is_busy()
 
     def serve(self, items: Sequence[Any], now: int) -> bytes:
         """Carry out requests under the lock; returns the replies."""

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.errors import Closed, JournalError, ReadOnly
 from fastjournal.journal.journal import Journal
-from fastjournal.journal.rows import READY
+from fastjournal.log.counters import SIZES, Histogram
 
 __all__ = ["Hosted", "Speaker"]
 
@@ -33,6 +33,8 @@ __all__ = ["Hosted", "Speaker"]
 class Speaker(Protocol):
     """A connection as a journal sees it."""
 
+    asked: int
+    """Groups of requests of it that are not decided yet."""
     behind: int
     """Replies of it that wait for a sync."""
     wants_sync: bool
@@ -50,6 +52,9 @@ class Speaker(Protocol):
 
     def send(self, data: bytes) -> None:
         """Send replies."""
+
+    def finish(self) -> None:
+        """Nothing to send: the peer may leave if it wants to."""
 
 
 class _Unsynced(NamedTuple):
@@ -69,8 +74,8 @@ class Hosted:
         self.operations = journal.operations
         self.state = journal.engine.state
         self.always = self.engine.log.options.sync == "always"
-        self.groups = 0
-        """Groups decided so far."""
+        self.group_size = Histogram(SIZES)
+        """Reads decided together."""
         self._loop = loop
         self._thread = threading.get_ident()
         self._work: list[tuple[Speaker, Sequence[Any]]] = []
@@ -83,6 +88,7 @@ class Hosted:
 
     def submit(self, speaker: Speaker, items: Sequence[Any]) -> None:
         """Decide these requests at the end of this turn of the loop."""
+        speaker.asked += 1
         self._work.append((speaker, items))
         if not self._scheduled:
             self._scheduled = True
@@ -133,14 +139,13 @@ class Hosted:
         work, self._work = self._work, []
         out: list[tuple[Speaker, Sequence[Any], bytes]] = []
         now = engine.clock.now()
-        self.groups += 1
         try:
             with engine.lock:
-                while self._woken:
-                    waiter = self._woken.popleft()
+                for waiter in self._take_woken():
                     if waiter.speaker.gone:
-                        self._pass_on(waiter)
+                        engine.pass_on()
                     elif not waiter.answered:
+                        waiter.speaker.asked += 1
                         work.append((waiter.speaker, (waiter,)))
                 if self.closed:
                     raise Closed("the journal is closed")
@@ -150,13 +155,17 @@ class Hosted:
         except JournalError as error:
             fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
             for speaker, items in work:
+                speaker.asked -= 1
                 speaker.wants_sync = False
                 self._reply(speaker, speaker.refuse(items, fault, now))
             return
         time = engine.last_time
+        self.group_size.observe(len(out))
         for speaker, items, data in out:
+            speaker.asked -= 1
             if not data:
                 speaker.wants_sync = False
+                speaker.finish()
                 continue
             waits = (self.always or speaker.wants_sync) and time > engine.log.synced_time
             if speaker.behind or waits:
@@ -167,6 +176,15 @@ class Hosted:
             else:
                 speaker.send(data)
             speaker.wants_sync = False
+
+    def _take_woken(self) -> list[Waiter]:
+        if not self._woken:
+            return []
+        taken = []
+        while self._woken:
+            taken.append(self._woken.popleft())
+        taken.sort(key=lambda waiter: waiter.last)
+        return taken
 
     def _reply(self, speaker: Speaker, data: bytes) -> None:
         """Send in order: behind whatever still waits for a sync."""
@@ -208,12 +226,3 @@ class Hosted:
                 speaker.send(data)
         if waiting:
             self._arm(waiting[0].time or synced)
-
-    def _pass_on(self, waiter: Waiter) -> None:
-        """Somebody else may have what this waiter was woken for."""
-        if waiter.where is None:
-            return
-        lanes = self.state.lanes
-        names = waiter.where.names or [n for n in lanes if n.startswith(waiter.where.prefix)]
-        ready = [(n, lanes[n].counts[READY]) for n in names if n in lanes and lanes[n].open]
-        self.engine.wakeups.ready(ready)

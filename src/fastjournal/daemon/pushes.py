@@ -44,6 +44,8 @@ class Pushes(Subscription):
         session.listening[queue, name] = identifier
         self._listeners.setdefault((queue, name), {})[session] = identifier
         self._update()
+        if queue:
+            self._tell_ready(session, name, identifier)
 
     def unlisten(self, session: FjConnection, queue: bool, name: bytes) -> None:
         """End a subscription; under the lock."""
@@ -82,6 +84,15 @@ class Pushes(Subscription):
             subscriptions.append(self)
         elif not kinds and self in subscriptions:
             subscriptions.remove(self)
+
+    def _tell_ready(self, session: FjConnection, name: bytes, identifier: int) -> None:
+        """What is due already is told at once, behind the answer."""
+        engine, lanes = self._host.engine, self._host.state.lanes
+        now = self._host.state.promote(engine.clock.now())
+        for lane in [lanes[name]] if name in lanes else [] if name else list(lanes.values()):
+            if lane.name and lane.open:
+                data = encode_push(identifier, now, lane.name, due=now)
+                self._loop.call_soon(session.push, identifier, data, now)
 
     def _tell(self) -> None:
         now = self._host.engine.clock.now()

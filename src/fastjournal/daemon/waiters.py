@@ -28,6 +28,7 @@ class Waiter:
         "expired",
         "handle",
         "host",
+        "last",
         "request",
         "retry",
         "row_id",
@@ -58,6 +59,8 @@ class Waiter:
         self.expired = False
         """Its time is over: answer with what there is."""
         self.answered = False
+        self.last = False
+        """Its answer takes the job away: others who wait for the same are served first."""
 
     def register(self) -> None:
         """Be woken at the next chance; under the lock."""

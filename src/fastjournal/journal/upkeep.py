@@ -23,7 +23,7 @@ from pathlib import Path
 from fastjournal.errors import LockTimeout, SegmentError
 from fastjournal.journal.commands import encode
 from fastjournal.journal.engine import Engine
-from fastjournal.journal.kinds import Mark
+from fastjournal.journal.kinds import PERSIST, Mark
 from fastjournal.journal.retention import Retention
 from fastjournal.journal.rows import image
 from fastjournal.journal.snapshot import Snapshot, remove_snapshots, write_snapshot
@@ -145,7 +145,8 @@ class Upkeep:
             with engine.lock:
                 rows = map(engine.state.rows.get, ids[start : start + self.part])
                 as_of.append(engine.log.written_time)
-                part = [encode(c) for row in rows if row is not None for c in image(row)]
+                kept = [r for r in rows if r is not None and r.policy.flags & PERSIST]
+                part = [encode(c) for row in kept for c in image(row)]
             yield as_of[-1], part
         engine.log.sync()
 

@@ -1,0 +1,195 @@
+"""Figures for Prometheus, collected when they are asked for. Names are listed in docs/metrics.md.
+
+Rules:
+
+1. A registry of its own for each server; nothing global.
+2. Nothing is counted twice: the journal and its log count, this module only shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily as CounterFamily
+from prometheus_client.core import GaugeMetricFamily as GaugeFamily
+from prometheus_client.core import HistogramMetricFamily as HistogramFamily
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from fastjournal import __version__
+from fastjournal.clock import SECOND
+from fastjournal.daemon.hosting import Hosted
+from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY
+from fastjournal.log.counters import Histogram
+
+if TYPE_CHECKING:
+    from fastjournal.daemon.server import Server
+
+__all__ = ["ServerCollector", "render"]
+
+_PLACES = (
+    ("ready", READY), ("future", FUTURE), ("held", HELD), ("leased", LEASED),
+    ("completed", DONE), ("dead", DEAD),
+)  # fmt: skip
+_JOBS = {
+    "puts": "Jobs taken in, merged and repeated ones included",
+    "merges": "Puts that were merged into a waiting job",
+    "stale": "Puts that changed nothing, repeated ones included",
+    "leases": "Jobs handed out",
+    "touches": "Leases prolonged",
+    "completions": "Jobs completed",
+    "failures": "Attempts that failed",
+    "releases": "Jobs given back unworked",
+    "timeouts": "Leases that ran out",
+    "dead": "Jobs given up",
+    "expired": "Jobs whose life ended",
+    "lease_lost": "Requests refused because their lease was lost",
+}
+_LOG = {
+    "writes": "Records written",
+    "bytes": "Bytes written to the log",
+    "syncs": "Syncs of the log",
+    "rotations": "Segments begun",
+    "errors": "Failed writes, syncs and rotations",
+}
+
+
+def render(server: Server) -> bytes:
+    """The page of /metrics."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ServerCollector(server))
+    return generate_latest(registry)
+
+
+class ServerCollector(Collector):
+    """All figures of a server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is known before it is asked for."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures of this moment."""
+        yield from self._of_server()
+        hosts = list(self._server.journals.values())
+        yield from _of_queues(hosts)
+        yield from _of_jobs(hosts)
+        yield from _of_logs(hosts)
+
+    def _of_server(self) -> Iterator[Metric]:
+        server = self._server
+        info = GaugeFamily(
+            "fastjournal_info", "Always 1; see its labels", labels=["version", "sync"]
+        )
+        info.add_metric([__version__, server.settings.journal.sync], 1)
+        yield info
+        yield GaugeFamily(
+            "fastjournal_start_time_seconds", "When the daemon started", server.started / SECOND
+        )
+        yield GaugeFamily("fastjournal_ready", "1 while it serves", int(server.ready))
+        open_now = GaugeFamily("fastjournal_connections", "Open now", labels=["protocol"])
+        for protocol in ("fj", "workq"):
+            count = sum(c.protocol == protocol for c in server.connections)
+            open_now.add_metric([protocol], count)
+        yield open_now
+        accepted = CounterFamily(
+            "fastjournal_connections_accepted", "Since the start", labels=["protocol"]
+        )
+        for protocol, count in server.accepted.items():
+            accepted.add_metric([protocol], count)
+        yield accepted
+        yield CounterFamily(
+            "fastjournal_connections_refused", "Turned away: too many", server.turned_away
+        )
+        cuts = CounterFamily("fastjournal_connections_cut", "By reason", labels=["reason"])
+        for reason, count in server.cuts.items():
+            cuts.add_metric([reason], count)
+        yield cuts
+        errors = CounterFamily("fastjournal_errors", "Error answers, by code", labels=["code"])
+        for code, count in server.errors.items():
+            errors.add_metric([code], count)
+        yield errors
+
+
+def _of_queues(hosts: list[Hosted]) -> Iterator[Metric]:
+    labels = ["journal", "queue"]
+    depth = GaugeFamily("fastjournal_queue_jobs", "Jobs by state", labels=[*labels, "state"])
+    age = GaugeFamily(
+        "fastjournal_queue_oldest_due_seconds",
+        "How long the first job to be handed out has been due; 0 if none is",
+        labels=labels,
+    )
+    for host in hosts:
+        with host.engine.lock:
+            now = host.state.promote(host.engine.clock.now())
+            for lane in host.state.lanes.values():
+                if not lane.name or lane.unused:
+                    continue
+                names = [host.name, lane.name.decode("utf-8", "backslashreplace")]
+                for place, number in _PLACES:
+                    depth.add_metric([*names, place], lane.counts[number])
+                first = lane.head(now) if lane.counts[READY] else None
+                age.add_metric(names, 0 if first is None else max(0, now - first.due) / SECOND)
+    yield depth
+    yield age
+
+
+def _of_jobs(hosts: list[Hosted]) -> Iterator[Metric]:
+    for name, text in _JOBS.items():
+        family = CounterFamily(f"fastjournal_{name}", text, labels=["journal"])
+        for host in hosts:
+            family.add_metric([host.name], getattr(host.engine.counts, name))
+        yield family
+    ratio = GaugeFamily(
+        "fastjournal_merge_ratio", "Share of puts that were merged", labels=["journal"]
+    )
+    for host in hosts:
+        counts = host.engine.counts
+        ratio.add_metric([host.name], counts.merges / counts.puts if counts.puts else 0)
+    yield ratio
+
+
+def _of_logs(hosts: list[Hosted]) -> Iterator[Metric]:
+    labels = ["journal"]
+    statuses = [(host, host.engine.log.status()) for host in hosts]
+    for name, text in _LOG.items():
+        family = CounterFamily(f"fastjournal_log_{name}", text, labels=labels)
+        for host, status in statuses:
+            family.add_metric([host.name], getattr(status.counters, name))
+        yield family
+    syncs = HistogramFamily("fastjournal_log_sync_seconds", "Time of a sync", labels=labels)
+    for host, status in statuses:
+        _observe(syncs, host.name, status.counters.sync_seconds)
+    yield syncs
+    groups = HistogramFamily(
+        "fastjournal_group_requests", "Requests decided together", labels=labels
+    )
+    stopped = GaugeFamily("fastjournal_log_stopped", "1 after a fault of the log", labels=labels)
+    replay = GaugeFamily("fastjournal_replay_seconds", "Time of the replay", labels=labels)
+    records = GaugeFamily("fastjournal_replay_records", "Records replayed", labels=labels)
+    full = GaugeFamily("fastjournal_disk_full", "1 while only the reserve is left", labels=labels)
+    for host, status in statuses:
+        _observe(groups, host.name, host.group_size)
+        stopped.add_metric([host.name], int(bool(status.failure)))
+        replay.add_metric([host.name], host.journal.replay_seconds)
+        records.add_metric([host.name], host.journal.replayed.records)
+        full.add_metric([host.name], int(not host.engine.reserve.held))
+    yield groups
+    yield stopped
+    yield replay
+    yield records
+    yield full
+
+
+def _observe(family: HistogramFamily, journal: str, histogram: Histogram) -> None:
+    total = 0
+    buckets = []
+    for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((str(bound), float(total)))
+    family.add_metric([journal], buckets, histogram.total)

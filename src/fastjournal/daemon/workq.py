@@ -1,0 +1,399 @@
+"""A connection that speaks the Workq text protocol, over the same journal as FJ.
+
+Rules:
+
+1. One request at a time: what follows a request that waits is carried out when that one is
+   answered. Answers come in the order of the requests.
+2. Behaviour is the documented one where the Workq server has a defect: `max-fails` really retries,
+   several names of a `lease` are served fairly, every waiter of a result is woken, no wake-up is
+   lost, a `lease` that need not wait gets what is ready, there is no 256th-lease limit, and CR LF
+   may be split over reads.
+3. `run` makes a job that lives in memory only: its start, end and time-outs are logged as Workq
+   does, its birth is not; when the command ends the job is gone. If the client leaves, so does it.
+4. The protocol knows no tokens: whoever reaches the port may do everything it offers.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.clock import MILLISECOND, SECOND
+from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.waiters import Waiter
+from fastjournal.errors import AlreadyExists, JournalError, NotFound
+from fastjournal.journal import kinds as k
+from fastjournal.journal.rows import FUTURE, READY, Row
+from fastjournal.journal.state import JournalState
+from fastjournal.model import State, Where
+from fastjournal.wire import workq_commands as w
+from fastjournal.wire import workq_replies as answer
+from fastjournal.wire.workq import Refused, WorkqParser
+
+if TYPE_CHECKING:
+    from fastjournal.daemon.server import Server
+
+__all__ = ["WorkqConnection", "WorkqSide"]
+
+_QUEUED = 1000
+_MAX_NAMES = 10_000
+_RUN_FLAGS = k.FROM_WORKQ  # without PERSIST: never part of a snapshot
+
+
+class WorkqSide:
+    """What the Workq connections of a server share: the names they have used."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.names: dict[str, None] = {}
+        """Workq shows a queue from its first mention on, also when it is empty."""
+
+    def mention(self, *names: str) -> None:
+        """Remember names of queues."""
+        for name in names:
+            if name not in self.names and len(self.names) < _MAX_NAMES:
+                self.names[name] = None
+
+    def clients(self) -> int:
+        """How many connections there are."""
+        return sum(c.protocol == "workq" for c in self.server.connections)
+
+
+class WorkqConnection(Connection):
+    """One Workq connection."""
+
+    protocol = "workq"
+
+    def __init__(self, server: Server, side: WorkqSide) -> None:
+        super().__init__(server)
+        self.side = side
+        self.parser = WorkqParser()
+        self._queue: deque[Any] = deque()
+        self._busy = False
+        """A request waits, or is about to be carried out."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the peer."""
+        self.last_read = self._time()
+        if self.leaving:
+            return
+        self._take(self.parser.feed(data))
+        if self.parser.pending:
+            self.partial_since = self.partial_since or self.last_read
+        else:
+            self.partial_since = 0.0
+        if self.parser.closed:
+            self.end()
+
+    def eof_received(self) -> bool:
+        """A payload cut short is refused; what waits is given up."""
+        self._take(self.parser.finish())
+        open_still = super().eof_received()
+        if self._queue and not self._busy:
+            self.host.submit(self, ())
+        return open_still
+
+    def is_busy(self) -> bool:
+        """Requests are still to be carried out."""
+        return self._busy or bool(self._queue) or super().is_busy()
+
+    def abandon(self, waiter: Waiter) -> None:
+        """The peer left while it waited; a job it ran goes with it."""
+        super().abandon(waiter)
+        self._busy = False
+        if isinstance(waiter.request, w.Run):
+            host = self.host
+            with host.engine.lock:
+                if waiter.request.id in host.state.rows and not host.closed:
+                    host.engine.commit(k.Expire(waiter.request.id))
+
+    def serve(self, items: Sequence[Any], now: int) -> bytes:
+        """Carry out requests until one waits."""
+        out = []
+        for item in items:
+            if isinstance(item, Waiter):
+                if reply := self._again(item, now):
+                    out.append(reply)
+                    self._busy = False
+            else:
+                self._queue.append(item)
+        while self._queue and not self._busy:
+            command = self._queue.popleft()
+            reply = self._answer(command, now)
+            if not reply:
+                self._busy = True
+                break
+            out.append(reply)
+        if not self._busy and not self.leaving and not self.stuck_since and not self.gone:
+            self._transport.resume_reading()
+        return b"".join(out)
+
+    def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
+        """The log has stopped: one answer for each request of the group."""
+        for waiter in list(self.waiters):
+            waiter.end()
+        self.waiters.clear()
+        self._busy = False
+        self._queue.clear()
+        self.server.count_error(error.code)
+        return answer.error(error) * len(items)
+
+    def _take(self, items: list[w.Command | Refused]) -> None:
+        if not items:
+            return
+        if self._busy:
+            self._queue.extend(items)
+            if len(self._queue) > _QUEUED:
+                self._transport.pause_reading()
+        else:
+            self.host.submit(self, items)
+
+    def _again(self, waiter: Waiter, now: int) -> bytes:
+        if waiter.answered:
+            return b""
+        if waiter.handle:
+            self.host.engine.wakeups.forget(waiter.handle, waiter.row_id)
+            waiter.handle = 0
+        try:
+            reply = waiter.retry(waiter, now)
+        except JournalError as error:
+            self.server.count_error(error.code)
+            reply = answer.error(error)
+        if reply:
+            waiter.end()
+            self.waiters.discard(waiter)
+        else:
+            waiter.register()
+        return reply
+
+    def _answer(self, command: Any, now: int) -> bytes:
+        try:
+            return _HANDLERS[type(command)](self, command, now)
+        except JournalError as error:
+            self.server.count_error(error.code)
+            return answer.error(error)
+        except Exception as error:  # a bug must not take the other connections down
+            self.server.report(error)
+            return answer.error(error)
+
+    def _wait(self, waiter: Waiter, wait_ms: int, now: int) -> bytes:
+        """Ask once; then answer, or wait."""
+        waiter.expired = not wait_ms or self.leaving
+        reply = waiter.retry(waiter, now)
+        if not reply:
+            self.waiters.add(waiter)
+            waiter.register()
+            waiter.limit(self.server.loop, wait_ms / 1000)
+        return reply
+
+    def _waiter(
+        self,
+        command: Any,
+        ask: Callable[[Any, Waiter, int], bytes],
+        *,
+        where: Where | None = None,
+        row_id: bytes | None = None,
+    ) -> Waiter:
+        retry = functools.partial(ask, command)
+        return Waiter(self.host, self, command, retry, where=where, row_id=row_id)
+
+    def _refused(self, command: Refused, now: int) -> bytes:
+        self.server.count_error("CLIENT-ERROR")
+        return command.reply
+
+    def _add(self, c: w.Add, now: int) -> bytes:
+        self.side.mention(c.name)
+        self.host.operations.add(
+            k.Add(c.id, c.name.encode(), c.ttr_ms, c.ttl_ms, c.priority, c.max_attempts,
+                  c.max_fails, c.payload, 0, 0)
+        )  # fmt: skip
+        return answer.OK
+
+    def _schedule(self, c: w.Schedule, now: int) -> bytes:
+        if c.is_past(now):
+            return answer.client_error("Invalid Time")
+        self.side.mention(c.name)
+        self.host.operations.add(
+            k.Schedule(c.id, c.name.encode(), c.ttr_ms, c.ttl_ms, c.priority, c.max_attempts,
+                       c.max_fails, c.payload, c.time, 0)
+        )  # fmt: skip
+        return answer.OK
+
+    def _lease(self, c: w.Lease, now: int) -> bytes:
+        self.side.mention(*c.names)
+        where = Where(tuple([name.encode() for name in c.names]))
+        return self._wait(self._waiter(c, self._ask_lease, where=where), c.wait_ms, now)
+
+    def _ask_lease(self, c: w.Lease, waiter: Waiter, now: int) -> bytes:
+        assert waiter.where is not None
+        operations = self.host.operations
+        leases, due = operations.lease(waiter.where)
+        if not leases and 0 < due <= now:  # only slow ones are left: the second look gives them
+            leases, due = operations.lease(waiter.where)
+        if not leases:
+            return answer.TIMEOUT if waiter.expired else b""
+        job = leases[0].job
+        ttr = job.lease or (leases[0].until - job.lease_start)
+        name = job.queue.decode("utf-8", "replace")
+        return answer.leased(job.id, name, ttr // MILLISECOND, job.value)
+
+    def _complete(self, c: w.Complete, now: int) -> bytes:
+        try:
+            self.host.operations.complete(c.id, None, c.result)
+        except AlreadyExists:
+            return answer.client_error("Duplicate result")
+        return answer.OK
+
+    def _fail(self, c: w.Fail, now: int) -> bytes:
+        try:
+            self.host.operations.fail(c.id, None, c.result, 0)
+        except AlreadyExists:
+            return answer.client_error("Duplicate result")
+        return answer.OK
+
+    def _delete(self, c: w.Delete, now: int) -> bytes:
+        if not c.is_possible:
+            return answer.OK
+        return answer.OK if self.host.operations.delete(c.id) else answer.NOT_FOUND
+
+    def _result(self, c: w.Result, now: int) -> bytes:
+        _living(self.host.state, c.id, now)
+        return self._wait(self._waiter(c, self._ask_result, row_id=c.id), c.wait_ms, now)
+
+    def _ask_result(self, c: w.Result, waiter: Waiter, now: int) -> bytes:
+        row = _living(self.host.state, c.id, now)
+        if row.state in (State.COMPLETED, State.FAILED):
+            return answer.result(c.id, row.state is State.COMPLETED, row.rare.result)
+        return answer.TIMEOUT if waiter.expired else b""
+
+    def _run(self, c: w.Run, now: int) -> bytes:
+        state = self.host.state
+        if c.id in state.rows:
+            raise AlreadyExists("Duplicate job")
+        self.side.mention(c.name)
+        policy = k.policy_of(_RUN_FLAGS, 0, c.ttr_ms, 0, 0, 0)
+        stamp = max(now, state.last_inserted + 1)
+        self.host.engine.remember(
+            k.Put(c.id, c.name.encode(), b"", c.rank, stamp, stamp, stamp, 0, 1, c.payload, policy)
+        )
+        waiter = self._waiter(c, self._ask_run, row_id=c.id)
+        waiter.last = True
+        return self._wait(waiter, c.wait_ms, now)
+
+    def _ask_run(self, c: w.Run, waiter: Waiter, now: int) -> bytes:
+        row = self.host.state.rows.get(c.id)
+        if row is None:  # deleted by somebody else
+            return answer.NOT_FOUND
+        if row.state in (State.COMPLETED, State.FAILED):
+            reply = answer.result(c.id, row.state is State.COMPLETED, row.rare.result)
+        elif not waiter.expired:
+            return b""
+        elif row.state is State.PROCESSING and row.lease_until > now:
+            # An attempt is running: it may use its time.
+            waiter.expired = False
+            waiter.limit(self.server.loop, (row.lease_until - now) / SECOND)
+            return b""
+        else:
+            reply = answer.TIMEOUT
+        self.host.engine.commit(k.Expire(c.id))
+        return reply
+
+    def _inspect_job(self, c: w.InspectJob, now: int) -> bytes:
+        return answer.inspect_jobs([_view(_living(self.host.state, c.id, now))])
+
+    def _inspect_jobs(self, c: w.InspectJobs, now: int) -> bytes:
+        self.host.state.promote(now)
+        lane = self.host.state.lanes.get(c.name.encode())
+        if lane is None:
+            if c.name not in self.side.names:
+                raise NotFound("no such queue")
+            return answer.inspect_jobs([])
+        rows: Iterable[Row]
+        if c.scheduled:
+            found = {row for _, _, i in lane.future if (row := lane.rows.get(i)) is not None}
+            rows = (row for row in found if row.place == FUTURE and row.lane is lane)
+        else:
+            ids = {i: None for _, _, _, i in lane.ready}
+            rows = (
+                row
+                for i in ids
+                if (row := lane.rows.get(i)) is not None and row.place == READY and row.lane is lane
+            )
+        first = heapq.nsmallest(c.offset + c.limit, rows, key=_order)[c.offset :]
+        return answer.inspect_jobs([_view(row) for row in first])
+
+    def _inspect_queue(self, c: w.InspectQueue, now: int) -> bytes:
+        self.host.state.promote(now)
+        if c.name.encode() not in self.host.state.lanes and c.name not in self.side.names:
+            raise NotFound("no such queue")
+        return answer.inspect_queues([self._queue_view(c.name)])
+
+    def _inspect_queues(self, c: w.InspectQueues, now: int) -> bytes:
+        self.host.state.promote(now)
+        known = {name.decode("utf-8", "replace") for name in self.host.state.lanes if name}
+        names = sorted(known | set(self.side.names))[c.offset : c.offset + c.limit]
+        return answer.inspect_queues([self._queue_view(name) for name in names])
+
+    def _queue_view(self, name: str) -> answer.QueueView:
+        lane = self.host.state.lanes.get(name.encode())
+        if lane is None:
+            return answer.QueueView(name, 0, 0)
+        return answer.QueueView(name, lane.counts[READY], lane.counts[FUTURE])
+
+    def _inspect_server(self, c: w.InspectServer, now: int) -> bytes:
+        expired = self.host.engine.counts.expired
+        return answer.inspect_server(self.side.clients(), expired, self.server.started)
+
+
+def _living(state: JournalState, job_id: bytes, now: int) -> Row:
+    row = state.rows.get(job_id)
+    if row is None or row.state is State.DELETED or 0 < row.expires < now:
+        raise NotFound("no such job")
+    return row
+
+
+def _order(row: Row) -> tuple[int, int, int, bytes]:
+    return row.rank, row.due, row.inserted, row.id
+
+
+def _view(row: Row) -> answer.JobView:
+    policy, more = row.policy, row.rare
+    scheduled = bool(policy.flags & k.BY_SCHEDULE)
+    start = row.due if scheduled else row.inserted
+    states = {State.COMPLETED: 1, State.FAILED: 2, State.PROCESSING: 4}
+    return answer.JobView(
+        row.id,
+        row.lane.name.decode("utf-8", "replace"),
+        policy.lease or row.lane.settings.lease // MILLISECOND,
+        max(0, row.expires - start) // MILLISECOND if row.expires else 0,
+        row.value,
+        policy.max_attempts,
+        row.attempts,
+        policy.max_fails,
+        more.fails,
+        -row.rank,
+        states.get(row.state, 3 if row.attempts else 0),
+        row.inserted,
+        row.due if scheduled else None,
+    )
+
+
+_HANDLERS: dict[type, Callable[[WorkqConnection, Any, int], bytes]] = {
+    Refused: WorkqConnection._refused,
+    w.Add: WorkqConnection._add,
+    w.Schedule: WorkqConnection._schedule,
+    w.Run: WorkqConnection._run,
+    w.Lease: WorkqConnection._lease,
+    w.Complete: WorkqConnection._complete,
+    w.Fail: WorkqConnection._fail,
+    w.Result: WorkqConnection._result,
+    w.Delete: WorkqConnection._delete,
+    w.InspectJob: WorkqConnection._inspect_job,
+    w.InspectJobs: WorkqConnection._inspect_jobs,
+    w.InspectQueue: WorkqConnection._inspect_queue,
+    w.InspectQueues: WorkqConnection._inspect_queues,
+    w.InspectServer: WorkqConnection._inspect_server,
+}
