@@ -1,0 +1,73 @@
+"""What the handlers of requests share: naming a job, asking and waiting.
+
+Rules:
+
+1. A job is named by its id, or by its key: of several rows of a key the one is meant that fits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastjournal.daemon.waiters import Waiter
+from fastjournal.errors import (
+    NotFound,
+    OutOfRange,
+)
+from fastjournal.journal.rows import Row
+from fastjournal.model import State
+from fastjournal.wire.fj import (
+    Request,
+    decode_integer,
+)
+
+if TYPE_CHECKING:
+    from fastjournal.daemon.fj import FjConnection
+
+
+__all__ = ["find_row", "first_answer", "named_row", "wait_of"]
+
+_MAX_WAIT = 24 * 3600 * 1000  # ms
+
+
+def first_answer(session: FjConnection, waiter: Waiter, wait_ms: int, now: int) -> bytes:
+    """Ask once; then answer, or wait."""
+    if not wait_ms or session.leaving:
+        waiter.expired = True
+    elif wait_ms > _MAX_WAIT:
+        raise OutOfRange(f"a wait of {wait_ms} ms is longer than a day")
+    reply = waiter.retry(waiter, now)
+    return reply or session.wait(waiter, wait_ms / 1000)
+
+
+def wait_of(request: Request) -> int:
+    """How long a request is ready to wait, ms."""
+    if request.value_type is None:
+        return 0
+    wait = decode_integer(request.value)
+    if wait < 0:
+        raise OutOfRange("a wait cannot be negative")
+    return wait
+
+
+def find_row(session: FjConnection, request: Request, *, leased: bool = False) -> Row:
+    """The job that a request names by id or by key."""
+    return named_row(session, request.key if request.by_id else b"", request.key, leased=leased)
+
+
+def named_row(
+    session: FjConnection, job_id: bytes, key: bytes, *, leased: bool, queue: bytes = b""
+) -> Row:
+    """The job of this id, or else of this key."""
+    state = session.host.state
+    if job_id:
+        row = state.rows.get(job_id)
+    else:
+        rows = state.keys.find(queue, key) if queue else state.keys.everywhere(key)
+        found = [row for row in rows if row.lane.name]
+        wanted = State.PROCESSING if leased else State.WAITING
+        found.sort(key=lambda row: (row.state is not wanted, row.state, row.lane.name))
+        row = found[0] if found else None
+    if row is None or row.state is State.DELETED:
+        raise NotFound(f"no job {(job_id.hex() if job_id else key[:80])!r}")
+    return row

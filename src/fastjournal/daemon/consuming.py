@@ -1,0 +1,338 @@
+"""Functions of consumers: NEXT, LEASE, and what ends or prolongs a lease.
+
+Rules: those of `requests`, and
+
+1. A reply never holds many more bytes of user data than were asked for, however many jobs there
+   are.
+2. A bulk request has one outcome per item; a refused item does not stop the others.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from fastjournal.clock import MILLISECOND
+from fastjournal.daemon.waiters import Waiter
+from fastjournal.errors import (
+    BadFunction,
+    JournalError,
+    NotFound,
+    OutOfRange,
+    TimedOut,
+)
+from fastjournal.journal.rows import Row, lease_of
+from fastjournal.model import Lease, State, Where
+from fastjournal.wire.bulk import (
+    REFUSED,
+    Action,
+    LeaseRequest,
+    Settle,
+    SettleOutcome,
+    Settling,
+    decode_lease_request,
+    decode_settle,
+    encode_settle_outcomes,
+)
+from fastjournal.wire.errortext import error_text
+from fastjournal.wire.fj import (
+    Pair,
+    Request,
+    decode_integer,
+    encode_integer,
+    encode_ok,
+    encode_reply,
+)
+from fastjournal.wire.functions import (
+    DATA,
+    EXTENDED,
+    OVERWRITE,
+    QUERY_BITS,
+    WORKED_ON,
+    Type,
+)
+from fastjournal.wire.jobvalue import (
+    encode_leased,
+    short_of,
+)
+
+if TYPE_CHECKING:
+    from fastjournal.daemon.fj import FjConnection
+
+from fastjournal.daemon.asking import find_row, first_answer, named_row, wait_of
+
+__all__ = [
+    "delete",
+    "done",
+    "fail",
+    "get",
+    "lease_many",
+    "next_job",
+    "release",
+    "result",
+    "settle",
+    "touch",
+]
+
+_CHUNK = 16
+"""Jobs leased between two looks at the size of the reply: at most so many MiB too much."""
+
+
+def next_job(session: FjConnection, request: Request, now: int) -> bytes:
+    """Lease one job."""
+    length = 0
+    if request.timeout is not None:
+        length = request.timeout - now
+        if length <= 0:
+            raise OutOfRange("the lease would end in the past")
+    where = Where((request.key,)) if request.key else Where()
+    waiter = Waiter(
+        session.host,
+        session,
+        request,
+        functools.partial(_ask_next, session, request, where, length),
+        where=where,
+    )
+    return first_answer(session, waiter, wait_of(request), now)
+
+
+def _ask_next(
+    session: FjConnection, request: Request, where: Where, length: int, waiter: Waiter, now: int
+) -> bytes:
+    leases, due = _lease(
+        session, where, 1, length, request.flags & OVERWRITE != 0, True, session.name, waiter, now
+    )
+    flags = session.stable | DATA
+    if leases:
+        lease = leases[0]
+        pair = encode_leased(lease) if request.flags & EXTENDED else short_of(lease)
+        return encode_reply(
+            request.identifier, now, flags=flags, timeout=lease.until or None, pairs=(pair,)
+        )
+    if not waiter.expired:
+        return b""
+    return encode_reply(request.identifier, now, timeout=due or None)
+
+
+def lease_many(session: FjConnection, request: Request, now: int) -> bytes:
+    """Lease up to n jobs."""
+    wanted = decode_lease_request(request.value)
+    if wanted.prefix:
+        where = Where(prefix=wanted.queues[0])
+    else:
+        where = Where(wanted.queues)
+    waiter = Waiter(
+        session.host,
+        session,
+        request,
+        functools.partial(_ask_many, session, request, wanted, where),
+        where=where,
+    )
+    return first_answer(session, waiter, wanted.wait_ms, now)
+
+
+def _ask_many(
+    session: FjConnection,
+    request: Request,
+    wanted: LeaseRequest,
+    where: Where,
+    waiter: Waiter,
+    now: int,
+) -> bytes:
+    most = session.server.wire_limits.max_message - 65_536
+    if wanted.max_bytes:
+        most = min(most, wanted.max_bytes)
+    worker = wanted.worker or session.name
+    leases: list[Lease] = []
+    size = due = 0
+    while len(leases) < wanted.limit and size < most:
+        count = min(wanted.limit - len(leases), _CHUNK)
+        got, due = _lease(
+            session, where, count, wanted.lease, wanted.take, wanted.fair, worker, waiter, now,
+            again=not leases,
+        )  # fmt: skip
+        leases += got
+        size += sum([len(lease[0][3]) for lease in got])
+        if len(got) < count:
+            break
+    if leases:
+        pairs = [encode_leased(lease) for lease in leases]
+        flags = session.stable | DATA
+        return encode_reply(request.identifier, now, flags=flags, pairs=pairs, several=True)
+    if not waiter.expired:
+        return b""
+    return encode_reply(request.identifier, now, timeout=due or None, several=True)
+
+
+def _lease(
+    session: FjConnection,
+    where: Where,
+    count: int,
+    length: int,
+    take: bool,
+    fair: bool,
+    worker: bytes,
+    waiter: Waiter,
+    now: int,
+    *,
+    again: bool = True,
+) -> tuple[list[Lease], int]:
+    """Lease; a consumer that waits passes over "nothing but slow ones" by asking once more."""
+    lease = session.host.operations.lease
+    leases, due = lease(where, count, consumer=worker, length=length, fair=fair, take=take)
+    if not leases and again and not waiter.expired and 0 < due <= now:
+        leases, due = lease(where, count, consumer=worker, length=length, fair=fair, take=take)
+    return leases, due
+
+
+def done(session: FjConnection, request: Request, now: int) -> bytes:
+    """Complete a job."""
+    flags = request[2]
+    if flags & EXTENDED:
+        result = None if request[9] is None else request[10]
+        session.host.operations.complete(request[7], request[6] or None, result)
+    else:
+        row = find_row(session, request, leased=True)
+        session.host.operations.complete(row.id, request.token, None)
+    return encode_ok(request[1], now, session.stable)
+
+
+def fail(session: FjConnection, request: Request, now: int) -> bytes:
+    """Fail a job."""
+    row = find_row(session, request, leased=True)
+    state = session.host.operations.fail(row.id, request.token, request.value)
+    outcome = _after_failure(session, row.id, state)
+    pair = Pair(b"", Type.BUFFER, encode_settle_outcomes([outcome]))
+    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+
+
+def _after_failure(session: FjConnection, job_id: bytes, state: State) -> SettleOutcome:
+    if state is State.WAITING:
+        return SettleOutcome(Settling.WAITING, session.host.state.rows[job_id].due)
+    return SettleOutcome(Settling.DEAD if state is State.FAILED else Settling.DONE)
+
+
+def touch(session: FjConnection, request: Request, now: int) -> bytes:
+    """Prolong a lease."""
+    row = find_row(session, request, leased=True)
+    length = 0
+    if request.timeout is not None:
+        length = request.timeout - now
+        if length <= 0:
+            raise OutOfRange("the lease would end in the past")
+    elif request.value_type is not None:
+        length = max(0, decode_integer(request.value)) * MILLISECOND
+    until = session.host.operations.touch(row.id, _token(request, row), length)
+    return encode_reply(request.identifier, now, flags=session.stable, timeout=until)
+
+
+def release(session: FjConnection, request: Request, now: int) -> bytes:
+    """Give a job back."""
+    row = find_row(session, request, leased=True)
+    delay = 0 if request.value_type is None else decode_integer(request.value) * MILLISECOND
+    session.host.operations.release(row.id, _token(request, row), delay)
+    return encode_ok(request.identifier, now, session.stable)
+
+
+def _token(request: Request, row: Row) -> int:
+    """The token given; a client that named the job by its key may give none."""
+    return request.token or (0 if request.by_id else row.attempts)
+
+
+def settle(session: FjConnection, request: Request, now: int) -> bytes:
+    """End or prolong many leases."""
+    outcomes = []
+    for item in decode_settle(request.value):
+        try:
+            outcomes.append(_settle_one(session, item))
+        except JournalError as error:
+            outcomes.append(SettleOutcome(REFUSED, error=error_text(error)))
+    pair = Pair(b"", Type.BUFFER, encode_settle_outcomes(outcomes))
+    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+
+
+_SETTLED = SettleOutcome(Settling.DONE)
+
+
+def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
+    action, job_id, token, argument, key, result = item
+    operations = session.host.operations
+    row: Row | None = None
+    if key:
+        row = named_row(session, b"", key, leased=True)
+        job_id = row.id
+    if action == Action.COMPLETE:
+        operations.complete(job_id, token or None, result)
+        return _SETTLED
+    if action == Action.FAIL:
+        state = operations.fail(job_id, token or None, result or b"", argument)
+        return _after_failure(session, job_id, state)
+    if not token and row is not None:
+        token = row.attempts
+    if action == Action.RELEASE:
+        operations.release(job_id, token, argument or 0)
+        row = session.host.state.rows.get(job_id)
+        return _SETTLED if row is None else SettleOutcome(Settling.WAITING, row.due)
+    return SettleOutcome(Settling.EXTENDED, operations.touch(job_id, token, argument or 0))
+
+
+def delete(session: FjConnection, request: Request, now: int) -> bytes:
+    """Remove jobs by id or by key."""
+    operations, found = session.host.operations, 0
+    if request.by_id:
+        found += operations.delete(request.key)
+    else:
+        queue = request.value
+        for row in list(session.host.state.keys.everywhere(request.key)):
+            name = row.lane.name
+            if (name == queue if queue else name) and row.state <= State.PROCESSING:
+                found += operations.delete(row.id)
+    # D-20: a missing key is a success with count 0, an existing one with count 1.
+    pair = Pair(b"", Type.INTEGER, encode_integer(found))
+    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+
+
+def get(session: FjConnection, request: Request, now: int) -> bytes:
+    """Read one job by its key."""
+    if request.flags & QUERY_BITS or request.timeout is not None:
+        raise BadFunction("GET serves one job by its key here")
+    row = named_row(session, b"", request.key, leased=False)
+    pair = short_of(lease_of(row))
+    working = WORKED_ON if row.state is State.PROCESSING else 0
+    if request.flags & WORKED_ON and working:
+        raise NotFound("the job is being worked on")
+    if not request.flags & DATA:
+        pair = pair._replace(value=b"")
+    pair = pair._replace(key=b"", expires=row.expires if request.flags & EXTENDED else None)
+    flags = working | request.flags & DATA
+    return encode_reply(
+        request.identifier, row.modified, flags=flags, timeout=row.expires or None, pairs=(pair,)
+    )
+
+
+def result(session: FjConnection, request: Request, now: int) -> bytes:
+    """Wait for the result of a job."""
+    row = find_row(session, request)
+    waiter = Waiter(
+        session.host,
+        session,
+        request,
+        functools.partial(_ask_result, session, request, row.id),
+        row_id=row.id,
+    )
+    return first_answer(session, waiter, wait_of(request), now)
+
+
+def _ask_result(
+    session: FjConnection, request: Request, job_id: bytes, waiter: Waiter, now: int
+) -> bytes:
+    row = session.host.state.rows.get(job_id)
+    if row is None or row.state is State.DELETED or 0 < row.expires < now:
+        raise NotFound(f"no job {job_id.hex()}")
+    if row.state in (State.COMPLETED, State.FAILED):
+        value = bytes((row.state is State.COMPLETED,)) + row.rare.result
+        pair = Pair(b"", Type.BUFFER, value)
+        return encode_reply(request.identifier, now, flags=DATA, pairs=(pair,))
+    if waiter.expired:
+        raise TimedOut("the job is not finished")
+    return b""

@@ -1,0 +1,106 @@
+"""Functions of producers: SET of a job, PUTS, FORWARD.
+
+Rules: those of `requests`, and
+
+1. A bulk request has one outcome per item; a refused item does not stop the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastjournal.clock import MILLISECOND
+from fastjournal.errors import (
+    BadFunction,
+    JournalError,
+)
+from fastjournal.keys import domain
+from fastjournal.model import NewJob, Outcome
+from fastjournal.wire.bulk import (
+    REFUSED,
+    PutOutcome,
+    encode_put_outcomes,
+    encode_put_reply,
+)
+from fastjournal.wire.errortext import error_text
+from fastjournal.wire.fj import (
+    Pair,
+    Request,
+    encode_ok,
+    encode_reply,
+)
+from fastjournal.wire.forward import Forwarded, decode_forward, encode_forwarded
+from fastjournal.wire.functions import LISTEN as LISTEN_BIT
+from fastjournal.wire.functions import (
+    STALE,
+    Type,
+)
+from fastjournal.wire.jobvalue import (
+    JobPut,
+    decode_job,
+    decode_jobs,
+)
+
+if TYPE_CHECKING:
+    from fastjournal.daemon.fj import FjConnection
+
+
+__all__ = ["forward", "puts", "set_job"]
+
+
+def _new_job(put: JobPut, now: int) -> NewJob:
+    queue = put[0]
+    return put.new_job(now, b"" if queue else domain(put[2]) if put[2] else b"")
+
+
+def set_job(session: FjConnection, request: Request, now: int) -> bytes:
+    """Put one job; layout 2 is answered with its outcome and id."""
+    if request[9] != Type.JOB:
+        raise BadFunction("entries are not served by this journal")
+    put = decode_job(request[10], request[7], request[3])
+    if request.timeout is not None and not put.expires:
+        put = put._replace(expires=request.timeout)
+    if request.ttl and not put.ttl:
+        put = put._replace(ttl=request.ttl * 1000 * MILLISECOND)
+    job_id, outcome = session.host.operations.put(_new_job(put, now), now)
+    if request[2] & LISTEN_BIT and put.key:
+        session.server.pushes(session.host).listen(session, False, put.key, request.identifier)
+    if request[10][0] == 1:
+        stale = STALE if outcome is Outcome.STALE else 0
+        return encode_ok(request[1], now, session.stable | stale)
+    flags = session.stable | (STALE if outcome is Outcome.STALE else 0)
+    return encode_put_reply(request[1], now, outcome, job_id, flags)
+
+
+def puts(session: FjConnection, request: Request, now: int) -> bytes:
+    """Put many jobs."""
+    put = session.host.operations.put
+    outcomes = []
+    for job in decode_jobs(request.value, request.timestamp):
+        try:
+            receipt = put(_new_job(job, now), now)
+        except JournalError as error:
+            outcomes.append(PutOutcome(REFUSED, error=error_text(error)))
+        else:
+            outcomes.append(PutOutcome(receipt[1], receipt[0]))
+    pair = Pair(b"", Type.BUFFER, encode_put_outcomes(outcomes))
+    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+
+
+def forward(session: FjConnection, request: Request, now: int) -> bytes:
+    """Take jobs of a spool in, each of them once."""
+    marks, jobs, forget = decode_forward(request.value)
+    operations = session.host.operations
+    if forget:
+        operations.forget_sender(request.key)
+        outcome = Forwarded(0)
+    else:
+        taken = operations.put_from(
+            request.key,
+            zip(marks, [_new_job(job, now) for job in jobs], strict=True),
+            now,
+        )
+        errors = tuple([(mark, error_text(error)) for mark, error in taken.refused])
+        outcome = Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
+    pair = Pair(b"", Type.BUFFER, encode_forwarded(outcome))
+    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
