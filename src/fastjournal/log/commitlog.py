@@ -86,6 +86,8 @@ class CommitLog:
         self.on_failure = on_failure
         self.counters = Counters()
         self._die = die
+        self.on_stop: Callable[[], object] | None = None
+        """Called, on any thread, once acknowledging has ended; must not wait."""
         self._always = sync == "always"
         self._interval = (self.options.sync_interval or 0) / 1000  # seconds
         self._io = threading.Lock()  # the active segment; taken before the lock of `_waiting`
@@ -267,6 +269,8 @@ class CommitLog:
                     self._die(EXIT_DIE)
         finally:
             tell(told, failure)
+            if first and self.on_stop is not None:
+                self.on_stop()
         return failure
 
     def close(self) -> None:
@@ -304,7 +308,8 @@ class CommitLog:
         """On a caller's thread: write, and sync if so told."""
         try:
             with self._io:
-                self._waiting.check_open()
+                if self._waiting.closing or self._waiting.failure is not None:
+                    self._waiting.check_open()
                 was_clean = not self._pair.active.dirty
                 time = self._pair.write(payloads, first)
                 self.counters.group_size.observe(len(payloads))

@@ -244,8 +244,11 @@ class Waiting:
     def synced(self, last_time: int) -> None:
         """Everything up to `last_time` is on stable storage: tell those who wait for it."""
         with self._mutex:
-            self.synced_time = max(self.synced_time, last_time)
+            if last_time > self.synced_time:
+                self.synced_time = last_time
             unsynced = self._unsynced
+            if not unsynced:
+                return
             self._unsynced = [one for one in unsynced if one[0] > last_time]
         tell((one for one in unsynced if one[0] <= last_time), None)
 
