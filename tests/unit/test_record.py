@@ -37,6 +37,11 @@ def fault_of(data: bytes, max_payload: int = MAX_PAYLOAD) -> BrokenRecord:
     assert (records, at) == ([], 0)
     assert broken is not None
     assert (broken.reason, broken.torn) == (caught.value.reason, caught.value.torn)
+    # With another record behind, as in the middle of a segment, it is no record either.
+    more = data + encode(NOW + 5, b"behind" * 10)
+    records, at, broken = decode_many(more, 0, len(more), 1, 0, max_payload)
+    assert (records, at) == ([], 0)
+    assert broken is not None
     return caught.value
 
 
