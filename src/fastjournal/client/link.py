@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from fastjournal.client import protocol
+from fastjournal.client import operating, protocol
 from fastjournal.client.protocol import Call
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import JournalError, Loading, ProtocolError, Unavailable
@@ -40,7 +40,7 @@ class Link:
         self._plain = not target.tls
         self._sock = self._connect(target)
         try:
-            self.about = self.call(protocol.hello(target.name, target.token, target.journal))
+            self.about = self.call(operating.hello(target.name, target.token, target.journal))
         except BaseException:
             self.close()
             raise

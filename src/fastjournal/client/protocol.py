@@ -19,17 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastjournal.clock import MILLISECOND, SECOND, SYSTEM_CLOCK
-from fastjournal.edges import Instant, Length, Text, key_bytes, length, new_job, queue_bytes
+from fastjournal.edges import Instant, Length, Text, length, new_job, queue_bytes
 from fastjournal.errors import BadRequest, NotFound, ProtocolError
-from fastjournal.keys import domain
 from fastjournal.model import (
     DEFAULT_PRIORITY,
-    Event,
     Lease,
     NewJob,
     Outcome,
-    QueueSettings,
-    QueueStatus,
     Receipt,
     State,
 )
@@ -46,18 +42,13 @@ from fastjournal.wire.bulk import (
     encode_settle,
 )
 from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply, decode_integer, encode_integer
-from fastjournal.wire.functions import BY_ID, PERSIST, WORKED_ON, Function, Type
-from fastjournal.wire.hello import DESCRIBE, Hello, encode_hello
+from fastjournal.wire.fj import Reply, encode_integer
+from fastjournal.wire.functions import BY_ID, PERSIST, Function, Type
 from fastjournal.wire.jobvalue import DELAY, LIFETIME, JobPut, decode_leased, encode_job
 from fastjournal.wire.jobvalue import encode_jobs as _encode_jobs
-from fastjournal.wire.pictures import dump, job_from_json, load, queue_from_json
 
 __all__ = ["Call", "Figures", "new_id"]
 
-_LENGTHS = frozenset(
-    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
-)
 _CHUNK_BYTES = 4 << 20
 _CHUNK_JOBS = 10_000
 _OUTCOMES = tuple(Outcome)
@@ -163,7 +154,7 @@ def put(job: JobPut) -> Call:
 
 
 def _read_receipt(reply: Reply) -> Receipt:
-    outcome, job_id, _ = decode_put_outcomes(_value(reply))[0]
+    outcome, job_id, _ = decode_put_outcomes(value_of(reply))[0]
     return Receipt(job_id, _OUTCOMES[outcome])
 
 
@@ -194,7 +185,7 @@ def _read_receipts(reply: Reply) -> list[Receipt]:
     receipts = []
     new = tuple.__new__
     outcomes = _OUTCOMES
-    for outcome, job_id, error in decode_put_outcomes(_value(reply)):
+    for outcome, job_id, error in decode_put_outcomes(value_of(reply)):
         if outcome == REFUSED:
             raise error_from(error)
         receipts.append(new(Receipt, (job_id, outcomes[outcome])))
@@ -252,7 +243,7 @@ def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:
     if result is not None:
         fields["value_type"] = Type.BUFFER
         fields["value"] = result
-    return Call(Function.DONE, _nothing, fields, settles=True)
+    return Call(Function.DONE, nothing, fields, settles=True)
 
 
 def settle(items: Sequence[Settle]) -> Call:
@@ -273,7 +264,7 @@ def complete_many(
 
 
 def _read_settled(reply: Reply) -> list[SettleOutcome]:
-    return decode_settle_outcomes(_value(reply))
+    return decode_settle_outcomes(value_of(reply))
 
 
 def one_settled(outcomes: list[SettleOutcome]) -> SettleOutcome:
@@ -328,130 +319,8 @@ def result(job_id: bytes, wait: Length) -> Call:
 
 
 def _read_result(reply: Reply) -> tuple[bool, bytes]:
-    value = _value(reply)
+    value = value_of(reply)
     return value[:1] == b"\1", value[1:]
-
-
-def delete(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
-    """Remove a job."""
-    if (job_id is None) == (key is None):
-        raise BadRequest("give an id or a key")
-    if job_id is not None:
-        fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
-    else:
-        name = key_bytes(key or b"")
-        where = domain(name) if queue is None else queue_bytes(queue)
-        fields = {"key": name, "value_type": Type.STRING, "value": where}
-    return Call(Function.DELETE, lambda reply: decode_integer(_value(reply)) > 0, fields)
-
-
-def redrive(job_id: bytes | None, queue: Text | None) -> Call:
-    """Let dead jobs wait again."""
-    if (job_id is None) == (queue is None):
-        raise BadRequest("give an id or a queue")
-    if job_id is not None:
-        fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
-    else:
-        fields = {"key": queue_bytes(queue or b"")}
-    return Call(Function.REDRIVE, lambda reply: decode_integer(_value(reply)), fields, again=False)
-
-
-def configure(queue: Text, settings: Mapping[str, Any]) -> Call:
-    """Change settings of a queue."""
-    changes = {
-        name: length(value, name) if name in _LENGTHS else value for name, value in settings.items()
-    }
-    fields = {"key": queue_bytes(queue), "value_type": Type.STRING, "value": dump(changes)}
-    return Call(Function.QUEUE, _read_settings, fields)
-
-
-def _read_settings(reply: Reply) -> QueueSettings:
-    return queue_from_json(load(_value(reply))).settings
-
-
-def job(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
-    """Look at a job."""
-    fields: dict[str, Any] = {"value_type": Type.STRING, "value": b"job"}
-    if job_id is not None:
-        fields |= {"flags": BY_ID, "key": job_id, "ttl": 0}
-    else:
-        name = key_bytes(key if key is not None else b"")
-        where = domain(name) if queue is None else queue_bytes(queue)
-        fields |= {"key": name, "value": b"job " + where}
-    return Call(Function.INSPECT, lambda reply: job_from_json(load(_value(reply))), fields)
-
-
-def jobs(queue: Text | None, state: State | None, offset: int, limit: int) -> Call:
-    """List jobs."""
-    asked = {"offset": offset, "limit": limit} | ({} if state is None else {"state": state.name})
-    fields = {
-        "key": b"" if queue is None else queue_bytes(queue),
-        "value_type": Type.STRING,
-        "value": dump(asked),
-    }
-    return Call(
-        Function.LIST, lambda reply: [job_from_json(j) for j in load(_value(reply))], fields
-    )
-
-
-def queues() -> Call:
-    """All queues."""
-    fields = {"value_type": Type.STRING, "value": b"queues"}
-
-    def read(reply: Reply) -> list[QueueStatus]:
-        return [queue_from_json(queue) for queue in load(_value(reply))]
-
-    return Call(Function.INSPECT, read, fields)
-
-
-def queue(name: Text) -> Call:
-    """One queue."""
-    fields = {"key": queue_bytes(name), "value_type": Type.STRING, "value": b"queue"}
-    return Call(Function.INSPECT, lambda reply: queue_from_json(load(_value(reply))), fields)
-
-
-def status() -> Call:
-    """Figures of the journal and the server."""
-    return Call(Function.STATUS, lambda reply: Figures(load(_value(reply))), {})
-
-
-def maintain(what: str) -> Call:
-    """Run upkeep."""
-    fields = {"value_type": Type.STRING, "value": what.encode()}
-    return Call(Function.MAINTAIN, _nothing, fields, wait=600)
-
-
-def ping() -> Call:
-    """The server's time, ns since 1970."""
-    return Call(Function.PING, lambda reply: reply.timestamp, {})
-
-
-def hello(name: str, token: str, journal: str) -> Call:
-    """Say who we are."""
-    value = encode_hello(Hello(token, journal, DESCRIBE))
-    fields = {"key": name.encode(), "value_type": Type.BUFFER, "value": value}
-
-    def read(reply: Reply) -> dict[str, Any]:
-        about = load(_value(reply))
-        if not isinstance(about, dict):
-            raise ProtocolError("the server does not say who it is")
-        return about
-
-    return Call(Function.HELLO, read, fields)
-
-
-def listen(queue: Text | None) -> Call:
-    """Be told when a queue, or any, has something to give."""
-    fields = {"flags": WORKED_ON, "key": b"" if queue is None else queue_bytes(queue)}
-    return Call(Function.LISTEN, _nothing, fields)
-
-
-def event(reply: Reply) -> Event:
-    """What a push tells."""
-    key = reply.pairs[0].key if reply.pairs else b""
-    if not key:
-        return Event("lost", at=reply.timestamp)
-    return Event("dead" if reply.gone else "due", key, at=reply.timeout or reply.timestamp)
 
 
 def persistent(call: Call) -> Call:
@@ -471,11 +340,13 @@ def read(call: Call, reply: Reply, *, repeated: bool = False) -> Any:
     return call.read(reply)
 
 
-def _nothing(_: Reply) -> None:
-    return None
+def nothing(_: Reply) -> None:
+    """For calls that only say that it was done."""
+    return
 
 
-def _value(reply: Reply) -> bytes:
+def value_of(reply: Reply) -> bytes:
+    """The value of the only pair."""
     if not reply.pairs:
         raise ProtocolError("the reply has no value")
     return reply.pairs[0].value

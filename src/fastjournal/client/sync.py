@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from fastjournal.client import protocol
+from fastjournal.client import operating, protocol
 from fastjournal.client.link import Link, is_passing
+from fastjournal.client.listening import Listening
+from fastjournal.client.pipeline import Pipeline
 from fastjournal.client.protocol import Call, Figures
 from fastjournal.client.urls import Target
 from fastjournal.edges import Instant, Length, Text
@@ -28,7 +29,6 @@ from fastjournal.errors import Closed, JournalError, Loading
 from fastjournal.leased import LeasedJob
 from fastjournal.model import (
     DEFAULT_PRIORITY,
-    Event,
     Job,
     NewJob,
     QueueSettings,
@@ -168,17 +168,17 @@ class Client:
         self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> bool:
         """Remove a job by its id, or all jobs of a key; False if there was none."""
-        found: bool = self._call(protocol.delete(job_id, key, queue))
+        found: bool = self._call(operating.delete(job_id, key, queue))
         return found
 
     def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
-        count: int = self._call(protocol.redrive(job_id, queue))
+        count: int = self._call(operating.redrive(job_id, queue))
         return count
 
     def configure(self, queue: Text, **settings: Any) -> QueueSettings:
         """Change settings of a queue and return all of them; lengths in seconds or `timedelta`."""
-        current: QueueSettings = self._call(protocol.configure(queue, settings))
+        current: QueueSettings = self._call(operating.configure(queue, settings))
         return current
 
     def pause(self, queue: Text) -> None:
@@ -197,7 +197,7 @@ class Client:
         self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
-        found: Job = self._call(protocol.job(job_id, key, queue))
+        found: Job = self._call(operating.job(job_id, key, queue))
         return found
 
     def jobs(
@@ -211,7 +211,7 @@ class Client:
         """Jobs of one queue or of all, a page at a time."""
         found: list[Job] = []
         while limit > 0:
-            page: list[Job] = self._call(protocol.jobs(queue, state, offset, min(limit, 1000)))
+            page: list[Job] = self._call(operating.jobs(queue, state, offset, min(limit, 1000)))
             found += page
             offset, limit = offset + len(page), limit - len(page)
             if len(page) < 1000:
@@ -220,22 +220,22 @@ class Client:
 
     def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
-        found: list[QueueStatus] = self._call(protocol.queues())
+        found: list[QueueStatus] = self._call(operating.queues())
         return found
 
     def queue(self, name: Text) -> QueueStatus:
         """One queue."""
-        found: QueueStatus = self._call(protocol.queue(name))
+        found: QueueStatus = self._call(operating.queue(name))
         return found
 
     def status(self) -> Figures:
         """The whole journal: the figures of `Journal.status`, and those of the server."""
-        figures: Figures = self._call(protocol.status())
+        figures: Figures = self._call(operating.status())
         return figures
 
     def subscribe(self, queue: Text | None = None) -> Listening:
         """Events of a queue, or of all: `due` when it has something to give, `dead`, `lost`."""
-        return Listening(self._link(), queue)
+        return Listening(self.take_link(), queue)
 
     def pipeline(self) -> Pipeline:
         """Collect puts and completions, send them together, read the answers together."""
@@ -243,23 +243,23 @@ class Client:
 
     def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""
-        self._call(protocol.maintain("sync"))
+        self._call(operating.maintain("sync"))
 
     def rotate(self) -> None:
         """Go on in a new segment."""
-        self._call(protocol.maintain("rotate"))
+        self._call(operating.maintain("rotate"))
 
     def snapshot(self) -> None:
         """Take a snapshot now."""
-        self._call(protocol.maintain("snapshot"))
+        self._call(operating.maintain("snapshot"))
 
     def clean(self) -> None:
         """Run one cleaning cycle now."""
-        self._call(protocol.maintain("clean"))
+        self._call(operating.maintain("clean"))
 
     def ping(self) -> int:
         """The server's time, ns since 1970."""
-        now: int = self._call(protocol.ping())
+        now: int = self._call(operating.ping())
         return now
 
     def close(self) -> None:
@@ -310,13 +310,14 @@ class Client:
         return self._retrying(lambda n: self._on_new_link(call, n > 0), call.again)
 
     def _on_new_link(self, call: Call, repeated: bool) -> Any:
-        link = self._link()
+        link = self.take_link()
         try:
             return link.call(call, repeated=repeated)
         finally:
-            self._give_back(link)
+            self.give_back(link)
 
-    def _link(self) -> Link:
+    def take_link(self) -> Link:
+        """A connection for this thread alone; give it back."""
         if self._closed:
             raise Closed("the client is closed")
         if self._pid != os.getpid():
@@ -327,7 +328,8 @@ class Client:
                 return link
         return Link(self.target)
 
-    def _give_back(self, link: Link) -> None:
+    def give_back(self, link: Link) -> None:
+        """Let others use the connection."""
         if link.closed:
             return
         if self._closed:
@@ -351,81 +353,3 @@ class Client:
                     raise
             time.sleep(pause_now)
             pause = min(pause * 2, _LONGEST_PAUSE)
-
-
-class Pipeline:
-    """Requests that go out together; `execute` sends them and gives their answers in order.
-
-    Not sent again by itself: after `Unavailable` some may have happened. Puts may be repeated with
-    the same ids.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._calls: list[Call] = []
-
-    def put(self, payload: bytes = b"", **fields: Any) -> None:
-        """Add a put; arguments as `Client.put`."""
-        self._calls.append(protocol.put(protocol.job_put(payload, **fields)))
-
-    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
-        """Add a completion."""
-        self._calls.append(protocol.complete(job_id, token, result))
-
-    def execute(self) -> list[Any]:
-        """Send all; an error stands in the place of its answer."""
-        calls, self._calls = self._calls, []
-        if not calls:
-            return []
-        link = self._client._link()
-        answers: list[Any] = []
-        try:
-            for start in range(0, len(calls), 1000):
-                part = calls[start : start + 1000]
-                for call, reply in zip(part, link.exchange(part), strict=True):
-                    try:
-                        answers.append(protocol.read(call, reply))
-                    except JournalError as error:
-                        answers.append(error)
-        finally:
-            self._client._give_back(link)
-        return answers
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-
-class Listening:
-    """Events of queues as they come; iterate over it, or ask `next`. Close it, or use `with`."""
-
-    def __init__(self, link: Link, queue: Text | None) -> None:
-        self._link = link
-        self._events: list[Event] = []
-        self._lock = threading.Lock()
-        link.listen(protocol.listen(queue))
-
-    def next(self, wait: float | None = None) -> Event | None:
-        """The next event; None after `wait` seconds without one."""
-        give_up = None if wait is None else time.monotonic() + wait
-        with self._lock:
-            while not self._events:
-                left = 60.0 if give_up is None else max(0.0, give_up - time.monotonic())
-                for reply in self._link.pushes(left):
-                    self._events.append(protocol.event(reply))
-                if not self._events and give_up is not None and time.monotonic() >= give_up:
-                    return None
-            return self._events.pop(0)
-
-    def __iter__(self) -> Iterator[Event]:
-        while (event := self.next()) is not None:
-            yield event
-
-    def close(self) -> None:
-        """No more events."""
-        self._link.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

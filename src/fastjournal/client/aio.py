@@ -1,0 +1,349 @@
+"""The asyncio client: the methods of the blocking client, to be awaited, over one connection.
+
+Rules:
+
+1. Calls may overlap: each is sent at once and its answer is matched by number, so one that waits
+   for a job holds nobody up. At most `max_outstanding` are on their way.
+2. A broken connection is opened again by whoever needs it next. A call whose answer was lost is
+   sent again with a growing, jittered pause until its time limit is over, if it may be.
+3. A call that is cancelled leaves the connection as it is; its answer is dropped when it comes.
+4. Writing waits while the server does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from fastjournal.client import operating, protocol
+from fastjournal.client.aleased import AsyncLeasedJob
+from fastjournal.client.link import is_passing
+from fastjournal.client.pipe import Pipe, open_pipe
+from fastjournal.client.protocol import Call, Figures
+from fastjournal.client.urls import Target
+from fastjournal.edges import Instant, Length, Text
+from fastjournal.errors import Closed, JournalError, Unavailable
+from fastjournal.model import (
+    DEFAULT_PRIORITY,
+    Event,
+    Job,
+    NewJob,
+    QueueSettings,
+    QueueStatus,
+    Receipt,
+    State,
+)
+from fastjournal.wire.bulk import REFUSED, Action, Settle
+
+__all__ = ["AsyncClient", "AsyncLeasedJob", "AsyncListening"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
+
+
+class AsyncClient:
+    """A journal of a daemon; close it, or use it as an async context manager."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.about: dict[str, Any] = {}
+        self._pipe: Pipe | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, target: Target) -> AsyncClient:
+        """Connect."""
+        client = cls(target)
+        await client._retrying(operating.ping(), target.connect_timeout)
+        return client
+
+    async def put(
+        self,
+        payload: bytes = b"",
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Length | None = None,
+        due: Instant | None = None,
+        ttl: Length | None = None,
+        expires: Instant | None = None,
+        lease: Length | None = None,
+        max_attempts: int = 0,
+        max_timeouts: int = 0,
+        max_fails: int = 0,
+        mode: str | None = None,
+        timestamp: Instant | None = None,
+        id: bytes = b"",  # noqa: A002 - the name of the field
+        persist: bool = False,
+    ) -> Receipt:
+        """Take a job in; see `Journal.put`."""
+        call = protocol.put(
+            protocol.job_put(
+                payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
+                max_timeouts, max_fails, mode, timestamp, id,
+            )
+        )  # fmt: skip
+        receipt: Receipt = await self._call(protocol.persistent(call) if persist else call)
+        return receipt
+
+    async def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
+        """Take many jobs in, thousands in one message."""
+        receipts: list[Receipt] = []
+        for call in protocol.puts(jobs):
+            receipts += await self._call(call)
+        return receipts
+
+    async def lease(
+        self,
+        queue: Text | None = None,
+        *,
+        queues: Sequence[Text] | None = None,
+        prefix: Text | None = None,
+        wait: Length = 0,
+        lease: Length | None = None,
+        fair: bool = True,
+        worker: Text = b"",
+        take: bool = False,
+    ) -> AsyncLeasedJob | None:
+        """The next job, or None if there is none within `wait`."""
+        call = protocol.lease(1, queue, queues, prefix, wait, lease, fair, worker, take)
+        leases = await self._call(call)
+        return AsyncLeasedJob(self, leases[0]) if leases else None
+
+    async def lease_many(
+        self,
+        count: int,
+        queue: Text | None = None,
+        *,
+        queues: Sequence[Text] | None = None,
+        prefix: Text | None = None,
+        wait: Length = 0,
+        lease: Length | None = None,
+        fair: bool = True,
+        worker: Text = b"",
+        take: bool = False,
+    ) -> list[AsyncLeasedJob]:
+        """Up to `count` jobs; waits only for the first one."""
+        call = protocol.lease(count, queue, queues, prefix, wait, lease, fair, worker, take)
+        return [AsyncLeasedJob(self, granted) for granted in await self._call(call)]
+
+    async def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
+        """Keep a lease; returns its end in ns."""
+        until: int = await self._call(protocol.touch(job_id, token, extend))
+        return until
+
+    async def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+        """The work is done."""
+        await self._call(protocol.complete(job_id, token, result))
+
+    async def complete_many(
+        self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
+    ) -> list[bool]:
+        """Complete many (id, token, result) with one message; False where the lease was lost."""
+        outcomes = await self._settle(protocol.complete_many(finished))
+        return [outcome != REFUSED for outcome in outcomes]
+
+    async def touch_many(self, leases: Iterable[tuple[bytes, int]]) -> list[bool]:
+        """Keep many leases (id, token) with one message; False where the lease was lost."""
+        items = [Settle(Action.TOUCH, job_id, token) for job_id, token in leases]
+        return [outcome != REFUSED for outcome in await self._settle(items)]
+
+    async def fail(
+        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
+    ) -> State:
+        """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead."""
+        state: State = await self._call(protocol.fail(job_id, token, reason, delay))
+        return state
+
+    async def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
+        """Give a job back unworked."""
+        await self._call(protocol.release(job_id, token, delay))
+
+    async def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
+        """A finished job's result: (done?, result); `TimedOut` if it is not finished in time."""
+        found: tuple[bool, bytes] = await self._call(protocol.result(job_id, wait))
+        return found
+
+    async def delete(
+        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+    ) -> bool:
+        """Remove a job by its id, or all jobs of a key; False if there was none."""
+        found: bool = await self._call(operating.delete(job_id, key, queue))
+        return found
+
+    async def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
+        """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
+        count: int = await self._call(operating.redrive(job_id, queue))
+        return count
+
+    async def configure(self, queue: Text, **settings: Any) -> QueueSettings:
+        """Change settings of a queue and return all of them."""
+        current: QueueSettings = await self._call(operating.configure(queue, settings))
+        return current
+
+    async def pause(self, queue: Text) -> None:
+        """Hand nothing out of this queue until it is resumed."""
+        await self.configure(queue, paused=True)
+
+    async def drain(self, queue: Text) -> None:
+        """Take nothing into this queue until it is resumed."""
+        await self.configure(queue, draining=True)
+
+    async def resume(self, queue: Text) -> None:
+        """End a pause and a draining."""
+        await self.configure(queue, paused=False, draining=False)
+
+    async def job(
+        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+    ) -> Job:
+        """A job by its id or by its key."""
+        found: Job = await self._call(operating.job(job_id, key, queue))
+        return found
+
+    async def jobs(
+        self,
+        queue: Text | None = None,
+        *,
+        state: State | None = None,
+        offset: int = 0,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Jobs of one queue or of all, a page at a time; at most 1000 at once."""
+        found: list[Job] = await self._call(operating.jobs(queue, state, offset, min(limit, 1000)))
+        return found
+
+    async def queues(self) -> list[QueueStatus]:
+        """All queues that hold rows or have settings, by name."""
+        found: list[QueueStatus] = await self._call(operating.queues())
+        return found
+
+    async def queue(self, name: Text) -> QueueStatus:
+        """One queue."""
+        found: QueueStatus = await self._call(operating.queue(name))
+        return found
+
+    async def status(self) -> Figures:
+        """The whole journal, and the server."""
+        figures: Figures = await self._call(operating.status())
+        return figures
+
+    async def subscribe(self, queue: Text | None = None) -> AsyncListening:
+        """Events of a queue, or of all: `due` when it has something to give, `dead`, `lost`."""
+        pipe = (await open_pipe(self.target))[0]
+        call = operating.listen(queue)
+        protocol.read(call, await pipe.send(call, listen=True))
+        return AsyncListening(pipe)
+
+    async def sync(self) -> None:
+        """Bring everything to stable storage now, whatever the policy."""
+        await self._call(operating.maintain("sync"))
+
+    async def rotate(self) -> None:
+        """Go on in a new segment."""
+        await self._call(operating.maintain("rotate"))
+
+    async def snapshot(self) -> None:
+        """Take a snapshot now."""
+        await self._call(operating.maintain("snapshot"))
+
+    async def clean(self) -> None:
+        """Run one cleaning cycle now."""
+        await self._call(operating.maintain("clean"))
+
+    async def ping(self) -> int:
+        """The server's time, ns since 1970."""
+        now: int = await self._call(operating.ping())
+        return now
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._closed = True
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient {self.target.address} {self.about.get('journal', '')!r}>"
+
+    async def _settle(self, items: list[Settle]) -> list[int]:
+        outcomes: list[int] = []
+        for start in range(0, len(items), 10_000):
+            part = await self._call(protocol.settle(items[start : start + 10_000]))
+            outcomes += [outcome for outcome, _, _ in part]
+        return outcomes
+
+    async def _call(self, call: Call) -> Any:
+        return await self._retrying(call, self.target.timeout)
+
+    async def _retrying(self, call: Call, limit: float) -> Any:
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + limit
+        pause = _FIRST_PAUSE
+        sent = False
+        while True:
+            try:
+                pipe = await self._connected()
+                if not pipe.writable.is_set():
+                    await pipe.writable.wait()
+                repeated, sent = sent, True
+                async with asyncio.timeout(self.target.timeout + call.wait):
+                    reply = await pipe.send(call)
+                return protocol.read(call, reply, repeated=repeated)
+            except TimeoutError:
+                raise Unavailable(f"{self.target.address}: no answer in time") from None
+            except JournalError as error:
+                wait = pause * random.uniform(0.5, 1.5)
+                late = loop.time() + wait > give_up
+                if late or not is_passing(error) or (sent and not call.again):
+                    raise
+            await asyncio.sleep(wait)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _connected(self) -> Pipe:
+        pipe = self._pipe
+        if pipe is not None and pipe.open:
+            return pipe
+        if self._closed:
+            raise Closed("the client is closed")
+        async with self._opening:
+            if self._pipe is None or not self._pipe.open:
+                self._pipe, self.about = await open_pipe(self.target)
+            return self._pipe
+
+
+class AsyncListening:
+    """Events of queues as they come; iterate over it with `async for`, or await `next`."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    async def next(self, wait: float | None = None) -> Event | None:
+        """The next event; None after `wait` seconds without one."""
+        try:
+            async with asyncio.timeout(wait):
+                return operating.event(await self._pipe.pushed.get())
+        except TimeoutError:
+            return None
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while (event := await self.next()) is not None:
+            yield event
+
+    async def close(self) -> None:
+        """No more events."""
+        self._pipe.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

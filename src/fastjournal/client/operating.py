@@ -1,0 +1,165 @@
+"""Calls of operators: looking, steering, upkeep, subscriptions. Rules: those of `protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastjournal.client.protocol import Call, Figures, nothing, value_of
+from fastjournal.edges import Text, key_bytes, length, queue_bytes
+from fastjournal.errors import BadRequest, ProtocolError
+from fastjournal.keys import domain
+from fastjournal.model import (
+    Event,
+    QueueSettings,
+    QueueStatus,
+    State,
+)
+from fastjournal.wire.fj import Reply, decode_integer
+from fastjournal.wire.functions import BY_ID, WORKED_ON, Function, Type
+from fastjournal.wire.hello import DESCRIBE, Hello, encode_hello
+from fastjournal.wire.pictures import dump, job_from_json, load, queue_from_json
+
+__all__ = [
+    "configure",
+    "delete",
+    "event",
+    "hello",
+    "job",
+    "jobs",
+    "listen",
+    "maintain",
+    "ping",
+    "queue",
+    "queues",
+    "redrive",
+    "status",
+]
+
+_LENGTHS = frozenset(
+    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
+)
+
+
+def delete(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
+    """Remove a job."""
+    if (job_id is None) == (key is None):
+        raise BadRequest("give an id or a key")
+    if job_id is not None:
+        fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
+    else:
+        name = key_bytes(key or b"")
+        where = domain(name) if queue is None else queue_bytes(queue)
+        fields = {"key": name, "value_type": Type.STRING, "value": where}
+    return Call(Function.DELETE, lambda reply: decode_integer(value_of(reply)) > 0, fields)
+
+
+def redrive(job_id: bytes | None, queue: Text | None) -> Call:
+    """Let dead jobs wait again."""
+    if (job_id is None) == (queue is None):
+        raise BadRequest("give an id or a queue")
+    if job_id is not None:
+        fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
+    else:
+        fields = {"key": queue_bytes(queue or b"")}
+    return Call(
+        Function.REDRIVE, lambda reply: decode_integer(value_of(reply)), fields, again=False
+    )
+
+
+def configure(queue: Text, settings: Mapping[str, Any]) -> Call:
+    """Change settings of a queue."""
+    changes = {
+        name: length(value, name) if name in _LENGTHS else value for name, value in settings.items()
+    }
+    fields = {"key": queue_bytes(queue), "value_type": Type.STRING, "value": dump(changes)}
+    return Call(Function.QUEUE, _read_settings, fields)
+
+
+def _read_settings(reply: Reply) -> QueueSettings:
+    return queue_from_json(load(value_of(reply))).settings
+
+
+def job(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
+    """Look at a job."""
+    fields: dict[str, Any] = {"value_type": Type.STRING, "value": b"job"}
+    if job_id is not None:
+        fields |= {"flags": BY_ID, "key": job_id, "ttl": 0}
+    else:
+        name = key_bytes(key if key is not None else b"")
+        where = domain(name) if queue is None else queue_bytes(queue)
+        fields |= {"key": name, "value": b"job " + where}
+    return Call(Function.INSPECT, lambda reply: job_from_json(load(value_of(reply))), fields)
+
+
+def jobs(queue: Text | None, state: State | None, offset: int, limit: int) -> Call:
+    """List jobs."""
+    asked = {"offset": offset, "limit": limit} | ({} if state is None else {"state": state.name})
+    fields = {
+        "key": b"" if queue is None else queue_bytes(queue),
+        "value_type": Type.STRING,
+        "value": dump(asked),
+    }
+    return Call(
+        Function.LIST, lambda reply: [job_from_json(j) for j in load(value_of(reply))], fields
+    )
+
+
+def queues() -> Call:
+    """All queues."""
+    fields = {"value_type": Type.STRING, "value": b"queues"}
+
+    def read(reply: Reply) -> list[QueueStatus]:
+        return [queue_from_json(queue) for queue in load(value_of(reply))]
+
+    return Call(Function.INSPECT, read, fields)
+
+
+def queue(name: Text) -> Call:
+    """One queue."""
+    fields = {"key": queue_bytes(name), "value_type": Type.STRING, "value": b"queue"}
+    return Call(Function.INSPECT, lambda reply: queue_from_json(load(value_of(reply))), fields)
+
+
+def status() -> Call:
+    """Figures of the journal and the server."""
+    return Call(Function.STATUS, lambda reply: Figures(load(value_of(reply))), {})
+
+
+def maintain(what: str) -> Call:
+    """Run upkeep."""
+    fields = {"value_type": Type.STRING, "value": what.encode()}
+    return Call(Function.MAINTAIN, nothing, fields, wait=600)
+
+
+def ping() -> Call:
+    """The server's time, ns since 1970."""
+    return Call(Function.PING, lambda reply: reply.timestamp, {})
+
+
+def hello(name: str, token: str, journal: str) -> Call:
+    """Say who we are."""
+    value = encode_hello(Hello(token, journal, DESCRIBE))
+    fields = {"key": name.encode(), "value_type": Type.BUFFER, "value": value}
+
+    def read(reply: Reply) -> dict[str, Any]:
+        about = load(value_of(reply))
+        if not isinstance(about, dict):
+            raise ProtocolError("the server does not say who it is")
+        return about
+
+    return Call(Function.HELLO, read, fields)
+
+
+def listen(queue: Text | None) -> Call:
+    """Be told when a queue, or any, has something to give."""
+    fields = {"flags": WORKED_ON, "key": b"" if queue is None else queue_bytes(queue)}
+    return Call(Function.LISTEN, nothing, fields)
+
+
+def event(reply: Reply) -> Event:
+    """What a push tells."""
+    key = reply.pairs[0].key if reply.pairs else b""
+    if not key:
+        return Event("lost", at=reply.timestamp)
+    return Event("dead" if reply.gone else "due", key, at=reply.timeout or reply.timestamp)
