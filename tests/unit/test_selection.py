@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core import NOW, Core, S
+from fastjournal.journal.lanes import Entry
+from fastjournal.journal.runs import Run
 from fastjournal.journal.selection import MAX_GROUPS
 from fastjournal.model import NewJob
 
@@ -131,20 +133,24 @@ def test_asking_does_not_look_at_queues_that_have_nothing() -> None:
     for n in range(10_000):
         core.put(NewJob(b"idle%d" % n, due=NOW + 3600 * S))
     fill(core, {b"busy": 5})
-    looked = []
+    looked: list[str] = []
     for lane in core.state.lanes.values():
         if lane.name != b"busy":
-            lane.ready = Watched(looked)  # type: ignore[assignment]
+            lane.ready = Watched(looked)
     for options in ({}, {"fair": False}, {"prefix": b"b"}, {"prefix": b"b", "fair": False}):
         core.lease(**options)
     assert looked == []
 
 
-class Watched(list):  # type: ignore[type-arg]
+class Watched(Run[Entry]):
+    """Says when it is asked for its first entry."""
+
+    __slots__ = ("looked",)
+
     def __init__(self, looked: list[str]) -> None:
         super().__init__()
         self.looked = looked
 
-    def __bool__(self) -> bool:
-        self.looked.append("bool")
-        return False
+    def first(self) -> Entry | None:
+        self.looked.append("first")
+        return None

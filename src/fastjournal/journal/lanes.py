@@ -14,10 +14,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.journal.rows import FUTURE, IDLE, LEASED, PLACES, READY, Row
+from fastjournal.journal.runs import Run
 from fastjournal.model import DEFAULT_SETTINGS
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ class Lane:
         self.rows = rows
         self.total = 0
         self.counts = [0] * PLACES
-        self.ready: list[Entry] = []
-        self.future: list[Moment] = []
-        self.leases: list[Moment] = []
+        self.ready: Run[Entry] = Run()
+        self.future: Run[Moment] = Run()
+        self.leases: Run[Moment] = Run()
         self.dead: dict[bytes, Row] = {}
         self.groups: tuple[Group, ...] = ()
         self.listed = 0
@@ -74,9 +75,9 @@ class Lane:
     def reset(self) -> None:
         """Forget where rows stand."""
         self.counts = [0] * PLACES
-        self.ready = []
-        self.future = []
-        self.leases = []
+        self.ready = Run()
+        self.future = Run()
+        self.leases = Run()
         self.dead = {}
         self.groups = ()
         self.listed = 0
@@ -100,8 +101,8 @@ class Lane:
     def head(self, now: int) -> Row | None:
         """The first ready row. One that has expired is set aside until its record is written."""
         ready, rows = self.ready, self.rows
-        while ready:
-            rank, due, inserted, row_id = ready[0]
+        while (entry := ready.first()) is not None:
+            rank, due, inserted, row_id = entry
             row = rows.get(row_id)
             if (
                 row is not None
@@ -116,7 +117,7 @@ class Lane:
                 row.place = IDLE
                 self.counts[READY] -= 1
                 self.counts[IDLE] += 1
-            heappop(ready)
+            ready.pop()
         return None
 
     def is_slow(self, row: Row) -> bool:
@@ -133,36 +134,36 @@ class Lane:
 
     def next_moment(self, place: int) -> Moment | None:
         """When the first row at this place, FUTURE or LEASED, leaves it."""
-        heap, rows = self.future if place == FUTURE else self.leases, self.rows
-        while heap:
-            moment = heap[0]
+        run, rows = self.future if place == FUTURE else self.leases, self.rows
+        while (moment := run.first()) is not None:
             row = rows.get(moment[2])
             if row is not None and row.place == place and row.lane is self:
                 instant = row.due if place == FUTURE else row.lease_until
                 if instant == moment[0]:
                     return moment
-            heappop(heap)
+            run.pop()
         return None
 
     def add_moment(self, row: Row, instant: int, place: int) -> bool:
         """Note when the row leaves its place; true if it is the first to do so."""
-        heap = self.future if place == FUTURE else self.leases
+        run = self.future if place == FUTURE else self.leases
         moment = (instant, row.inserted, row.id)
-        heappush(heap, moment)
-        if len(heap) > 2 * self.counts[place] + SLACK:
+        run.push(moment)
+        if len(run) > 2 * self.counts[place] + SLACK:
             self._rebuild_moments(place)
             return True
-        return heap[0] is moment
+        return run.first() is moment
 
     def _rebuild_moments(self, place: int) -> None:
-        heap = self.future if place == FUTURE else self.leases
         kept = set()
-        for moment in heap:
+        for moment in self.future if place == FUTURE else self.leases:
             row = self.rows.get(moment[2])
             if row is not None and row.place == place and row.lane is self:
                 kept.add((row.due if place == FUTURE else row.lease_until, row.inserted, row.id))
-        heap[:] = kept
-        heapify(heap)
+        if place == FUTURE:
+            self.future = Run(kept)
+        else:
+            self.leases = Run(kept)
 
     def rebuild(self) -> None:
         """Drop the stale entries."""
@@ -172,8 +173,7 @@ class Lane:
             row = rows.get(entry[3])
             if row is not None and row.place == READY and row.lane is self:
                 kept.add((row.rank, row.due, row.inserted, row.id))
-        self.ready = list(kept)
-        heapify(self.ready)
+        self.ready = Run(kept)
 
 
 class Heads:

@@ -10,13 +10,13 @@ Rules:
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 from fastjournal.journal import kinds as k
 from fastjournal.journal.indexes import KeyIndex, Timeline
-from fastjournal.journal.lanes import SLACK, Lane, LaneTimeline
+from fastjournal.journal.lanes import SLACK, Entry, Lane, LaneTimeline
 from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, IDLE, LEASED, READY, TOMB, Row
+from fastjournal.journal.runs import Run
 from fastjournal.journal.selection import Selection
 from fastjournal.model import State
 
@@ -105,6 +105,7 @@ class Places:
     def _place_all(self, rows: list[Row]) -> None:
         """Find the places of many waiting rows: each heap is made in one go."""
         now, alone = self.now, self.keys.alone
+        ready: dict[bytes, list[Entry]] = {}
         for row in rows:
             lane = row.lane
             if row.due > now or not lane.name or (row.key and not alone(row)):
@@ -112,9 +113,14 @@ class Places:
             else:
                 row.place = READY
                 lane.counts[READY] += 1
-                lane.ready.append((row.rank, row.due, row.inserted, row.id))
+                entries = ready.get(lane.name)
+                if entries is None:
+                    entries = ready[lane.name] = []
+                entries.append((row.rank, row.due, row.inserted, row.id))
+        for name, entries in ready.items():
+            lane = self.lanes[name]
+            lane.ready = Run([*entries, *lane.ready])
         for lane in self.lanes.values():
-            heapify(lane.ready)
             self.selection.refresh(lane)
             if lane.listed:
                 self.woken.add(lane.name)
@@ -173,7 +179,7 @@ class Places:
             row.place = READY
             counts[READY] += 1
             ready = lane.ready
-            heappush(ready, (row.rank, row.due, row.inserted, row.id))
+            ready.push((row.rank, row.due, row.inserted, row.id))
             if len(ready) > 2 * counts[READY] + SLACK:
                 lane.rebuild()
             selection = self.selection
@@ -198,9 +204,9 @@ class Places:
         lane.counts[place] -= 1
         if place == READY:
             row.place = IDLE
-            ready = lane.ready
-            if ready and ready[0][3] == row.id:
-                heappop(ready)
+            first = lane.ready.first()
+            if first is not None and first[3] == row.id:
+                lane.ready.pop()
             if not lane.counts[READY]:
                 self.selection.refresh(lane)
         elif place == LEASED:

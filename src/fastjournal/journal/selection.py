@@ -70,7 +70,10 @@ class Selection:
                 self.refresh(lane)
             elif not lane.is_slow(row):
                 self._list(lane, 1)
-        if self.heads and lane.listed and lane.ready[0][3] == row.id:
+        if self.heads and lane.listed:
+            first = lane.ready.first()
+            if first is None or first[3] != row.id:
+                return
             for group in lane.groups:
                 if group.first is not None:
                     group.first.offer(lane)
