@@ -14,7 +14,6 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import sys
 import tempfile
 import threading
 import time
@@ -36,6 +35,7 @@ THREADS = (1, 8, 64)
 OUTSTANDING = 500
 SLOWER = 0.001  # seconds that a sync of the slower disk takes longer
 
+NAIVE = "naive, 1 thread"
 PAYLOAD = os.urandom(SIZE)
 
 Write = Callable[[bytes], object]
@@ -128,42 +128,34 @@ class Workshop:
 
 def main() -> None:
     """Measure every row."""
-    # A gigabyte of page cache tells nothing of a disk, so not where a system keeps /tmp in memory.
+    # Not in /tmp, which may be memory: a sync there tells nothing of a disk.
     root = os.environ.get("TMPDIR", ".")
     bench = Bench("commitlog", "acknowledged writes of 200 bytes")
     with tempfile.TemporaryDirectory(prefix="fastjournal-bench-", dir=root) as temporary:
         shop = Workshop(Path(temporary), 0.15 if bench.quick else 0.5)
         for sync in ("always", "interval", "os"):
-            synced = sync == "always"
             for threads in THREADS:
-                name = f"{sync}, {threads} writer{'s' if threads > 1 else ''}"
-                peers = {"naive, 1 thread": lambda s=synced: naive(shop, 1, s)}
-                if threads > 1:
-                    peers[f"naive, {threads} threads"] = lambda s=synced, t=threads: naive(
-                        shop, t, s
-                    )
-                peers["sqlite, commit each"] = lambda s=synced: sqlite(shop, s)
-                rows(bench, name, lambda s=sync, t=threads: ours(shop, t, s), peers)
+                writers(bench, shop, sync, threads)
             rows(
                 bench,
                 f"{sync}, event loop, {OUTSTANDING} outstanding",
                 lambda s=sync: asyncio.run(event_loop(shop, s)),
-                {"naive, 1 thread": lambda s=synced: naive(shop, 1, s)},
+                {NAIVE: lambda s=sync: naive(shop, 1, s)},
             )
         rows(
             bench,
             "always, 1 caller, append + wait_synced",
             lambda: direct(shop),
-            {"naive, 1 thread": lambda: naive(shop, 1, True)},
+            {NAIVE: lambda: naive(shop, 1, "always")},
+            alike=(NAIVE,),
         )
         for threads in (1, 64):
             rows(
                 bench,
-                f"always, {threads} writer{'s' if threads > 1 else ''}, disk 1 ms slower",
+                f"always, {plural(threads)}, disk 1 ms slower",
                 lambda t=threads: ours(shop, t, "always", SlowerDisk()),
-                {
-                    "naive, 1 thread": lambda: naive(shop, 1, True, SLOWER),
-                },
+                {NAIVE: lambda: naive(shop, 1, "always", SLOWER)},
+                alike=(NAIVE,) if threads == 1 else (),
             )
         bench.row(
             "os, write_batch of 1000",
@@ -174,31 +166,39 @@ def main() -> None:
     bench.finish()
 
 
+def writers(bench: Bench, shop: Workshop, sync: str, threads: int) -> None:
+    """As many threads that each wait for their own write."""
+    peers = {NAIVE: lambda: naive(shop, 1, sync)}
+    alike = NAIVE
+    if threads > 1:
+        alike = f"naive, {threads} threads"
+        peers[alike] = lambda: naive(shop, threads, sync)
+    peers["sqlite, commit each"] = lambda: sqlite(shop, sync)
+    row = f"{sync}, {plural(threads)}"
+    rows(bench, row, lambda: ours(shop, threads, sync), peers, alike=(alike,))
+
+
+def plural(threads: int) -> str:
+    return "1 writer" if threads == 1 else f"{threads} writers"
+
+
 def rows(
-    bench: Bench, name: str, mine: Callable[[], Load], peers: dict[str, Callable[[], Load]]
+    bench: Bench,
+    name: str,
+    mine: Callable[[], Load],
+    peers: dict[str, Callable[[], Load]],
+    *,
+    alike: tuple[str, ...] = (),
 ) -> None:
-    """Three rows from the same runs."""
+    """Three rows from the same runs; latencies only beside peers with as many writers."""
     measured = Measured(mine)
     others = {peer: Measured(run) for peer, run in peers.items()}
-    bench.row(
-        name,
-        measured.rate,
-        {peer: other.rate for peer, other in others.items()},
-        unit="writes/s",
-        better="higher",
-    )
-    bench.row(
-        f"{name}: p50",
-        measured.p50,
-        {peer: other.p50 for peer, other in others.items()},
-        unit="µs",
-    )
-    bench.row(
-        f"{name}: p99",
-        measured.p99,
-        {peer: other.p99 for peer, other in others.items()},
-        unit="µs",
-    )
+    rates = {peer: other.rate for peer, other in others.items()}
+    bench.row(name, measured.rate, rates, unit="writes/s", better="higher")
+    p50 = {peer: others[peer].p50 for peer in alike}
+    bench.row(f"{name}: p50", measured.p50, p50, unit="µs")
+    p99 = {peer: others[peer].p99 for peer in alike}
+    bench.row(f"{name}: p99", measured.p99, p99, unit="µs")
 
 
 def ours(shop: Workshop, threads: int, sync: str, files: DiskFiles | None = None) -> Load:
@@ -206,12 +206,7 @@ def ours(shop: Workshop, threads: int, sync: str, files: DiskFiles | None = None
         shop.place() as path,
         CommitLog(Stream(path, files=files or DiskFiles()), sync=sync) as log,
     ):
-        load = shop.load(threads, log.write)
-        counters = log.status().counters
-        if "-v" in sys.argv:
-            mean = counters.group_size.total / counters.group_size.count
-            print(f"{sync}, {threads}: {mean:.1f} writes a group", file=sys.stderr)
-        return load
+        return shop.load(threads, log.write)
 
 
 def direct(shop: Workshop) -> Load:
@@ -252,13 +247,13 @@ async def event_loop(shop: Workshop, sync: str) -> Load:
         return Load.of(clock() - began, latencies)
 
 
-def naive(shop: Workshop, threads: int, synced: bool, slower: float = 0.0) -> Load:
+def naive(shop: Workshop, threads: int, sync: str, slower: float = 0.0) -> Load:
     with shop.place() as path:
         fd = os.open(path / "naive", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
         def write(payload: bytes) -> None:
             os.write(fd, payload)
-            if synced:
+            if sync == "always":
                 os.fdatasync(fd)
                 if slower:
                     time.sleep(slower)
@@ -269,11 +264,11 @@ def naive(shop: Workshop, threads: int, synced: bool, slower: float = 0.0) -> Lo
             os.close(fd)
 
 
-def sqlite(shop: Workshop, synced: bool) -> Load:
+def sqlite(shop: Workshop, sync: str) -> Load:
     with shop.place() as path:
         database = sqlite3.connect(path / "db", isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA journal_mode=WAL")
-        database.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
+        database.execute(f"PRAGMA synchronous={'FULL' if sync == 'always' else 'NORMAL'}")
         database.execute("CREATE TABLE log (id INTEGER PRIMARY KEY, payload BLOB)")
         try:
             return shop.load(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 from fastjournal.errors import JournalError
 from fastjournal.log.commitlog import CommitLog
@@ -22,8 +23,8 @@ class AsyncCommitLog:
     def __init__(self, log: CommitLog) -> None:
         self.log = log
         self._loop = asyncio.get_running_loop()
-        self._outcomes: list[tuple[asyncio.Future[int], int, JournalError | None]] = []
-        self._guard = threading.Lock()
+        self._outcomes: deque[tuple[asyncio.Future[int], int, JournalError | None]] = deque()
+        self._called = False  # the loop will come for the outcomes
 
     def write(self, payload: bytes) -> asyncio.Future[int]:
         """Queue one payload; the future gives its TIME once it is as safe as promised.
@@ -34,24 +35,25 @@ class AsyncCommitLog:
 
     def write_batch(self, payloads: Sequence[bytes]) -> asyncio.Future[int]:
         """Queue payloads that stand together; the future gives the TIME of the last one."""
-        future: asyncio.Future[int] = self._loop.create_future()
-
-        def done(time: int, error: JournalError | None) -> None:
-            # On the writer thread. One wake-up serves everything that is collected before it runs.
-            with self._guard:
-                self._outcomes.append((future, time, error))
-                first = len(self._outcomes) == 1
-            if first:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
-                    self._loop.call_soon_threadsafe(self._deliver)
-
-        self.log.submit(payloads, done)
+        future = self._loop.create_future()
+        self.log.submit(payloads, partial(self._done, future))
         return future
 
+    def _done(self, future: asyncio.Future[int], time: int, error: JournalError | None) -> None:
+        # On the writer thread. One wake-up serves everything that is collected before it runs. No
+        # lock: an outcome is in its place before `_called` is read, and `_deliver` clears that
+        # before it looks.
+        self._outcomes.append((future, time, error))
+        if not self._called:
+            self._called = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+                self._loop.call_soon_threadsafe(self._deliver)
+
     def _deliver(self) -> None:
-        with self._guard:
-            outcomes, self._outcomes = self._outcomes, []
-        for future, time, error in outcomes:
+        self._called = False
+        outcomes = self._outcomes
+        while outcomes:
+            future, time, error = outcomes.popleft()
             if future.done():  # cancelled by its owner
                 continue
             if error is None:
