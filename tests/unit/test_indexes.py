@@ -128,3 +128,18 @@ def test_a_row_stated_anew_in_another_queue_moves_there() -> None:
     assert core.nothing(b"q") == 0
     assert core.lease(b"r").job.id == row_id
     assert core.jobs.lease(Where(), core.clock).next_due > 0  # type: ignore[union-attr]
+
+
+def test_queues_that_come_and_go_leave_nothing_behind() -> None:
+    core = Core()
+    core.put(keyed(queue=b"here", due=NOW + 10**6 * S))
+    core.nothing(prefix=b"q")
+    core.nothing(fair=False)
+    for n in range(5000):
+        queue = b"q%d" % n
+        core.put(keyed(queue=queue, due=NOW + 10**6 * S))
+        core.commit(core.jobs.delete_key(queue, b"k", core.clock))
+    state = core.state
+    assert len(state.lanes) <= 1001
+    assert len(state.future) <= 3 * len(state.lanes)
+    assert core.nothing() == NOW + 10**6 * S

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.journal.rows import FUTURE, IDLE, LEASED, PLACES, READY, Row
@@ -183,14 +183,16 @@ class Heads:
     they come to the head.
     """
 
-    __slots__ = ("_at", "_heap", "_key")
+    __slots__ = ("_at", "_heap", "_key", "_lanes")
 
-    def __init__(self, key: Callable[[Lane], Any]) -> None:
+    def __init__(self, lanes: dict[bytes, Lane], key: Callable[[Lane], Any]) -> None:
+        self._lanes = lanes
         self._key = key
         self._heap: list[tuple[Any, bytes]] = []
         self._at: dict[bytes, Any] = {}
 
     def offer(self, lane: Lane) -> None:
+        """The lane's key may have become smaller."""
         key = self._key(lane)
         if key is None:
             return
@@ -198,9 +200,21 @@ class Heads:
         if old is None or key < old:
             self._at[lane.name] = key
             heappush(self._heap, (key, lane.name))
+            if len(self._heap) > 2 * len(self._lanes) + SLACK:
+                self._rebuild()
 
-    def first(self, lanes: dict[bytes, Lane]) -> Lane | None:
-        heap, at = self._heap, self._at
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def _rebuild(self) -> None:
+        """Drop what is left of queues that are gone, and of keys that became smaller."""
+        self._at = {name: key for name, key in self._at.items() if name in self._lanes}
+        self._heap = [(key, name) for name, key in self._at.items()]
+        heapify(self._heap)
+
+    def first(self) -> Lane | None:
+        """The lane with the smallest key."""
+        heap, at, lanes = self._heap, self._at, self._lanes
         while heap:
             key, name = heap[0]
             if at.get(name) != key:
@@ -228,7 +242,7 @@ class LaneTimeline:
         self._lanes = lanes
         self._place = place
         self._told = told
-        self._heads = Heads(lambda lane: lane.next_moment(place))
+        self._heads = Heads(lanes, lambda lane: lane.next_moment(place))
 
     def add(self, row: Row, instant: int) -> None:
         """The row leaves its place at this instant."""
@@ -239,7 +253,7 @@ class LaneTimeline:
 
     def head(self) -> Row | None:
         """The row that leaves first."""
-        lane = self._heads.first(self._lanes)
+        lane = self._heads.first()
         if lane is None:
             return None
         moment = lane.next_moment(self._place)
@@ -247,6 +261,9 @@ class LaneTimeline:
 
     def next(self) -> int:
         """The first instant; 0: none."""
-        lane = self._heads.first(self._lanes)
+        lane = self._heads.first()
         moment = None if lane is None else lane.next_moment(self._place)
         return 0 if moment is None else moment[0]
+
+    def __len__(self) -> int:
+        return len(self._heads)

@@ -121,7 +121,7 @@ class Selection:
         group = self._group(where.prefix)
         if group.wake is None:
             group.wake = self._make_heads(group, lambda lane: lane.next_wake() or None)
-        lane = group.wake.first(self._lanes)
+        lane = group.wake.first()
         return 0 if lane is None else lane.next_wake()
 
     def _pick_named(self, names: Sequence[bytes], fair: bool) -> Row | None:
@@ -159,7 +159,7 @@ class Selection:
     def _pick_strict(self, group: Group) -> Row | None:
         if group.first is None:
             group.first = self._make_heads(group, self._head_entry)
-        lane = group.first.first(self._lanes)
+        lane = group.first.first()
         return None if lane is None else self._head(lane)
 
     def _head(self, lane: Lane) -> Row | None:
@@ -175,7 +175,7 @@ class Selection:
         return (lane.is_slow(row), row.rank, row.due, row.inserted, row.id)
 
     def _make_heads(self, group: Group, key: Callable[[Lane], Any]) -> Heads:
-        heads = Heads(key)
+        heads = Heads(self._lanes, key)
         self.heads += 1
         for lane in list(self._lanes.values()):
             if lane.name and lane.name.startswith(group.prefix):
