@@ -1,6 +1,7 @@
 """What a spool's directory holds, and how files come into it whole.
 
     spool.id             32 hex digits: the identity of the spool, drawn once
+    spool.boot           names the run of the machine in which the newest file was begun
     <YYYYMMDDTHH>.fjq    frames, one file per hour
     <YYYYMMDDTHH>.fjd    a file that is finished and about to go
     quarantine/          what could not be forwarded, and why
@@ -10,6 +11,8 @@ Rules:
 1. A file appears whole: it is made under a name of its own and linked to its place. Who comes
    second uses the file of the first.
 2. An identity never changes, and is never copied to another spool: the daemon tells repeats by it.
+3. After the machine was started anew no file from before is written to: its end may have been lost
+   after it was forwarded, and places in it must not be given out twice.
 """
 
 from __future__ import annotations
@@ -18,9 +21,22 @@ import os
 
 from fastjournal.spool.frames import HEADER, hour_of
 
-__all__ = ["GOING", "IDENTITY", "create_file", "hours", "identity", "newest", "used"]
+__all__ = [
+    "BOOT",
+    "GOING",
+    "IDENTITY",
+    "begin_boot",
+    "boot_id",
+    "create_file",
+    "hours",
+    "identity",
+    "is_this_boot",
+    "newest",
+    "used",
+]
 
 IDENTITY = "spool.id"
+BOOT = "spool.boot"
 GOING = ".fjd"
 
 
@@ -41,6 +57,33 @@ def identity(path: str) -> bytes:
         if len(found) != 16:
             raise OSError(f"{place} does not hold 32 hex digits")
         return found
+
+
+def boot_id() -> bytes:
+    """Names this run of the machine; empty if that cannot be told."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read(64)
+    except OSError:
+        return b""
+
+
+def is_this_boot(path: str, boot: bytes) -> bool:
+    """Whether the newest file was begun in this run of the machine."""
+    try:
+        with open(os.path.join(path, BOOT), "rb") as file:
+            return file.read(64) == boot
+    except FileNotFoundError:
+        return False
+
+
+def begin_boot(path: str, boot: bytes) -> None:
+    """The newest file was begun in this run of the machine."""
+    place = os.path.join(path, BOOT)
+    draft = f"{place}.{os.getpid()}.{os.urandom(4).hex()}.new"
+    with open(draft, "wb") as file:
+        file.write(boot)
+    os.replace(draft, place)
 
 
 def create_file(path: str, *, sync: bool = False) -> None:
@@ -101,5 +144,3 @@ def _sync_directory(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-

@@ -37,7 +37,15 @@ from fastjournal.errors import (
     WriteFailed,
 )
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.spool.directory import create_file, identity, newest, used
+from fastjournal.spool.directory import (
+    begin_boot,
+    boot_id,
+    create_file,
+    hours,
+    identity,
+    is_this_boot,
+    used,
+)
 from fastjournal.spool.frames import HOUR, crc, name_of
 
 if TYPE_CHECKING:
@@ -59,7 +67,7 @@ WAKE = "wake.sock"
 
 _FILE_LIMIT = 2 << 30  # then the file of the next hour is begun early; half of what a mark can say
 _LOOK = 16 << 20  # bytes written between two looks at the size of the spool, at most
-_AHEAD = 2  # hours by which files of other producers may be ahead and still be joined
+_AHEAD = 24  # hours by which files of other producers may be ahead and still be joined
 _NO_ID = bytes(16)
 _MAX_VALUE = 1024 * 1024
 _HEAD = Struct(">4sII").pack
@@ -101,6 +109,7 @@ class Spool:
         max_payload: int = _MAX_VALUE,
         clock: Clock | None = None,
         write: Callable[[int, bytes], int] = os.write,
+        boot: Callable[[], bytes] = boot_id,
     ) -> None:
         """Use a spool, made if its directory is missing.
 
@@ -113,6 +122,7 @@ class Spool:
         self.max_payload = max_payload
         self._now = time.time_ns if clock is None else clock.now
         self._write = write
+        self._boot = boot
         self._last = 0
         self._file: _Open | None = None
         self._closed = False
@@ -336,9 +346,13 @@ class Spool:
         old = self._file
         hour = max(now // HOUR, least, old.hour if old is not None else 0)
         try:
-            ahead = newest(self.path)
-            if hour < ahead <= now // HOUR + _AHEAD:
-                hour = ahead
+            boot = self._boot()
+            there = hours(self.path)
+            if is_this_boot(self.path, boot):
+                hour = max([hour, *(h for h in there if h <= now // HOUR + _AHEAD)])
+            else:
+                while hour in there:
+                    hour += 1
             fd = -1
             while fd < 0:
                 path = os.path.join(self.path, name_of(hour))
@@ -347,6 +361,8 @@ class Spool:
                     create_file(path, sync=self.sync)
                 elif fd == -2:  # is being removed
                     hour = max(hour + 1, self._now() // HOUR)
+            if not is_this_boot(self.path, boot):
+                begin_boot(self.path, boot)
         except OSError as error:
             raise _fault(error, self.path) from error
         # A file ahead of the clock is left when the clock is past it.

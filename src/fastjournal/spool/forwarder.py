@@ -1,0 +1,282 @@
+"""From a spool to a journal: in order, in batches, each job once.
+
+Rules:
+
+1. Files are sent oldest first, frames in their order, up to `window` batches ahead of what has been
+   acknowledged. A batch is of one file.
+2. A frame is marked done only after its batch was acknowledged; what is not marked is sent again,
+   and the journal takes it in once (see `docs/spool.md`).
+3. After any error everything unacknowledged is read and sent again. Nothing else is kept in memory.
+4. A damaged place, a frame that holds no job, a job that the journal refuses: copied to quarantine,
+   told, passed over. None of them holds up the rest.
+5. A finished file goes when it is neither of this hour nor of the last one, and no producer has it
+   open. The journal is told to forget it before it is removed.
+6. No clock, socket or file is touched but through the objects given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from fastjournal.clock import SYSTEM_CLOCK, Clock
+from fastjournal.errors import JournalError, ProtocolError
+from fastjournal.spool.frames import HOUR, sender_name
+from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
+from fastjournal.spool.shelf import Shelf
+from fastjournal.wire.forward import Forwarded, encode_forget, encode_forward
+
+__all__ = ["Figures", "Forwarder", "Target"]
+
+
+class Target(Protocol):
+    """Where batches go. Answers come in the order of the batches."""
+
+    def send(self, sender: bytes, value: bytes) -> None:
+        """Send the value of a FORWARD."""
+
+    def receive(self, seconds: float) -> list[Forwarded]:
+        """Wait for answers; none if nothing came in time."""
+
+    def fileno(self) -> int:
+        """Readable when an answer is there; -1 if there is no such thing."""
+
+    def close(self) -> None:
+        """Give up whatever is under way."""
+
+
+@dataclass
+class Figures:
+    """What a forwarder has done, and what is left."""
+
+    forwarded: int = 0
+    """Jobs acknowledged for the first time."""
+    repeated: int = 0
+    """Jobs that the journal had already."""
+    merged: int = 0
+    refused: int = 0
+    damaged: int = 0
+    """Damaged places."""
+    batches: int = 0
+    bytes: int = 0
+    """Of the frames acknowledged."""
+    failures: int = 0
+    last_error: str = ""
+    backlog_bytes: int = 0
+    oldest: int = 0
+    """When the oldest job that waits was put, ns; 0: none waits."""
+    files: int = 0
+    reports: deque[str] = field(default_factory=lambda: deque(maxlen=100))
+    """What was quarantined lately, for people."""
+
+
+class _Flight(NamedTuple):
+    file: SpoolFile | None
+    frames: Sequence[Frame]
+    going: int = -1
+    """The hour that is to be forgotten."""
+
+
+class Forwarder:
+    """One spool on its way to one journal."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        batch_jobs: int = 1000,
+        batch_bytes: int = 512 << 10,
+        window: int = 8,
+    ) -> None:
+        self.shelf = shelf
+        self.figures = Figures()
+        self._clock = clock
+        self._batch_jobs = batch_jobs
+        self._batch_bytes = batch_bytes
+        self._window = window
+        self._files: dict[int, SpoolFile] = {}
+        self._pass: deque[SpoolFile] = deque()
+        self._flights: deque[_Flight] = deque()
+        self._going: set[int] | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Batches without an answer."""
+        return len(self._flights)
+
+    def send(self, target: Target) -> int:
+        """Send what may be sent now; returns how many batches."""
+        sent = 0
+        if self._going is None:
+            self._forget(self.shelf.going(), target)
+        while len(self._flights) < self._window:
+            batch = self._next_batch()
+            if batch is None:
+                break
+            file, frames, jobs = batch
+            value = encode_forward([frame.end for frame in frames], jobs)
+            self._flights.append(_Flight(file, frames))
+            target.send(sender_name(self.shelf.tag, file.hour), value)
+            sent += 1
+        return sent
+
+    def receive(self, target: Target, seconds: float) -> int:
+        """Take answers; returns how many came."""
+        answers = target.receive(seconds)
+        for answer in answers:
+            self._acknowledged(answer)
+        return len(answers)
+
+    def reset(self) -> None:
+        """Nobody knows what became of the batches under way: they will be sent again."""
+        for flight in self._flights:
+            if flight.file is not None and flight.frames:
+                flight.file.offset = min(flight.file.offset, flight.frames[0].offset)
+        self._flights.clear()
+        self._pass.clear()
+        self._going = None
+
+    def close(self) -> None:
+        """Release the files."""
+        self.reset()
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self.shelf.close()
+
+    def retire(self, target: Target) -> int:
+        """Let finished files go; returns how many. Call when nothing is under way."""
+        this_hour = self._clock.now() // HOUR
+        aside = []
+        for hour, file in sorted(self._files.items()):
+            if abs(hour - this_hour) <= 1 or self._flights or not self.shelf.seize(file):
+                continue
+            rest = file.rest()
+            if rest is not None and rest.sound:  # came just now
+                self.shelf.give_back(file)
+                continue
+            if rest is not None:
+                self.figures.damaged += self._quarantine(file, rest, rest.reason)
+            self.shelf.set_aside(file)
+            aside.append(hour)
+            file.close()
+            del self._files[hour]
+        self._forget(aside, target)
+        return len(aside)
+
+    def measure(self) -> Figures:
+        """The figures, with the backlog as it is now."""
+        figures = self.figures
+        figures.backlog_bytes = figures.oldest = 0
+        waiting = {id(f.file): f.frames[0] for f in reversed(self._flights) if f.frames}
+        for file in self._files.values():
+            first = waiting.get(id(file))
+            start = file.offset if first is None else first.offset
+            figures.backlog_bytes += max(0, file.look() - start)
+            if first is None:
+                first = file.peek()
+            if first is not None and not first.done:
+                figures.oldest = min(figures.oldest or first.timestamp, first.timestamp)
+        figures.files = len(self._files)
+        return figures
+
+    def _forget(self, going: Sequence[int], target: Target) -> None:
+        self._going = (self._going or set()) | set(going)
+        for hour in going:
+            self._flights.append(_Flight(None, (), hour))
+            target.send(sender_name(self.shelf.tag, hour), encode_forget())
+
+    def _acknowledged(self, answer: Forwarded) -> None:
+        if not self._flights:
+            raise ProtocolError("an answer to nothing")
+        flight = self._flights.popleft()
+        if flight.file is None:
+            self.shelf.remove(flight.going)
+            if self._going is not None:
+                self._going.discard(flight.going)
+            return
+        frames, figures = flight.frames, self.figures
+        if answer.mark < frames[-1].end:
+            raise ProtocolError(f"the journal stopped at {answer.mark} of {frames[-1].end}")
+        if answer.errors:
+            by_end = {frame.end: frame for frame in frames}
+            for mark, text in answer.errors:
+                if mark in by_end:
+                    self._quarantine(flight.file, by_end[mark], text)
+            figures.refused += len(answer.errors)
+        self.shelf.mark(flight.file, frames)
+        figures.repeated += answer.repeated
+        figures.merged += answer.merged
+        figures.forwarded += len(frames) - answer.repeated - answer.refused
+        figures.batches += 1
+        figures.bytes += frames[-1].end - frames[0].offset
+
+    def _next_batch(self) -> tuple[SpoolFile, list[Frame], list[bytes]] | None:
+        if not self._pass and not self._look():
+            return None
+        now = self._clock.monotonic()
+        while self._pass:
+            file = self._pass[0]
+            found = file.read(now, most_bytes=self._batch_bytes)
+            if not found:
+                if file.waits(now):  # no newer file is read meanwhile
+                    self._pass.clear()
+                else:
+                    self._pass.popleft()
+                continue
+            frames, jobs = self._take(file, found)
+            if frames:
+                return file, frames, jobs
+        return None
+
+    def _take(
+        self, file: SpoolFile, found: Sequence[Frame | Damage]
+    ) -> tuple[list[Frame], list[bytes]]:
+        """The jobs of what was read, as many as a batch holds; the rest will be read again."""
+        frames: list[Frame] = []
+        jobs: list[bytes] = []
+        for item in found:
+            if isinstance(item, Damage):
+                self.figures.damaged += self._quarantine(file, item, item.reason)
+                continue
+            if item.done:
+                continue
+            if len(frames) == self._batch_jobs:
+                file.offset = item.offset
+                break
+            try:
+                if item.end >= 1 << 32:
+                    raise JournalError("it lies beyond 4 GiB")
+                job = job_bytes(item)
+            except JournalError as error:
+                self.figures.refused += self._quarantine(file, item, str(error))
+                self.shelf.mark(file, (item,))
+                continue
+            frames.append(item)
+            jobs.append(job)
+        return frames, jobs
+
+    def _look(self) -> bool:
+        """Begin another pass over the files; False if there is nothing new in them."""
+        found = self.shelf.hours()
+        for hour in found:
+            if hour not in self._files:
+                file = self.shelf.open(hour)
+                if file is not None:
+                    self._files[hour] = file
+        for hour in self._files.keys() - set(found):  # somebody else removed it
+            self._files.pop(hour).close()
+        files = [self._files[hour] for hour in sorted(self._files)]
+        for file in reversed(files):
+            file.look()
+        self._pass.extend(file for file in files if not file.at_end)
+        return bool(self._pass)
+
+    def _quarantine(self, file: SpoolFile, item: Frame | Damage, reason: str) -> bool:
+        fresh = self.shelf.quarantine(file, item, reason)
+        if fresh:
+            self.figures.reports.append(f"{file.path}: offset {item.offset}: {reason}")
+        return fresh

@@ -1,0 +1,270 @@
+"""Reading a spool: whole frames in order, from where one was, past whatever is damaged.
+
+Rules:
+
+1. Files are read oldest first, and only up to sizes that were looked up newest first: so what a
+   producer put before, into an older file, is always read before what it put after.
+2. A frame at the end that is not whole may still be on its way. It is waited for: `settle` ns, then
+   a sound frame behind it proves that it was torn, and it is passed over. Meanwhile no newer file
+   is read.
+3. Damaged bytes are told once, as `Damage`, and passed over.
+4. Nothing here changes a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from fastjournal.clock import SECOND
+from fastjournal.errors import JournalError
+from fastjournal.spool.directory import hours
+from fastjournal.spool.frames import (
+    DONE,
+    HEAD_SIZE,
+    HEADER,
+    HEADER_SIZE,
+    HOUR,
+    MAX_FRAME,
+    check,
+    name_of,
+    next_frame,
+)
+from fastjournal.wire.fj import Request
+from fastjournal.wire.functions import PERSIST, PERSIST_SET, VALUE_BITS, Function, Type
+from fastjournal.wire.jobvalue import JobPut, decode_job, encode_job
+from fastjournal.wire.requests import Limits, RequestParser
+
+__all__ = ["Damage", "Entry", "Frame", "SpoolFile", "job_bytes", "job_of", "scan"]
+
+READ = 1 << 20
+SETTLE = SECOND
+_LIMITS = Limits(max_value=MAX_FRAME, max_message=MAX_FRAME)
+_WINDOW = 4 * MAX_FRAME
+_SET = b"FJ\0\1\0\2"
+_PLAIN_FLAGS = VALUE_BITS | PERSIST | PERSIST_SET
+_VALUE_AT = (0, 21, 22, 24)  # where the value of a SET without a key begins, by its size class
+
+
+class Frame(NamedTuple):
+    """A frame as it lies in a file."""
+
+    offset: int
+    end: int
+    data: bytes
+    """Head and message."""
+
+    @property
+    def done(self) -> bool:
+        """It was forwarded."""
+        return self.data[2] == DONE
+
+    @property
+    def timestamp(self) -> int:
+        """When it was put, ns."""
+        return int.from_bytes(self.data[HEAD_SIZE + 10 : HEAD_SIZE + 18], "big") * 1000
+
+
+class Damage(NamedTuple):
+    """Bytes that are no frame."""
+
+    offset: int
+    end: int
+    data: bytes
+    reason: str
+
+    @property
+    def sound(self) -> bool:
+        """There is a frame in it after all."""
+        return check(self.data, 0) > 0 or next_frame(self.data, 0) >= 0
+
+
+class SpoolFile:
+    """One file, read from the beginning to its end, which moves."""
+
+    def __init__(self, path: str, hour: int, *, writable: bool = False) -> None:
+        self.path = os.path.join(path, name_of(hour))
+        self.hour = hour
+        self.fd = os.open(self.path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        # A file whose header was lost with the power is read all the same.
+        self.headless = os.pread(self.fd, HEADER_SIZE, 0) != HEADER
+        self.offset = 0 if self.headless else HEADER_SIZE
+        """Everything before it was given out."""
+        self.limit = 0
+        """Where to read to, as last looked up."""
+        self.waiting_since = -1
+        """Monotonic ns since which the frame at `offset` is not whole; -1: it is, or none there."""
+
+    def look(self) -> int:
+        """Look up how long the file is."""
+        self.limit = os.fstat(self.fd).st_size
+        return self.limit
+
+    def read(
+        self, now: int, *, most_bytes: int = READ, settle: int = SETTLE
+    ) -> list[Frame | Damage]:
+        """What comes next, up to the limit; empty if nothing does. `now` is monotonic."""
+        found: list[Frame | Damage] = []
+        size = min(self.limit - self.offset, most_bytes)
+        if size <= 0:
+            return found
+        data = os.pread(self.fd, size, self.offset)
+        self._frames(data, found)
+        if not found:  # what stands here is longer than what was read, or not sound
+            data = os.pread(self.fd, min(self.limit - self.offset, _WINDOW), self.offset)
+            self._frames(data, found)
+            if not found:
+                self._stuck(data, now, settle, found)
+        if found:
+            self.offset = found[-1].end
+            self.waiting_since = -1
+        return found
+
+    def _frames(self, data: bytes, found: list[Frame | Damage]) -> None:
+        """Add the sound frames at the beginning of the data."""
+        at, start, total = 0, self.offset, len(data)
+        new = tuple.__new__
+        while at < total:
+            end = check(data, at)
+            if end <= 0:
+                break
+            found.append(new(Frame, (start + at, start + end, data[at:end])))
+            at = end
+
+    def _stuck(self, data: bytes, now: int, settle: int, found: list[Frame | Damage]) -> None:
+        """There is no sound frame at the offset: wait for it, or pass over it."""
+        torn = check(data, 0) == 0
+        if self.waiting_since < 0:
+            self.waiting_since = now
+        if torn and now - self.waiting_since < settle:
+            return
+        after = next_frame(data, 0)
+        if after < 0:
+            if len(data) < _WINDOW:
+                return
+            after = _WINDOW - MAX_FRAME
+        reason = "a torn frame" if torn else "no frame, or its checksum is wrong"
+        found.append(Damage(self.offset, self.offset + after, data[:after], reason))
+
+    def waits(self, now: int, settle: int = SETTLE) -> bool:
+        """What stands next may still be on its way; see rule 2."""
+        return self.waiting_since >= 0 and now - self.waiting_since < settle
+
+    def rest(self) -> Damage | None:
+        """What is left between the last frame and the end, when nobody writes any more."""
+        size = self.look() - self.offset
+        if size <= 0:
+            return None
+        data = os.pread(self.fd, size, self.offset)
+        return Damage(self.offset, self.offset + len(data), data, "a torn frame at the end")
+
+    def peek(self) -> Frame | None:
+        """The head of the frame that comes next, not checked; None if there is none."""
+        data = os.pread(self.fd, HEAD_SIZE + 18, self.offset)
+        return Frame(self.offset, 0, data) if len(data) == HEAD_SIZE + 18 else None
+
+    @property
+    def at_end(self) -> bool:
+        """Everything up to the limit was given out."""
+        return self.offset >= self.limit
+
+    def close(self) -> None:
+        """Release the file."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def job_bytes(frame: Frame) -> bytes:
+    """The job of a frame as layout 2 with its key inside; `JournalError` if there is none."""
+    data = frame.data
+    # As our writer makes them: SET without a key, type 6, layout 2 with all that the job needs.
+    # Then the value is taken as it is.
+    if data[12:18] == _SET and len(data) > 36 and data[30] == 0:
+        flags = data[20] << 8 | data[21]
+        at = HEAD_SIZE + _VALUE_AT[(flags >> 1) & 3]
+        if (
+            not flags & ~_PLAIN_FLAGS
+            and flags & VALUE_BITS
+            and data[at - 1] == 6
+            and data[at] == 2
+            and (data[at + 82 : at + 84] == b"\0\0" or any(data[at + 44 : at + 52]))
+        ):
+            return data[at:]
+    return encode_job(job_of(frame))
+
+
+def job_of(frame: Frame) -> JobPut:
+    """The job of a frame; `JournalError` if its message is not a put."""
+    messages = RequestParser(_LIMITS).feed(frame.data[HEAD_SIZE:])
+    request = messages[0] if len(messages) == 1 else None
+    if not isinstance(request, Request):
+        text = "no request" if request is None else f"{request.code} {request.text}"
+        raise JournalError(f"the frame holds no request: {text}")
+    if request.function != Function.SET or request.value_type != Type.JOB:
+        raise JournalError("the frame holds a request that puts no job")
+    job = decode_job(request.value, request.key, request.timestamp)
+    if request.timeout is not None and not job.expires:
+        job = job._replace(expires=request.timeout)
+    return job
+
+
+class Entry(NamedTuple):
+    """One frame of a spool for people and for Spark; a damaged place has a reason and no job."""
+
+    hour: int
+    """Since 1970."""
+    offset: int
+    size: int
+    state: str
+    """`ready`, `done` or `damaged`."""
+    put_at: int
+    """Ns."""
+    job: JobPut | None
+    reason: str = ""
+    data: bytes = b""
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return name_of(self.hour)
+
+
+def scan(
+    path: str | os.PathLike[str], keep: Callable[[int], bool] | None = None
+) -> Iterator[Entry]:
+    """All entries of a spool in order, done ones too; `keep` chooses files by their hour.
+
+    May be called while others write; what is torn at the end of a file is told as damaged.
+    """
+    folder = os.fspath(path)
+    for hour in hours(folder):
+        if keep is not None and not keep(hour):
+            continue
+        try:
+            file = SpoolFile(folder, hour)
+        except FileNotFoundError:  # forwarded and removed just now
+            continue
+        try:
+            file.look()
+            while found := file.read(0, settle=0):
+                for item in found:
+                    yield _entry(hour, item)
+            rest = file.rest()
+            if rest is not None:
+                yield _entry(hour, rest)
+        finally:
+            file.close()
+
+
+def _entry(hour: int, item: Frame | Damage) -> Entry:
+    size = item.end - item.offset
+    if isinstance(item, Damage):
+        return Entry(hour, item.offset, size, "damaged", hour * HOUR, None, item.reason, item.data)
+    state = "done" if item.done else "ready"
+    try:
+        job, reason = job_of(item), ""
+    except JournalError as error:
+        job, reason = None, str(error)
+    return Entry(hour, item.offset, size, state, item.timestamp, job, reason, item.data)

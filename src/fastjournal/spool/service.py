@@ -1,0 +1,178 @@
+"""Forwarders that run: one thread for each spool, trying again for ever.
+
+Rules:
+
+1. A forwarder that cannot go on (no daemon, no space there, no permission here) waits and tries
+   again: 0.1 s, then twice as long each time up to a minute, half of it by chance.
+2. While batches are under way it sends what is new at once, and takes answers as they come.
+3. `stop` ends it between two steps; what was not acknowledged is sent by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import select
+import threading
+from collections.abc import Callable, Sequence
+
+from fastjournal.clock import SYSTEM_CLOCK, Clock
+from fastjournal.errors import JournalError
+from fastjournal.spool.forwarder import Figures, Forwarder, Target
+from fastjournal.spool.shelf import Shelf
+from fastjournal.spool.watch import Watch, watch
+
+__all__ = ["Runner", "Service", "pause"]
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
+_RETIRE_EVERY = 10.0  # seconds
+_log = logging.getLogger(__name__)
+
+
+def pause(failures: int, chance: random.Random) -> float:
+    """Seconds to wait after so many failures in a row."""
+    longest = min(FIRST_PAUSE * (1 << min(failures - 1, 30)), LONGEST_PAUSE)
+    return longest * (0.5 + chance.random() / 2)
+
+
+class Runner:
+    """One forwarder, kept going."""
+
+    def __init__(
+        self,
+        path: str,
+        connect: Callable[[], Target],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        how: str = "auto",
+        chance: random.Random | None = None,
+        window: int = 8,
+        batch_jobs: int = 1000,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self.path = path
+        self.forwarder = Forwarder(Shelf(path), clock=clock, window=window, batch_jobs=batch_jobs)
+        self._connect = connect
+        self._clock = clock
+        self._how = how
+        self._chance = chance or random.Random()
+        self._stopping = threading.Event()
+        self._wait = wait or self._stopping.wait
+        self._target: Target | None = None
+        self._failures = 0
+        self._lock = threading.Lock()
+        self._retired_at = 0.0
+
+    def run(self) -> None:
+        """Forward until `stop`; `LockTimeout` if the spool has a forwarder already."""
+        self.forwarder.shelf.lock()
+        watcher = watch(self.path, self._how)
+        try:
+            while not self._stopping.is_set():
+                self.turn(watcher)
+        finally:
+            watcher.close()
+            with self._lock:
+                self._drop()
+                self.forwarder.close()
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._stopping.set()
+
+    def turn(self, watcher: Watch) -> None:
+        """One step: connect, send, take answers, or wait for any of these to be possible."""
+        try:
+            with self._lock:
+                moved = self._move()
+            if not moved:
+                self._idle(watcher)
+        except (JournalError, OSError) as error:
+            with self._lock:
+                self._drop()
+            self._failures += 1
+            figures = self.forwarder.figures
+            figures.failures += 1
+            figures.last_error = str(error)
+            seconds = pause(self._failures, self._chance)
+            _log.warning("%s: %s; again in %.1f s", self.path, error, seconds)
+            self._wait(seconds)
+
+    def _move(self) -> bool:
+        """Whether anything could be done without waiting."""
+        forwarder = self.forwarder
+        if self._target is None:
+            self._target = self._connect()
+        moved = forwarder.send(self._target) > 0
+        if forwarder.in_flight and forwarder.receive(self._target, 0.0):
+            self._failures = 0
+            moved = True
+        if not moved and not forwarder.in_flight:
+            now = self._clock.monotonic() / 1e9
+            if now - self._retired_at >= _RETIRE_EVERY or not self._retired_at:
+                self._retired_at = now
+                moved = forwarder.retire(self._target) > 0
+        return moved
+
+    def _idle(self, watcher: Watch) -> None:
+        """Wait for an answer or something new."""
+        assert self._target is not None
+        waited: list[Target | Watch] = [watcher]
+        seconds = watcher.interval
+        if self._target.fileno() >= 0:
+            waited.append(self._target)
+        ready, _, _ = select.select(waited, [], [], seconds)
+        if watcher in ready:
+            watcher.drain()
+        if self._target in ready and not self.forwarder.in_flight:
+            with self._lock:  # the daemon says something unasked: it leaves
+                self.forwarder.receive(self._target, 0.0)
+
+    def _drop(self) -> None:
+        target, self._target = self._target, None
+        self.forwarder.reset()
+        if target is not None:
+            target.close()
+
+    def figures(self) -> Figures:
+        """The figures now; from any thread."""
+        with self._lock:
+            return self.forwarder.measure()
+
+
+class Service:
+    """Several spools at once."""
+
+    def __init__(self, runners: Sequence[Runner]) -> None:
+        self.runners = runners
+        self._threads: list[threading.Thread] = []
+        self.error: BaseException | None = None
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Start a thread for each."""
+        for runner in self.runners:
+            thread = threading.Thread(
+                target=self._run, args=(runner,), name=f"forward {runner.path}"
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self, runner: Runner) -> None:
+        try:
+            runner.run()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._ended.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until one ends; True if one has."""
+        return self._ended.wait(seconds)
+
+    def stop(self) -> None:
+        """End all of them."""
+        for runner in self.runners:
+            runner.stop()
+        for thread in self._threads:
+            thread.join()

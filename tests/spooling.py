@@ -1,0 +1,160 @@
+"""What tests of the spool share: a journal as the target, jobs in and out, a crash at every step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fastjournal import Journal
+from fastjournal.errors import Unavailable
+from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.reader import scan
+from fastjournal.spool.shelf import Shelf
+from fastjournal.testing import Crash
+from fastjournal.wire.errortext import error_text
+from fastjournal.wire.forward import Forwarded, decode_forward
+
+__all__ = ["CrashingShelf", "CrashingTarget", "JournalTarget", "Steps", "drain", "payloads", "rows"]
+
+
+class JournalTarget:
+    """A journal of this process, as a daemon would serve it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.sent: list[tuple[bytes, bytes]] = []
+        self._answers: deque[Forwarded] = deque()
+
+    def send(self, sender: bytes, value: bytes) -> None:
+        self.sent.append((sender, value))
+        marks, jobs, forget = decode_forward(value)
+        operations, engine = self.journal.operations, self.journal.engine
+        with engine.lock:
+            if forget:
+                operations.forget_sender(sender)
+                self._answers.append(Forwarded(0))
+                return
+            now = engine.clock.now()
+            taken = operations.put_from(
+                sender, zip(marks, [job.new_job(now, b"") for job in jobs], strict=True), now
+            )
+        errors = tuple((mark, error_text(error)) for mark, error in taken.refused)
+        self._answers.append(
+            Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
+        )
+
+    def receive(self, seconds: float) -> list[Forwarded]:
+        answers = list(self._answers)
+        self._answers.clear()
+        return answers
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._answers.clear()
+
+
+class Steps:
+    """Counts the steps of everything that shares it, and crashes at one of them."""
+
+    def __init__(self, crash_at: int | None = None) -> None:
+        self.count = 0
+        self.crash_at = crash_at
+        self.dead = False
+
+    def step(self) -> None:
+        if self.dead:
+            raise Crash
+        self.count += 1
+        if self.count == self.crash_at:
+            self.dead = True
+            raise Crash
+
+
+class CrashingShelf(Shelf):
+    """Dies before or after a change of the directory."""
+
+    def __init__(self, path: Path, steps: Steps) -> None:
+        super().__init__(path)
+        self._steps = steps
+
+    def mark(self, *args: Any) -> None:
+        self._around(super().mark, *args)
+
+    def quarantine(self, *args: Any) -> bool:
+        return bool(self._around(super().quarantine, *args))
+
+    def set_aside(self, *args: Any) -> None:
+        self._around(super().set_aside, *args)
+
+    def remove(self, *args: Any) -> None:
+        self._around(super().remove, *args)
+
+    def _around(self, change: Any, *args: Any) -> Any:
+        self._steps.step()
+        result = change(*args)
+        self._steps.step()
+        return result
+
+
+class CrashingTarget:
+    """Loses the connection, the request or the answer."""
+
+    def __init__(self, target: JournalTarget, steps: Steps) -> None:
+        self._target = target
+        self._steps = steps
+
+    def send(self, sender: bytes, value: bytes) -> None:
+        self._steps.step()
+        self._target.send(sender, value)
+        self._steps.step()
+
+    def receive(self, seconds: float) -> list[Forwarded]:
+        self._steps.step()
+        return self._target.receive(seconds)
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._target.close()
+
+
+class Broken:
+    """A target that is never there."""
+
+    def send(self, sender: bytes, value: bytes) -> None:
+        raise Unavailable
+
+    def receive(self, seconds: float) -> list[Forwarded]:
+        raise Unavailable
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        pass
+
+
+def drain(forwarder: Forwarder, target: Any, *, rounds: int = 10_000) -> None:
+    """Forward until nothing is left to do."""
+    for _ in range(rounds):
+        moved = forwarder.send(target)
+        if forwarder.in_flight:
+            moved += forwarder.receive(target, 0)
+        if not moved and not forwarder.in_flight and not forwarder.retire(target):
+            return
+    raise AssertionError("the forwarder does not come to rest")
+
+
+def payloads(path: Path | str) -> list[bytes]:
+    """The payloads in a spool, done or not, in order."""
+    return [entry.job.value for entry in scan(path) if entry.job is not None]
+
+
+def rows(journal: Journal) -> Iterable[Any]:
+    """The rows of a journal in the order in which they came."""
+    return sorted(journal.engine.state.rows.values(), key=lambda row: row.inserted)
