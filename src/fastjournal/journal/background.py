@@ -92,8 +92,9 @@ class Background:
                     busy = engine.tick(_TICK_LIMIT) == _TICK_LIMIT
                 except NoSpace:
                     full = True
-                except JournalError as error:  # the log has stopped: nothing more to do here
+                except JournalError as error:
                     _log.error("timers end: %s", error)
+                if engine.log.failure is not None:  # nothing more to do here
                     engine.fail_waiters()
                     return
                 deadline = engine.jobs.next_deadline()

@@ -71,6 +71,7 @@ class Engine:
         self._announced: set[bytes] = set()  # queues whose subscribers know that work is due
         self._batch: Batch | None = None
         self._must_wait = log.options.sync == "always"
+        log.on_stop = self.timer.set  # whose thread tells those who wait
         zone = log.stream.zone
         self.encode: Callable[[Command], bytes] = partial(encode, zone=zone) if zone else encode
         """A command's payload, with the zone bytes of this log."""

@@ -116,7 +116,7 @@ class Journal(Consuming, Administration, Inspection):
             self._upkeep = Upkeep(
                 self._engine,
                 stream,
-                self.replayed.snapshot,
+                self.replayed,
                 folder if history == "archive" else None,
             )
         except BaseException:

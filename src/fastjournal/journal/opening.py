@@ -34,6 +34,8 @@ class Replayed:
 
     state: JournalState
     snapshot: Snapshot | None
+    as_of: int
+    """The TIME as of which the snapshot began; 0 without one."""
     records: int
     """Records read from the log, those of the snapshot not counted."""
     clean: bool
@@ -50,10 +52,10 @@ def replay(
     state = JournalState()
     state.suspend()
     snapshot = newest_snapshot(stream) if until is None else None
-    overlap = 0
+    as_of = overlap = 0
     start = None
     if snapshot is not None:
-        overlap = _load(stream, snapshot, state)
+        as_of, overlap = _load(stream, snapshot, state)
         start = Position(snapshot.first, HEADER_SIZE)
     count = 0
     last: Record | None = None
@@ -65,7 +67,7 @@ def replay(
                 time = record.time
                 if until is not None and time > until:
                     state.resume()
-                    return Replayed(state, snapshot, count, clean=False)
+                    return Replayed(state, snapshot, as_of, count, clean=False)
                 try:
                     if time <= overlap:
                         _apply_over(state, decode(record.payload), time)
@@ -82,16 +84,19 @@ def replay(
         cursor.close()
     state.resume()
     clean = last is not None and _is_clean_mark(last.payload)
-    return Replayed(state, snapshot, count, clean)
+    return Replayed(state, snapshot, as_of, count, clean)
 
 
-def _load(stream: Stream, snapshot: Snapshot, state: JournalState) -> int:
-    """Apply the images; returns the TIME up to which the log overlaps with them."""
+def _load(stream: Stream, snapshot: Snapshot, state: JournalState) -> tuple[int, int]:
+    """Apply the images; returns the TIMEs of the first part and of the last one."""
+    first: int | None = None
     as_of = 0
     for as_of, payloads in read_snapshot(stream, snapshot):
+        if first is None:
+            first = as_of
         for payload in payloads:
             state.replay(payload, as_of + 1)
-    return as_of
+    return first or 0, as_of
 
 
 def _apply_over(state: JournalState, command: k.Command, time: int) -> None:

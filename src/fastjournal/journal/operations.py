@@ -119,6 +119,8 @@ class Operations(Forwarding):
         while len(leases) < count:
             granted = jobs.lease(where, now, consumer=consumer, length=length, fair=fair, take=take)
             if not isinstance(granted, Granted):
+                if engine.log.failure is not None and not leases:
+                    raise engine.log.failure
                 if engine.wakeups.called:
                     engine.pass_on()
                 return Leased(leases, granted.next_due)

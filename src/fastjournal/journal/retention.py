@@ -124,6 +124,11 @@ class Retention:
         self.snapshot_at: int | None = None
         """As of which TIME the snapshot on disk is; None: there is none."""
 
+    @property
+    def waiting(self) -> int:
+        """Bytes of LAST records in the segments surveyed."""
+        return sum(report.last for report in self._reports.values())
+
     def wants_survey(self, segment: int, now: int) -> bool:
         """Much may have changed in this segment since it was last looked at."""
         report = self._reports.get(segment)

@@ -139,10 +139,12 @@ def remove_snapshots(stream: Stream, keep: Snapshot | None) -> list[Path]:
         for number in _numbers(stream, kind):
             if keep is None or number != keep.first:
                 path = _path(stream, number, kind)
-                stream.files.remove(path)
+                try:
+                    stream.files.remove(path)
+                    stream.files.sync_directory(stream.path)
+                except OSError as error:
+                    raise SegmentError(path, f"cannot be removed: {error}") from error
                 removed.append(path)
-    if removed:
-        stream.files.sync_directory(stream.path)
     return removed
 
 

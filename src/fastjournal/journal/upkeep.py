@@ -10,7 +10,9 @@ Rules:
    only then remove what lies below it. Without that sync a power loss could leave images of rows
    newer than the log, and new records would take the TIMEs of those that were lost. And as for the
    cleaner, a segment goes only when a later one holds a synced record: a MARK sees to that.
-4. Readers are locked out while files change; if they cannot be within a second, the cycle is
+4. What has ended since a snapshot was taken must stay on record until the next one: when those
+   records outgrow the snapshot, the next one is taken.
+5. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
 
@@ -24,6 +26,7 @@ from fastjournal.errors import LockTimeout, SegmentError
 from fastjournal.journal.commands import encode
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.kinds import PERSIST, Mark
+from fastjournal.journal.opening import Replayed
 from fastjournal.journal.retention import Retention
 from fastjournal.journal.rows import image
 from fastjournal.journal.snapshot import Snapshot, remove_snapshots, write_snapshot
@@ -53,15 +56,14 @@ class Upkeep:
     """Cleans, archives and snapshots one journal; one call at a time."""
 
     def __init__(
-        self, engine: Engine, stream: Stream, snapshot: Snapshot | None, archive: Path | None
+        self, engine: Engine, stream: Stream, replayed: Replayed, archive: Path | None
     ) -> None:
         self._engine = engine
         self._stream = stream
-        self._snapshot = snapshot
+        self._snapshot = replayed.snapshot
         self._archive = archive
         self._retention = Retention(engine.state)
-        # An old snapshot's rows may have ended at any time since: nothing counts as gone before it.
-        self._retention.snapshot_at = None if snapshot is None else 0
+        self._retention.snapshot_at = None if replayed.snapshot is None else replayed.as_of
         self.status = UpkeepStatus()
         self.part = _PART
         """Rows of a snapshot visited under the lock at a time."""
@@ -70,27 +72,24 @@ class Upkeep:
 
     def log_bytes(self) -> int:
         """Bytes of the segments that recovery would read."""
-        total = 0
-        for number in self._numbers(self._stream.segments()):
-            handle = self._stream.files.open_read(self._stream.segment_path(number))
-            try:
-                total += handle.size()
-            finally:
-                handle.close()
-        return total
+        numbers = self._numbers(self._stream.segments())
+        return sum(self._size(self._stream.segment_path(number)) for number in numbers)
 
     def clean(self) -> list[Cleaned]:
         """One cleaning cycle; returns the segments that changed."""
-        cleaner = Cleaner(self._stream)
+        cleaner = Cleaner(self._stream, self._engine.log.sync)
         try:
             cleaner.lock(_LOCK_WAIT)
         except LockTimeout:
             self.status.skipped += 1
             return []
         try:
-            return self._clean(cleaner)
+            cleaned = self._clean(cleaner)
         finally:
             cleaner.unlock()
+        if self._snapshot is not None and self._retention.waiting > self._patience():
+            self.take_snapshot()
+        return cleaned
 
     def take_snapshot(self) -> Snapshot:
         """Write an image of the state, then drop the segments below it."""
@@ -113,7 +112,7 @@ class Upkeep:
         self.status.cycles += 1
         remove_snapshots(stream, keep=self._snapshot)  # one that could not be finished
         self._remove_below()
-        sealed = self._numbers(sealed_segments(stream))
+        sealed = self._numbers(sealed_segments(stream, self._engine.log.sync))
         for number in sealed:
             if self._archive is not None:
                 self._archive_segment(number)
@@ -127,6 +126,11 @@ class Upkeep:
         self.status.segments_cleaned += len(cleaned)
         self.status.bytes_freed += sum(c.bytes_before - c.bytes_after for c in cleaned)
         return cleaned
+
+    def _patience(self) -> int:
+        """Bytes of ends that may wait because an old snapshot still holds what has ended."""
+        assert self._snapshot is not None
+        return max(self._engine.log.options.segment_size, self._snapshot.size)
 
     def _settle(self) -> None:
         with self._engine.lock:
@@ -151,7 +155,7 @@ class Upkeep:
         engine.log.sync()
 
     def _drop_covered(self) -> None:
-        cleaner = Cleaner(self._stream)
+        cleaner = Cleaner(self._stream, self._engine.log.sync)
         try:
             cleaner.lock(_LOCK_WAIT)
         except LockTimeout:
@@ -166,17 +170,23 @@ class Upkeep:
         """Remove the segments that the snapshot covers, oldest first."""
         if self._snapshot is None:
             return
-        covered = [n for n in sealed_segments(self._stream) if n < self._snapshot.first]
+        covered = [
+            n
+            for n in sealed_segments(self._stream, self._engine.log.sync)
+            if n < self._snapshot.first
+        ]
+        files = self._stream.files
         for number in covered:
             if self._archive is not None:
                 self._archive_segment(number)
             path = self._stream.segment_path(number)
-            handle = self._stream.files.open_read(path)
-            self.status.bytes_freed += handle.size()
-            handle.close()
-            self._stream.files.remove(path)
-        if covered:
-            self._stream.files.sync_directory(self._stream.path)
+            try:
+                size = self._size(path)
+                files.remove(path)
+                files.sync_directory(self._stream.path)
+            except OSError as error:
+                raise SegmentError(path, f"cannot be removed: {error}") from error
+            self.status.bytes_freed += size
 
     def _archive_segment(self, number: int) -> None:
         assert self._archive is not None
@@ -205,6 +215,13 @@ class Upkeep:
         except OSError as error:
             raise SegmentError(target, f"cannot be archived: {error}") from error
         self.status.archived += 1
+
+    def _size(self, path: Path) -> int:
+        handle = self._stream.files.open_read(path)
+        try:
+            return handle.size()
+        finally:
+            handle.close()
 
     def _numbers(self, numbers: list[int]) -> list[int]:
         first = 0 if self._snapshot is None else self._snapshot.first

@@ -59,8 +59,10 @@ class Cleaned:
 class Cleaner:
     """Cleans one stream; made by `Stream.open_cleaner`."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, sync: Callable[[], None] | None = None) -> None:
+        """`sync`: how an appender in this process syncs; see `sealed_segments`."""
         self.stream = stream
+        self._sync = sync
         self._lock: FileLock | None = None
         stream.segments()  # a missing directory is an error now, not at the first cycle
 
@@ -88,7 +90,7 @@ class Cleaner:
         if self._lock is None:
             raise NotLocked("lock the cleaner before cleaning")
         changed = []
-        for number in sealed_segments(self.stream):
+        for number in sealed_segments(self.stream, self._sync):
             with contextlib.suppress(SkipSegment):
                 cleaned = self._clean_segment(number, clean, before_replace)
                 if cleaned is not None:
@@ -132,14 +134,18 @@ class Cleaner:
         self.unlock()
 
 
-def sealed_segments(stream: Stream) -> list[int]:
-    """Segments that no appender writes any more, oldest first; syncs the one behind (rule 1)."""
+def sealed_segments(stream: Stream, sync: Callable[[], None] | None = None) -> list[int]:
+    """Segments that no appender writes any more, oldest first; syncs the one behind (rule 1).
+
+    An appender in the same process must do that by its own `sync`: a sync that fails on another
+    handle may take the error away from it, and the data too.
+    """
     numbers = stream.segments()
     for index in range(len(numbers) - 1, 0, -1):
         handle, whole = stream.open_segment(numbers[index], newest=index == len(numbers) - 1)
         try:
             if whole and handle.size() > HEADER_SIZE:
-                handle.sync()
+                (sync or handle.sync)()
                 return numbers[:index]
         except OSError as error:
             path = stream.segment_path(numbers[index])
