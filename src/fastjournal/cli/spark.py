@@ -239,6 +239,8 @@ def _session(
 ) -> Iterator[SparkSession]:
     """A session whose JVM is silent and whose errors are one line."""
     try:
+        from pyspark.sql import SparkSession
+
         from fastjournal.spark.session import local_session, quietly
     except ImportError as error:
         raise Unavailable("Spark is not installed: pip install 'fastjournal[spark]'") from error
@@ -251,7 +253,8 @@ def _session(
     number, name = tempfile.mkstemp(prefix="fastjournal-spark-", suffix=".log")
     os.close(number)
     log = Path(name)
-    spark: SparkSession | None = None
+    found = SparkSession.getActiveSession()
+    spark = found
     failed = True
     try:
         with quietly(log):
@@ -266,7 +269,7 @@ def _session(
         failed = not isinstance(_told(error), BadRequest)
         raise _told(error, log) from error
     finally:
-        if spark is not None:
+        if spark is not None and found is None:
             spark.stop()
         if not failed:
             log.unlink(missing_ok=True)

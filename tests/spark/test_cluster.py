@@ -1,0 +1,96 @@
+"""Real executors in processes of their own: `local-cluster`, and a standalone master with workers.
+
+Each case runs in a fresh interpreter: a process has one JVM, and the other tests own ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parent.parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "workq"
+
+QUESTIONS = """
+import json, os, sys
+from fastjournal.spark import JournalTable, local_session
+from fastjournal.spark.audit import audit
+from fastjournal.spark.clean import clean
+spark = local_session(sys.argv[1], **{
+    "spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.executor.memory": "512m",
+    "spark.executor.cores": "1", "spark.cores.max": "2", "spark.sql.shuffle.partitions": "2"})
+table = JournalTable.for_path(spark, sys.argv[2])
+hosts = spark.range(0, 8, 1, 8).mapInPandas(
+    lambda parts: (p.assign(id=os.getpid()) for p in parts), "id long").distinct().count()
+print(json.dumps({
+    "records": table.records().count(),
+    "states": dict(map(tuple, table.jobs(shards=2).groupBy("state").count().collect())),
+    "findings": audit(spark, sys.argv[2]).count(),
+    "live": clean(spark, sys.argv[2], dry_run=True)[0].live_rows,
+    "processes": hosts,
+}))
+spark.stop()
+"""
+
+
+def expected(path: Path) -> dict[str, object]:
+    """The same answers from the reference in this process."""
+    from fastjournal.journal.commands import decode
+    from fastjournal.journal.state import JournalState
+    from fastjournal.log.segment import WORKQ
+    from fastjournal.log.stream import Stream
+
+    state, records = JournalState(), 0
+    cursor = Stream(path, WORKQ).open_cursor()
+    for record in cursor:
+        state.apply(decode(record.payload), record.time)
+        records += 1
+    cursor.close()
+    states: dict[str, int] = {}
+    for row in state.rows.values():
+        states[row.state.name] = states.get(row.state.name, 0) + 1
+    return {"records": records, "states": states, "live": len(state.rows)}
+
+
+def ask(command: list[str], tmp_path: Path) -> dict[str, object]:
+    path = tmp_path / "journal"
+    path.mkdir()
+    for segment in (GOLDEN / "multi-segment").glob("*.log"):
+        (path / segment.name).write_bytes(segment.read_bytes())
+    script = tmp_path / "questions.py"
+    script.write_text(QUESTIONS)
+    run = [part.format(script=script, path=path) for part in command]
+    env = {**os.environ, "SPARK_WORKER_DIR": str(tmp_path / "work")}
+    done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    wanted = expected(path)
+    assert {name: answers[name] for name in wanted} == wanted
+    return answers
+
+
+def test_executors_of_a_local_cluster_give_the_answers_of_one_process(tmp_path: Path) -> None:
+    answers = ask(
+        [sys.executable, "{script}", "local-cluster[2,1,1024]", "{path}"],
+        tmp_path,
+    )
+    assert answers["processes"] >= 2  # type: ignore[operator]
+
+
+def test_a_standalone_master_with_two_workers_gives_them_too(tmp_path: Path) -> None:
+    run = 'exec "$0" "$1" "$SPARK_MASTER" "$2"'
+    answers = ask(
+        [
+            str(ROOT / "tools" / "spark-cluster"),
+            *("sh", "-c", run, sys.executable, "{script}", "{path}"),
+        ],
+        tmp_path,
+    )
+    assert answers["processes"] >= 2  # type: ignore[operator]
