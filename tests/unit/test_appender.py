@@ -169,6 +169,9 @@ def test_rotation_by_hand_syncs_the_old_segment_first(log: Log) -> None:
     assert steps[0] == "sync 000000001.log"
     assert steps.index("sync 000000002.log.new") < steps.index("rename 000000002.log")
     assert steps.index("rename 000000002.log") < steps.index("sync_directory journal")
+    mark = SyncedMark.read(log.files, HERE)
+    assert mark is not None
+    assert mark[:3] == (2, 8, log.clock.now()), "the mark names the new segment"
 
 
 # TIME
