@@ -20,8 +20,9 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import admin, jobs, log, spark
+from fastjournal.cli import admin, jobs, log, remote, spark, token
 from fastjournal.cli.serve import serve
+from fastjournal.cli.worker import worker
 from fastjournal.errors import JournalError
 
 __all__ = ["app", "main"]
@@ -38,11 +39,12 @@ app = typer.Typer(
 )
 app.add_typer(jobs.app)
 app.add_typer(admin.app)
+app.add_typer(remote.app)
+app.add_typer(token.app, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
-
-
 app.command()(serve)
+app.command()(worker)
 
 
 @app.command()

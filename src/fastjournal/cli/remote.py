@@ -1,0 +1,81 @@
+"""Commands for a running daemon: `ping`, `status`, `listen`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, cast
+
+import typer
+
+from fastjournal.cli.render import instant, json_line, table
+from fastjournal.errors import SettingError
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+_Url = Annotated[
+    str, typer.Option(help="Where the daemon is.", envvar="FASTJOURNAL_URL", show_envvar=False)
+]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+_DEFAULT = "fj://127.0.0.1"
+
+
+@app.command()
+def ping(
+    url: _Url = _DEFAULT,
+    count: Annotated[int, typer.Option(help="How often.", min=1)] = 1,
+    json: _Json = False,
+) -> None:
+    """Ask a daemon whether it is there, and how long its answer takes."""
+    with _client(url) as client:
+        for _ in range(count):
+            start = time.perf_counter()
+            now = client.ping()
+            took = time.perf_counter() - start
+            if json:
+                json_line({"server_time": now, "microseconds": round(took * 1e6, 1)})
+            else:
+                typer.echo(f"{client.target.address}: {took * 1e6:.0f} µs, {instant(now)}")
+
+
+@app.command()
+def status(url: _Url = _DEFAULT, json: _Json = False) -> None:
+    """Show what a daemon says of itself: its promise, its figures."""
+    with _client(url) as client:
+        figures = client.status()._asdict() | {"about": client.about}
+    if json:
+        json_line(figures)
+        return
+    rows = [(name, str(value)) for name, value in figures.items() if not isinstance(value, dict)]
+    rows += [(f"server.{name}", str(value)) for name, value in figures["server"].items()]
+    table(("what", "value"), rows)
+
+
+@app.command()
+def listen(
+    queue: Annotated[str | None, typer.Argument(help="Queue; all if not given.")] = None,
+    url: _Url = _DEFAULT,
+    limit: Annotated[int, typer.Option(help="Stop after so many events; 0: never.")] = 0,
+    json: _Json = False,
+) -> None:
+    """Print an event whenever a queue has something to give, or a job has died."""
+    with _client(url) as client, client.subscribe(queue) as events:
+        for number, event in enumerate(events, 1):
+            name = event.queue.decode("utf-8", "backslashreplace")
+            if json:
+                json_line({"kind": event.kind, "queue": name, "at": event.at})
+            else:
+                typer.echo(f"{instant(event.at)} {event.kind} {name}")
+            if number == limit:
+                return
+
+
+def _client(url: str) -> Any:
+    from fastjournal.client.sync import Client
+    from fastjournal.client.urls import Target, parse_url
+
+    target = parse_url(url)
+    if not isinstance(target, Target):
+        raise SettingError(f"{url} is a directory; a daemon is fj://host:port", name="url")
+    return cast(Any, Client(target))

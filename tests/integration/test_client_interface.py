@@ -1,0 +1,311 @@
+"""One interface: the same sentences hold for an embedded journal and for both clients of a daemon.
+
+The asyncio client is driven through a small adapter, so that each test is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fastjournal
+from fastjournal.client.aio import AsyncClient
+from fastjournal.client.aleased import AsyncLeasedJob
+from fastjournal.client.sync import Client
+from fastjournal.errors import (
+    AlreadyExists,
+    BadRequest,
+    LeaseLost,
+    NotFound,
+    OutOfRange,
+    QueuePaused,
+    SettingError,
+    TimedOut,
+    TooLarge,
+)
+from fastjournal.journal.journal import Journal
+from fastjournal.leased import LeasedJob
+from fastjournal.model import NewJob, Outcome, State
+from fastjournal.testing.daemon import LocalDaemon
+
+
+class Blocking:
+    """An asyncio object as a blocking one."""
+
+    def __init__(self, thing: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._thing, self._loop = thing, loop
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._thing, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            future = asyncio.run_coroutine_threadsafe(value(*args, **kwargs), self._loop)
+            out = future.result(30)
+            if isinstance(out, AsyncLeasedJob):
+                return Blocking(out, self._loop)
+            if isinstance(out, list) and out and isinstance(out[0], AsyncLeasedJob):
+                return [Blocking(one, self._loop) for one in out]
+            return out
+
+        return call
+
+
+@pytest.fixture(params=["embedded", "blocking", "asyncio", "asyncio on uvloop"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    kind = request.param
+    if kind == "embedded":
+        with fastjournal.connect(tmp_path / "j") as opened:
+            yield opened
+        return
+    with LocalDaemon(tmp_path / "d", uvloop="uvloop" in kind) as daemon:
+        if kind == "blocking":
+            with fastjournal.connect(daemon.url) as client:
+                yield client
+            return
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        made = asyncio.run_coroutine_threadsafe(fastjournal.aconnect(daemon.url), loop).result(10)
+        adapter = Blocking(made, loop)
+        yield adapter
+        adapter.close()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_put_lease_done(journal: Any) -> None:
+    receipt = journal.put(b"hello", queue="q", key="k", priority=7)
+    assert receipt.outcome is Outcome.NEW
+    job = journal.lease("q")
+    assert (job.id, job.payload, job.key, job.queue, job.attempt) == (
+        receipt.id, b"hello", "k", "q", 1,
+    )  # fmt: skip
+    assert job.lease.job.priority == 7
+    job.done()
+    assert journal.lease("q") is None
+    with pytest.raises(NotFound):
+        journal.job(receipt.id)
+
+
+def test_a_repeated_key_merges(journal: Any) -> None:
+    first = journal.put(b"one", queue="q", key="k", priority=50)
+    second = journal.put(b"two", queue="q", key="k", priority=80)
+    assert second == (first.id, Outcome.MERGED)
+    job = journal.job(key="k", queue="q")
+    assert (job.value, job.priority) == (b"two", 50)
+    assert journal.lease("q").payload == b"two"
+    assert journal.put(b"three", queue="q", key="k").outcome is Outcome.TWIN
+    assert journal.lease("q") is None
+
+
+def test_without_a_queue_the_domain_of_the_key_is_it(journal: Any) -> None:
+    journal.put(key="https://example.com/a")
+    assert journal.lease("example.com").key == "https://example.com/a"
+
+
+def test_unique_refuses(journal: Any) -> None:
+    journal.put(queue="q", key="k", mode="unique")
+    with pytest.raises(AlreadyExists):
+        journal.put(queue="q", key="k", mode="unique")
+
+
+def test_a_chosen_id_may_be_sent_again(journal: Any) -> None:
+    chosen = bytes(range(1, 17))
+    assert journal.put(b"a", queue="q", id=chosen) == (chosen, Outcome.NEW)
+    assert journal.put(b"a", queue="q", id=chosen) == (chosen, Outcome.STALE)
+    assert len(journal.jobs("q")) == 1
+
+
+def test_put_many_and_lease_many_and_complete_many(journal: Any) -> None:
+    jobs = [{"payload": b"%d" % n, "queue": "q"} for n in range(250)]
+    receipts = journal.put_many([*jobs, NewJob(b"q", b"250")])
+    assert len({receipt.id for receipt in receipts}) == 251
+    leased = journal.lease_many(200, "q")
+    assert [job.payload for job in leased] == [b"%d" % n for n in range(200)]
+    finished = [(job.id, job.token, None) for job in leased]
+    assert journal.complete_many([*finished, (bytes(range(16)), 1, None)]) == [True] * 200 + [False]
+    assert len(journal.lease_many(200, "q")) == 51
+
+
+def test_priority_then_arrival(journal: Any) -> None:
+    for name, priority in ((b"c", 100), (b"a", 5), (b"d", 100), (b"b", 50)):
+        journal.put(name, queue="q", priority=priority)
+    assert [journal.lease("q").payload for _ in range(4)] == [b"a", b"b", b"c", b"d"]
+
+
+def test_delay_due_ttl_and_expires(journal: Any) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    one = journal.put(queue="q", delay=60, ttl=timedelta(minutes=5))
+    two = journal.put(queue="q", due=later, expires=later + timedelta(hours=1))
+    job = journal.job(one.id)
+    assert 59e9 < job.due - job.inserted < 61e9
+    assert 358e9 < job.expires - job.inserted < 362e9
+    job = journal.job(two.id)
+    assert abs(job.due / 1e9 - later.timestamp()) < 0.001
+    assert journal.lease("q") is None
+    assert journal.queue("q").future == 2
+
+
+def test_lease_of_queues_prefix_and_all(journal: Any) -> None:
+    for name in ("a.1", "a.2", "b"):
+        journal.put(name.encode(), queue=name)
+    assert journal.lease(queues=["nix", "b"]).payload == b"b"
+    assert {journal.lease(prefix="a.").payload for _ in range(2)} == {b"a.1", b"a.2"}
+    assert journal.lease() is None
+    with pytest.raises(BadRequest):
+        journal.lease("a", prefix="b")
+
+
+def test_take_removes_at_once(journal: Any) -> None:
+    journal.put(b"x", queue="q")
+    job = journal.lease("q", take=True)
+    assert job.payload == b"x"
+    assert journal.queues() == []
+
+
+def test_touch_extends_and_a_stale_token_is_lost(journal: Any) -> None:
+    journal.put(queue="q", lease=60)
+    job = journal.lease("q", worker="me")
+    before = job.lease.until
+    job.touch(600)
+    assert job.lease.until > before + 500e9
+    assert journal.job(job.id).worker == b"me"
+    with pytest.raises(LeaseLost):
+        journal.touch(job.id, job.token + 1)
+    with pytest.raises(LeaseLost):
+        journal.complete(job.id, job.token + 1)
+    job.release()
+    with pytest.raises(LeaseLost):
+        journal.complete(job.id, job.token)
+    again = journal.lease("q")
+    assert (again.id, again.attempt) == (job.id, 2)
+
+
+def test_fail_tries_again_then_gives_up_and_redrive_brings_back(journal: Any) -> None:
+    receipt = journal.put(queue="q", max_fails=2)
+    assert journal.lease("q").fail("first", delay=0) is State.WAITING
+    assert journal.job(receipt.id).note == b"first"
+    assert journal.lease("q").fail(b"second") is State.FAILED
+    dead = journal.job(receipt.id)
+    assert (dead.state, dead.result) == (State.FAILED, b"second")
+    assert journal.queue("q").dead == 1
+    assert journal.redrive(queue="q") == 1
+    assert journal.lease("q").id == receipt.id
+
+
+def test_results(journal: Any) -> None:
+    receipt = journal.put(queue="q")
+    with pytest.raises(TimedOut):
+        journal.result(receipt.id)
+    with pytest.raises(TimedOut):
+        journal.result(receipt.id, wait=0.01)
+    journal.lease("q").done(b"42")
+    assert journal.result(receipt.id, wait=1) == (True, b"42")
+    with pytest.raises(NotFound):
+        journal.result(bytes(16))
+
+
+def test_delete_by_id_and_by_key(journal: Any) -> None:
+    receipt = journal.put(queue="q", key="k")
+    journal.put(queue="other", key="k")
+    assert journal.delete(receipt.id) is True
+    assert journal.delete(receipt.id) is False
+    assert journal.delete(key="k", queue="q") is False
+    assert journal.delete(key="k", queue="other") is True
+    with pytest.raises(BadRequest):
+        journal.delete()
+
+
+def test_pause_drain_resume_and_settings(journal: Any) -> None:
+    journal.put(queue="q")
+    journal.pause("q")
+    assert journal.lease("q") is None
+    journal.drain("q")
+    with pytest.raises(QueuePaused):
+        journal.put(queue="q")
+    journal.resume("q")
+    assert journal.lease("q") is not None
+    assert journal.configure("q", lease=5, max_fails=9).lease == 5_000_000_000
+    assert journal.queue("q").settings.max_fails == 9
+    with pytest.raises((SettingError, BadRequest)):
+        journal.configure("q", nonsense=1)
+
+
+def test_looking(journal: Any) -> None:
+    for n in range(5):
+        journal.put(b"%d" % n, queue="q")
+    journal.put(queue="r")
+    journal.lease("q")
+    assert len(journal.jobs()) == 6
+    assert len(journal.jobs("q", state=State.PROCESSING)) == 1
+    assert [job.value for job in journal.jobs("q", offset=1, limit=2)] == [b"1", b"2"]
+    assert [queue.name for queue in journal.queues()] == [b"q", b"r"]
+    status = journal.status()
+    assert (status.rows, status.ready, status.leased, status.queues) == (6, 5, 1, 2)
+    assert status.log.counters.writes >= 7
+    with pytest.raises(NotFound):
+        journal.queue("nix")
+
+
+def test_what_cannot_be_meant_is_refused(journal: Any) -> None:
+    with pytest.raises(BadRequest):
+        journal.put("text", queue="q")
+    with pytest.raises(BadRequest):
+        journal.put(b"")
+    with pytest.raises(OutOfRange):
+        journal.put(queue="q", priority=256)
+    with pytest.raises(TooLarge):
+        journal.put(b"x" * (9 << 20), queue="q")
+    with pytest.raises(TooLarge):
+        journal.put(b"x" * ((1 << 20) + 1), queue="q")
+    with pytest.raises(BadRequest):
+        journal.lease_many(0)
+    assert journal.put(b"x" * (1 << 20), queue="q").outcome is Outcome.NEW
+    assert journal.lease("q").payload == b"x" * (1 << 20)
+
+
+def test_upkeep_by_hand(journal: Any) -> None:
+    journal.put(queue="q")
+    journal.sync()
+    journal.rotate()
+    journal.snapshot()
+    journal.clean()
+    assert journal.lease("q") is not None
+
+
+def test_the_clients_offer_what_the_journal_offers() -> None:
+    """Same names, same arguments; the clients may offer more."""
+    theirs = {
+        name: inspect.signature(value)
+        for name, value in vars(Journal).items() | _inherited(Journal)
+        if not name.startswith("_") and inspect.isfunction(value)
+    }
+    only_embedded = {"tick", "digest", "subscribe"}
+    for client in (Client, AsyncClient):
+        for name, signature in theirs.items():
+            if name in only_embedded:
+                continue
+            ours = inspect.signature(getattr(client, name))
+            missing = [p for p in signature.parameters if p not in ours.parameters]
+            assert not missing, f"{client.__name__}.{name} lacks {missing}"
+
+
+def _inherited(kind: type) -> set[tuple[str, Any]]:
+    return {item for base in kind.__mro__[1:-1] for item in vars(base).items() if callable(item[1])}
+
+
+def test_leased_jobs_have_the_same_names() -> None:
+    def names(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert names(LeasedJob) - names(AsyncLeasedJob) <= {"priority", "until"}
