@@ -46,9 +46,9 @@ class Answers:
         self.unsure: set[bytes] = set()
 
     def put(self, receipt: Receipt) -> None:
-        """A put was answered."""
-        self.there.add(receipt.id)
-        self.ended.discard(receipt.id)
+        """A put was answered; its job may have ended by the time we hear of it."""
+        if receipt.id not in self.ended:
+            self.there.add(receipt.id)
 
     def ending(self, job_id: bytes) -> None:
         """Somebody asks for the end of a job."""
