@@ -28,7 +28,7 @@ from fastjournal.spark.findings import (
 )
 from fastjournal.spark.fold import Share
 from fastjournal.spark.kinds import GROUP
-from fastjournal.spark.plan import journal_segments, load, pack, shared_lock
+from fastjournal.spark.plan import journal_segments, load_all, pack
 from fastjournal.spark.replay import share_count
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.snapshots import base_of
@@ -103,9 +103,8 @@ def audit(
 def _replayable(directory: str) -> bool:
     """Whether every file can be opened; where not, the findings say so and a replay would stop."""
     try:
-        with shared_lock(directory):
-            segments = [(piece, load(piece)) for piece in journal_segments(directory)]
-            base_of(directory, segments, Share(0, 1 << 30), None)
+        segments = load_all(directory)
+        base_of(directory, segments, Share(0, 1 << 30), None)
     except JournalError:
         return False
     return bool(segments)

@@ -34,7 +34,7 @@ from fastjournal.model import State
 from fastjournal.spark.fold import Share, fold, route
 from fastjournal.spark.kinds import BROADCAST, KINDS, kind_name
 from fastjournal.spark.ledger import Ledger
-from fastjournal.spark.plan import Piece, journal_segments, load, shared_lock
+from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load
 from fastjournal.spark.snapshots import Base, base_of
 
 __all__ = [
@@ -186,17 +186,20 @@ def _told_back(notes: _Notes, piece: Piece, offset: int, before: int, after: int
 
 def _opened(directory: str, share: Share, notes: _Notes) -> tuple[list[tuple[Piece, Buffer]], Base]:
     """What can be read of a journal, as of one moment; what cannot is told elsewhere."""
-    segments = []
-    with shared_lock(directory):
+
+    def work() -> tuple[list[tuple[Piece, Buffer]], Base, str]:
+        segments = []
         for piece in journal_segments(directory):
             with suppress(JournalError):
                 segments.append((piece, load(piece)))
         try:
-            base = base_of(directory, segments, share, None)
+            return segments, base_of(directory, segments, share, None), ""
         except JournalError as error:
-            base = Base(None, 0, 0)
-            if share.index == 0:
-                notes.add("error", "snapshot", str(error))
+            return segments, Base(None, 0, 0), str(error)
+
+    segments, base, fault = at_one_moment(directory, work)
+    if fault and share.index == 0:
+        notes.add("error", "snapshot", fault)
     return segments, base
 
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from fastjournal.errors import LockTimeout, NotFound, SegmentError
-from fastjournal.log.files import DISK, FileLock
+from fastjournal.log.files import DISK
 from fastjournal.log.record import BrokenRecord, decode_time
 from fastjournal.log.scan import Buffer, verify
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name
@@ -29,14 +30,16 @@ from fastjournal.spark.settings import Settings
 
 __all__ = [
     "Piece",
+    "at_one_moment",
     "first_time",
     "journal_segments",
     "load",
     "load_all",
     "pack",
     "plan",
-    "shared_lock",
 ]
+
+T = TypeVar("T")
 
 _LOCK_SECONDS = 60.0
 _LEAST_PACK = 32 << 20
@@ -121,33 +124,33 @@ def load(piece: Piece) -> Buffer:
 
 def load_all(directory: str | Path) -> list[tuple[Piece, Buffer]]:
     """Every segment of a journal as of one moment: no cleaning comes in between."""
-    with shared_lock(directory):
-        return [(piece, load(piece)) for piece in journal_segments(directory)]
+    return at_one_moment(
+        directory, lambda: [(piece, load(piece)) for piece in journal_segments(directory)]
+    )
 
 
-class shared_lock:  # noqa: N801 - used as a function: with shared_lock(directory)
-    """Hold off the cleaner for a moment, as a cursor does; nothing on a directory we cannot write.
+def at_one_moment(directory: str | Path, work: Callable[[], T]) -> T:
+    """Do `work`, which opens files, while no cleaner changes them; leaves nothing behind.
 
-    The cleaner takes `read.lock` for itself; whoever opens all files under the shared lock keeps
-    the bytes of that moment, whatever is renamed over them later.
+    The cleaner takes `read.lock` for itself before it touches a file, and makes it if need be. So
+    as long as there is none there is nothing to wait for, and a directory is only read. Whoever has
+    opened all files keeps the bytes of that moment, whatever is renamed over them later.
     """
-
-    def __init__(self, directory: str | Path, timeout: float = _LOCK_SECONDS) -> None:
-        self._path = Path(directory) / "read.lock"
-        self._timeout = timeout
-        self._lock: FileLock | None = None
-
-    def __enter__(self) -> None:
-        try:
-            self._lock = DISK.lock(self._path, exclusive=False, timeout=self._timeout)
-        except LockTimeout:
-            raise
-        except OSError:
-            self._lock = None
-
-    def __exit__(self, *exc: object) -> None:
-        if self._lock is not None:
-            self._lock.release()
+    path = Path(directory) / "read.lock"
+    if not DISK.exists(path):
+        done = work()
+        if not DISK.exists(path):
+            return done
+    try:
+        lock = DISK.lock(path, exclusive=False, timeout=_LOCK_SECONDS)
+    except LockTimeout:
+        raise
+    except OSError:
+        return work()  # not ours to lock: then a cleaner of ours cannot be at work there either
+    try:
+        return work()
+    finally:
+        lock.release()
 
 
 def first_time(path: str) -> int | None:

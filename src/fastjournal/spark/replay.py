@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastjournal.journal.state import JournalState
-from fastjournal.log.scan import verify
+from fastjournal.log.scan import Buffer, verify
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.plan import Piece, journal_segments, load, shared_lock
+from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load
 from fastjournal.spark.rows import job_batches
 from fastjournal.spark.settings import MAX_SHARDS, Settings
-from fastjournal.spark.snapshots import base_of
+from fastjournal.spark.snapshots import Base, base_of
 from fastjournal.spark.source import Shard
 
 if TYPE_CHECKING:
@@ -76,9 +75,12 @@ def replay_share(
 
     `lock` is False for a caller that holds the readers' lock itself.
     """
-    with shared_lock(directory) if lock else nullcontext():
-        segments = [(piece, load(piece)) for piece in journal_segments(directory)]
-        base = base_of(directory, segments, share, upto)
+
+    def opened() -> tuple[list[tuple[Piece, Buffer]], Base]:
+        found = [(piece, load(piece)) for piece in journal_segments(directory)]
+        return found, base_of(directory, found, share, upto)
+
+    segments, base = at_one_moment(directory, opened) if lock else opened()
     wanted = [
         (piece, data)
         for piece, data in segments

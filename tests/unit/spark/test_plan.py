@@ -12,14 +12,15 @@ from fastjournal.errors import LockTimeout, NotFound, SegmentError, VersionMisma
 from fastjournal.log.files import DISK
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN, WORKQ, segment_name
+from fastjournal.spark import plan as plan_module
 from fastjournal.spark.plan import (
     Piece,
+    at_one_moment,
     journal_segments,
     load,
     load_all,
     pack,
     plan,
-    shared_lock,
 )
 from fastjournal.spark.settings import Settings
 
@@ -141,15 +142,36 @@ def test_ten_thousand_tiny_segments_make_one_task_per_core_at_most() -> None:
     assert all(a.number < b.number for a, b in pairwise(packs[0]))
 
 
-def test_all_segments_are_opened_under_the_readers_lock(tmp_path: Path) -> None:
+def test_a_directory_without_a_lock_file_is_only_read(tmp_path: Path) -> None:
     write(tmp_path, [1, 1])
-    held = DISK.lock(tmp_path / "read.lock", exclusive=True, timeout=0)
-    try:
-        with pytest.raises(LockTimeout), shared_lock(tmp_path, timeout=0):
-            pass
-    finally:
-        held.release()
+    before = sorted(tmp_path.iterdir())
     assert [piece.number for piece, _ in load_all(tmp_path)] == [1, 2]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_cleaner_that_begins_meanwhile_is_waited_for_and_all_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    lock = tmp_path / "read.lock"
+    tries = []
+
+    def work() -> int:
+        tries.append(lock.exists())
+        lock.touch()
+        return len(tries)
+
+    assert at_one_moment(tmp_path, work) == 2
+    assert tries == [False, True]
+
+
+def test_a_cleaner_at_work_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [1, 1])
+    monkeypatch.setattr(plan_module, "_LOCK_SECONDS", 0)
+    held = DISK.lock(tmp_path / "read.lock", exclusive=True, timeout=0)
+    with pytest.raises(LockTimeout):
+        load_all(tmp_path)
+    held.release()
+    assert len(load_all(tmp_path)) == 2
 
 
 def test_mapped_bytes_stay_as_they_were_when_another_file_is_renamed_over_them(
