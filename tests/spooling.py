@@ -1,4 +1,4 @@
-"""What tests of the spool share: a journal as the target, jobs in and out, a crash at every step."""
+"""What tests of the spool share: a journal as the target, and a crash at every step."""
 
 from __future__ import annotations
 

@@ -1,0 +1,266 @@
+"""A crash at every step between a spool and a journal: every job arrives once, in order.
+
+Two sweeps: the forwarder (or its connection) dies before and after everything it does, and the
+journal's machine dies before every file operation, with every image of the disk that may leave.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastjournal import Journal, NewJob
+from fastjournal.clock import SECOND
+from fastjournal.errors import JournalError
+from fastjournal.journal.kinds import Sender
+from fastjournal.model import Mode
+from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.frames import HOUR, frame, name_of, sender_name, spool_tag
+from fastjournal.spool.reader import scan
+from fastjournal.spool.shelf import Shelf
+from fastjournal.spool.writer import Spool
+from fastjournal.testing import Crash, ManualClock, MemoryFiles
+from spooling import CrashingShelf, CrashingTarget, JournalTarget, Steps, drain, rows
+
+NOW = 1_700_000_000 * SECOND
+NAME = sender_name(spool_tag(bytes(range(16))), NOW // HOUR)
+
+
+def write(path: Path) -> ManualClock:
+    """Three hours of jobs: plain, keyed, repeated, refused and damaged ones."""
+    clock = ManualClock(NOW)
+    with Spool(path, clock=clock) as spool:
+        for hour in range(3):
+            for number in range(5):
+                spool.put(b"%d %d" % (hour, number), queue="q")
+            spool.put(b"k%d" % hour, queue="q", key="k")
+            spool.put(b"late", queue="q", ttl=1)
+            clock.advance(3600)
+    first = path / name_of(NOW // HOUR)
+    first.write_bytes(first.read_bytes() + frame(b"nonsense"))
+    clock.advance(3600)
+    return clock
+
+
+def expect(journal: Journal) -> None:
+    """Everything is in, once, in order; the key merged to its newest value."""
+    plain = [row.value for row in rows(journal) if not row.key]
+    assert plain == [b"%d %d" % (hour, number) for hour in range(3) for number in range(5)]
+    assert [row.value for row in rows(journal) if row.key] == [b"k2"]
+
+
+def forward(
+    path: Path, clock: ManualClock, target: JournalTarget, crash_at: int | None
+) -> tuple[bool, int]:
+    """Run a forwarder that dies at a step; whether it came to the end, and its steps."""
+    steps = Steps(crash_at)
+    forwarder = Forwarder(CrashingShelf(path, steps), clock=clock, batch_jobs=3, window=2)
+    try:
+        drain(forwarder, CrashingTarget(target, steps))
+    except Crash:
+        target.close()
+        forwarder.close()
+        return False, steps.count
+    forwarder.close()
+    return True, steps.count
+
+
+def test_a_forwarder_that_dies_at_any_step_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    """T-SPOOL, F18, FJ-SAFE-1."""
+    finished = False
+    for crash_at in itertools.count(1):
+        path = tmp_path / str(crash_at)
+        clock = write(path)
+        journal = Journal("/j", files=MemoryFiles(), clock=clock, background=False)
+        target = JournalTarget(journal)
+        finished, _ = forward(path, clock, target, crash_at)
+        assert forward(path, clock, target, None)[0]
+        expect(journal)
+        assert sorted(p.name for p in path.glob("*.fj*")) == []
+        assert journal.engine.state.senders == {}
+        # A refusal whose answer was lost is not told again; what holds no job is always kept.
+        copies = [copy.read_bytes() for copy in (path / "quarantine").glob("*.bad")]
+        assert frame(b"nonsense") in copies and 3 <= len(copies) <= 4
+        if finished:
+            break
+    assert crash_at > 60
+
+
+def test_a_forwarder_that_dies_again_and_again_comes_to_the_end(tmp_path: Path) -> None:
+    for often in (1, 2, 3, 5, 7):
+        path = tmp_path / str(often)
+        clock = write(path)
+        journal = Journal("/j", files=MemoryFiles(), clock=clock, background=False)
+        target = JournalTarget(journal)
+        # Each life is one step longer than the last: none can do everything.
+        for life in itertools.count(often):
+            if forward(path, clock, target, life)[0]:
+                break
+        expect(journal)
+        assert list(path.glob("*.fj*")) == []
+
+
+def jobs() -> list[tuple[int, NewJob]]:
+    plain: list[tuple[int, NewJob]] = [
+        (10 * n, NewJob(b"q", b"%d" % n, b"", Mode.PLAIN)) for n in range(1, 5)
+    ]
+    return [
+        *plain,
+        (50, NewJob(b"q", b"old", b"k", timestamp=NOW)),
+        (60, NewJob(b"q", b"new", b"k", timestamp=NOW + 1)),
+        (70, NewJob(b"q", b"older", b"k", timestamp=NOW - 1, priority=5)),
+        (80, NewJob(b"q", b"x" * 5000, b"", Mode.PLAIN)),
+        (90, NewJob(b"q", b"mine", b"", Mode.PLAIN, id=bytes(range(16)))),
+        (100, NewJob(b"q", b"expired", b"", Mode.PLAIN, expires=1)),
+        (110, NewJob(b"q", b"last", b"", Mode.PLAIN)),
+    ]
+
+
+def put_from(journal: Journal, sender: bytes, some: Sequence[tuple[int, NewJob]]) -> Any:
+    with journal.engine.lock:
+        taken = journal.operations.put_from(sender, some)
+        time = journal.engine.last_time
+    journal.engine.settle(time)
+    return taken
+
+
+def picture(journal: Journal) -> list[tuple[bytes, bytes, int]]:
+    return [(row.value, row.key, row.rank) for row in rows(journal)]
+
+
+def reference(sender: bytes) -> list[tuple[bytes, bytes, int]]:
+    with Journal(
+        "/j", files=MemoryFiles(), clock=ManualClock(NOW + SECOND), background=False
+    ) as journal:
+        put_from(journal, sender, jobs())
+        return picture(journal)
+
+
+@pytest.mark.parametrize("sender", [NAME, b"a host of another kind"])
+def test_a_journal_whose_machine_dies_at_any_step_takes_every_job_once(sender: bytes) -> None:
+    """Whatever the crash leaves of the log, sending everything again gives the same rows, in the
+    same order; what was acknowledged is there before anything is sent again."""
+    want = reference(sender)
+    images = 0
+    for crash_at in itertools.count(1):
+        files = MemoryFiles(crash_at=crash_at)
+        done = 0
+        crashed = False
+        try:
+            journal = Journal(
+                "/j", files=files, clock=ManualClock(NOW + SECOND), background=False, sync="always"
+            )
+            for start in range(0, len(jobs()), 4):
+                put_from(journal, sender, jobs()[start : start + 4])
+                done = start + 4
+            journal.close()
+        except (Crash, JournalError):
+            crashed = True
+        for image in (files.killed(), *files.images(samples=40, seed=crash_at)):
+            images += 1
+            with Journal(
+                "/j", files=image, clock=ManualClock(NOW + 2 * SECOND), background=False
+            ) as again:
+                mark = again.engine.state.senders.get(sender, (0, 0))[0]
+                assert mark >= (jobs()[:done][-1][0] if done else 0)
+                assert not again.engine.state.untold
+                # A consumer is quicker than the forwarder: its jobs are done and gone.
+                gone = []
+                while (leased := again.lease("q")) is not None:
+                    gone.append(leased.payload)
+                    leased.done()
+                put_from(again, sender, jobs())
+                rest = [value for value, _, _ in picture(again)]
+                plain = [value for value in gone + rest if value not in (b"old", b"new", b"older")]
+                assert sorted(plain) == sorted(v for v, key, _ in want if not key), crash_at
+            again = Journal(
+                "/j", files=image, clock=ManualClock(NOW + 3 * SECOND), background=False
+            )
+            again.close()
+        if not crashed:
+            break
+    assert images > 500
+
+
+@pytest.mark.parametrize("sender", [NAME, b"a host of another kind"])
+def test_sending_again_after_any_crash_gives_the_rows_of_sending_once(sender: bytes) -> None:
+    want = reference(sender)
+    for crash_at in itertools.count(1):
+        files = MemoryFiles(crash_at=crash_at)
+        crashed = False
+        try:
+            with Journal(
+                "/j", files=files, clock=ManualClock(NOW + SECOND), background=False
+            ) as journal:
+                put_from(journal, sender, jobs())
+        except (Crash, JournalError):
+            crashed = True
+        for image in (files.killed(), *files.images(samples=60, seed=crash_at)):
+            with Journal(
+                "/j", files=image, clock=ManualClock(NOW + 2 * SECOND), background=False
+            ) as again:
+                put_from(again, sender, jobs())
+                assert picture(again) == want
+                digest = again.engine.state.digest()
+                taken = put_from(again, sender, jobs())
+                assert taken.repeated == len(jobs())
+                assert again.engine.state.digest() == digest
+            with Journal(
+                "/j", files=image, clock=ManualClock(NOW + 2 * SECOND), background=False
+            ) as again:
+                assert again.engine.state.digest() == digest
+        if not crashed:
+            break
+
+
+def test_a_mark_survives_the_cleaning_of_its_jobs() -> None:
+    files = MemoryFiles()
+    clock = ManualClock(NOW)
+    with Journal("/j", files=files, clock=clock, background=False, segment_size=4096) as journal:
+        for number in range(2, 100):
+            put_from(journal, NAME, [(number, NewJob(b"q", b"x" * 100, b"", Mode.PLAIN))])
+            leased = journal.lease("q")
+            assert leased is not None
+            leased.done()
+        clock.advance(3600)
+        assert journal.clean()
+    with Journal("/j", files=files, clock=clock, background=False) as journal:
+        assert journal.engine.state.senders[NAME][0] == 99
+        journal.operations.forget_sender(NAME)
+        assert journal.engine.state.senders == {}
+    with Journal("/j", files=files, clock=clock, background=False) as journal:
+        assert journal.engine.state.senders == {}
+
+
+def test_a_torn_batch_keeps_the_mark_of_what_is_left_of_it() -> None:
+    """The id of a job tells its mark: the SENDER record at the end of the batch may be lost."""
+    from fastjournal.journal.commands import encode
+
+    files = MemoryFiles()
+    clock = ManualClock(NOW + SECOND)
+    journal = Journal("/j", files=files, clock=clock, background=False, sync="os")
+    put_from(journal, NAME, jobs()[:4])
+    at = journal.engine.state.senders[NAME]
+    files = files.killed()
+    path = next(path for path in files.snapshot() if path.name.endswith(".log"))
+    data = files.content(path)
+    cut = data.rindex(encode(Sender(NAME, 40)))
+    files.put(path, data[: cut - 5])
+    with Journal("/j", files=files, clock=clock, background=False) as journal:
+        assert journal.engine.state.senders[NAME][0] == at[0] == 40
+        assert put_from(journal, NAME, jobs()[:4]).repeated == 4
+        assert len(journal.engine.state.rows) == 4
+    with Journal("/j", files=files, clock=clock, background=False) as journal:
+        assert journal.engine.state.senders[NAME][0] == 40
+
+
+def test_every_entry_of_a_swept_spool_is_done_or_set_aside(tmp_path: Path) -> None:
+    clock = write(tmp_path)
+    clock.step(-3 * 3600)
+    journal = Journal("/j", files=MemoryFiles(), clock=clock, background=False)
+    drain(Forwarder(Shelf(tmp_path), clock=clock), JournalTarget(journal))
+    assert {entry.state for entry in scan(tmp_path)} == {"done"}
