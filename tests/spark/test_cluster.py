@@ -94,3 +94,49 @@ def test_a_standalone_master_with_two_workers_gives_them_too(tmp_path: Path) -> 
         tmp_path,
     )
     assert answers["processes"] >= 2  # type: ignore[operator]
+
+
+SHIPPED = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from fastjournal.spark import JournalTable, local_session
+spark = local_session(sys.argv[1], **{
+    "spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.executor.memory": "512m",
+    "spark.submit.pyFiles": sys.argv[3], "spark.cores.max": "2"})
+table = JournalTable.for_path(spark, sys.argv[2])
+print(table.records().count(), table.jobs(shards=2).count())
+spark.stop()
+"""
+
+
+def test_the_package_is_shipped_to_nodes_that_do_not_have_it(tmp_path: Path) -> None:
+    """An interpreter with pyarrow, numpy and the rest, but without fastjournal."""
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    (site,) = bare.glob("lib/python*/site-packages")
+    # A directory added by a .pth file: its packages are found, its own .pth files are not read.
+    (site / "more.pth").write_text(f"{Path(pytest.__file__).parent.parent}\n")
+    python = bare / "bin" / "python"
+    lacks = subprocess.run([str(python), "-c", "import fastjournal"], check=False, cwd=tmp_path)
+    if lacks.returncode == 0:
+        pytest.fail("the interpreter made for this test has fastjournal")
+    bundle = tmp_path / "fastjournal.zip"
+    subprocess.run([str(ROOT / "tools" / "spark-zip"), str(bundle)], check=True)
+    script = tmp_path / "shipped.py"
+    script.write_text(SHIPPED)
+    run = 'exec "$0" "$1" "$SPARK_MASTER" "$2" "$3"'
+    done = subprocess.run(
+        [
+            str(ROOT / "tools" / "spark-cluster"),
+            *("sh", "-c", run, str(python), str(script), str(GOLDEN / "multi-segment")),
+            str(bundle),
+        ],
+        env={**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_MASTER_PORT": "17078"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().splitlines()[-1] == "63 37"
