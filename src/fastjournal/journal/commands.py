@@ -232,28 +232,24 @@ def _get_touch(data: bytes) -> tuple[Touch, int]:
     return Touch(data[1:17], get_t(data, 17)[0]), 25
 
 
-def _put_tomb(command: Tomb) -> bytes:
-    row, queue, key, modified = command
-    return b"".join((b"\x25", row, uv(len(queue)), queue, uv(len(key)), key, T.pack(modified)))
+def _put_end(number: int) -> Callable[[Any], bytes]:
+    start = bytes((number,))
+
+    def put(command: Tomb | Purge) -> bytes:
+        row, queue, key, modified = command
+        return b"".join((start, row, uv(len(queue)), queue, uv(len(key)), key, T.pack(modified)))
+
+    return put
 
 
-def _put_purge(command: Purge) -> bytes:
-    row, queue, key, modified = command
-    return b"".join((b"\x26", row, uv(len(queue)), queue, uv(len(key)), key, T.pack(modified)))
+def _get_end(cls: Any) -> Callable[[bytes], tuple[Command, int]]:
+    def get(data: bytes) -> tuple[Command, int]:
+        queue, at = get_blob(data, 17)
+        key, at = get_blob(data, at)
+        modified, at = get_t(data, at)
+        return _new(cls, (data[1:17], queue, key, modified)), at
 
-
-def _get_tomb(data: bytes) -> tuple[Tomb, int]:
-    queue, at = get_blob(data, 17)
-    key, at = get_blob(data, at)
-    modified, at = get_t(data, at)
-    return Tomb(data[1:17], queue, key, modified), at
-
-
-def _get_purge(data: bytes) -> tuple[Purge, int]:
-    queue, at = get_blob(data, 17)
-    key, at = get_blob(data, at)
-    modified, at = get_t(data, at)
-    return Purge(data[1:17], queue, key, modified), at
+    return get
 
 
 def _put_dead(command: Dead) -> bytes:
@@ -385,8 +381,8 @@ _TYPES = (
     (34, Lease, _put_lease, _get_lease),
     (35, Renew, _put_renew, _get_renew),
     (36, Touch, _put_touch, _get_touch),
-    (37, Tomb, _put_tomb, _get_tomb),
-    (38, Purge, _put_purge, _get_purge),
+    (37, Tomb, _put_end(37), _get_end(Tomb)),
+    (38, Purge, _put_end(38), _get_end(Purge)),
     (39, Dead, _put_dead, _get_dead),
     (40, Keys, _put_keys, _get_keys),
     (41, Value, _put_value, _get_value),

@@ -1,0 +1,319 @@
+"""What each command does to its row. The only code that changes rows.
+
+Rules: those of `state`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastjournal.clock import MILLISECOND, SECOND
+from fastjournal.journal import kinds as k
+from fastjournal.journal.kinds import Put, policy_of
+from fastjournal.journal.places import Places
+from fastjournal.journal.rows import IDLE, LEASED, More, Row
+from fastjournal.model import MAX_INSTANT, State
+
+__all__ = ["Changes"]
+
+WAITING, PROCESSING = State.WAITING, State.PROCESSING
+
+
+class Changes(Places):
+    """Rows, changed by commands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last_inserted = 0
+        self.ended = 0
+        """How many rows have ended or been restated: how fast old records become worthless."""
+        self.senders: dict[bytes, tuple[int, int]] = {}
+        """For each sender its mark, and the TIME of the SENDER record that was the last to tell it.
+
+        An id of version 8 that begins with the 12 bytes of a known sender ends with its mark: so
+        the record of such a job tells by itself that it came, whatever a crash leaves behind it."""
+        self.untold: set[bytes] = set()
+        """Senders whose mark stands in the id of a job only, and not yet in a SENDER record."""
+
+    def _put(self, command: tuple[Any, ...], time: int) -> None:
+        (
+            row_id,
+            queue,
+            key,
+            rank,
+            due,
+            inserted,
+            modified,
+            expires,
+            kind,
+            value,
+            policy,
+            attempts,
+            timeouts,
+            fails,
+            aliases,
+        ) = command
+        row = self.rows.get(row_id)
+        if row is None:
+            row = self.rows[row_id] = Row()
+            row.id = row_id
+            lane = self.lanes.get(queue) or self.lane(queue)
+            lane.total += 1
+            old_expires = 0
+            if row_id[6] & 0xF0 == 0x80 and row_id[:12] in self.senders:
+                self._sent(row_id)
+        else:
+            self.ended += 1
+            self._unplace(row)
+            self._unkey(row)
+            lane = self._move(row, queue)
+            old_expires = row.expires
+        row.lane = lane
+        row.key = key
+        row.rank = rank
+        row.due = due
+        row.inserted = inserted
+        row.modified = modified
+        row.expires = expires
+        row.kind = kind
+        row.value = value
+        row.policy = policy
+        row.attempts = attempts
+        row.state = WAITING
+        row.lease_until = 0
+        row.at = time
+        row.holder = row.more = None
+        if timeouts or fails or aliases:
+            more = row.more = More()
+            more.timeouts = timeouts
+            more.fails = fails
+            more.aliases = aliases
+        if inserted > self.last_inserted:
+            self.last_inserted = inserted
+        if expires and expires != old_expires:
+            self.expiry.add(row, expires)
+        if key or aliases:
+            self.keys.add(row)
+        self._place(row)
+
+    def _add(self, job: k.Add | k.Schedule, time: int) -> None:
+        start = job.time or job.created
+        flags = k.PERSIST | k.FROM_WORKQ
+        if type(job) is k.Schedule:
+            flags |= k.BY_SCHEDULE
+        expires = min(start + job.ttl * MILLISECOND, MAX_INSTANT) if job.ttl else 0
+        policy = policy_of(flags, 0, job.ttr, job.max_attempts, 0, job.max_fails)
+        created = job.created
+        put = Put(
+            job.id,
+            job.name,
+            b"",
+            -job.priority,
+            start,
+            created,
+            created,
+            expires,
+            1,
+            job.payload,
+            policy,
+        )
+        self._put(put, time)
+
+    def _lease(self, command: k.Lease, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is not None and row.state <= PROCESSING:
+            row.attempts = command.attempt
+            self._hand_out(row, command.start, command.until, command.worker)
+
+    def _start(self, command: k.Start, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is not None and row.state <= PROCESSING:
+            row.attempts += 1
+            length = row.policy.lease * MILLISECOND or 60 * SECOND
+            self._hand_out(row, time, time + length, b"")
+
+    def _hand_out(self, row: Row, start: int, until: int, worker: bytes) -> None:
+        if row.place == LEASED:  # a start without an end: the log of a careless writer
+            row.lane.counts[LEASED] -= 1
+        else:
+            self._unplace(row)
+        if row.more is not None:
+            row.more.chain += 1
+        row.holder = (start, worker)
+        row.state = PROCESSING
+        row.lease_until = until
+        row.place = LEASED
+        lane = row.lane
+        lane.counts[LEASED] += 1
+        if row.key and not self.keys.alone(row):
+            self._hold_twin(row)
+        self.leases.add(row, until)
+        selection = self.selection
+        if lane.settings.concurrency:
+            selection.refresh(lane)
+        selection.served(lane)
+
+    def _renew(self, command: k.Renew, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is not None and row.state is PROCESSING:
+            row.own().chain += 1
+            row.lease_until = command.until
+            self.leases.add(row, command.until)
+
+    def _timeout(self, command: k.Timeout, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is None or row.state > PROCESSING:
+            return
+        more = row.own()
+        more.timeouts += 1
+        if 0 < row.policy.max_attempts <= row.attempts:
+            self._bury(row, k.TOO_MANY_ATTEMPTS, time)
+        else:
+            self._back(row)
+
+    def _retry(self, command: k.Retry, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is None or row.state > PROCESSING:
+            return
+        more = row.own()
+        more.timeouts = command.timeouts
+        more.fails = command.fails
+        more.reason = command.reason
+        more.note = command.note
+        self._back(row, command.due)
+
+    def _redrive(self, command: k.Redrive, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is None or row.state is not State.FAILED:
+            return
+        self._unplace(row)
+        aliases = row.rare.aliases
+        row.more = None
+        if aliases:
+            row.own().aliases = aliases
+        if command.max_attempts != row.policy.max_attempts:
+            row.policy = policy_of(*row.policy._replace(max_attempts=command.max_attempts))
+        row.state = WAITING
+        row.due = command.due
+        self.keys.add(row)
+        self._place(row)
+
+    def _back(self, row: Row, due: int = 0) -> None:
+        """The row waits again."""
+        self._unplace(row)
+        row.state = WAITING
+        row.own().chain += 1
+        if due:
+            row.due = due
+        self._place(row)
+
+    def _complete(self, command: k.Complete, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is None or row.state > PROCESSING:
+            return
+        self._unplace(row)
+        self._unkey(row)
+        if command.result or row.more is not None:
+            row.own().result = command.result
+        row.state = State.COMPLETED
+        self._stand(row)
+
+    def _fail(self, command: k.Fail, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is None or row.state > PROCESSING:
+            return
+        more = row.own()
+        more.fails += 1
+        more.result = command.result
+        self._bury(row, k.FAILED, time)
+
+    def _dead(self, command: k.Dead, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is not None and (row.state <= PROCESSING or row.state is State.FAILED):
+            self._bury(row, command.reason, command.when)
+
+    def _bury(self, row: Row, reason: int, when: int) -> None:
+        self._unplace(row)
+        self._unkey(row)
+        more = row.own()
+        more.reason = reason
+        more.when = when
+        more.note = b""
+        row.state = State.FAILED
+        self._stand(row)
+
+    def _touch(self, command: k.Touch, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is None:
+            return
+        row.own().chain += 1
+        if command.expires != row.expires:
+            row.expires = command.expires
+            if row.expires:
+                self.expiry.add(row, row.expires)
+        if row.place == IDLE and row.lane.name:
+            row.lane.counts[IDLE] -= 1
+            self._place(row)
+
+    def _tomb(self, command: k.Tomb, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is None:
+            put = Put(
+                command.id, command.queue, command.key, 0, *(command.modified,) * 3, 0, 0, b""
+            )
+            last = self.last_inserted
+            self._put(put, time)
+            self.last_inserted = last  # the sender's clock, not ours
+            row = self.rows[command.id]
+        self._unplace(row)
+        self._unkey(row)
+        aliases = row.rare.aliases
+        row.more = None
+        if aliases:
+            row.own().aliases = aliases
+        row.value = b""
+        row.kind = 0
+        row.expires = 0
+        row.modified = command.modified
+        row.state = State.DELETED
+        self.keys.add(row)
+        self._stand(row)
+
+    def _remove(self, command: k.Delete | k.Expire | k.Purge, time: int) -> None:
+        row = self.rows.pop(command.id, None)
+        if row is None:
+            return
+        self.ended += 1
+        self._unplace(row)
+        self._unkey(row)
+        self._leave(row.lane)
+
+    def _keys(self, command: k.Keys, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is None:
+            return
+        keyed = row.state <= PROCESSING or row.state is State.DELETED
+        if keyed:
+            self.keys.remove(row)
+        row.key = command.key
+        more = row.own()
+        more.aliases = command.aliases
+        more.chain += 1
+        row.modified = command.modified
+        if keyed:
+            self.keys.add(row)
+
+    def _value(self, command: k.Value, time: int) -> None:
+        row = self.rows.get(command.id)
+        if row is not None and row.state <= PROCESSING:
+            row.own().chain += 1
+            row.kind = command.kind
+            row.value = command.value
+            row.modified = command.modified
+
+    def _sent(self, row_id: bytes) -> None:
+        name, mark = row_id[:12], int.from_bytes(row_id[12:], "big")
+        known, told = self.senders[name]
+        if mark > known:
+            self.senders[name] = (mark, told)
+            self.untold.add(name)
