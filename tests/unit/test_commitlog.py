@@ -39,15 +39,44 @@ SEGMENT = 4096
 Opener = Callable[..., CommitLog]
 
 
-@pytest.fixture
-def files() -> MemoryFiles:
-    memory = MemoryFiles()
-    memory.make_directory(HERE)
-    return memory
+class Disk(MemoryFiles):
+    """Files in memory whose next operations of one kind can be told to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_write: Callable[[Path], None] | None = None
+        """Called before each write, outside the lock: may block."""
+        self.threads: list[tuple[str, str]] = []
+        """Every operation with the thread that did it."""
+        self._plans: list[tuple[str, str, Fault]] = []
+        self.make_directory(HERE)
+
+    def fail_next(self, kind: str, fault: Fault, *, count: int = 1, name: str = "") -> None:
+        """Let the next operations of one kind, on files whose name begins so, fail."""
+        self._plans += [(kind, name, fault)] * count
+
+    def _write(self, inode: Any, path: Path, *rest: Any) -> int:
+        if self.on_write is not None:
+            self.on_write(path)
+        return super()._write(inode, path, *rest)
+
+    def _operation(self, kind: str, path: Path) -> Fault | None:
+        self.threads.append((kind, threading.current_thread().name))
+        for plan in self._plans:
+            if plan[0] == kind and path.name.startswith(plan[1]):
+                self._plans.remove(plan)
+                self.faults[len(self.operations) + 1] = plan[2]
+                break
+        return super()._operation(kind, path)
 
 
 @pytest.fixture
-def opened(files: MemoryFiles) -> Iterator[Opener]:
+def files() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def opened(files: Disk) -> Iterator[Opener]:
     """Opens logs, and closes them at the end whatever happened to them."""
     logs: list[CommitLog] = []
 
@@ -137,36 +166,17 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class HeldWrite:
-    """Holds the next write to a segment, inside it, until it is let go."""
+    """Holds the next write to a segment, before it happens, until it is let go."""
 
-    def __init__(self, files: MemoryFiles) -> None:
+    def __init__(self, files: Disk) -> None:
         self.reached = threading.Event()
         self.let_go = threading.Event()
-        self._inner = files._operation
-        files._operation = self  # type: ignore[method-assign, assignment]
+        files.on_write = self
 
-    def __call__(self, kind: str, path: Path) -> Fault | None:
-        if kind == "write" and path.suffix == ".log" and not self.reached.is_set():
+    def __call__(self, path: Path) -> None:
+        if path.suffix == ".log" and not self.reached.is_set():
             self.reached.set()
             assert self.let_go.wait(LIMIT)
-        return self._inner(kind, path)
-
-
-def fail_next(
-    files: MemoryFiles, kind: str, fault: Fault, *, count: int = 1, name: str = ""
-) -> None:
-    """Let the next operations of one kind (on files whose name begins so) fail."""
-    inner = files._operation
-    left = count
-
-    def operation(what: str, path: Path) -> Fault | None:
-        nonlocal left
-        if left and what == kind and path.name.startswith(name):
-            left -= 1
-            files.faults[len(files.operations) + 1] = fault
-        return inner(what, path)
-
-    files._operation = operation  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +191,7 @@ def fail_next(
     ],
 )
 def test_a_setting_out_of_range_is_named_and_nothing_is_opened(
-    files: MemoryFiles, opened: Opener, name: str, value: object
+    files: Disk, opened: Opener, name: str, value: object
 ) -> None:
     with pytest.raises(SettingError) as caught:
         opened(**{name: value})
@@ -195,7 +205,7 @@ def test_only_one_commit_log_writes_a_stream(opened: Opener) -> None:
         opened()
 
 
-def test_an_open_that_failed_lets_the_next_one_in(files: MemoryFiles, opened: Opener) -> None:
+def test_an_open_that_failed_lets_the_next_one_in(files: Disk, opened: Opener) -> None:
     for number in range(1, 12):
         files.faults = {len(files.operations) + number: Fault()}
         try:
@@ -207,9 +217,7 @@ def test_an_open_that_failed_lets_the_next_one_in(files: MemoryFiles, opened: Op
 
 
 @pytest.mark.parametrize("sync", ["os", "interval", "always"])
-def test_a_write_returns_the_time_of_its_record(
-    files: MemoryFiles, opened: Opener, sync: str
-) -> None:
+def test_a_write_returns_the_time_of_its_record(files: Disk, opened: Opener, sync: str) -> None:
     log = opened(sync=sync)
     told = [log.write(b"a"), log.write_batch([b"b", b"c"]), log.write(b"")]
     assert stored(files) == [b"a", b"b", b"c", b""]
@@ -218,7 +226,7 @@ def test_a_write_returns_the_time_of_its_record(
     assert sorted(set(found)) == found
 
 
-def test_a_batch_stands_together_in_one_segment(files: MemoryFiles, opened: Opener) -> None:
+def test_a_batch_stands_together_in_one_segment(files: Disk, opened: Opener) -> None:
     """M3-Q-2."""
     log = opened(segment_size=SEGMENT, sync="os")
     log.write(bytes(SEGMENT - 100))
@@ -229,7 +237,7 @@ def test_a_batch_stands_together_in_one_segment(files: MemoryFiles, opened: Open
     assert len({record.segment for record in records[1:]}) == 1
 
 
-def test_an_empty_batch_writes_nothing(files: MemoryFiles, opened: Opener) -> None:
+def test_an_empty_batch_writes_nothing(files: Disk, opened: Opener) -> None:
     log = opened()
     before = len(files.operations)
     assert log.write_batch([]) is None
@@ -239,7 +247,7 @@ def test_an_empty_batch_writes_nothing(files: MemoryFiles, opened: Opener) -> No
 
 @pytest.mark.parametrize("door", ["write", "submit", "append", "append_one"])
 def test_what_is_not_bytes_is_refused_and_harms_nothing(
-    files: MemoryFiles, opened: Opener, door: str
+    files: Disk, opened: Opener, door: str
 ) -> None:
     log = opened()
     call = {
@@ -256,7 +264,7 @@ def test_what_is_not_bytes_is_refused_and_harms_nothing(
     assert log.failure is None and log.status().counters.errors == 0
 
 
-def test_a_payload_above_the_limit_is_refused(files: MemoryFiles) -> None:
+def test_a_payload_above_the_limit_is_refused(files: Disk) -> None:
     with CommitLog(Stream(HERE, files=files, max_payload=10)) as log:
         with pytest.raises(TooLarge):
             log.write(bytes(11))
@@ -265,7 +273,7 @@ def test_a_payload_above_the_limit_is_refused(files: MemoryFiles) -> None:
 
 
 def test_a_queued_write_is_safe_from_later_changes_by_its_caller(
-    files: MemoryFiles, opened: Opener
+    files: Disk, opened: Opener
 ) -> None:
     log = opened(sync="always")
     gate, outcomes = Gate(files), Outcomes(2)
@@ -282,7 +290,7 @@ def test_a_queued_write_is_safe_from_later_changes_by_its_caller(
 
 
 def test_under_always_a_write_returns_only_after_its_sync(
-    files: MemoryFiles, opened: Opener, pool: ThreadPoolExecutor
+    files: Disk, opened: Opener, pool: ThreadPoolExecutor
 ) -> None:
     log = opened(sync="always")
     gate = Gate(files)
@@ -295,7 +303,7 @@ def test_under_always_a_write_returns_only_after_its_sync(
 
 @pytest.mark.parametrize("sync", ["os", "interval"])
 def test_under_os_and_interval_a_write_waits_for_no_sync(
-    files: MemoryFiles, opened: Opener, sync: str
+    files: Disk, opened: Opener, sync: str
 ) -> None:
     log = opened(sync=sync)
     before = files.syncs
@@ -306,7 +314,7 @@ def test_under_os_and_interval_a_write_waits_for_no_sync(
 
 
 def test_behind_returns_when_queued_and_still_syncs_under_always(
-    files: MemoryFiles, opened: Opener
+    files: Disk, opened: Opener
 ) -> None:
     log = opened(sync="always", strategy="behind")
     gate = Gate(files)
@@ -320,9 +328,7 @@ def test_behind_returns_when_queued_and_still_syncs_under_always(
     assert stored(files) == [b"a", b"b", b"c"]
 
 
-def test_all_that_waits_goes_with_one_write_and_one_sync(
-    files: MemoryFiles, opened: Opener
-) -> None:
+def test_all_that_waits_goes_with_one_write_and_one_sync(files: Disk, opened: Opener) -> None:
     """M3-Q-1, D-31."""
     log = opened(sync="always")
     gate, outcomes = Gate(files), Outcomes(21)
@@ -343,7 +349,7 @@ def test_all_that_waits_goes_with_one_write_and_one_sync(
     assert outcomes.times == times(files)
 
 
-def test_a_full_queue_refuses_at_once_and_counts_it(files: MemoryFiles, opened: Opener) -> None:
+def test_a_full_queue_refuses_at_once_and_counts_it(files: Disk, opened: Opener) -> None:
     """M3-Q-4: counted in writes, not in batches."""
     log = opened(sync="always", queue_size=5)
     gate, outcomes = Gate(files), Outcomes(4)
@@ -376,7 +382,7 @@ def test_a_batch_that_can_never_fit_the_queue_is_too_large(opened: Opener, strat
 
 
 def test_with_slow_syncs_groups_grow_and_nobody_waits_for_more_than_two(
-    files: MemoryFiles, opened: Opener
+    files: Disk, opened: Opener
 ) -> None:
     """The callers come in while a sync is under way, each time twice as many."""
     log = opened(sync="always")
@@ -405,7 +411,7 @@ def test_with_slow_syncs_groups_grow_and_nobody_waits_for_more_than_two(
     assert (sizes.count, sizes.total) == (6, 63)
 
 
-def test_a_lone_writer_needs_no_other_thread(files: MemoryFiles, opened: Opener) -> None:
+def test_a_lone_writer_needs_no_other_thread(files: Disk, opened: Opener) -> None:
     log = opened(sync="always")
     threads: set[str] = set()
     files.on_sync = lambda _: threads.add(threading.current_thread().name)
@@ -416,7 +422,7 @@ def test_a_lone_writer_needs_no_other_thread(files: MemoryFiles, opened: Opener)
 
 
 def test_rotation_goes_on_in_the_standby_and_keeps_every_record(
-    files: MemoryFiles, opened: Opener
+    files: Disk, opened: Opener
 ) -> None:
     """M3-ROT-2, M3-ROT-3, M3-API-2."""
     log = opened(sync="os", auto_rotate=False)
@@ -435,28 +441,21 @@ def test_rotation_goes_on_in_the_standby_and_keeps_every_record(
     assert log.status().counters.rotations == 5
 
 
-def test_the_thread_that_swaps_creates_no_file(files: MemoryFiles, opened: Opener) -> None:
+def test_the_thread_that_swaps_creates_no_file(files: Disk, opened: Opener) -> None:
     """M3-ROT-4, M3-ROT-5."""
     log = opened(sync="always")
-    inner = files._operation
-    seen: list[tuple[str, str]] = []
-
-    def operation(kind: str, path: Path) -> Fault | None:
-        seen.append((kind, threading.current_thread().name))
-        return inner(kind, path)
-
-    files._operation = operation  # type: ignore[method-assign]
+    files.threads.clear()
     for _ in range(3):
         log.write(b"x")
         log.rotate()
     settle()
     standby = {"create", "rename", "sync_directory", "close"}
-    assert {name for kind, name in seen if kind in standby} == {"fastjournal-standby"}
-    assert sum(kind == "create" for kind, _ in seen) == 3
+    assert {name for kind, name in files.threads if kind in standby} == {"fastjournal-standby"}
+    assert sum(kind == "create" for kind, _ in files.threads) == 3
 
 
 def test_the_next_rotation_waits_until_the_standby_is_made(
-    files: MemoryFiles, opened: Opener, pool: ThreadPoolExecutor
+    files: Disk, opened: Opener, pool: ThreadPoolExecutor
 ) -> None:
     """M3-ROT-6; meanwhile writing goes on and there are two active logs."""
     log = opened(sync="os")
@@ -472,7 +471,7 @@ def test_the_next_rotation_waits_until_the_standby_is_made(
     assert rotating.result(LIMIT).name == "000000003.log"
 
 
-def test_a_full_segment_is_left_before_the_next_write(files: MemoryFiles, opened: Opener) -> None:
+def test_a_full_segment_is_left_before_the_next_write(files: Disk, opened: Opener) -> None:
     """D-06: the size rule calls the same mechanism."""
     log = opened(segment_size=SEGMENT, sync="os")
     for number in range(10):
@@ -481,7 +480,7 @@ def test_a_full_segment_is_left_before_the_next_write(files: MemoryFiles, opened
     assert [r.segment for r in Stream(HERE, files=files).open_cursor()] == list(range(1, 11))
 
 
-def test_without_auto_rotate_only_a_request_rotates(files: MemoryFiles, opened: Opener) -> None:
+def test_without_auto_rotate_only_a_request_rotates(files: Disk, opened: Opener) -> None:
     """M3-ROT-1."""
     log = opened(segment_size=SEGMENT, sync="os", auto_rotate=False)
     for _ in range(10):
@@ -494,7 +493,7 @@ def test_without_auto_rotate_only_a_request_rotates(files: MemoryFiles, opened: 
 
 
 def test_a_swap_waits_for_the_sync_under_way(
-    files: MemoryFiles, opened: Opener, pool: ThreadPoolExecutor
+    files: Disk, opened: Opener, pool: ThreadPoolExecutor
 ) -> None:
     """Records in a newer segment imply that no older one can be lost."""
     log = opened(sync="always", segment_size=SEGMENT)
@@ -512,11 +511,11 @@ def test_a_swap_waits_for_the_sync_under_way(
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
 def test_a_standby_that_could_not_be_made_is_made_by_the_next_rotation(
-    files: MemoryFiles, opened: Opener, kind: str
+    files: Disk, opened: Opener, kind: str
 ) -> None:
     """M3-ROT-6, F08."""
     log = opened(sync="os")
-    fail_next(files, kind, Fault(), name="log" if kind == "sync_directory" else "000000003")
+    files.fail_next(kind, Fault(), name="log" if kind == "sync_directory" else "000000003")
     log.rotate()
     settle()
     assert not files.exists(HERE / "000000003.log")
@@ -529,13 +528,13 @@ def test_a_standby_that_could_not_be_made_is_made_by_the_next_rotation(
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
 def test_a_rotation_that_fails_twice_tells_its_caller_and_stops(
-    files: MemoryFiles, opened: Opener, kind: str
+    files: Disk, opened: Opener, kind: str
 ) -> None:
     """Fact 1.4.7 avoided: no error of a rotation is swallowed."""
     log = opened(sync="os")
     log.write(b"a")
     name = "log" if kind == "sync_directory" else "000000003"
-    fail_next(files, kind, Fault(), count=2, name=name)
+    files.fail_next(kind, Fault(), count=2, name=name)
     log.rotate()
     log.write(b"b")
     with pytest.raises(Stopped):
@@ -547,10 +546,10 @@ def test_a_rotation_that_fails_twice_tells_its_caller_and_stops(
 
 
 def test_a_rotation_without_space_is_an_error_to_its_caller_only(
-    files: MemoryFiles, opened: Opener
+    files: Disk, opened: Opener
 ) -> None:
     log = opened(sync="os")
-    fail_next(files, "create", Fault(errno.ENOSPC), count=3, name="000000003")
+    files.fail_next("create", Fault(errno.ENOSPC), count=3, name="000000003")
     log.rotate()
     for _ in range(2):
         with pytest.raises(NoSpace):
@@ -561,12 +560,10 @@ def test_a_rotation_without_space_is_an_error_to_its_caller_only(
     assert stored(files) == [b"goes on", b"goes on"]
 
 
-def test_a_write_that_must_roll_and_finds_no_space_fails_alone(
-    files: MemoryFiles, opened: Opener
-) -> None:
+def test_a_write_that_must_roll_and_finds_no_space_fails_alone(files: Disk, opened: Opener) -> None:
     log = opened(sync="os", segment_size=SEGMENT)
     log.write(bytes(SEGMENT))
-    fail_next(files, "create", Fault(errno.ENOSPC), count=3, name="000000003")
+    files.fail_next("create", Fault(errno.ENOSPC), count=3, name="000000003")
     log.write(bytes(SEGMENT))
     for door in (log.write, lambda payload: log.append([payload])):
         with pytest.raises(NoSpace):
@@ -575,13 +572,11 @@ def test_a_write_that_must_roll_and_finds_no_space_fails_alone(
     assert stored(files)[2:] == [b"yes"]
 
 
-def test_an_old_segment_that_cannot_be_closed_stops_the_log(
-    files: MemoryFiles, opened: Opener
-) -> None:
+def test_an_old_segment_that_cannot_be_closed_stops_the_log(files: Disk, opened: Opener) -> None:
     """M3-ERR-1, F06."""
     log = opened(sync="os")
     log.write(b"a")
-    fail_next(files, "close", Fault(), name="000000001")
+    files.fail_next("close", Fault(), name="000000001")
     with contextlib.suppress(Stopped):  # the other thread may be faster than the rotation's answer
         log.rotate()
     settle()
@@ -590,7 +585,7 @@ def test_an_old_segment_that_cannot_be_closed_stops_the_log(
     assert stored(files) == [b"a"]
 
 
-def test_close_writes_and_syncs_what_is_queued(files: MemoryFiles, opened: Opener) -> None:
+def test_close_writes_and_syncs_what_is_queued(files: Disk, opened: Opener) -> None:
     log = opened(sync="os", strategy="behind")
     for number in range(100):
         log.write(b"%d" % number)
@@ -602,7 +597,7 @@ def test_close_writes_and_syncs_what_is_queued(files: MemoryFiles, opened: Opene
 
 
 def test_close_waits_for_writes_under_way(
-    files: MemoryFiles, opened: Opener, pool: ThreadPoolExecutor
+    files: Disk, opened: Opener, pool: ThreadPoolExecutor
 ) -> None:
     """M3-SYN-1."""
     log = opened(sync="always")
@@ -617,7 +612,7 @@ def test_close_waits_for_writes_under_way(
 
 
 def test_close_waits_for_an_append_under_way_and_syncs_it(
-    files: MemoryFiles, opened: Opener, pool: ThreadPoolExecutor
+    files: Disk, opened: Opener, pool: ThreadPoolExecutor
 ) -> None:
     log = opened(sync="os")
     held = HeldWrite(files)
@@ -658,9 +653,9 @@ def test_every_operation_after_close_says_closed(opened: Opener) -> None:
     log.wait_synced(log.written_time)
 
 
-def test_after_a_failure_too_a_closed_log_says_closed(files: MemoryFiles, opened: Opener) -> None:
+def test_after_a_failure_too_a_closed_log_says_closed(files: Disk, opened: Opener) -> None:
     log = opened(sync="always")
-    fail_next(files, "sync", Fault())
+    files.fail_next("sync", Fault())
     with pytest.raises(Stopped):
         log.write(b"a")
     with pytest.raises(Stopped):
@@ -672,10 +667,10 @@ def test_after_a_failure_too_a_closed_log_says_closed(files: MemoryFiles, opened
         log.wait_synced(log.written_time)
 
 
-def test_leaving_a_block_by_an_error_does_not_hide_it(files: MemoryFiles) -> None:
+def test_leaving_a_block_by_an_error_does_not_hide_it(files: Disk) -> None:
     def leave(error: Exception | None) -> None:
         with CommitLog(Stream(HERE, files=files), sync="os", strategy="behind") as log:
-            fail_next(files, "write", Fault())
+            files.fail_next("write", Fault())
             log.write(b"a")
             if error is not None:
                 raise error
@@ -688,11 +683,11 @@ def test_leaving_a_block_by_an_error_does_not_hide_it(files: MemoryFiles) -> Non
 
 @pytest.mark.parametrize("kind", ["close", "remove", "sync_directory", "sync"])
 def test_a_fault_while_closing_is_reported_once_and_the_lock_is_given_back(
-    files: MemoryFiles, opened: Opener, kind: str
+    files: Disk, opened: Opener, kind: str
 ) -> None:
     log = opened(sync="os")
     log.write(b"a")
-    fail_next(files, kind, Fault(), name="log" if kind == "sync_directory" else "00000000")
+    files.fail_next(kind, Fault(), name="log" if kind == "sync_directory" else "00000000")
     with pytest.raises(Stopped):
         log.close()
     log.close()
@@ -701,7 +696,7 @@ def test_a_fault_while_closing_is_reported_once_and_the_lock_is_given_back(
     assert stored(files) == [b"a", b"b"]
 
 
-def test_every_waiter_of_a_failed_group_gets_the_error(files: MemoryFiles, opened: Opener) -> None:
+def test_every_waiter_of_a_failed_group_gets_the_error(files: Disk, opened: Opener) -> None:
     log = opened(sync="always")
     gate, outcomes = Gate(files), Outcomes(12)
     log.submit([b"first"], outcomes)
@@ -709,7 +704,7 @@ def test_every_waiter_of_a_failed_group_gets_the_error(files: MemoryFiles, opene
     for _ in range(10):
         log.submit([b"x"], outcomes)
     log.when_synced(log.written_time, outcomes)
-    fail_next(files, "sync", Fault())
+    files.fail_next("sync", Fault())
     gate.open()
     outcomes.wait()
     assert not outcomes.times and all(isinstance(one, Stopped) for one in outcomes.errors)
@@ -719,12 +714,12 @@ def test_every_waiter_of_a_failed_group_gets_the_error(files: MemoryFiles, opene
 
 @pytest.mark.parametrize("strategy", ["wait", "behind"])
 def test_after_a_stop_nothing_is_acknowledged_but_state_and_records_can_be_read(
-    files: MemoryFiles, opened: Opener, strategy: str
+    files: Disk, opened: Opener, strategy: str
 ) -> None:
     """D-07 stop, P-STOP, P-READ."""
     log = opened(sync="os", strategy=strategy)
     log.append([b"a"])
-    fail_next(files, "write", Fault())
+    files.fail_next("write", Fault())
     with pytest.raises(Stopped):
         log.append([b"b"])
     for call in (log.rotate, lambda: log.write(b"c"), lambda: log.append([b"d"])):
@@ -740,7 +735,7 @@ def test_after_a_stop_nothing_is_acknowledged_but_state_and_records_can_be_read(
 
 
 def test_a_group_that_was_refused_is_not_written_afterwards(
-    files: MemoryFiles, opened: Opener, pool: ThreadPoolExecutor
+    files: Disk, opened: Opener, pool: ThreadPoolExecutor
 ) -> None:
     """An append fails while the writer thread, a group in its hands, waits for the file."""
     log = opened(sync="always")
@@ -760,7 +755,7 @@ def test_a_group_that_was_refused_is_not_written_afterwards(
     assert stored(files) == []
 
 
-def test_a_caller_can_stop_the_log_itself(files: MemoryFiles, opened: Opener) -> None:
+def test_a_caller_can_stop_the_log_itself(files: Disk, opened: Opener) -> None:
     log = opened(sync="os")
     cause = RuntimeError("my state cannot follow")
     assert log.stop(cause).__cause__ is cause
@@ -771,7 +766,7 @@ def test_a_caller_can_stop_the_log_itself(files: MemoryFiles, opened: Opener) ->
 
 
 def test_the_policy_die_ends_the_process_before_anybody_is_told(
-    files: MemoryFiles, opened: Opener
+    files: Disk, opened: Opener
 ) -> None:
     """D-07 die: exit code 4."""
     outcomes = Outcomes(2)
@@ -783,7 +778,7 @@ def test_the_policy_die_ends_the_process_before_anybody_is_told(
     log.submit([b"a"], outcomes)
     gate.wait()
     log.submit([b"b"], outcomes)
-    fail_next(files, "sync", Fault())
+    files.fail_next("sync", Fault())
     gate.open()
     outcomes.wait()
     with pytest.raises(Stopped):
@@ -794,7 +789,7 @@ def test_the_policy_die_ends_the_process_before_anybody_is_told(
     assert len(outcomes.errors) == 2
 
 
-def test_no_space_hits_its_own_group_only(files: MemoryFiles, opened: Opener) -> None:
+def test_no_space_hits_its_own_group_only(files: Disk, opened: Opener) -> None:
     """F02."""
     log = opened(sync="always")
     log.write(b"before")
@@ -820,13 +815,13 @@ def test_no_space_hits_its_own_group_only(files: MemoryFiles, opened: Opener) ->
 
 @pytest.mark.parametrize("door", ["write", "append", "queue"])
 def test_a_short_write_is_undone_and_hits_its_own_callers_only(
-    files: MemoryFiles, opened: Opener, door: str
+    files: Disk, opened: Opener, door: str
 ) -> None:
     """F01."""
     log = opened(sync="os")
     log.write(b"before")
     for length in range(25):
-        fail_next(files, "write", Fault(short=length))
+        files.fail_next("write", Fault(short=length))
         outcomes = Outcomes(1)
         if door == "queue":
             log.submit([b"hello"], outcomes)
@@ -840,7 +835,7 @@ def test_a_short_write_is_undone_and_hits_its_own_callers_only(
 
 
 def test_writes_behind_that_find_no_space_are_counted_and_reported_by_close(
-    files: MemoryFiles, opened: Opener
+    files: Disk, opened: Opener
 ) -> None:
     log = opened(sync="os", strategy="behind")
     files.capacity = files._used() + 100
@@ -855,7 +850,7 @@ def test_writes_behind_that_find_no_space_are_counted_and_reported_by_close(
     assert log.failure is None
 
 
-def test_the_interval_policy_syncs_by_its_own_timer(files: MemoryFiles) -> None:
+def test_the_interval_policy_syncs_by_its_own_timer(files: Disk) -> None:
     """The one real timer, of one millisecond: the writer thread wakes by itself."""
     for door in ("write", "append", "append_one"):
         synced = threading.Event()
@@ -872,9 +867,7 @@ def test_the_interval_policy_syncs_by_its_own_timer(files: MemoryFiles) -> None:
             files.on_sync = None
 
 
-def test_the_interval_policy_syncs_no_more_often_than_told(
-    files: MemoryFiles, opened: Opener
-) -> None:
+def test_the_interval_policy_syncs_no_more_often_than_told(files: Disk, opened: Opener) -> None:
     clock = ManualClock()
     log = opened(sync="interval", sync_interval=1000, clock=clock)
     for _ in range(10):
@@ -887,8 +880,23 @@ def test_the_interval_policy_syncs_no_more_often_than_told(
     assert 4 <= log.status().counters.syncs <= 6
 
 
+def test_a_write_beside_the_timers_sync_is_synced_by_the_next_one(
+    files: Disk, pool: ThreadPoolExecutor
+) -> None:
+    """It begins before that sync and ends after it, when the writer thread sleeps again."""
+    with CommitLog(Stream(HERE, files=files), sync="interval", sync_interval=1) as log:
+        first = log.append([b"a"])
+        held = HeldWrite(files)
+        appending = pool.submit(log.append, [b"b"])
+        assert held.reached.wait(LIMIT)
+        until(lambda: log.synced_time == first and log._waiting.dozing)
+        held.let_go.set()
+        second = appending.result(LIMIT)
+        until(lambda: log.synced_time == second)
+
+
 def test_under_interval_a_write_does_not_wait_for_a_sync_under_way(
-    files: MemoryFiles, opened: Opener
+    files: Disk, opened: Opener
 ) -> None:
     clock = ManualClock()
     log = opened(sync="interval", sync_interval=1000, clock=clock)
@@ -901,9 +909,7 @@ def test_under_interval_a_write_does_not_wait_for_a_sync_under_way(
     gate.open()
 
 
-def test_a_write_never_overtakes_what_its_thread_has_queued(
-    files: MemoryFiles, opened: Opener
-) -> None:
+def test_a_write_never_overtakes_what_its_thread_has_queued(files: Disk, opened: Opener) -> None:
     for sync in ("os", "always"):
         log = opened(sync=sync)
         for number in range(200):
@@ -915,7 +921,7 @@ def test_a_write_never_overtakes_what_its_thread_has_queued(
         assert found[-267:] == sorted(found[-267:])
 
 
-def test_a_busy_lone_writer_does_not_starve_the_timer(files: MemoryFiles) -> None:
+def test_a_busy_lone_writer_does_not_starve_the_timer(files: Disk) -> None:
     with CommitLog(Stream(HERE, files=files), sync="interval", sync_interval=1) as log:
         writes = 0
         while log.synced_time == 0 and writes < 200_000:
@@ -924,9 +930,7 @@ def test_a_busy_lone_writer_does_not_starve_the_timer(files: MemoryFiles) -> Non
         assert log.synced_time > 0
 
 
-def test_appending_and_waiting_for_the_sync_is_the_direct_door(
-    files: MemoryFiles, opened: Opener
-) -> None:
+def test_appending_and_waiting_for_the_sync_is_the_direct_door(files: Disk, opened: Opener) -> None:
     log = opened(sync="always")
     first = log.append([b"a", b"b"])
     assert log.synced_time == 0 and stored(files) == [b"a", b"b"]
@@ -962,9 +966,7 @@ def test_under_os_what_is_written_is_as_safe_as_promised(opened: Opener) -> None
     log.wait_synced(time)
 
 
-def test_an_append_may_name_its_time_but_never_goes_back(
-    files: MemoryFiles, opened: Opener
-) -> None:
+def test_an_append_may_name_its_time_but_never_goes_back(files: Disk, opened: Opener) -> None:
     clock = ManualClock()
     log = opened(sync="os", clock=clock)
     start = clock.now()
@@ -976,7 +978,7 @@ def test_an_append_may_name_its_time_but_never_goes_back(
 
 
 def test_a_callback_that_raises_harms_nobody_else(
-    files: MemoryFiles, opened: Opener, caplog: pytest.LogCaptureFixture
+    files: Disk, opened: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = opened(sync="always")
     gate, outcomes = Gate(files), Outcomes(2)
@@ -996,7 +998,7 @@ def test_a_callback_that_raises_harms_nobody_else(
     assert stored(files) == [b"a", b"b", b"c"]
 
 
-def test_an_interrupted_caller_leaves_no_turn_behind(files: MemoryFiles, opened: Opener) -> None:
+def test_an_interrupted_caller_leaves_no_turn_behind(files: Disk, opened: Opener) -> None:
     """Ctrl-C inside a sync on the caller's own thread: the log stops, and close does not hang."""
 
     def interrupt(path: Path) -> None:
@@ -1038,7 +1040,7 @@ def test_a_sync_made_by_a_rotation_is_counted(opened: Opener) -> None:
     assert counters.syncs == counters.sync_seconds.count == 1
 
 
-def test_the_standby_is_never_taken_for_data(files: MemoryFiles, opened: Opener) -> None:
+def test_the_standby_is_never_taken_for_data(files: Disk, opened: Opener) -> None:
     log = opened(sync="os")
     stream = Stream(HERE, files=files)
     follower = stream.open_cursor(follow=True)
@@ -1054,7 +1056,7 @@ def test_the_standby_is_never_taken_for_data(files: MemoryFiles, opened: Opener)
     follower.close()
 
 
-def test_the_cleaner_touches_neither_active_nor_standby(files: MemoryFiles, opened: Opener) -> None:
+def test_the_cleaner_touches_neither_active_nor_standby(files: Disk, opened: Opener) -> None:
     log = opened(sync="os")
     for number in range(4):
         log.write(b"%d" % number)
@@ -1076,7 +1078,7 @@ def test_the_cleaner_touches_neither_active_nor_standby(files: MemoryFiles, open
     assert stored(files) == [b"active", b"next", b"again"]
 
 
-def test_a_standby_left_by_a_crash_is_used_again(files: MemoryFiles, opened: Opener) -> None:
+def test_a_standby_left_by_a_crash_is_used_again(files: Disk, opened: Opener) -> None:
     log = opened(sync="always")
     log.write(b"a")
     log.rotate()
@@ -1094,9 +1096,7 @@ def test_a_standby_left_by_a_crash_is_used_again(files: MemoryFiles, opened: Ope
     assert [r.segment for r in Stream(HERE, files=after).open_cursor()] == [1, 2, 2, 3]
 
 
-async def test_an_event_loop_may_have_500_writes_outstanding(
-    files: MemoryFiles, opened: Opener
-) -> None:
+async def test_an_event_loop_may_have_500_writes_outstanding(files: Disk, opened: Opener) -> None:
     log = opened(sync="always", queue_size=500)
     gate = Gate(files)
     writer = AsyncCommitLog(log)
@@ -1114,7 +1114,7 @@ async def test_an_event_loop_may_have_500_writes_outstanding(
     assert times(files)[:499] == found[:499] and times(files)[-1] == found[-1]
 
 
-async def test_an_event_loop_is_told_of_a_failure_too(files: MemoryFiles, opened: Opener) -> None:
+async def test_an_event_loop_is_told_of_a_failure_too(files: Disk, opened: Opener) -> None:
     log = opened(sync="always")
     gate = Gate(files)
     writer = AsyncCommitLog(log)
@@ -1122,7 +1122,7 @@ async def test_an_event_loop_is_told_of_a_failure_too(files: MemoryFiles, opened
     await asyncio.to_thread(gate.wait)
     futures += [writer.write(b"x") for _ in range(50)]
     futures[3].cancel()
-    fail_next(files, "sync", Fault())
+    files.fail_next("sync", Fault())
     gate.open()
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert isinstance(outcomes.pop(3), asyncio.CancelledError)
@@ -1131,7 +1131,7 @@ async def test_an_event_loop_is_told_of_a_failure_too(files: MemoryFiles, opened
         writer.write(b"later")
 
 
-def test_a_closed_event_loop_stops_nobody(files: MemoryFiles, opened: Opener) -> None:
+def test_a_closed_event_loop_stops_nobody(files: Disk, opened: Opener) -> None:
     log = opened(sync="always")
     gate = Gate(files)
 

@@ -157,17 +157,16 @@ class CommitLog:
 
     def append_one(self, payload: bytes, now: int = 0) -> int:
         """`append` of one payload, without what a batch costs; `now`: the clock, just read."""
-        waiting, pair = self._waiting, self._pair
+        waiting = self._waiting
         try:
             with self._io:
                 if waiting.closing or waiting.failure is not None:
                     waiting.check_open()
-                was_clean = not pair.active.dirty
-                time = pair.write_one(payload, now)
+                time = self._pair.write_one(payload, now)
         except BaseException as error:
             self._judge(error)
             raise
-        if was_clean and self._interval:
+        if waiting.dozing and self._interval:
             waiting.wake()
         return time
 
@@ -275,8 +274,9 @@ class CommitLog:
 
     def close(self) -> None:
         """Write and sync what is queued, then close; raises the failure if there was one."""
-        if not self._waiting.close():
-            return
+        with self._io:  # an append under way is still part of what is synced
+            if not self._waiting.close():
+                return
         self._thread.join()
         try:
             self._pair.close(remove_standby=self.failure is None)
@@ -310,7 +310,6 @@ class CommitLog:
             with self._io:
                 if self._waiting.closing or self._waiting.failure is not None:
                     self._waiting.check_open()
-                was_clean = not self._pair.active.dirty
                 time = self._pair.write(payloads, first)
                 self.counters.group_size.observe(len(payloads))
             if sync:
@@ -318,8 +317,8 @@ class CommitLog:
         except BaseException as error:
             self._judge(error)
             raise
-        if was_clean and self._interval:
-            self._waiting.wake()  # the writer may sleep without a limit: nothing was to sync
+        if self._waiting.dozing and self._interval:
+            self._waiting.wake()
         return time
 
     def _judge(self, error: BaseException) -> None:
@@ -343,7 +342,7 @@ class CommitLog:
                 if self._always or self._sync_due() == 0:
                     self._sync()
             if self.failure is None:
-                self._sync()  # and with it the last append, for which it waits
+                self._sync()
         except BaseException as error:
             self.stop(error)
 
@@ -393,8 +392,7 @@ class CommitLog:
 
     def _sync(self) -> None:
         """Beside `append`, on any thread: sync and release everybody who waited for it."""
-        with self._io:
-            active = self._pair.active
-            last_time = active.last_time
+        active = self._pair.active
+        last_time = active.last_time  # older ones are synced, by this or by a swap meanwhile
         self._pair.sync(active)
         self._waiting.synced(last_time)

@@ -87,6 +87,8 @@ class Waiting:
         self.synced_time = synced_time
         self.failure: Stopped | None = None
         self.closing = False
+        self.dozing = False
+        """The writer thread sleeps, or is about to, with no sync to come: wake it for one."""
         self._counters = counters
         self._queue: deque[Queued | Rotation] = deque()
         self._inflight: Sequence[Queued | Rotation] = ()  # taken, and nobody told yet
@@ -181,14 +183,17 @@ class Waiting:
         for never) has come to 0.
         """
         with self._mutex:
-            self._turn = 0
+            if self._turn == threading.get_ident():
+                self._turn = 0
             while self.failure is None:
                 seconds = None
                 if not self._turn:
                     if self._queue:
                         self._turn = threading.get_ident()
                         return self._take_next()
+                    self.dozing = True  # before `due` looks: so no write slips in between
                     seconds = due()
+                    self.dozing = seconds is None
                     if self._unsynced or seconds == 0:
                         self._turn = threading.get_ident()
                         return []
@@ -196,7 +201,7 @@ class Waiting:
                         return None
                 self._idle = True
                 self._work.wait(seconds)
-                self._idle = False
+                self._idle = self.dozing = False
             return None
 
     def _take_next(self) -> list[Queued] | Rotation:

@@ -233,10 +233,11 @@ class SegmentWriter:
         if written != len(data):
             self._undo(None)
             raise WriteFailed(f"{self.path}: short write, {written} of {len(data)} bytes")
-        # In this order: a sync on another thread reads them in the opposite one (see `sync`).
+        # In this order, for a sync on another thread: whoever sees the new `last_time` finds it
+        # dirty or being synced, and `sync` never notes an offset without the TIME before it.
+        self.dirty = True
         self.last_time = last_time
         self.offset += written
-        self.dirty = True
 
     def sync(self) -> bool:
         """Return once everything written is on stable storage; False if it was so already.
