@@ -80,7 +80,11 @@ class AsyncClient:
         persist: bool = False,
     ) -> Receipt:
         """Take a job in; see `Journal.put`."""
-        call = protocol.put(
+        plain = delay is due is ttl is expires is lease is mode is timestamp is None and not (
+            max_attempts or max_timeouts or max_fails or id
+        )
+        call = protocol.plain_put(payload, key, queue, priority) if plain else None
+        call = call or protocol.put(
             protocol.job_put(
                 payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
                 max_timeouts, max_fails, mode, timestamp, id,

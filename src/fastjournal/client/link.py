@@ -19,8 +19,9 @@ from fastjournal.client import operating, protocol
 from fastjournal.client.protocol import Call
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import JournalError, Loading, ProtocolError, Unavailable
-from fastjournal.wire.conversation import Conversation
+from fastjournal.wire.errortext import error_from
 from fastjournal.wire.fj import Reply
+from fastjournal.wire.replies import ReplyParser
 
 __all__ = ["Link"]
 
@@ -35,7 +36,8 @@ class Link:
         self.target = target
         self.about: dict[str, Any] = {}
         """What the server says of itself."""
-        self._conversation = Conversation()
+        self._parser = ReplyParser()
+        self._awaited = 0
         self._timeout = -1.0
         self._plain = not target.tls
         self._sock = self._connect(target)
@@ -52,50 +54,47 @@ class Link:
 
     def call(self, call: Call, *, repeated: bool = False) -> Any:
         """Send a request and wait for its answer; `Unavailable` if nobody knows the outcome."""
-        reply = self.exchange((call,))[0]
+        data, _, wait, _, _, quick = call
+        wait += self.target.timeout
+        try:
+            if wait != self._timeout:
+                self._set_timeout(wait)
+            self._awaited = 1
+            self._sock.sendall(data)
+            read = self._sock.recv(_READ)
+            if quick is not None:
+                value = quick(read)
+                if value is not None:
+                    self._awaited = 0
+                    return value
+            reply = self._receive(1, read)[0]
+        except OSError as error:
+            self.close()
+            raise Unavailable(f"{self.target.address}: {_why(error)}") from error
+        except BaseException:
+            self._give_up()
+            raise
         return protocol.read(call, reply, repeated=repeated)
 
     def exchange(self, calls: Sequence[Call]) -> list[Reply]:
         """Send requests together; returns their replies in the same order."""
-        conversation = self._conversation
+        parts: list[bytes] = []
         wait = self.target.timeout
+        for number, call in enumerate(calls, 1):
+            data = call.data
+            parts += (data[:6], number.to_bytes(2, "big"), data[8:])
+            wait += call.wait
         try:
-            if len(calls) == 1:
-                function, _, fields, more, _, _ = calls[0]
-                wait += more
-                data = conversation.request(0, function, **fields)
-            else:
-                parts = []
-                for number, call in enumerate(calls):
-                    parts.append(conversation.request(number, call.function, **call.fields))
-                    wait += call.wait
-                data = b"".join(parts)
-            if wait != self._timeout:
-                self._set_timeout(wait)
-            self._sock.sendall(data)
-            return self._receive(len(calls))
+            self._set_timeout(wait)
+            self._awaited = len(calls)
+            self._sock.sendall(b"".join(parts))
+            return self._receive(len(calls), self._sock.recv(_READ))
         except OSError as error:
             self.close()
             raise Unavailable(f"{self.target.address}: {_why(error)}") from error
-        except JournalError:
-            if conversation.outstanding:  # an answer is still to come: nobody else may get it
-                self.close()
+        except BaseException:
+            self._give_up()
             raise
-        except BaseException:  # interrupted: the answer may still come
-            self.close()
-            raise
-
-    def listen(self, call: Call) -> None:
-        """Subscribe; pushes then come from `pushes`."""
-        data = self._conversation.request("listen", call.function, listen=True, **call.fields)
-        self._set_timeout(self.target.timeout)
-        try:
-            self._sock.sendall(data)
-            replies = self._receive(1)
-        except OSError as error:
-            self.close()
-            raise Unavailable(f"{self.target.address}: {_why(error)}") from error
-        protocol.read(call, replies[0])
 
     def pushes(self, seconds: float) -> list[Reply]:
         """Wait for pushes; none if nothing came in time."""
@@ -110,29 +109,39 @@ class Link:
         if not data:
             self.close()
             raise Unavailable(f"{self.target.address}: the daemon closed the connection")
-        return [answer.reply for answer in self._conversation.receive(data)]
+        return [reply for reply in self._parser.feed(data) if reply.is_push]
 
     def close(self) -> None:
         """Give the connection up."""
         self._sock.close()
 
-    def _receive(self, count: int) -> list[Reply]:
+    def _receive(self, count: int, data: bytes) -> list[Reply]:
+        """Read until `count` answers are there; they are matched by their identifiers."""
         replies: list[Reply | None] = [None] * count
-        left = count
-        recv, receive = self._sock.recv, self._conversation.receive
+        parser = self._parser
         while True:
-            data = recv(_READ)
             if not data:
                 raise ConnectionResetError("the daemon closed the connection")
-            for note, reply in receive(data):
+            for reply in parser.feed(data):
+                identifier = reply.identifier
                 if reply.is_push:
                     continue
-                replies[note if type(note) is int else 0] = reply
-                left -= 1
-            if not left:
+                if not identifier and reply.error:
+                    raise error_from(reply.error)
+                if not 1 <= identifier <= count or replies[identifier - 1] is not None:
+                    raise ProtocolError(f"reply to request {identifier}, which was not sent")
+                replies[identifier - 1] = reply
+                self._awaited -= 1
+            if not self._awaited:
                 return replies  # type: ignore[return-value]
-            if self._conversation.fault is not None:
-                raise ProtocolError(str(self._conversation.fault))
+            if parser.fault is not None:
+                raise parser.fault
+            data = self._sock.recv(_READ)
+
+    def _give_up(self) -> None:
+        """An answer is still to come: nobody else may get it."""
+        if self._awaited:
+            self.close()
 
     def _connect(self, target: Target) -> socket.socket:
         try:

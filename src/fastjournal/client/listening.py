@@ -24,7 +24,7 @@ class Listening:
         self._link = link
         self._events: list[Event] = []
         self._lock = threading.Lock()
-        link.listen(operating.listen(queue))
+        link.call(operating.listen(queue))
 
     def next(self, wait: float | None = None) -> Event | None:
         """The next event; None after `wait` seconds without one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastjournal.client.protocol import Call, Figures, nothing, value_of
+from fastjournal.client.protocol import Call, Figures, make_call, nothing, value_of
 from fastjournal.edges import Text, key_bytes, length, queue_bytes
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.keys import domain
@@ -51,7 +51,7 @@ def delete(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
         name = key_bytes(key or b"")
         where = domain(name) if queue is None else queue_bytes(queue)
         fields = {"key": name, "value_type": Type.STRING, "value": where}
-    return Call(Function.DELETE, lambda reply: decode_integer(value_of(reply)) > 0, fields)
+    return make_call(Function.DELETE, lambda reply: decode_integer(value_of(reply)) > 0, fields)
 
 
 def redrive(job_id: bytes | None, queue: Text | None) -> Call:
@@ -62,7 +62,7 @@ def redrive(job_id: bytes | None, queue: Text | None) -> Call:
         fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
     else:
         fields = {"key": queue_bytes(queue or b"")}
-    return Call(
+    return make_call(
         Function.REDRIVE, lambda reply: decode_integer(value_of(reply)), fields, again=False
     )
 
@@ -73,7 +73,7 @@ def configure(queue: Text, settings: Mapping[str, Any]) -> Call:
         name: length(value, name) if name in _LENGTHS else value for name, value in settings.items()
     }
     fields = {"key": queue_bytes(queue), "value_type": Type.STRING, "value": dump(changes)}
-    return Call(Function.QUEUE, _read_settings, fields)
+    return make_call(Function.QUEUE, _read_settings, fields)
 
 
 def _read_settings(reply: Reply) -> QueueSettings:
@@ -89,7 +89,7 @@ def job(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
         name = key_bytes(key if key is not None else b"")
         where = domain(name) if queue is None else queue_bytes(queue)
         fields |= {"key": name, "value": b"job " + where}
-    return Call(Function.INSPECT, lambda reply: job_from_json(load(value_of(reply))), fields)
+    return make_call(Function.INSPECT, lambda reply: job_from_json(load(value_of(reply))), fields)
 
 
 def jobs(queue: Text | None, state: State | None, offset: int, limit: int) -> Call:
@@ -100,7 +100,7 @@ def jobs(queue: Text | None, state: State | None, offset: int, limit: int) -> Ca
         "value_type": Type.STRING,
         "value": dump(asked),
     }
-    return Call(
+    return make_call(
         Function.LIST, lambda reply: [job_from_json(j) for j in load(value_of(reply))], fields
     )
 
@@ -112,29 +112,29 @@ def queues() -> Call:
     def read(reply: Reply) -> list[QueueStatus]:
         return [queue_from_json(queue) for queue in load(value_of(reply))]
 
-    return Call(Function.INSPECT, read, fields)
+    return make_call(Function.INSPECT, read, fields)
 
 
 def queue(name: Text) -> Call:
     """One queue."""
     fields = {"key": queue_bytes(name), "value_type": Type.STRING, "value": b"queue"}
-    return Call(Function.INSPECT, lambda reply: queue_from_json(load(value_of(reply))), fields)
+    return make_call(Function.INSPECT, lambda reply: queue_from_json(load(value_of(reply))), fields)
 
 
 def status() -> Call:
     """Figures of the journal and the server."""
-    return Call(Function.STATUS, lambda reply: Figures(load(value_of(reply))), {})
+    return make_call(Function.STATUS, lambda reply: Figures(load(value_of(reply))), {})
 
 
 def maintain(what: str) -> Call:
     """Run upkeep."""
     fields = {"value_type": Type.STRING, "value": what.encode()}
-    return Call(Function.MAINTAIN, nothing, fields, wait=600)
+    return make_call(Function.MAINTAIN, nothing, fields, wait=600)
 
 
 def ping() -> Call:
     """The server's time, ns since 1970."""
-    return Call(Function.PING, lambda reply: reply.timestamp, {})
+    return make_call(Function.PING, lambda reply: reply.timestamp, {})
 
 
 def hello(name: str, token: str, journal: str) -> Call:
@@ -148,13 +148,13 @@ def hello(name: str, token: str, journal: str) -> Call:
             raise ProtocolError("the server does not say who it is")
         return about
 
-    return Call(Function.HELLO, read, fields)
+    return make_call(Function.HELLO, read, fields)
 
 
 def listen(queue: Text | None) -> Call:
     """Be told when a queue, or any, has something to give."""
     fields = {"flags": WORKED_ON, "key": b"" if queue is None else queue_bytes(queue)}
-    return Call(Function.LISTEN, nothing, fields)
+    return make_call(Function.LISTEN, nothing, fields)
 
 
 def event(reply: Reply) -> Event:

@@ -71,7 +71,7 @@ class Pipe(asyncio.Protocol):
         if not self.open or self._transport is None:
             raise self.fault or Unavailable("not connected")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        data = self.conversation.request(future, call.function, listen=listen, **call.fields)
+        data = self.conversation.adopt(future, call.data, listen=listen)
         self._transport.write(data)
         return future
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline"]
 
+_PLAIN = frozenset(("key", "queue", "priority"))
+
 
 class Pipeline:
     """Requests that go out together; `execute` sends them and gives their answers in order.
@@ -27,6 +29,13 @@ class Pipeline:
 
     def put(self, payload: bytes = b"", **fields: Any) -> None:
         """Add a put; arguments as `Client.put`."""
+        if fields.keys() <= _PLAIN:
+            call = protocol.plain_put(
+                payload, fields.get("key"), fields.get("queue"), fields.get("priority", 100)
+            )
+            if call is not None:
+                self._calls.append(call)
+                return
         self._calls.append(protocol.put(protocol.job_put(payload, **fields)))
 
     def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:

@@ -14,7 +14,9 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import os
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,7 +44,7 @@ from fastjournal.wire.bulk import (
     encode_settle,
 )
 from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply, encode_integer
+from fastjournal.wire.fj import Reply, encode_integer, encode_request
 from fastjournal.wire.functions import BY_ID, PERSIST, Function, Type
 from fastjournal.wire.jobvalue import DELAY, LIFETIME, JobPut, decode_leased, encode_job
 from fastjournal.wire.jobvalue import encode_jobs as _encode_jobs
@@ -57,15 +59,29 @@ _OUTCOMES = tuple(Outcome)
 class Call(NamedTuple):
     """One request."""
 
-    function: int
+    data: bytes
+    """The whole message, under identifier 1."""
     read: Callable[[Reply], Any]
-    fields: Mapping[str, Any]
     wait: float = 0.0
     """Seconds the server may take because it was asked to wait."""
     again: bool = True
     """May be sent again when its outcome is unknown."""
     settles: bool = False
     """Sent again, "not found" means that it had happened."""
+    quick: Callable[[bytes], Any] | None = None
+    """Reads the commonest answer from its bytes; None if it is another one."""
+
+
+def make_call(
+    function: int,
+    read: Callable[[Reply], Any],
+    fields: Mapping[str, Any],
+    wait: float = 0.0,
+    again: bool = True,
+    settles: bool = False,
+) -> Call:
+    """A call of the fields of `encode_request`."""
+    return Call(encode_request(function, 1, **fields), read, wait, again, settles)
 
 
 class Figures:
@@ -149,8 +165,59 @@ def job_put(
 
 def put(job: JobPut) -> Call:
     """Take a job in."""
-    fields = {"value_type": Type.JOB, "value": encode_job(job)}
-    return Call(Function.SET, _read_receipt, fields)
+    data = encode_request(Function.SET, 1, value_type=Type.JOB, value=encode_job(job))
+    return Call(data, _read_receipt, 0.0, True, False, _quick_receipt)
+
+
+def plain_put(payload: bytes, key: Text | None, queue: Text | None, priority: int) -> Call | None:
+    """`put` of a job that says nothing but these; None if it takes a closer look."""
+    if type(payload) is not bytes or type(priority) is not int or not 0 <= priority <= 255:
+        return None
+    mode = 0
+    if key is None:
+        key, mode = b"", 2
+    elif type(key) is str:
+        key = key.encode()
+    if type(queue) is str:
+        queue = queue.encode()
+    size = 89 + len(payload)
+    if type(queue) is not bytes or type(key) is not bytes or size > _LARGE:
+        return None
+    if not queue or (not mode and not key) or len(queue) > 255 or len(key) > 65_535:
+        return None
+    size += len(queue) + len(key)
+    flags, pack = _PLAIN[0] if size < 256 else _PLAIN[1] if size < 65_536 else _PLAIN[2]
+    head = pack(
+        b"FJ", 1, 2, 1, flags, 0, 0, size, 6, 2, mode, 1, 0, new_id(), priority, 0, 0, 0, 0, 0, 0,
+        0, 0, len(queue), len(key), len(payload),
+    )  # fmt: skip
+    data = b"".join((head, queue, key, payload))
+    return tuple.__new__(Call, (data, _read_receipt, 0.0, True, False, _quick_receipt))
+
+
+# Header of SET, no key, size and type of the value, job of layout 2; by the size of the value.
+_PLAIN = tuple(
+    (flags, struct.Struct(f">2sHHHHQB{size}B" + "BBBB16sqQQQQQIIIHHI").pack)
+    for flags, size in ((2, "B"), (4, "H"), (6, "I"))
+)
+_LARGE = 1 << 20
+_HEAD = b"JR\0\1\0\1"
+
+
+def _quick_receipt(data: bytes) -> Receipt | None:
+    if (
+        len(data) == 41
+        and data[16:24] == b"\0\0\x16\1\0\0\0\1"
+        and data[:6] == _HEAD
+        and data[7] & 0xEF == 2
+        and data[24] < 4
+    ):
+        return tuple.__new__(Receipt, (data[25:], _OUTCOMES[data[24]]))
+    return None
+
+
+def _quick_done(data: bytes) -> bool | None:
+    return True if len(data) == 17 and data[:6] == _HEAD and not data[16] else None
 
 
 def _read_receipt(reply: Reply) -> Receipt:
@@ -178,7 +245,7 @@ def puts(jobs: Iterable[NewJob | Mapping[str, Any]]) -> Iterator[Call]:
 
 def _puts_call(batch: list[JobPut]) -> Call:
     fields = {"value_type": Type.BUFFER, "value": _encode_jobs(batch)}
-    return Call(Function.PUTS, _read_receipts, fields)
+    return make_call(Function.PUTS, _read_receipts, fields)
 
 
 def _read_receipts(reply: Reply) -> list[Receipt]:
@@ -193,6 +260,23 @@ def _read_receipts(reply: Reply) -> list[Receipt]:
 
 
 def lease(
+    count: int,
+    queue: Text | None,
+    queues: Sequence[Text] | None,
+    prefix: Text | None,
+    wait: Length,
+    lasts: Length | None,
+    fair: bool,
+    worker: Text,
+    take: bool,
+) -> Call:
+    """Lease up to `count` jobs; a consumer asks the same again and again, so it is kept."""
+    names = None if queues is None or isinstance(queues, (str, bytes)) else tuple(queues)
+    return _lease(count, queue, names or queues, prefix, wait, lasts, fair, worker, take)
+
+
+@functools.lru_cache(256)
+def _lease(
     count: int,
     queue: Text | None,
     queues: Sequence[Text] | None,
@@ -230,7 +314,7 @@ def lease(
         worker if isinstance(worker, bytes) else worker.encode(),
     )
     fields = {"value_type": Type.BUFFER, "value": encode_lease_request(wanted)}
-    return Call(Function.LEASE, _read_leases, fields, wait_ns / SECOND)
+    return make_call(Function.LEASE, _read_leases, fields, wait_ns / SECOND)
 
 
 def _read_leases(reply: Reply) -> list[Lease]:
@@ -239,17 +323,25 @@ def _read_leases(reply: Reply) -> list[Lease]:
 
 def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:
     """The work is done."""
-    fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": token or 0}
-    if result is not None:
-        fields["value_type"] = Type.BUFFER
-        fields["value"] = result
-    return Call(Function.DONE, nothing, fields, settles=True)
+    if len(job_id) != 16:
+        raise BadRequest("an id has 16 bytes")
+    if result is None and 0 <= (token or 0) <= 0xFFFFFFFF:
+        data = _DONE(b"FJ", 1, Function.DONE, 1, BY_ID, 0, token or 0, 16, job_id)
+    else:
+        data = encode_request(
+            Function.DONE, 1, flags=BY_ID, key=job_id, ttl=token or 0, value_type=Type.BUFFER,
+            value=result or b"",
+        )  # fmt: skip
+    return Call(data, nothing, 0.0, True, True, _quick_done)
+
+
+_DONE = struct.Struct(">2sHHHHQIB16s").pack
 
 
 def settle(items: Sequence[Settle]) -> Call:
     """Settle many leases."""
     fields = {"value_type": Type.BUFFER, "value": encode_settle(items)}
-    return Call(Function.SETTLE, _read_settled, fields)
+    return make_call(Function.SETTLE, _read_settled, fields)
 
 
 def complete_many(
@@ -315,7 +407,7 @@ def result(job_id: bytes, wait: Length) -> Call:
         "flags": BY_ID, "key": job_id, "ttl": 0, "value_type": Type.INTEGER,
         "value": encode_integer(-(-wait_ns // MILLISECOND)),
     }  # fmt: skip
-    return Call(Function.RESULT, _read_result, fields, wait_ns / SECOND)
+    return make_call(Function.RESULT, _read_result, fields, wait_ns / SECOND)
 
 
 def _read_result(reply: Reply) -> tuple[bool, bytes]:
@@ -325,9 +417,9 @@ def _read_result(reply: Reply) -> tuple[bool, bytes]:
 
 def persistent(call: Call) -> Call:
     """The same, answered when it is on stable storage."""
-    fields = dict(call.fields)
-    fields["flags"] = fields.get("flags", 0) | PERSIST
-    return call._replace(fields=fields)
+    data = call.data
+    flags = int.from_bytes(data[8:10], "big") | PERSIST
+    return call._replace(data=data[:8] + flags.to_bytes(2, "big") + data[10:])
 
 
 def read(call: Call, reply: Reply, *, repeated: bool = False) -> Any:

@@ -14,7 +14,8 @@ Rules:
 1. At most `concurrency` jobs are worked on at a time; up to `prefetch` more are leased beforehand
    and given back unworked when the worker stops.
 2. Every lease in hand is touched when a third of it has passed, so a job may take as long as it
-   needs, up to `time_limit`. A lease that was lost meanwhile is not settled: somebody else has the job.
+   needs, up to `time_limit`. A lease that was lost meanwhile is not settled: somebody else has the
+   job.
 3. Past `time_limit` a job fails. A coroutine is cancelled; a thread cannot be, it keeps its place
    until it returns, and what it returns is dropped.
 4. A stop leases nothing more, lets running jobs end for `grace` seconds, then gives up: their

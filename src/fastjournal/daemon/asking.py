@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fastjournal.daemon.waiters import Waiter
@@ -15,7 +16,7 @@ from fastjournal.errors import (
     OutOfRange,
 )
 from fastjournal.journal.rows import Row
-from fastjournal.model import State
+from fastjournal.model import State, Where
 from fastjournal.wire.fj import (
     Request,
     decode_integer,
@@ -25,19 +26,37 @@ if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
 
 
-__all__ = ["find_row", "first_answer", "named_row", "wait_of"]
+__all__ = ["ask_later", "find_row", "named_row", "no_wait", "wait_of"]
 
 _MAX_WAIT = 24 * 3600 * 1000  # ms
 
 
-def first_answer(session: FjConnection, waiter: Waiter, wait_ms: int, now: int) -> bytes:
-    """Ask once; then answer, or wait."""
-    if not wait_ms or session.leaving:
-        waiter.expired = True
-    elif wait_ms > _MAX_WAIT:
+def no_wait(session: FjConnection, wait_ms: int) -> bool:
+    """Whether a request must be answered at once."""
+    if wait_ms > _MAX_WAIT:
         raise OutOfRange(f"a wait of {wait_ms} ms is longer than a day")
-    reply = waiter.retry(waiter, now)
-    return reply or session.wait(waiter, wait_ms / 1000)
+    return not wait_ms or session.leaving
+
+
+def ask_later(
+    session: FjConnection,
+    request: Request,
+    ask: Callable[[bool, int], bytes],
+    wait_ms: int,
+    *,
+    where: Where | None = None,
+    row_id: bytes | None = None,
+) -> bytes:
+    """Let a request wait; `ask` is told whether it is the last time, and what the time is."""
+    waiter = Waiter(
+        session.host,
+        session,
+        request,
+        lambda waiter, now: ask(waiter.expired, now),
+        where=where,
+        row_id=row_id,
+    )
+    return session.wait(waiter, wait_ms / 1000)
 
 
 def wait_of(request: Request) -> int:

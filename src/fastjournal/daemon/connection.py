@@ -170,6 +170,10 @@ class Connection(asyncio.Protocol):
         """The peer waits for something of its own accord."""
         return False
 
+    def is_single(self, items: Sequence[Any]) -> bool:
+        """Whether they are one request that makes one command at most."""
+        return False
+
     def serve(self, items: Sequence[Any], now: int) -> bytes:
         """Carry out requests under the lock; returns the replies."""
         raise NotImplementedError

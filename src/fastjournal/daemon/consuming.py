@@ -13,7 +13,6 @@ import functools
 from typing import TYPE_CHECKING
 
 from fastjournal.clock import MILLISECOND
-from fastjournal.daemon.waiters import Waiter
 from fastjournal.errors import (
     BadFunction,
     JournalError,
@@ -59,7 +58,7 @@ from fastjournal.wire.jobvalue import (
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
 
-from fastjournal.daemon.asking import find_row, first_answer, named_row, wait_of
+from fastjournal.daemon.asking import ask_later, find_row, named_row, no_wait, wait_of
 
 __all__ = [
     "delete",
@@ -86,49 +85,41 @@ def next_job(session: FjConnection, request: Request, now: int) -> bytes:
         if length <= 0:
             raise OutOfRange("the lease would end in the past")
     where = Where((request.key,)) if request.key else Where()
-    waiter = Waiter(
-        session.host,
-        session,
-        request,
-        functools.partial(_ask_next, session, request, where, length),
-        where=where,
-    )
-    return first_answer(session, waiter, wait_of(request), now)
+    wait = wait_of(request)
+    reply = _ask_next(session, request, where, length, no_wait(session, wait), now)
+    if reply:
+        return reply
+    ask = functools.partial(_ask_next, session, request, where, length)
+    return ask_later(session, request, ask, wait, where=where)
 
 
 def _ask_next(
-    session: FjConnection, request: Request, where: Where, length: int, waiter: Waiter, now: int
+    session: FjConnection, request: Request, where: Where, length: int, last: bool, now: int
 ) -> bytes:
-    leases, due = _lease(
-        session, where, 1, length, request.flags & OVERWRITE != 0, True, session.name, waiter, now
-    )
-    flags = session.stable | DATA
+    take = request.flags & OVERWRITE != 0
+    leases, due = _lease(session, where, 1, length, take, True, session.name, last, now)
     if leases:
         lease = leases[0]
         pair = encode_leased(lease) if request.flags & EXTENDED else short_of(lease)
         return encode_reply(
-            request.identifier, now, flags=flags, timeout=lease.until or None, pairs=(pair,)
+            request.identifier,
+            now,
+            flags=session.stable | DATA,
+            timeout=lease.until or None,
+            pairs=(pair,),
         )
-    if not waiter.expired:
-        return b""
-    return encode_reply(request.identifier, now, timeout=due or None)
+    return encode_reply(request.identifier, now, timeout=due or None) if last else b""
 
 
 def lease_many(session: FjConnection, request: Request, now: int) -> bytes:
     """Lease up to n jobs."""
     wanted = decode_lease_request(request.value)
-    if wanted.prefix:
-        where = Where(prefix=wanted.queues[0])
-    else:
-        where = Where(wanted.queues)
-    waiter = Waiter(
-        session.host,
-        session,
-        request,
-        functools.partial(_ask_many, session, request, wanted, where),
-        where=where,
-    )
-    return first_answer(session, waiter, wanted.wait_ms, now)
+    where = Where(prefix=wanted.queues[0]) if wanted.prefix else Where(wanted.queues)
+    reply = _ask_many(session, request, wanted, where, no_wait(session, wanted.wait_ms), now)
+    if reply:
+        return reply
+    ask = functools.partial(_ask_many, session, request, wanted, where)
+    return ask_later(session, request, ask, wanted.wait_ms, where=where)
 
 
 def _ask_many(
@@ -136,32 +127,30 @@ def _ask_many(
     request: Request,
     wanted: LeaseRequest,
     where: Where,
-    waiter: Waiter,
+    last: bool,
     now: int,
 ) -> bytes:
-    most = session.server.wire_limits.max_message - 65_536
-    if wanted.max_bytes:
-        most = min(most, wanted.max_bytes)
-    worker = wanted.worker or session.name
-    leases: list[Lease] = []
-    size = due = 0
-    while len(leases) < wanted.limit and size < most:
-        count = min(wanted.limit - len(leases), _CHUNK)
-        got, due = _lease(
-            session, where, count, wanted.lease, wanted.take, wanted.fair, worker, waiter, now,
-            again=not leases,
-        )  # fmt: skip
-        leases += got
-        size += sum([len(lease[0][3]) for lease in got])
-        if len(got) < count:
-            break
+    _, limit, _, length, _, fair, take, max_bytes, worker = wanted
+    worker = worker or session.name
+    leases, due = _lease(session, where, min(limit, _CHUNK), length, take, fair, worker, last, now)
+    if len(leases) == _CHUNK < limit:
+        most = session.server.wire_limits.max_message - 65_536
+        if max_bytes:
+            most = min(most, max_bytes)
+        size = sum([len(lease[0][3]) for lease in leases])
+        lease_more = session.host.operations.lease
+        while len(leases) < limit and size < most:
+            count = min(limit - len(leases), _CHUNK)
+            got = lease_more(where, count, worker, length, fair, take).leases
+            leases += got
+            size += sum([len(lease[0][3]) for lease in got])
+            if len(got) < count:
+                break
     if leases:
         pairs = [encode_leased(lease) for lease in leases]
         flags = session.stable | DATA
         return encode_reply(request.identifier, now, flags=flags, pairs=pairs, several=True)
-    if not waiter.expired:
-        return b""
-    return encode_reply(request.identifier, now, timeout=due or None, several=True)
+    return encode_reply(request.identifier, now, timeout=due or None, several=True) if last else b""
 
 
 def _lease(
@@ -172,16 +161,14 @@ def _lease(
     take: bool,
     fair: bool,
     worker: bytes,
-    waiter: Waiter,
+    last: bool,
     now: int,
-    *,
-    again: bool = True,
 ) -> tuple[list[Lease], int]:
     """Lease; a consumer that waits passes over "nothing but slow ones" by asking once more."""
     lease = session.host.operations.lease
-    leases, due = lease(where, count, consumer=worker, length=length, fair=fair, take=take)
-    if not leases and again and not waiter.expired and 0 < due <= now:
-        leases, due = lease(where, count, consumer=worker, length=length, fair=fair, take=take)
+    leases, due = lease(where, count, worker, length, fair, take)
+    if not leases and not last and 0 < due <= now:
+        leases, due = lease(where, count, worker, length, fair, take)
     return leases, due
 
 
@@ -312,19 +299,17 @@ def get(session: FjConnection, request: Request, now: int) -> bytes:
 
 def result(session: FjConnection, request: Request, now: int) -> bytes:
     """Wait for the result of a job."""
-    row = find_row(session, request)
-    waiter = Waiter(
-        session.host,
-        session,
-        request,
-        functools.partial(_ask_result, session, request, row.id),
-        row_id=row.id,
-    )
-    return first_answer(session, waiter, wait_of(request), now)
+    row_id = find_row(session, request).id
+    wait = wait_of(request)
+    reply = _ask_result(session, request, row_id, no_wait(session, wait), now)
+    if reply:
+        return reply
+    ask = functools.partial(_ask_result, session, request, row_id)
+    return ask_later(session, request, ask, wait, row_id=row_id)
 
 
 def _ask_result(
-    session: FjConnection, request: Request, job_id: bytes, waiter: Waiter, now: int
+    session: FjConnection, request: Request, job_id: bytes, last: bool, now: int
 ) -> bytes:
     row = session.host.state.rows.get(job_id)
     if row is None or row.state is State.DELETED or 0 < row.expires < now:
@@ -333,6 +318,6 @@ def _ask_result(
         value = bytes((row.state is State.COMPLETED,)) + row.rare.result
         pair = Pair(b"", Type.BUFFER, value)
         return encode_reply(request.identifier, now, flags=DATA, pairs=(pair,))
-    if waiter.expired:
+    if last:
         raise TimedOut("the job is not finished")
     return b""

@@ -44,6 +44,7 @@ __all__ = ["FjConnection"]
 
 _NEEDS = {number: row.role for number, row in FUNCTIONS.items()}
 _FREE = frozenset((Function.NOP, Function.PING, Function.QUIT, Function.HELLO))
+_SINGLE = frozenset((Function.SET, Function.DONE, Function.NEXT, Function.TOUCH, Function.RELEASE))
 _ROLES = {
     Role.PRODUCE: frozenset({"produce"}),
     Role.CONSUME: frozenset({"consume"}),
@@ -141,6 +142,13 @@ class FjConnection(Connection):
     def is_busy(self) -> bool:
         """Upkeep is under way for this peer."""
         return self._later > 0 or super().is_busy()
+
+    def is_single(self, items: Sequence[Any]) -> bool:
+        """Whether they are one request that makes one command at most."""
+        if len(items) != 1:
+            return False
+        item = items[0]
+        return item.__class__ is Request and item[0] in _SINGLE
 
     def serve(self, items: Sequence[Any], now: int) -> bytes:
         """Carry out requests under the lock; returns the replies."""

@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from fastjournal.daemon.waiters import Waiter
@@ -28,6 +29,8 @@ from fastjournal.journal.journal import Journal
 from fastjournal.log.counters import SIZES, Histogram
 
 __all__ = ["Hosted", "Speaker"]
+
+_NO_BATCH = nullcontext(None)
 
 
 class Speaker(Protocol):
@@ -43,6 +46,9 @@ class Speaker(Protocol):
     @property
     def gone(self) -> bool:
         """The peer has left."""
+
+    def is_single(self, items: Sequence[Any]) -> bool:
+        """Whether they are one request that makes one command at most."""
 
     def serve(self, items: Sequence[Any], now: int) -> bytes:
         """Carry out requests under the lock; returns the replies."""
@@ -137,21 +143,19 @@ class Hosted:
     def _group(self) -> None:
         engine = self.engine
         work, self._work = self._work, []
-        out: list[tuple[Speaker, Sequence[Any], bytes]] = []
         now = engine.clock.now()
+        out = []
         try:
             with engine.lock:
-                for waiter in self._take_woken():
-                    if waiter.speaker.gone:
-                        engine.pass_on()
-                    elif not waiter.answered:
-                        waiter.speaker.asked += 1
-                        work.append((waiter.speaker, (waiter,)))
+                if self._woken:
+                    self._add_woken(work)
                 if self.closed:
                     raise Closed("the journal is closed")
-                with engine.batch():
+                # One command alone is logged with less ado than a batch of one.
+                single = len(work) == 1 and work[0][0].is_single(work[0][1])
+                with _NO_BATCH if single else engine.batch():
                     for speaker, items in work:
-                        out.append((speaker, items, speaker.serve(items, now)))
+                        out.append(speaker.serve(items, now))
         except JournalError as error:
             fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
             for speaker, items in work:
@@ -159,27 +163,36 @@ class Hosted:
                 speaker.wants_sync = False
                 self._reply(speaker, speaker.refuse(items, fault, now))
             return
-        time = engine.last_time
-        self.group_size.observe(len(out))
-        for speaker, items, data in out:
+        self.group_size.observe(len(work))
+        for (speaker, items), data in zip(work, out, strict=True):
             speaker.asked -= 1
             if not data:
-                speaker.wants_sync = False
                 speaker.finish()
-                continue
-            waits = (self.always or speaker.wants_sync) and time > engine.log.synced_time
-            if speaker.behind or waits:
-                speaker.behind += 1
-                self._unsynced.append(_Unsynced(time, speaker, items, data))
-                if not self._armed:
-                    self._arm(time)
+            elif speaker.behind or (
+                (self.always or speaker.wants_sync) and engine.last_time > engine.log.synced_time
+            ):
+                self._hold_back(speaker, items, data)
             else:
                 speaker.send(data)
             speaker.wants_sync = False
 
+    def _hold_back(self, speaker: Speaker, items: Sequence[Any], data: bytes) -> None:
+        """Send these replies once what they tell is on stable storage."""
+        time = self.engine.last_time
+        speaker.behind += 1
+        self._unsynced.append(_Unsynced(time, speaker, items, data))
+        if not self._armed:
+            self._arm(time)
+
+    def _add_woken(self, work: list[tuple[Speaker, Sequence[Any]]]) -> None:
+        for waiter in self._take_woken():
+            if waiter.speaker.gone:
+                self.engine.pass_on()
+            elif not waiter.answered:
+                waiter.speaker.asked += 1
+                work.append((waiter.speaker, (waiter,)))
+
     def _take_woken(self) -> list[Waiter]:
-        if not self._woken:
-            return []
         taken = []
         while self._woken:
             taken.append(self._woken.popleft())

@@ -47,7 +47,6 @@ __all__ = ["Placed", "Puts"]
 
 _new = tuple.__new__
 _REST = NewJob(b"")[7:14]
-_REST_AND_ID = NewJob(b"")[7:]
 _NEW = Outcome.NEW
 _PLAIN = (DEFAULT_POLICY, 0, 0, 0, ())
 _WORKQ_NAME = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
@@ -261,8 +260,11 @@ class Puts(Deciding):
             raise OutOfRange("an instant is before 1970 or past 2262")
         if mode is not Mode.MERGE:
             _check_mode(job)
-        if job[7:] != _REST_AND_ID:
+        if job[7:14] != _REST:
             _check_rest(job)
+        job_id = job[14]
+        if job_id and (type(job_id) is not bytes or len(job_id) != 16):
+            raise BadRequest("an id has 16 bytes")
 
 
 def _check_mode(job: NewJob) -> None:
@@ -286,8 +288,6 @@ def _check_rest(job: NewJob) -> None:
             raise BadRequest(f"{name} is a whole number")
         if not 0 <= value <= high:
             raise OutOfRange(f"{name} {value} is not in 0..{high}")
-    if type(job.id) is not bytes or len(job.id) not in (0, 16):
-        raise BadRequest("an id has 16 bytes")
 
 
 def _check_workq(job: Add | Schedule, max_value: int) -> None:

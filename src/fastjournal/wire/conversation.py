@@ -55,6 +55,18 @@ class Conversation:
 
         With `listen` the note also comes back with every push until `forget`.
         """
+        identifier = self._free()
+        message = encode_request(function, identifier, **fields)
+        self._begin(identifier, note, listen)
+        return message
+
+    def adopt(self, note: Any, message: bytes, *, listen: bool = False) -> bytes:
+        """A request that was encoded before, under an identifier of this connection."""
+        identifier = self._free()
+        self._begin(identifier, note, listen)
+        return b"".join((message[:6], identifier.to_bytes(2, "big"), message[8:]))
+
+    def _free(self) -> int:
         if len(self._waiting) >= self.max_outstanding:
             raise QueueFull(f"{self.max_outstanding} requests are unanswered")
         identifier = self._last
@@ -64,12 +76,13 @@ class Conversation:
                 break
             if identifier == self._last:
                 raise QueueFull("every identifier is in use")
-        message = encode_request(function, identifier, **fields)
+        return identifier
+
+    def _begin(self, identifier: int, note: Any, listen: bool) -> None:
         self._last = identifier
         self._waiting[identifier] = note
         if listen:
             self._listening[identifier] = note
-        return message
 
     def forget(self, note: Any) -> None:
         """End the subscriptions that were made with this note."""
