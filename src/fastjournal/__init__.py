@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastjournal.journal.operations import Receipt
     from fastjournal.leased import LeasedJob
     from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
+    from fastjournal.spool.writer import Spool
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ __all__ = [
     "QueueSettings",
     "Receipt",
     "RequestError",
+    "Spool",
     "State",
     "__version__",
     "aconnect",
@@ -55,6 +57,7 @@ _HOMES = {
     "QueueSettings": "fastjournal.model",
     "Receipt": "fastjournal.journal.operations",
     "RequestError": "fastjournal.errors",
+    "Spool": "fastjournal.spool.writer",
     "State": "fastjournal.model",
     "aconnect": "fastjournal.connecting",
     "connect": "fastjournal.connecting",

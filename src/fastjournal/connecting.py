@@ -2,16 +2,18 @@
 
     ./jobs, embedded:./jobs      a directory, opened in this process
     fj://host:port/journal       a daemon; fjs:// behind TLS; unix:/path for a socket
+    spool:./dir                  a spool: what is put is forwarded by somebody else
 
 Rules:
 
 1. Nothing of the server is loaded for a daemon's client, nothing of the client for a directory.
+2. A spool has `put`, `put_many` and `close` only; its puts answer nothing.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fastjournal.client.urls import parse_url
 from fastjournal.errors import SettingError
@@ -25,7 +27,15 @@ __all__ = ["aconnect", "connect"]
 
 
 def connect(url: str | Path, **options: Any) -> Journal | Client:
-    """Open a journal for blocking use; `options` are those of `Journal`, for a directory only."""
+    """Open a journal for blocking use; `options` are those of `Journal` or `Spool`.
+
+    A daemon takes none: they stand in its URL.
+    """
+    if str(url).startswith("spool:"):
+        from fastjournal.spool.writer import Spool
+
+        # For the type checker a journal: code that only puts need not care which it has.
+        return cast("Client", Spool(str(url).removeprefix("spool:"), **options))
     target = parse_url(str(url))
     if isinstance(target, Path):
         from fastjournal.journal.journal import Journal

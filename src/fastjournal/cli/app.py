@@ -20,7 +20,7 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import admin, jobs, log, remote, spark, token
+from fastjournal.cli import admin, jobs, log, remote, spark, spool, token
 from fastjournal.cli.serve import serve
 from fastjournal.cli.worker import worker
 from fastjournal.errors import JournalError
@@ -43,7 +43,9 @@ app.add_typer(remote.app)
 app.add_typer(token.app, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
+app.add_typer(spool.app, name="spool")
 app.command()(serve)
+app.command()(spool.forward)
 app.command()(worker)
 
 

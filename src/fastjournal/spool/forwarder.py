@@ -68,6 +68,8 @@ class Figures:
     oldest: int = 0
     """When the oldest job that waits was put, ns; 0: none waits."""
     files: int = 0
+    looked: bool = False
+    """The directory has been looked at."""
     reports: deque[str] = field(default_factory=lambda: deque(maxlen=100))
     """What was quarantined lately, for people."""
 
@@ -262,6 +264,7 @@ class Forwarder:
     def _look(self) -> bool:
         """Begin another pass over the files; False if there is nothing new in them."""
         found = self.shelf.hours()
+        self.figures.looked = True
         for hour in found:
             if hour not in self._files:
                 file = self.shelf.open(hour)

@@ -1,0 +1,238 @@
+"""`fastjournal forward` and `fastjournal spool`: carry a spool to a daemon, look into one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fastjournal.spool.reader import Entry
+    from fastjournal.spool.service import Runner
+
+__all__ = ["app", "forward"]
+
+app = typer.Typer(help="Look into a spool.", no_args_is_help=True)
+
+_Directory = Annotated[Path, typer.Argument(help="Directory of the spool.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+DAMAGED = 1
+
+
+def forward(
+    to: Annotated[
+        str, typer.Option(help="The daemon: fj://, fjs:// or unix:; see docs/daemon.md.")
+    ],
+    spool: Annotated[list[Path], typer.Option(help="Directory of a spool; several times.")],
+    watch: Annotated[str, typer.Option(help="auto, inotify or ping.")] = "auto",
+    window: Annotated[int, typer.Option(help="Batches under way at a time.")] = 8,
+    batch: Annotated[int, typer.Option(help="Most jobs in a batch.")] = 1000,
+    durable: Annotated[
+        bool, typer.Option(help="Wait for stable storage of the daemon, whatever its policy.")
+    ] = True,
+    metrics: Annotated[
+        str | None, typer.Option(help="Serve /metrics for Prometheus on host:port.")
+    ] = None,
+    once: Annotated[bool, typer.Option(help="End when nothing waits any more.")] = False,
+) -> None:
+    """Forward spools to a daemon until told to stop."""
+    import logging
+    import signal
+    import sys
+    import threading
+
+    from fastjournal.client.urls import Target, parse_url
+    from fastjournal.errors import SettingError
+    from fastjournal.spool.service import Runner, Service
+    from fastjournal.spool.target import DaemonTarget
+
+    logging.basicConfig(
+        stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
+    )
+    address = parse_url(to)
+    if not isinstance(address, Target):
+        raise SettingError("a spool is forwarded to a daemon: fj://, fjs:// or unix:", name="to")
+    if watch not in ("auto", "inotify", "ping"):
+        raise SettingError(f"--watch is auto, inotify or ping, not {watch!r}", name="watch")
+    runners = [
+        Runner(
+            str(path),
+            lambda: DaemonTarget(address, durable=durable),
+            how=watch,
+            window=window,
+            batch_jobs=batch,
+        )
+        for path in spool
+    ]
+    service = Service(runners)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if metrics:
+        _serve_metrics(metrics, runners)
+    service.start()
+    try:
+        while not stop.wait(0.2) and not service.wait(0):
+            if once and all(_is_empty(runner) for runner in runners):
+                break
+    finally:
+        service.stop()
+    for runner in runners:
+        for line in runner.forwarder.figures.reports:
+            typer.echo(f"quarantined: {line}", err=True)
+    if service.error is not None:
+        raise service.error
+
+
+def _is_empty(runner: Runner) -> bool:
+    figures = runner.figures()
+    return not figures.backlog_bytes and not runner.forwarder.in_flight and figures.looked
+
+
+def _serve_metrics(address: str, runners: list[Runner]) -> None:
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from fastjournal.errors import SettingError
+    from fastjournal.spool.metrics import SpoolCollector
+
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        raise SettingError(f"--metrics is host:port, not {address!r}", name="metrics")
+    registry = CollectorRegistry()
+    registry.register(SpoolCollector(runners))
+    start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
+
+
+@app.command()
+def stat(directory: _Directory, as_json: _Json = False) -> None:
+    """Tell how much waits in a spool, and since when."""
+    from fastjournal.cli.render import bytes_text, instant, json_line, table
+    from fastjournal.spool.directory import used
+    from fastjournal.spool.shelf import QUARANTINE
+
+    files: dict[str, dict[str, Any]] = {}
+    total: dict[str, Any] = {"ready": 0, "done": 0, "damaged": 0, "backlog_bytes": 0, "oldest": 0}
+    for entry in _entries(directory):
+        of_file = files.setdefault(
+            entry.file, {"file": entry.file, "ready": 0, "done": 0, "damaged": 0, "bytes": 0}
+        )
+        for counts in (of_file, total):
+            counts[entry.state] += 1
+        of_file["bytes"] += entry.size
+        if entry.state == "ready":
+            total["backlog_bytes"] += entry.size
+            total["oldest"] = min(total["oldest"] or entry.put_at, entry.put_at)
+    total["bytes"] = used(str(directory))
+    total["quarantined"] = len(list((directory / QUARANTINE).glob("*.bad")))
+    if as_json:
+        json_line({**total, "files": list(files.values())})
+        return
+    columns = ("file", "ready", "done", "damaged", "size")
+    rows = [
+        [f["file"], *(str(f[c]) for c in columns[1:4]), bytes_text(f["bytes"])]
+        for f in files.values()
+    ]
+    table(columns, rows, right=columns[1:])
+    oldest = f", the oldest since {instant(total['oldest'])}" if total["oldest"] else ""
+    typer.echo(
+        f"{total['ready']} jobs wait ({bytes_text(total['backlog_bytes'])}){oldest}; "
+        f"{total['quarantined']} quarantined"
+    )
+
+
+@app.command()
+def dump(
+    directory: _Directory,
+    all_: Annotated[bool, typer.Option("--all", help="Done ones too.")] = False,
+    limit: Annotated[int, typer.Option(help="At most so many; 0: all.")] = 0,
+    as_json: _Json = False,
+) -> None:
+    """Print the jobs of a spool."""
+    from fastjournal.cli.render import instant, json_line, preview, table
+
+    rows = []
+    count = 0
+    for entry in _entries(directory):
+        if entry.state == "done" and not all_:
+            continue
+        count += 1
+        if as_json:
+            json_line(_picture(entry))
+        else:
+            job = entry.job
+            rows.append(
+                [
+                    f"{entry.file}:{entry.offset}",
+                    entry.state,
+                    instant(entry.put_at),
+                    preview(job.queue, 30) if job else "",
+                    preview(job.key, 40) if job else "",
+                    preview(job.value, 50) if job else entry.reason,
+                ]
+            )
+        if count == limit:
+            break
+    if not as_json:
+        table(("place", "state", "put", "queue", "key", "payload"), rows)
+
+
+@app.command()
+def verify(directory: _Directory, as_json: _Json = False) -> None:
+    """Check every frame of a spool; exit code 1 if one is damaged."""
+    from fastjournal.cli.render import json_line
+
+    count = 0
+    damaged = []
+    for entry in _entries(directory):
+        count += 1
+        if entry.job is None:
+            damaged.append(entry)
+            if as_json:
+                json_line(_picture(entry))
+            else:
+                typer.echo(
+                    f"{entry.file}: offset {entry.offset}: {entry.size} bytes: {entry.reason}"
+                )
+    if as_json:
+        json_line({"frames": count - len(damaged), "damaged": len(damaged)})
+    else:
+        typer.echo(f"{count - len(damaged)} sound, {len(damaged)} damaged")
+    if damaged:
+        raise typer.Exit(DAMAGED)
+
+
+def _entries(directory: Path) -> Any:
+    from fastjournal.errors import NotFound
+    from fastjournal.spool.directory import IDENTITY
+    from fastjournal.spool.reader import scan
+
+    if not (directory / IDENTITY).is_file():
+        raise NotFound(f"{directory} is no spool")
+    return scan(directory)
+
+
+def _picture(entry: Entry) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "file": entry.file,
+        "offset": entry.offset,
+        "size": entry.size,
+        "state": entry.state,
+        "put_at": entry.put_at,
+    }
+    job = entry.job
+    if job is None:
+        return {**shown, "reason": entry.reason}
+    for name, value in (("queue", job.queue), ("key", job.key), ("payload", job.value)):
+        try:
+            shown[name] = value.decode()
+        except UnicodeDecodeError:
+            shown[f"{name}_hex"] = value.hex()
+    shown |= {
+        "mode": job.mode.name.lower(),
+        "priority": job.priority,
+        "due": job.due,
+        "expires": job.expires,
+        "timestamp": job.timestamp,
+    }
+    return shown
