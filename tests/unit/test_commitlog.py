@@ -947,6 +947,37 @@ def test_appending_and_waiting_for_the_sync_is_the_direct_door(files: Disk, open
     assert log.synced_time == second == times(files)[-1]
 
 
+@pytest.mark.parametrize("sync", ["os", "interval", "always"])
+def test_a_sync_on_request_makes_all_that_is_written_safe(
+    files: Disk, opened: Opener, sync: str
+) -> None:
+    log = opened(sync=sync)
+    log.sync()
+    time = log.append([b"a", b"b"])
+    outcomes = Outcomes(1)
+    log.when_synced(time, outcomes)
+    log.sync()
+    outcomes.wait()
+    assert log.synced_time == time
+    assert {tuple(stored(image)) for image in files.images()} == {(b"a", b"b")}
+    log.append([b"c"])
+    files.fail_next("sync", Fault(), name="000000001")
+    with pytest.raises(Stopped):
+        log.sync()
+    with pytest.raises(Stopped):
+        log.sync()
+    assert files.operations.count("sync 000000001.log") == 2
+
+
+def test_whoever_asked_is_called_once_when_acknowledging_ends(opened: Opener) -> None:
+    log = opened()
+    calls: list[bool] = []
+    log.on_stop = lambda: calls.append(log.failure is not None)
+    log.stop(OSError("first"))
+    log.stop(OSError("second"))
+    assert calls == [True]
+
+
 def test_waiting_for_a_record_that_was_never_written_is_refused(opened: Opener) -> None:
     log = opened(sync="always")
     time = log.append([b"a"])

@@ -201,8 +201,9 @@ class CommitLog:
         self._waiting.check_open()
         try:
             self._sync()
-        except JournalError as error:
-            raise self.stop(error) from error
+        except BaseException as error:
+            self._judge(error)
+            raise
 
     def rotate(self) -> Path:
         """Go on in the standby segment; returns its path once the writer thread has swapped."""
