@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from fastjournal.errors import CorruptCommand, SettingError
 from fastjournal.journal import commands, kinds
 from fastjournal.log.record import encode
-from fastjournal.log.scan import Chunk, Scan
+from fastjournal.log.scan import Chunk, Scan, engines
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.spark.failure import ToldError, explain
-from fastjournal.spark.fields import Fields
+from fastjournal.spark.fields import NUMBERS, SLICES, Fields
 from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, names_of, struct
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.source import JournalReader
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "workq"
+ENGINES = engines()
 T0 = 1_700_000_000_000_000_000
 EVERY = ",".join([*VIEW_COLUMNS["records"][0], *VIEW_COLUMNS["records"][1]])
 
@@ -113,7 +114,11 @@ results = st.builds(
 def test_fields_decoded_all_at_once_equal_the_commands_that_were_written(given: list[Any]) -> None:
     (chunk,) = Scan(segment([commands.encode(c) for c in given]))
     assert isinstance(chunk, Chunk)
-    fields = Fields(chunk)
+    for engine in ENGINES:
+        _equal_to_commands(chunk, Fields(chunk, engine), given)
+
+
+def _equal_to_commands(chunk: Chunk, fields: Fields, given: list[Any]) -> None:
     assert not fields.bad.any()
 
     def cut(name: str, n: int) -> bytes | None:
@@ -161,7 +166,12 @@ def test_a_payload_that_does_not_parse_is_marked_and_has_no_fields(
         sound = False
     (chunk,) = Scan(segment([bytes(payload), b"\x05" + bytes(16)]))
     assert isinstance(chunk, Chunk)
-    assert Fields(chunk).bad.tolist() == [not sound, False]
+    for engine in ENGINES:
+        fields = Fields(chunk, engine)
+        assert fields.bad.tolist() == [not sound, False]
+        if not sound:
+            assert all(fields.slice_of(name)[2][0] for name in SLICES)
+            assert all(fields.number(name)[1][0] for name in NUMBERS)
 
 
 def test_names_that_are_not_utf_8_are_shown_with_their_odd_bytes(tmp_path: Path) -> None:
