@@ -174,7 +174,7 @@ def test_failures_are_tried_again_after_growing_waits_then_dead_then_redriven(
     assert job is not None
     assert job.lease.job.fails == 0
     assert job.fail(delay=3) is State.WAITING
-    assert j.job(receipt.id).due == clock.now() + 3 * SECOND
+    assert j.job(receipt.id).due // 1000 == (clock.now() + 3 * SECOND) // 1000
     assert j.redrive(queue="empty") == 0
     with pytest.raises(BadRequest):
         j.redrive(receipt.id)
