@@ -227,6 +227,17 @@ def test_a_group_held_back_by_one_end_pins_its_other_rows() -> None:
     assert retention.drop(3, *segments[3][0]) is False
 
 
+def test_records_whose_times_go_back_are_not_taken_for_spent() -> None:
+    """Workq's own clock may step back while it writes."""
+    state = JournalState()
+    job = k.Add(bytes(16), b"q", 1000, 10**9, 0, 0, 0, b"", 0, 1)
+    records = [(50, encode(job)), (40, encode(k.Start(job.id))), (41, encode(k.Timeout(job.id)))]
+    for time, payload in records:
+        state.replay(payload, time)
+    assert [fate(state, *record) for record in records] == [Fate.KEEP] * 3
+    assert state.applied == 50
+
+
 def test_a_segment_is_rewritten_when_its_average_expiry_has_passed_wq_cln_6() -> None:
     state = JournalState()
     records = []
