@@ -26,13 +26,13 @@ from fastjournal.log.cleaner import Cleaned, sealed_segments
 from fastjournal.log.files import DISK
 from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.fold import Share
+from fastjournal.spark.fold import Share, fold
 from fastjournal.spark.judge import Bounds, Planner, content, kept_ranges, survey
-from fastjournal.spark.live import LivePart, LiveRows, part_of
-from fastjournal.spark.plan import Piece, load, pack
-from fastjournal.spark.replay import replay_share, share_count
+from fastjournal.spark.live import LivePart, LiveRows, live_part, newest_time, part_of
+from fastjournal.spark.plan import Piece, journal_segments, load, pack
+from fastjournal.spark.replay import share_count
 from fastjournal.spark.settings import Settings
-from fastjournal.spark.snapshots import first_mark
+from fastjournal.spark.snapshots import base_of, first_mark
 from fastjournal.spark.tasks import Task, run_tasks
 
 if TYPE_CHECKING:
@@ -170,10 +170,13 @@ class _Replay:
 
     def __call__(self) -> list[LivePart]:
         # The driver holds the readers' lock for us.
-        state = replay_share(
-            self.directory, self.share, None, Settings((self.directory,)), lock=False
-        )
-        return [part_of(state)]
+        segments = [(piece, load(piece)) for piece in journal_segments(self.directory)]
+        base = base_of(self.directory, segments, self.share, None)
+        if base.state is None:
+            return [live_part(segments, self.share)]
+        rest = [(piece, data) for piece, data in segments if piece.number >= base.first]
+        state = fold(rest, share=self.share, state=base.state, overlap=base.overlap)
+        return [part_of(state, newest_time(segments))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ Rules:
 1. A payload that does not parse to its last byte has no fields: its row is marked in `bad`.
 2. What a kind does not carry is marked missing, never zero.
 3. Only kinds 1 to 4 and 32 have fields here; the meaning of all others is the state machine's.
-4. Times come out as ns since 1970; a zero time, written or derived, is missing.
+4. Times come out as ns since 1970; a zero time is missing. A job with no time to live never
+   expires; one whose end does not fit 64 bits expires at the last instant that does.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ SLICES = ("queue", "key", "value", "result")
 
 _MILLISECOND = 1_000_000
 _SECOND = 1_000_000_000
+_MAX_INSTANT = 2**63 - 1
 
 
 class _Cursor:
@@ -203,7 +205,10 @@ class Fields:
         self._keep("max_fails", where, fails)
         self._keep("due", where, due, time=True)
         self._keep("inserted", where, created, time=True)
-        self._keep("expires", where, due + ttl * _MILLISECOND, time=True)
+        late = ttl > (_MAX_INSTANT - due) // _MILLISECOND
+        expires = due + self._np.where(late, 0, ttl) * _MILLISECOND
+        expires = self._np.where(late, _MAX_INSTANT, self._np.where(ttl == 0, 0, expires))
+        self._keep("expires", where, expires, time=True)
 
     def _result(self, cursor: _Cursor, where: Array) -> None:
         np = self._np

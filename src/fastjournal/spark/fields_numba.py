@@ -16,6 +16,7 @@ __all__ = ["parse"]
 _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
 _MAX_UNIX = 9_223_372_035
+_MAX_INSTANT = 2**63 - 1
 
 # Places in `numbers`, then in `slices`, as `fields.NUMBERS` and `fields.SLICES` name them.
 _RANK, _DUE, _INSERTED, _EXPIRES, _LEASE, _ATTEMPTS, _FAILS = range(7)
@@ -103,7 +104,10 @@ def _job(view, at, end, n, numbers, starts, sizes):
     numbers[_RANK, n] = -((zigzag >> 1) ^ -(zigzag & 1))
     numbers[_DUE, n] = due
     numbers[_INSERTED, n] = created
-    numbers[_EXPIRES, n] = due + ttl * _MILLISECOND
+    if ttl > (_MAX_INSTANT - due) // _MILLISECOND:
+        numbers[_EXPIRES, n] = _MAX_INSTANT
+    elif ttl > 0:
+        numbers[_EXPIRES, n] = due + ttl * _MILLISECOND
     numbers[_LEASE, n] = lease
     numbers[_ATTEMPTS, n] = attempts
     numbers[_FAILS, n] = fails

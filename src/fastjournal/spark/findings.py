@@ -31,7 +31,7 @@ from fastjournal.log.files import DISK
 from fastjournal.log.scan import Buffer, Chunk, Damage, Scan
 from fastjournal.log.writer import SyncedMark
 from fastjournal.model import State
-from fastjournal.spark.fold import Share, fold, route
+from fastjournal.spark.fold import Share, fold, no_collection, route
 from fastjournal.spark.kinds import BROADCAST, KINDS, kind_name
 from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load
@@ -208,9 +208,22 @@ def share_findings(directory: str, share: Share) -> list[Finding]:
     notes = _Notes(directory)
     segments, base = _opened(directory, share, notes)
     check = _Check(notes, base.state or Ledger(), base.overlap)
+    with no_collection():
+        _check_all(notes, check, segments, base.first, share)
+    check.waits()
+    return list(notes.all())
+
+
+def _check_all(
+    notes: _Notes,
+    check: _Check,
+    segments: Sequence[tuple[Piece, Buffer]],
+    first_segment: int,
+    share: Share,
+) -> None:
     last = None
     for piece, data in segments:
-        if not data or piece.number < base.first:
+        if not data or piece.number < first_segment:
             continue
         for chunk in Scan(data, path=piece.path, newest=piece.newest, mode="DROPMALFORMED"):
             assert isinstance(chunk, Chunk)
@@ -220,8 +233,6 @@ def share_findings(directory: str, share: Share) -> list[Finding]:
                 _told_back(notes, piece, int(chunk.offsets[0]), last[1], first)
             last = (piece.number, int(chunk.times[-1]))
             check.chunk(piece, data, chunk, share)
-    check.waits()
-    return list(notes.all())
 
 
 class _Check:

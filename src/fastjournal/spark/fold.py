@@ -35,7 +35,16 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["Share", "apply_entries", "fold", "route"]
+__all__ = [
+    "Matter",
+    "SegmentReader",
+    "Settled",
+    "Share",
+    "apply_entries",
+    "fold",
+    "no_collection",
+    "route",
+]
 
 CHANGES, STATES, REMOVES, ROWLESS = 0, 1, 2, 3
 _STATES = frozenset({1, 2, 32})
@@ -79,7 +88,7 @@ def _classes() -> Array:
     return table
 
 
-class _Settled:
+class Settled:
     """The rows of which nothing earlier matters any more."""
 
     def __init__(self, *, removals: bool) -> None:
@@ -141,6 +150,22 @@ class _Entries:
     """-1 for a whole record."""
 
 
+@dataclass(slots=True)
+class Matter:
+    """The same as columns, with the kind and the row of each command."""
+
+    times: Array
+    offsets: Array
+    starts: Array
+    ends: Array
+    members: Array
+    kinds: Array
+    lows: Array
+    highs: Array
+    newest: int
+    """The largest TIME in the segment, of whatever share; 0 when it is empty."""
+
+
 def _members(payload: bytes) -> Iterator[tuple[int, bytes]]:
     """Kind and id of each member of a GROUP; the id is empty where it names no row."""
     group = decode(payload)
@@ -150,7 +175,7 @@ def _members(payload: bytes) -> Iterator[tuple[int, bytes]]:
         yield kind, b"" if kind in BROADCAST else bytes(member[0])  # type: ignore[arg-type]
 
 
-class _Segment:
+class SegmentReader:
     """The entries of one segment for one share, before it is known which of them matter."""
 
     def __init__(self, share: Share, mode: str) -> None:
@@ -161,22 +186,37 @@ class _Segment:
         self._mode = mode
         self._table = _classes()
 
-    def entries(self, piece: Piece, data: Buffer, upto: int | None, settled: _Settled) -> _Entries:
+    def entries(self, piece: Piece, data: Buffer, upto: int | None, settled: Settled) -> _Entries:
+        found = self.matter(piece, data, upto, settled)
+        return _Entries(
+            data,
+            piece.path,
+            found.times.tolist(),
+            found.offsets.tolist(),
+            found.starts.tolist(),
+            found.ends.tolist(),
+            found.members.tolist(),
+        )
+
+    def matter(self, piece: Piece, data: Buffer, upto: int | None, settled: Settled) -> Matter:
+        """What still matters of a segment, given all that was read of later ones."""
         np = self._np
-        chunks = [
-            self._shared(part)
-            for part in Scan(
-                data, path=piece.path, newest=piece.newest, mode=_scan_mode(self._mode), upto=upto
-            )
-            if isinstance(part, Chunk)
-        ]
-        columns = [
-            np.concatenate(column) if column else np.empty(0, np.int64)
-            for column in zip(*chunks, strict=True)
-        ]
-        if not columns:
-            return _Entries(data, piece.path, [], [], [], [], [])
-        times, offsets, starts, ends, lows, highs, kinds = columns
+        chunks = []
+        newest = 0
+        scan = Scan(
+            data, path=piece.path, newest=piece.newest, mode=_scan_mode(self._mode), upto=upto
+        )
+        for part in scan:
+            assert isinstance(part, Chunk)
+            newest = max(newest, int(part.times.max()))
+            chunks.append(self._shared(part))
+        if not chunks:
+            none = np.empty(0, np.int64)
+            wide = np.empty(0, np.uint64)
+            return Matter(none, none, none, none, none, none.astype(np.uint8), wide, wide, newest)
+        times, offsets, starts, ends, lows, highs, kinds = (
+            np.concatenate(column) for column in zip(*chunks, strict=True)
+        )
         classes = self._table[kinds]
         # A removal carries an id and nothing else; anything longer must be seen to be refused.
         bare = (kinds == 5) | (kinds == 6)
@@ -184,19 +224,21 @@ class _Segment:
         records = np.arange(len(times))
         members = np.full(len(times), -1)
         if (kinds == GROUP).any():
-            records, members, lows, highs, classes = self._expand(
+            records, members, lows, highs, classes, kinds = self._expand(
                 piece, data, (offsets, starts, ends, kinds), (lows, highs, classes)
             )
         keep = settled.prune(lows, highs, classes)
         chosen = records[keep]
-        return _Entries(
-            data,
-            piece.path,
-            times[chosen].tolist(),
-            offsets[chosen].tolist(),
-            starts[chosen].tolist(),
-            ends[chosen].tolist(),
-            members[keep].tolist(),
+        return Matter(
+            times[chosen],
+            offsets[chosen],
+            starts[chosen],
+            ends[chosen],
+            members[keep],
+            kinds[keep],
+            lows[keep],
+            highs[keep],
+            newest,
         )
 
     def _shared(self, chunk: Chunk) -> tuple[Array, ...]:
@@ -217,7 +259,7 @@ class _Segment:
         data: Buffer,
         columns: tuple[Array, Array, Array, Array],
         keyed: tuple[Array, Array, Array],
-    ) -> tuple[Array, Array, Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array, Array, Array]:
         """Put the members of each GROUP in its place."""
         np = self._np
         offsets, starts, ends, kinds = columns
@@ -227,6 +269,7 @@ class _Segment:
         members: list[int] = []
         ids = bytearray()
         told: list[int] = []
+        named: list[int] = []
         for n in groups.tolist():
             try:
                 found = list(_members(bytes(data[starts[n] : ends[n]])))
@@ -241,6 +284,7 @@ class _Segment:
                 members.append(m)
                 ids += row_id or bytes(16)
                 told.append(int(self._table[kind]))
+                named.append(kind)
         single = np.flatnonzero(kinds != GROUP)
         pairs = np.frombuffer(bytes(ids), dtype=np.uint64).reshape(-1, 2)
         which = np.concatenate([single, np.array(records, dtype=np.int64)])
@@ -251,6 +295,7 @@ class _Segment:
             np.concatenate([lows[single], pairs[:, 0]])[order],
             np.concatenate([highs[single], pairs[:, 1]])[order],
             np.concatenate([classes[single], np.array(told, dtype=np.uint8)])[order],
+            np.concatenate([kinds[single], np.array(named, dtype=np.uint8)])[order],
         )
 
 
@@ -298,7 +343,7 @@ def _group(payload: bytes) -> tuple[Command, ...]:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Rows hold no cycles; looking for some among millions would take as long as the replay."""
     was = gc.isenabled()
     gc.disable()
@@ -323,13 +368,13 @@ def fold(
     `state`, when given, holds the rows of the same share before the first of these segments;
     records up to TIME `overlap` may be in it already.
     """
-    reader = _Segment(share, mode)
+    reader = SegmentReader(share, mode)
     # On an empty state a removal has nothing to remove.
-    settled = _Settled(removals=state is not None)
+    settled = Settled(removals=state is not None)
     kept = [
         reader.entries(piece, data, upto, settled) for piece, data in reversed(segments) if data
     ]
     result = Ledger() if state is None else state
-    with _no_collection():
+    with no_collection():
         apply_entries(result, reversed(kept), mode, overlap)
     return result

@@ -25,9 +25,9 @@ from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark import fold as fold_module
 from fastjournal.spark import live as live_module
 from fastjournal.spark.clean import clean_journal
-from fastjournal.spark.fold import fold
+from fastjournal.spark.fold import Share, fold
 from fastjournal.spark.judge import survey
-from fastjournal.spark.live import LiveRows, part_of
+from fastjournal.spark.live import LiveRows, live_part, part_of
 from fastjournal.spark.plan import load_all
 from fastjournal.spark.tasks import Task
 
@@ -153,8 +153,8 @@ def test_a_survey_of_columns_reports_what_retention_reports(
     random = Random(99)
     directory = write(tmp_path / "a", lives(random, 600), random)
     segments = load_all(directory)
-    rows = LiveRows([part_of(fold(segments))])
     state = state_of(directory)
+    rows = LiveRows([part_of(fold(segments), state.applied)])
     told: list[tuple[Report, Report]] = []
     for piece, data in segments:
         _, records = read_segment(Stream(directory, WORKQ), piece.number)
@@ -163,6 +163,53 @@ def test_a_survey_of_columns_reports_what_retention_reports(
         told.append((survey(piece.number, piece.path, data, rows).report, theirs))
     assert len(told) > 10
     assert all(ours == theirs for ours, theirs in told)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_living_rows_read_from_columns_are_those_of_a_replay(tmp_path: Path, seed: int) -> None:
+    """Any command on few rows, fitting or not, alone and in groups."""
+    random = Random(seed)
+
+    def some() -> k.Command:
+        row = random.randrange(8).to_bytes(16, "big")
+        t = random.randrange(1, 1 << 50)
+        return random.choice(
+            [
+                k.Put(row, b"q", b"k", 5, t, t, t, random.choice([0, t]), 1, b"v"),
+                k.Add(row, b"q", 9, random.choice([0, 7]), 1, 0, 0, b"x", 0, t),
+                k.Schedule(row, b"q", 9, 9, 1, 0, 0, b"x", t, t),
+                k.Touch(row, random.choice([0, t])),
+                k.Tomb(row, b"q", b"k", t),
+                k.Lease(row, t, t, 1),
+                k.Complete(row, b"r"),
+                k.Purge(row, b"q", b"k", t),
+                k.Delete(row),
+                k.Sender(b"s", t),
+                k.Mark(t, 1, 1),
+                k.Queue(b"q", DEFAULT_SETTINGS.changed({"max_fails": 1 + t % 3})),
+            ]
+        )
+
+    commands = [
+        k.Group(tuple(some() for _ in range(random.randrange(1, 4))))
+        if random.random() < 0.2
+        else some()
+        for _ in range(150)
+    ]
+    directory = write(tmp_path / "a", commands, random)
+    segments = load_all(directory)
+    state = state_of(directory)
+    for shares in (1, 3):
+        rows = LiveRows([live_part(segments, Share(n, shares)) for n in range(shares)])
+        assert len(rows) == len(state.rows)
+        for row_id, row in state.rows.items():
+            mine = rows.get(row_id)
+            assert mine is not None
+            assert (mine.at, mine.expires) == (row.at, row.expires)
+        assert (rows.applied, rows.mark_at) == (state.applied, state.mark_at)
+        assert rows.senders == state.senders
+        told = {name: lane.settings_at for name, lane in rows.lanes.items()}
+        assert told == {n: lane.settings_at for n, lane in state.lanes.items() if lane.settings_at}
 
 
 class StoppingFiles(DiskFiles):

@@ -96,7 +96,7 @@ adds = st.builds(
     id=st.binary(min_size=16, max_size=16),
     name=names,
     ttr=small,
-    ttl=st.integers(1, 2**31),
+    ttl=st.one_of(st.integers(0, 2**31), st.integers(0, 2**62)),
     priority=st.integers(-(2**31), 2**31 - 1),
     max_attempts=st.integers(0, 255),
     max_fails=st.integers(0, 255),
@@ -144,7 +144,9 @@ def _equal_to_commands(chunk: Chunk, fields: Fields, given: list[Any]) -> None:
         elif isinstance(command, kinds.Add):
             assert (cut("queue", n), cut("value", n)) == (command.name, command.payload)
             assert number("rank", n) == -command.priority
-            assert number("due", n) == (command.time or command.created)
+            start = command.time or command.created
+            end = min(start + command.ttl * 1_000_000, 2**63 - 1) if command.ttl else None
+            assert (number("due", n), number("expires", n)) == (start, end)
         else:
             assert cut("result", n) == command.result and cut("value", n) is None
 
