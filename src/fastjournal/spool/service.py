@@ -161,7 +161,8 @@ class Service:
     def _run(self, runner: Runner) -> None:
         try:
             runner.run()
-        except BaseException as error:
+        except BaseException as error:  # a bug, or another forwarder: whoever waits tells it
+            _log.error("%s: %s", runner.path, error)
             self.error = error
         finally:
             self._ended.set()

@@ -11,81 +11,134 @@ Rules:
 from __future__ import annotations
 
 import select
+import socket
 from time import monotonic
+from typing import Any
 
-from fastjournal.client.link import Link
 from fastjournal.client.urls import Target as Address
-from fastjournal.client.urls import parse_url
-from fastjournal.errors import ProtocolError, SettingError, Unavailable
+from fastjournal.client.urls import parse_url, tls_context
+from fastjournal.errors import JournalError, ProtocolError, SettingError, Unavailable
+from fastjournal.wire.conversation import Conversation
 from fastjournal.wire.errortext import error_from
+from fastjournal.wire.fj import Reply
 from fastjournal.wire.forward import Forwarded, decode_forwarded
 from fastjournal.wire.functions import PERSIST, Function, Type
+from fastjournal.wire.hello import Hello, encode_hello
 
 __all__ = ["DaemonTarget"]
 
 _READ = 256 << 10
 
 
-class DaemonTarget(Link):
-    """One connection to a daemon."""
+class DaemonTarget:
+    """One connection to a daemon, which has said HELLO."""
 
     def __init__(self, url: str | Address, *, durable: bool = True) -> None:
         address = parse_url(url) if isinstance(url, str) else url
         if not isinstance(address, Address):
             raise SettingError("a spool is forwarded to a daemon: fj://, fjs://, unix:", name="to")
-        super().__init__(address)
+        self.address = address
         self._flags = PERSIST if durable else 0
+        self._conversation = Conversation()
         self._deadline = 0.0
+        self._sock = self._connect()
+        try:
+            self._request(
+                Function.HELLO,
+                key=(address.name or "forwarder").encode(),
+                value_type=Type.BUFFER,
+                value=encode_hello(Hello(token=address.token, journal=address.journal)),
+            )
+            while not self._replies(address.timeout):
+                pass
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, sender: bytes, value: bytes) -> None:
         """Send the value of a FORWARD."""
-        data = self._conversation.request(
-            None, Function.FORWARD, flags=self._flags, key=sender, value_type=Type.BUFFER,
-            value=value,
-        )  # fmt: skip
-        if self._conversation.outstanding == 1:
-            self._deadline = monotonic() + self.target.timeout
-        try:
-            self._set_timeout(self.target.timeout)
-            self._sock.sendall(data)
-        except OSError as error:
-            raise self._lost(error) from error
+        self._request(
+            Function.FORWARD, flags=self._flags, key=sender, value_type=Type.BUFFER, value=value
+        )
 
     def receive(self, seconds: float) -> list[Forwarded]:
         """Wait for answers; none if nothing came in time."""
-        try:
-            if not self._pending() and not select.select([self._sock], [], [], seconds)[0]:
-                if self._conversation.outstanding and monotonic() > self._deadline:
-                    raise TimeoutError("no answer in time")
-                return []
-            data = self._sock.recv(_READ)
-        except (OSError, ValueError) as error:
-            raise self._lost(error) from error
-        if not data:
-            raise self._lost(ConnectionResetError("the daemon closed the connection"))
-        self._deadline = monotonic() + self.target.timeout
         answers = []
-        for _, reply in self._conversation.receive(data):
-            if reply.error:
-                self.close()
-                raise error_from(reply.error)
+        for reply in self._replies(seconds):
             if self._flags and not reply.stable:
                 self.close()
                 raise ProtocolError("the daemon does not say that the jobs are safe")
             answers.append(decode_forwarded(reply.value or b""))
-        if self._conversation.fault is not None:
-            self.close()
-            raise ProtocolError(str(self._conversation.fault))
         return answers
 
     def fileno(self) -> int:
         """Readable when an answer is there."""
         return self._sock.fileno()
 
+    def close(self) -> None:
+        """Give the connection up."""
+        self._sock.close()
+
+    def _connect(self) -> socket.socket:
+        address = self.address
+        try:
+            if address.path:
+                sock = socket.socket(socket.AF_UNIX)
+                sock.settimeout(address.connect_timeout)
+                sock.connect(address.path)
+            else:
+                sock = socket.create_connection(
+                    (address.host, address.port), address.connect_timeout
+                )
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            context = tls_context(address)
+            if context is not None:
+                sock = context.wrap_socket(sock, server_hostname=address.host)
+            sock.settimeout(address.timeout)
+        except OSError as error:
+            raise Unavailable(f"{address.address}: {error}") from error
+        return sock
+
+    def _request(self, function: int, **fields: Any) -> None:
+        data = self._conversation.request(None, function, **fields)
+        if self._conversation.outstanding == 1:
+            self._deadline = monotonic() + self.address.timeout
+        try:
+            self._sock.sendall(data)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _replies(self, seconds: float) -> list[Reply]:
+        conversation = self._conversation
+        try:
+            if not self._pending() and not select.select([self._sock], [], [], seconds)[0]:
+                if conversation.outstanding and monotonic() > self._deadline:
+                    raise TimeoutError("no answer in time")
+                return []
+            data = self._sock.recv(_READ)
+            if not data:
+                raise ConnectionResetError("the daemon closed the connection")
+        except (OSError, ValueError) as error:
+            raise self._lost(error) from error
+        self._deadline = monotonic() + self.address.timeout
+        try:
+            replies = [answer.reply for answer in conversation.receive(data)]
+            for reply in replies:
+                if reply.error:
+                    raise error_from(reply.error)
+            if conversation.fault is not None:
+                raise ProtocolError(str(conversation.fault))
+        except JournalError:
+            self.close()
+            raise
+        return replies
+
     def _pending(self) -> bool:
         """TLS has bytes that `select` does not know of."""
-        return not self._plain and self._sock.pending() > 0  # type: ignore[attr-defined]
+        pending = getattr(self._sock, "pending", None)
+        return pending is not None and pending() > 0
 
     def _lost(self, error: Exception) -> Unavailable:
         self.close()
-        return Unavailable(f"{self.target.address}: {error}")
+        return Unavailable(f"{self.address.address}: {error}")
