@@ -39,9 +39,14 @@ class Life:
     """A short life of a journal that touches everything; remembers what it was answered."""
 
     def __init__(
-        self, sync: str, crash_at: int | None = None, faults: dict[int, Fault] | None = None
+        self,
+        sync: str,
+        crash_at: int | None = None,
+        faults: dict[int, Fault] | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         self.sync = sync
+        self.settings = settings or {}
         self.files = MemoryFiles(crash_at=crash_at, faults=faults)
         self.files.make_directory(HOME.parent)
         self.clock = ManualClock()
@@ -58,6 +63,9 @@ class Life:
     def run(self) -> None:
         self.journal = j = journal(self.files, self.sync, self.clock)
         self.seen(safe=True)
+        if self.settings:
+            j.configure("plain", **self.settings)
+            self.seen()
         for _ in range(2):
             for number in range(4):
                 self.put(b"%d" % number * 400, queue="plain")
@@ -106,7 +114,9 @@ class Life:
             self.safe = len(self.digests)
 
 
-def check(life: Life, files: MemoryFiles, least: int, *, go_on: bool = True) -> None:
+def check(
+    life: Life, files: MemoryFiles, least: int, *, go_on: bool = True, whole: Life | None = None
+) -> None:
     """Reopen and look: nothing answered is lost, and the state is one that was."""
     with journal(files, life.sync) as j:
         check_replay(j)
@@ -116,7 +126,8 @@ def check(life: Life, files: MemoryFiles, least: int, *, go_on: bool = True) -> 
         if least == len(life.digests):
             life.answers.check(j)
         # The request under way may have happened: then it is the next state of the whole life.
-        assert digest in WHOLE[life.sync].digests[max(0, least - 1) : len(life.digests) + 1]
+        states = (whole or WHOLE[life.sync]).digests
+        assert digest in states[max(0, least - 1) : len(life.digests) + 1]
         if not go_on:
             return
         j.put(b"goes on", queue="plain")

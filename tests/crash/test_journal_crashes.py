@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from lives import WHOLE, Life, check
+from lives import HOME, WHOLE, Life, check
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -23,3 +23,24 @@ def test_a_crash_at_any_file_operation_keeps_the_promises(sync: str, part: int) 
         for image in life.files.images(samples=3, seed=number):
             check(life, image, life.safe, go_on=number % 4 == 0)
     assert crashes > 10
+
+
+SHORT_LIVED = {
+    "secure": {"period": "hour", "secure": True},
+    "truncate": {"period": "hour", "file_management": "truncate"},
+}
+
+
+@pytest.mark.parametrize("kind", SHORT_LIVED)
+def test_a_crash_while_old_generations_go_keeps_the_promises(kind: str) -> None:
+    """SNAP-SLT-4, SNAP-SLT-5: overwriting or cutting a file never makes it look damaged."""
+    whole = Life("always", settings=SHORT_LIVED[kind])
+    assert whole.finished
+    names = [operation.split()[-1] for operation in whole.files.operations]
+    assert any(name.endswith(".gone") for name in names) is (kind == "secure")
+    for number in range(2, len(names), 3):
+        life = Life("always", crash_at=number, settings=SHORT_LIVED[kind])
+        check(life, life.files.killed(), len(life.digests), go_on=number % 2 == 0, whole=whole)
+        for image in life.files.images(samples=2, seed=number):
+            check(life, image, life.safe, go_on=False, whole=whole)
+            assert not any(p.suffix == ".gone" for p in image.snapshot() if p.parent == HOME)

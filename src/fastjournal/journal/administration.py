@@ -118,7 +118,10 @@ class Administration(Access):
         """Let time do its work now: due jobs, lost leases, expiry; returns how many changed."""
         with self._engine.lock:
             self._check_open()
-            return self._engine.tick()
+            count = self._engine.tick()
+        if self._log.failure is None:
+            self._upkeep.begin_generation()
+        return count
 
     def clean(self) -> list[Cleaned]:
         """Run one cleaning cycle now."""

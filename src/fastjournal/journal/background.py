@@ -99,6 +99,7 @@ class Background:
                     return
                 deadline = engine.jobs.next_deadline()
                 engine.timer_at = deadline or NEVER
+            self._begin_generation()
             if busy:
                 continue
             if full:
@@ -107,7 +108,13 @@ class Background:
                 left = max(0, deadline - engine.clock.now()) / SECOND
                 engine.timer.wait(min(left, _LOOK_AGAIN))
             else:
-                engine.timer.wait()
+                engine.timer.wait(self._upkeep.until_generation())
+
+    def _begin_generation(self) -> None:
+        try:
+            self._upkeep.begin_generation()
+        except JournalError as error:
+            _log.warning("no new segment for a new generation: %s", error)
 
     def _upkeep_cycles(self) -> None:
         while not self._stopping.wait(self._clean_interval or _SNAPSHOT_CHECK):

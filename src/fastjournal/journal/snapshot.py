@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -132,7 +132,9 @@ def read_snapshot(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, lis
     yield as_of, part
 
 
-def remove_snapshots(stream: Stream, keep: Snapshot | None) -> list[Path]:
+def remove_snapshots(
+    stream: Stream, keep: Snapshot | None, remove: Callable[[Path], None] | None = None
+) -> list[Path]:
     """Remove all but `keep`: older ones, and those that were never finished."""
     removed = []
     for kind in ("checkpoint", "snapshot"):  # in this order: never a checkpoint alone
@@ -140,7 +142,7 @@ def remove_snapshots(stream: Stream, keep: Snapshot | None) -> list[Path]:
             if keep is None or number != keep.first:
                 path = _path(stream, number, kind)
                 try:
-                    stream.files.remove(path)
+                    (remove or stream.files.remove)(path)
                     stream.files.sync_directory(stream.path)
                 except OSError as error:
                     raise SegmentError(path, f"cannot be removed: {error}") from error

@@ -12,7 +12,8 @@ Rules:
    cleaner, a segment goes only when a later one holds a synced record: a MARK sees to that.
 4. What has ended since a snapshot was taken must stay on record until the next one: when those
    records outgrow the snapshot, the next one is taken.
-5. Readers are locked out while files change; if they cannot be within a second, the cycle is
+5. Generations of short-lived queues begin and end as `generations` says.
+6. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
 
@@ -25,13 +26,14 @@ from pathlib import Path
 from fastjournal.errors import LockTimeout, SegmentError
 from fastjournal.journal.commands import encode
 from fastjournal.journal.engine import Engine
+from fastjournal.journal.generations import Disposal, Generations, settings_of
 from fastjournal.journal.kinds import PERSIST, Mark
 from fastjournal.journal.opening import Replayed
 from fastjournal.journal.retention import Retention
 from fastjournal.journal.rows import image
 from fastjournal.journal.snapshot import Snapshot, remove_snapshots, write_snapshot
 from fastjournal.log.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
-from fastjournal.log.segment import parse_name
+from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
 
 __all__ = ["Upkeep", "UpkeepStatus"]
@@ -50,6 +52,7 @@ class UpkeepStatus:
     bytes_freed: int = 0
     snapshots: int = 0
     archived: int = 0
+    generations: int = 0
 
 
 class Upkeep:
@@ -64,6 +67,8 @@ class Upkeep:
         self._archive = archive
         self._retention = Retention(engine.state)
         self._retention.snapshot_at = None if replayed.snapshot is None else replayed.as_of
+        self._generations = Generations(engine.state, engine.log.written_time)
+        self._disposal().leftovers()
         self.status = UpkeepStatus()
         self.part = _PART
         """Rows of a snapshot visited under the lock at a time."""
@@ -75,9 +80,28 @@ class Upkeep:
         numbers = self._numbers(self._stream.segments())
         return sum(self._size(self._stream.segment_path(number)) for number in numbers)
 
+    def begin_generation(self) -> bool:
+        """Go on in a new segment if a short-lived queue begins a new generation."""
+        engine = self._engine
+        if not self._generations.begins(engine.clock.now(), engine.clock.monotonic()):
+            return False
+        if engine.log.position.offset <= HEADER_SIZE:
+            return False
+        engine.log.rotate()
+        self.status.generations += 1
+        return True
+
+    def until_generation(self) -> float | None:
+        """Seconds until a short-lived queue begins a new generation; None if there is none."""
+        return self._generations.left(self._engine.clock.now())
+
+    def _disposal(self) -> Disposal:
+        return Disposal(self._stream, settings_of(self._engine.state))
+
     def clean(self) -> list[Cleaned]:
         """One cleaning cycle; returns the segments that changed."""
-        cleaner = Cleaner(self._stream, self._engine.log.sync)
+        self.begin_generation()
+        cleaner = Cleaner(self._stream, self._engine.log.sync, self._disposal())
         try:
             cleaner.lock(_LOCK_WAIT)
         except LockTimeout:
@@ -99,7 +123,7 @@ class Upkeep:
         snapshot = write_snapshot(self._stream, first, self.parts(as_of))
         self._snapshot = snapshot
         self._retention.snapshot_at = as_of[0]
-        remove_snapshots(self._stream, keep=snapshot)
+        remove_snapshots(self._stream, snapshot, self._disposal().remove)
         self.status.snapshots += 1
         with self._engine.lock:
             mark = Mark(self._engine.clock.now(), first, 0, b"snapshot")
@@ -110,7 +134,7 @@ class Upkeep:
     def _clean(self, cleaner: Cleaner) -> list[Cleaned]:
         stream, retention, now = self._stream, self._retention, self._engine.clock.now()
         self.status.cycles += 1
-        remove_snapshots(stream, keep=self._snapshot)  # one that could not be finished
+        remove_snapshots(stream, self._snapshot, self._disposal().remove)  # one never finished
         self._remove_below()
         sealed = self._numbers(sealed_segments(stream, self._engine.log.sync))
         for number in sealed:
@@ -175,14 +199,14 @@ class Upkeep:
             for n in sealed_segments(self._stream, self._engine.log.sync)
             if n < self._snapshot.first
         ]
-        files = self._stream.files
+        files, disposal = self._stream.files, self._disposal()
         for number in covered:
             if self._archive is not None:
                 self._archive_segment(number)
             path = self._stream.segment_path(number)
             try:
                 size = self._size(path)
-                files.remove(path)
+                disposal.remove(path)
                 files.sync_directory(self._stream.path)
             except OSError as error:
                 raise SegmentError(path, f"cannot be removed: {error}") from error

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from fastjournal.clock import Clock
 from fastjournal.errors import (
@@ -30,7 +30,7 @@ from fastjournal.errors import (
     SegmentError,
     SkipSegment,
 )
-from fastjournal.log.files import FileLock
+from fastjournal.log.files import FileHandle, FileLock
 from fastjournal.log.record import Record, decode_many
 from fastjournal.log.segment import HEADER_SIZE, REWRITE_SUFFIX
 from fastjournal.log.stream import Stream
@@ -42,6 +42,19 @@ DAY = 24 * 3600 * 1_000_000_000
 
 CleanFunction = Callable[[Path, Record], bool]
 """True drops the record, False keeps it; raise `SkipSegment` to leave the segment alone."""
+
+
+class Disposal(Protocol):
+    """What becomes of the content that a cleaner gives up."""
+
+    def emptied(self, path: Path) -> None:
+        """Nothing of this segment is needed: remove it, or leave it without records."""
+
+    def hold(self, path: Path) -> FileHandle | None:
+        """This segment is about to be replaced."""
+
+    def replaced(self, handle: FileHandle | None) -> None:
+        """It was; `handle` is what `hold` gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +72,16 @@ class Cleaned:
 class Cleaner:
     """Cleans one stream; made by `Stream.open_cleaner`."""
 
-    def __init__(self, stream: Stream, sync: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        sync: Callable[[], None] | None = None,
+        disposal: Disposal | None = None,
+    ) -> None:
         """`sync`: how an appender in this process syncs; see `sealed_segments`."""
         self.stream = stream
         self._sync = sync
+        self._disposal = disposal
         self._lock: FileLock | None = None
         stream.segments()  # a missing directory is an error now, not at the first cycle
 
@@ -118,7 +137,7 @@ class Cleaner:
             return None
         if before_replace is not None:
             before_replace()
-        after = rewrite(self.stream, number, data, kept)
+        after = rewrite(self.stream, number, data, kept, self._disposal)
         return Cleaned(number, len(records), count, len(data), after)
 
     def __enter__(self) -> Self:
@@ -170,10 +189,17 @@ def read_segment(stream: Stream, number: int) -> tuple[bytes, list[Record]]:
     return data, records
 
 
-def rewrite(stream: Stream, number: int, data: bytes, kept: list[tuple[int, int]]) -> int:
+def rewrite(
+    stream: Stream,
+    number: int,
+    data: bytes,
+    kept: list[tuple[int, int]],
+    disposal: Disposal | None = None,
+) -> int:
     """Replace a segment by the byte ranges `kept` of its old content; returns its new size.
 
     The caller holds `read.lock` exclusively. Nothing kept removes the file; the size is then 0.
+    `disposal` sees to old content in another way.
     """
     files, path = stream.files, stream.segment_path(number)
     work = path.with_name(path.name + REWRITE_SUFFIX)
@@ -181,7 +207,10 @@ def rewrite(stream: Stream, number: int, data: bytes, kept: list[tuple[int, int]
         if files.exists(work):
             files.remove(work)
         if not kept:
-            files.remove(path)
+            if disposal is None:
+                files.remove(path)
+            else:
+                disposal.emptied(path)
             files.sync_directory(stream.path)
             return 0
         content = b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in kept)])
@@ -191,8 +220,11 @@ def rewrite(stream: Stream, number: int, data: bytes, kept: list[tuple[int, int]
             handle.sync()
         finally:
             handle.close()
+        old = None if disposal is None else disposal.hold(path)
         files.rename(work, path)
         files.sync_directory(stream.path)
+        if disposal is not None:
+            disposal.replaced(old)
         return len(content)
     except OSError as error:
         with contextlib.suppress(OSError):
