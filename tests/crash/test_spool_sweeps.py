@@ -17,6 +17,7 @@ from fastjournal import Journal, NewJob
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
 from fastjournal.journal.kinds import Sender
+from fastjournal.journal.reserve import RESERVE_SIZE
 from fastjournal.model import Mode
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of, sender_name, spool_tag
@@ -264,3 +265,27 @@ def test_every_entry_of_a_swept_spool_is_done_or_set_aside(tmp_path: Path) -> No
     journal = Journal("/j", files=MemoryFiles(), clock=clock, background=False)
     drain(Forwarder(Shelf(tmp_path), clock=clock), JournalTarget(journal))
     assert {entry.state for entry in scan(tmp_path)} == {"done"}
+
+
+def test_a_journal_without_room_gets_everything_once_when_there_is_room(tmp_path: Path) -> None:
+    """Disk full on the daemon's side: the spool keeps what cannot be taken in."""
+    clock = write(tmp_path)
+    files = MemoryFiles()
+    journal = Journal("/j", files=files, clock=clock, background=False)
+    target = JournalTarget(journal)
+    files.capacity = RESERVE_SIZE + 500
+    failures = 0
+    for _ in range(100):
+        forwarder = Forwarder(Shelf(tmp_path), clock=clock, batch_jobs=2)
+        try:
+            drain(forwarder, target)
+            break
+        except JournalError:
+            failures += 1
+            target.close()
+            forwarder.close()
+            clock.advance(2)
+            files.capacity = RESERVE_SIZE + failures * 500
+    assert failures > 2
+    expect(journal)
+    assert list(tmp_path.glob("*.fj*")) == []
