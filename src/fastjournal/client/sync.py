@@ -40,6 +40,7 @@ from fastjournal.wire.bulk import REFUSED, Action, Settle
 
 __all__ = ["Client", "Listening", "Pipeline"]
 
+_UNSAID = (None,) * 7
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 
 
@@ -77,9 +78,8 @@ class Client:
         persist: bool = False,
     ) -> Receipt:
         """Take a job in; see `Journal.put`. `persist`: answer when it is on stable storage."""
-        plain = delay is due is ttl is expires is lease is mode is timestamp is None and not (
-            max_attempts or max_timeouts or max_fails or id
-        )
+        special = (delay, due, ttl, expires, lease, mode, timestamp) != _UNSAID
+        plain = not (special or max_attempts or max_timeouts or max_fails or id)
         call = protocol.plain_put(payload, key, queue, priority) if plain else None
         call = call or protocol.put(
             protocol.job_put(

@@ -113,13 +113,19 @@ def _ask_next(
 
 def lease_many(session: FjConnection, request: Request, now: int) -> bytes:
     """Lease up to n jobs."""
-    wanted = decode_lease_request(request.value)
-    where = Where(prefix=wanted.queues[0]) if wanted.prefix else Where(wanted.queues)
+    wanted, where = _wanted(request.value)
     reply = _ask_many(session, request, wanted, where, no_wait(session, wanted.wait_ms), now)
     if reply:
         return reply
     ask = functools.partial(_ask_many, session, request, wanted, where)
     return ask_later(session, request, ask, wanted.wait_ms, where=where)
+
+
+@functools.lru_cache(1024)
+def _wanted(value: bytes) -> tuple[LeaseRequest, Where]:
+    """Consumers ask the same again and again."""
+    wanted = decode_lease_request(value)
+    return wanted, Where(prefix=wanted.queues[0]) if wanted.prefix else Where(wanted.queues)
 
 
 def _ask_many(

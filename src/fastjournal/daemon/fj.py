@@ -45,6 +45,7 @@ __all__ = ["FjConnection"]
 _NEEDS = {number: row.role for number, row in FUNCTIONS.items()}
 _FREE = frozenset((Function.NOP, Function.PING, Function.QUIT, Function.HELLO))
 _SINGLE = frozenset((Function.SET, Function.DONE, Function.NEXT, Function.TOUCH, Function.RELEASE))
+_LEASE = int(Function.LEASE)
 _ROLES = {
     Role.PRODUCE: frozenset({"produce"}),
     Role.CONSUME: frozenset({"consume"}),
@@ -148,7 +149,10 @@ class FjConnection(Connection):
         if len(items) != 1:
             return False
         item = items[0]
-        return item.__class__ is Request and item[0] in _SINGLE
+        if item.__class__ is not Request:
+            return False
+        # Bytes 2 and 3 of a LEASE are the number of jobs.
+        return item[0] in _SINGLE or (item[0] == _LEASE and item[10][2:4] == b"\0\1")
 
     def serve(self, items: Sequence[Any], now: int) -> bytes:
         """Carry out requests under the lock; returns the replies."""

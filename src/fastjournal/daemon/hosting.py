@@ -20,7 +20,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from fastjournal.daemon.waiters import Waiter
@@ -29,8 +28,6 @@ from fastjournal.journal.journal import Journal
 from fastjournal.log.counters import SIZES, Histogram
 
 __all__ = ["Hosted", "Speaker"]
-
-_NO_BATCH = nullcontext(None)
 
 
 class Speaker(Protocol):
@@ -79,9 +76,11 @@ class Hosted:
         self.engine = journal.engine
         self.operations = journal.operations
         self.state = journal.engine.state
+        self.max_payload = journal.max_payload
         self.always = self.engine.log.options.sync == "always"
         self.group_size = Histogram(SIZES)
-        """Reads decided together."""
+        """Reads decided together; those alone are counted in `singles`."""
+        self.singles = 0
         self._loop = loop
         self._thread = threading.get_ident()
         self._work: list[tuple[Speaker, Sequence[Any]]] = []
@@ -145,26 +144,30 @@ class Hosted:
         work, self._work = self._work, []
         now = engine.clock.now()
         out = []
+        lock = engine.lock
+        lock.acquire()
         try:
-            with engine.lock:
-                if self._woken:
-                    self._add_woken(work)
-                if self.closed:
-                    raise Closed("the journal is closed")
+            if self._woken:
+                self._add_woken(work)
+            if self.closed:
+                raise Closed("the journal is closed")
+            if len(work) == 1 and work[0][0].is_single(work[0][1]):
                 # One command alone is logged with less ado than a batch of one.
-                single = len(work) == 1 and work[0][0].is_single(work[0][1])
-                with _NO_BATCH if single else engine.batch():
+                speaker, items = work[0]
+                out.append(speaker.serve(items, now))
+                self.singles += 1
+            else:
+                with engine.batch():
                     for speaker, items in work:
                         out.append(speaker.serve(items, now))
+                self.group_size.observe(len(work))
         except JournalError as error:
-            fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
-            for speaker, items in work:
-                speaker.asked -= 1
-                speaker.wants_sync = False
-                self._reply(speaker, speaker.refuse(items, fault, now))
+            self._refuse(work, error, now)
             return
-        self.group_size.observe(len(work))
-        for (speaker, items), data in zip(work, out, strict=True):
+        finally:
+            lock.release()
+        for number, (speaker, items) in enumerate(work):
+            data = out[number]
             speaker.asked -= 1
             if not data:
                 speaker.finish()
@@ -175,6 +178,16 @@ class Hosted:
             else:
                 speaker.send(data)
             speaker.wants_sync = False
+
+    def _refuse(
+        self, work: list[tuple[Speaker, Sequence[Any]]], error: JournalError, now: int
+    ) -> None:
+        """Nothing of the group was logged."""
+        fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
+        for speaker, items in work:
+            speaker.asked -= 1
+            speaker.wants_sync = False
+            self._reply(speaker, speaker.refuse(items, fault, now))
 
     def _hold_back(self, speaker: Speaker, items: Sequence[Any], data: bytes) -> None:
         """Send these replies once what they tell is on stable storage."""

@@ -174,7 +174,9 @@ def _of_logs(hosts: list[Hosted]) -> Iterator[Metric]:
     records = GaugeFamily("fastjournal_replay_records", "Records replayed", labels=labels)
     full = GaugeFamily("fastjournal_disk_full", "1 while only the reserve is left", labels=labels)
     for host, status in statuses:
-        _observe(groups, host.name, host.group_size)
+        sizes = host.group_size
+        counts = [sizes.counts[0] + host.singles, *sizes.counts[1:]]
+        _observe(groups, host.name, Histogram(sizes.bounds, counts, sizes.total + host.singles))
         stopped.add_metric([host.name], int(bool(status.failure)))
         replay.add_metric([host.name], host.journal.replay_seconds)
         records.add_metric([host.name], host.journal.replayed.records)

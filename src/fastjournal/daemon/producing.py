@@ -30,15 +30,17 @@ from fastjournal.wire.fj import (
     encode_reply,
 )
 from fastjournal.wire.forward import Forwarded, decode_forward, encode_forwarded
-from fastjournal.wire.functions import LISTEN as LISTEN_BIT
 from fastjournal.wire.functions import (
+    EXTENDED,
     STALE,
     Type,
 )
+from fastjournal.wire.functions import LISTEN as LISTEN_BIT
 from fastjournal.wire.jobvalue import (
     JobPut,
     decode_job,
     decode_jobs,
+    decode_plain,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 
 __all__ = ["forward", "puts", "set_job"]
+
+
+_SPECIAL = LISTEN_BIT | EXTENDED
 
 
 def _new_job(put: JobPut, now: int) -> NewJob:
@@ -57,12 +62,19 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     """Put one job; layout 2 is answered with its outcome and id."""
     if request[9] != Type.JOB:
         raise BadFunction("entries are not served by this journal")
+    host = session.host
+    if not request[7] and not request[3] and request[4] is None and not request[2] & _SPECIAL:
+        plain = decode_plain(request[10], host.max_payload)
+        if plain is not None:
+            job_id, outcome = host.operations.put(plain, now, checked=True)
+            stale = STALE if outcome is Outcome.STALE else 0
+            return encode_put_reply(request[1], now, outcome, job_id, session.stable | stale)
     put = decode_job(request[10], request[7], request[3])
     if request.timeout is not None and not put.expires:
         put = put._replace(expires=request.timeout)
     if request.ttl and not put.ttl:
         put = put._replace(ttl=request.ttl * 1000 * MILLISECOND)
-    job_id, outcome = session.host.operations.put(_new_job(put, now), now)
+    job_id, outcome = host.operations.put(_new_job(put, now), now)
     if request[2] & LISTEN_BIT and put.key:
         session.server.pushes(session.host).listen(session, False, put.key, request.identifier)
     if request[10][0] == 1:

@@ -65,6 +65,7 @@ __all__ = [
     "decode_jobs",
     "decode_jobs_at",
     "decode_leased",
+    "decode_plain",
     "encode_job",
     "encode_jobs",
     "encode_leased",
@@ -242,6 +243,36 @@ def decode_job(value: bytes, key: bytes = b"", timestamp: int = 0) -> JobPut:
     if key and job.key != key:
         raise BadRequest("the key of the job is not the key of the message")
     return job
+
+
+def decode_plain(value: bytes, max_value: int) -> NewJob | None:
+    """The job of a SET that says nothing out of the ordinary, checked; None: look closer.
+
+    Nearly every job is such a one: layout 2, a queue, no instants, no limits of its own.
+    """
+    if len(value) < _PUT_SIZE or value[0] != 2:
+        return None
+    (
+        _, mode, kind, zero, job_id, priority, due, expires, stamp, lease, ttl, attempts, timeouts,
+        fails, queue_size, key_size, size,
+    ) = _PUT.unpack_from(value)  # fmt: skip
+    key_at = _PUT_SIZE + queue_size
+    data_at = key_at + key_size
+    if (
+        due | expires | stamp | lease | ttl | attempts | timeouts | fails | zero
+        or not 0 < queue_size < 256
+        or not 0 <= priority < 256
+        or mode != (0 if key_size else 2)
+        or kind != 1
+        or size > max_value
+        or data_at + size != len(value)
+        or job_id == NO_ID
+    ):
+        return None
+    return tuple.__new__(NewJob, (
+        value[_PUT_SIZE:key_at], value[data_at:], value[key_at:data_at], _MODES[mode], priority,
+        0, 0, 0, 0, 0, 0, 0, 1, 0, job_id,
+    ))  # fmt: skip
 
 
 def encode_jobs(jobs: Iterable[JobPut]) -> bytes:
