@@ -100,7 +100,7 @@ def length(value: Length, what: str) -> int:
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise BadRequest(f"{what} must be finite, not {value}")
-        ns = round(value * SECOND)
+        ns = round(min(max(value, -1.0), 1e10) * SECOND)  # what lies outside is refused below
     else:
         raise BadRequest(f"{what} must be seconds or a timedelta, not {type(value).__name__}")
     if ns < 0:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self
 
 from fastjournal.edges import Length, as_datetime
+from fastjournal.errors import RequestError
 from fastjournal.model import Lease, State
 
 __all__ = ["Finisher", "LeasedJob"]
+
+_MAX_REASON = 8192  # bytes of a traceback; its end tells most
 
 
 class Finisher(Protocol):
@@ -34,8 +38,9 @@ class Finisher(Protocol):
 class LeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
-    As a context manager it is done at the end of the block, or failed by an exception, which goes
-    on.
+    As a context manager it is done at the end of the block, or failed by an exception with the end
+    of its traceback as the reason, or given back when the program is told to end. The exception
+    goes on in any case, even if the lease was lost meanwhile.
     """
 
     __slots__ = ("_finisher", "_open", "lease")
@@ -94,7 +99,7 @@ class LeasedJob:
 
     def fail(self, reason: bytes | str = b"", delay: Length | None = None) -> State:
         """The work failed; the job is tried again after a back-off (or `delay`), or is dead now."""
-        text = reason.encode() if isinstance(reason, str) else reason
+        text = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
         state = self._finisher.fail(self.id, self.token, text, delay)
         self._open = False
         return state
@@ -122,8 +127,13 @@ class LeasedJob:
             return
         if error is None:
             self.done()
-        else:
-            self.fail("".join(traceback.format_exception(error)).encode("utf-8", "replace"))
+            return
+        with contextlib.suppress(RequestError):
+            if isinstance(error, Exception):
+                text = "".join(traceback.format_exception(error))
+                self.fail(text.encode("utf-8", "replace")[-_MAX_REASON:])
+            else:
+                self.release()
 
     def __repr__(self) -> str:
         return f"<LeasedJob {self.id.hex()} {self.queue!r} {self.key!r} attempt {self.attempt}>"
