@@ -1,0 +1,465 @@
+"""Tokens, roles, TLS, limits of strangers; a token is never told to anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+import ssl
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import trustme
+
+import fastjournal
+from fastjournal.client.urls import Target, parse_url
+from fastjournal.config import load
+from fastjournal.daemon.security import check_exposure, is_local, server_context
+from fastjournal.daemon.tokens import Tokens, add_token, read_tokens, remove_token
+from fastjournal.errors import NotFound, SettingError, Unauthorized, Unavailable
+from fastjournal.testing.daemon import LocalDaemon
+from fastjournal.wire.fj import encode_request
+from fastjournal.wire.functions import FUNCTIONS, Function, Type
+from fjpeer import FjPeer, put_bytes
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> dict[str, str]:
+    file = tmp_path / "tokens"
+    return {
+        name: add_token(file, name, roles, journals)
+        for name, roles, journals in (
+            ("producer", ["produce"], []),
+            ("consumer", ["consume"], []),
+            ("admin", ["admin"], []),
+            ("only-b", ["produce", "consume"], ["b"]),
+        )
+    }
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, tokens: dict[str, str]) -> Iterator[LocalDaemon]:
+    settings = {"tokens": str(tmp_path / "tokens"), "journals": ["b"]}
+    with LocalDaemon(tmp_path / "d", settings=settings) as running:
+        yield running
+
+
+def test_the_file_of_tokens_holds_no_token(tmp_path: Path, tokens: dict[str, str]) -> None:
+    text = (tmp_path / "tokens").read_text()
+    assert all(token not in text for token in tokens.values())
+    assert stat.S_IMODE((tmp_path / "tokens").stat().st_mode) == 0o600
+
+
+def test_tokens_are_found_and_shown_without_themselves(
+    tmp_path: Path, tokens: dict[str, str]
+) -> None:
+    found = read_tokens(tmp_path / "tokens")
+    grant = found.find(tokens["only-b"])
+    assert grant is not None
+    assert (grant.name, grant.opens("b"), grant.opens("default")) == ("only-b", True, False)
+    assert found.find("fj_wrong") is None
+    assert found.find("") is None
+    assert tokens["only-b"] not in repr(found) + repr(grant)
+    assert grant.hash not in repr(grant)
+
+
+def test_tokens_are_added_once_and_removed(tmp_path: Path, tokens: dict[str, str]) -> None:
+    file = tmp_path / "tokens"
+    with pytest.raises(SettingError, match="already"):
+        add_token(file, "admin", ["admin"], [])
+    remove_token(file, "admin")
+    assert read_tokens(file).find(tokens["admin"]) is None
+    with pytest.raises(SettingError, match="no token"):
+        remove_token(file, "admin")
+    with pytest.raises(SettingError, match="roles"):
+        add_token(file, "x", ["root"], [])
+
+
+@pytest.mark.parametrize(
+    "line", ["x", "x y produce", f"x {'0' * 64} root", f"a/b {'0' * 64} admin"]
+)
+def test_a_malformed_line_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"# fine\n\n{line}\n")
+    file.chmod(0o600)
+    with pytest.raises(SettingError, match="line 3"):
+        read_tokens(file)
+
+
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("")
+    file.chmod(0o622)
+    with pytest.raises(SettingError, match="written by others"):
+        read_tokens(file)
+
+
+@pytest.mark.parametrize("function", [f for f in Function if f not in (0, 1, 14, 18)])
+def test_a_stranger_gets_nothing_but_a_denial(daemon: LocalDaemon, function: Function) -> None:
+    with FjPeer(daemon.port) as peer:
+        fields: dict[str, Any] = {}
+        spec = FUNCTIONS[function]
+        if spec.key.value != "none":
+            fields["key"] = bytes(16)
+        if spec.value_needed:
+            kind = min(spec.types) if spec.types else Type.JOB
+            fields |= {"value_type": kind, "value": b"\0"}
+        reply = peer.ask(function, **fields)
+        assert reply.error.startswith("DENIED")
+        assert peer.is_closed()
+
+
+def test_a_stranger_may_ping_and_quit(daemon: LocalDaemon) -> None:
+    with FjPeer(daemon.port) as peer:
+        assert peer.ask(Function.PING).error == ""
+        assert peer.ask(Function.NOP).error == ""
+        assert peer.ask(Function.QUIT).error == ""
+        assert peer.is_closed()
+
+
+@pytest.mark.parametrize("token", ["", "fj_wrong", "x" * 2000])
+def test_a_wrong_token_is_denied_and_the_connection_ends(daemon: LocalDaemon, token: str) -> None:
+    with FjPeer(daemon.port) as peer:
+        assert peer.hello(token).error.startswith("DENIED")
+        assert peer.is_closed()
+    with pytest.raises(Unauthorized):
+        daemon.connect(token=token)
+
+
+def test_nothing_behind_a_wrong_token_is_carried_out(daemon: LocalDaemon) -> None:
+    with FjPeer(daemon.port) as peer:
+        from fastjournal.wire.hello import Hello, encode_hello
+
+        hello = encode_request(
+            Function.HELLO, 1, value_type=Type.BUFFER, value=encode_hello(Hello("fj_no"))
+        )
+        peer.send(hello + put_bytes(2))
+        reply = peer.read()
+        assert reply is not None
+        assert reply.error.startswith("DENIED")
+        assert peer.is_closed()
+    assert daemon.call(lambda: daemon.server.default.state.rows) == {}
+
+
+def test_requests_behind_a_good_hello_are_carried_out(
+    daemon: LocalDaemon, tokens: dict[str, str]
+) -> None:
+    from fastjournal.wire.hello import Hello, encode_hello
+
+    with FjPeer(daemon.port) as peer:
+        value = encode_hello(Hello(tokens["producer"]))
+        hello = encode_request(Function.HELLO, 1, value_type=Type.BUFFER, value=value)
+        peer.send(hello + put_bytes(2) + put_bytes(3))
+        assert [peer.read().error for _ in range(3)] == ["", "", ""]  # type: ignore[union-attr]
+
+
+def test_roles_are_held(daemon: LocalDaemon, tokens: dict[str, str]) -> None:
+    with (
+        daemon.connect(token=tokens["producer"]) as producer,
+        daemon.connect(token=tokens["consumer"]) as consumer,
+        daemon.connect(token=tokens["admin"]) as admin,
+    ):
+        receipt = producer.put(b"x", queue="q")
+        for refused in (
+            lambda: producer.lease("q"),
+            lambda: producer.complete(receipt.id, 1),
+            lambda: producer.pause("q"),
+            lambda: consumer.put(queue="q"),
+            lambda: consumer.configure("q", lease=1),
+            lambda: consumer.redrive(queue="q"),
+            lambda: consumer.snapshot(),
+        ):
+            with pytest.raises(Unauthorized):
+                refused()
+        assert producer.job(receipt.id).value == b"x"  # either may look
+        job = consumer.lease("q")
+        assert job is not None
+        job.done()
+        admin.put(queue="q")
+        admin.pause("q")
+        assert consumer.lease("q") is None
+        assert producer.about["roles"] == ["produce"]
+
+
+def test_a_token_is_for_its_journals_only(daemon: LocalDaemon, tokens: dict[str, str]) -> None:
+    with daemon.connect(token=tokens["only-b"], journal="b") as client:
+        client.put(b"in b", queue="q")
+    with pytest.raises(Unauthorized):
+        daemon.connect(token=tokens["only-b"])
+    with pytest.raises(NotFound):
+        daemon.connect(token=tokens["admin"], journal="nix")
+    with daemon.connect(token=tokens["admin"]) as client:
+        assert client.queues() == []
+
+
+def test_the_journal_is_chosen_once(daemon: LocalDaemon, tokens: dict[str, str]) -> None:
+    with FjPeer(daemon.port) as peer:
+        assert peer.hello(tokens["admin"]).error == ""
+        assert peer.hello(tokens["admin"], "b").error.startswith("CLIENT-ERROR")
+        assert peer.hello(tokens["admin"]).error == ""
+
+
+def test_strangers_are_read_under_small_limits(daemon: LocalDaemon) -> None:
+    with FjPeer(daemon.port) as peer:
+        peer.send(
+            b"FJ\0\1" + (18).to_bytes(2, "big") + b"\0\1\0\6" + bytes(8) + b"\0\xff\xff\xff\xff"
+        )
+        reply = peer.read()
+        assert reply is not None
+        assert reply.error.startswith("TOO-LARGE")
+        assert peer.is_closed()
+
+
+def test_strangers_that_say_nothing_are_cut(tmp_path: Path, tokens: dict[str, str]) -> None:
+    settings = {"tokens": str(tmp_path / "tokens"), "limits": {"hello_timeout": 0.2}}
+    with LocalDaemon(tmp_path / "d", settings=settings) as daemon:
+        peers = [FjPeer(daemon.port) for _ in range(20)]
+        peers[0].send(b"F")  # half a message does not help
+        for peer in peers:
+            assert peer.is_closed()
+            peer.close()
+        assert daemon.call(lambda: daemon.server.cuts["stranger"]) == 20
+
+
+def test_no_log_line_holds_a_token(
+    tmp_path: Path, tokens: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = io.StringIO()
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, structlog.processors.JSONRenderer()],
+        logger_factory=structlog.PrintLoggerFactory(lines),
+        wrapper_class=structlog.make_filtering_bound_logger(0),
+    )
+    wrong = "fj_" + "w" * 43
+    try:
+        with LocalDaemon(tmp_path / "d", settings={"tokens": str(tmp_path / "tokens")}) as daemon:
+            with daemon.connect(token=tokens["admin"]) as client:
+                client.put(queue="q")
+                text = repr(client) + repr(client.target) + repr(client.about)
+            with pytest.raises(Unauthorized) as caught:
+                daemon.connect(token=wrong)
+            with FjPeer(daemon.port) as peer:
+                peer.hello(wrong)
+    finally:
+        structlog.reset_defaults()
+    out, err = capfd.readouterr()
+    said = lines.getvalue() + out + err + text + str(caught.value) + repr(caught.value)
+    assert "denied" in lines.getvalue()
+    assert tokens["admin"] not in said
+    assert wrong not in said
+
+
+def test_a_reload_takes_over_new_tokens(
+    tmp_path: Path, daemon: LocalDaemon, tokens: dict[str, str]
+) -> None:
+    file = tmp_path / "tokens"
+    new = add_token(file, "new", ["admin"], [])
+    remove_token(file, "producer")
+    with pytest.raises(Unauthorized):
+        daemon.connect(token=new)
+    daemon.call(lambda: daemon.server.reload(daemon.settings))
+    daemon.connect(token=new).close()
+    with pytest.raises(Unauthorized):
+        daemon.connect(token=tokens["producer"])
+
+
+def test_a_reload_that_cannot_be_used_changes_nothing(
+    tmp_path: Path, daemon: LocalDaemon, tokens: dict[str, str]
+) -> None:
+    (tmp_path / "tokens").write_text("nonsense\n")
+    daemon.call(lambda: daemon.server.reload(daemon.settings))
+    daemon.connect(token=tokens["admin"]).close()
+    off = load(environment={}, overrides={"data": daemon.settings.data})
+    daemon.call(lambda: daemon.server.reload(off))
+    with pytest.raises(Unauthorized):
+        daemon.connect()
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1:1", True), ("127.9.9.9:1", True), ("[::1]:1", True), ("localhost:1", True),
+        ("unix:/x", True), ("0.0.0.0:1", False), ("[::]:1", False), ("10.0.0.1:1", False),
+        ("example.com:1", False),
+    ],
+)  # fmt: skip
+def test_addresses_of_this_machine_are_known(address: str, local: bool) -> None:
+    assert is_local(address) is local
+
+
+def test_the_daemon_does_not_listen_beyond_loopback_unless_it_is_safe(tmp_path: Path) -> None:
+    def settings(**more: Any) -> Any:
+        return load(environment={}, overrides={"listen": ["0.0.0.0:0"], **more})
+
+    tls = {"certificate": "c", "key": "k"}
+    for unsafe in (
+        settings(),
+        settings(tokens="t"),
+        settings(tls=tls),
+        load(environment={}, overrides={"workq": ["0.0.0.0:0"], "tokens": "t", "tls": tls}),
+        load(environment={}, overrides={"http": "0.0.0.0:0"}),
+    ):
+        with pytest.raises(SettingError, match="insecure"):
+            check_exposure(unsafe)
+    check_exposure(settings(tokens="t", tls=tls))
+    check_exposure(settings(insecure=True))
+    with pytest.raises(SettingError, match="insecure"):
+        LocalDaemon(tmp_path / "d", settings={"listen": ["0.0.0.0:0"]}).start()
+
+
+def test_a_unix_socket_has_the_permissions_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "fj.sock"
+    settings = {"listen": [f"unix:{path}"], "socket_mode": "600"}
+    with LocalDaemon(tmp_path / "d", settings=settings) as daemon:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with fastjournal.connect(f"unix:{path}") as client:
+            assert client.put(queue="q").id
+        with pytest.raises(SettingError, match="somebody listens"):
+            LocalDaemon(tmp_path / "e", settings=settings).start()
+        assert daemon.url == f"unix:{path}"
+    assert not path.exists()
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()
+    with LocalDaemon(tmp_path / "d", settings=settings):
+        fastjournal.connect(f"unix:{path}").close()
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def certificates(tmp_path: Path, authority: trustme.CA) -> dict[str, str]:
+    paths = {}
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    paths["ca"] = str(tmp_path / "ca.pem")
+    for name, host in (("server", "localhost"), ("client", "client@example.com")):
+        made = (
+            authority.issue_cert(host, "127.0.0.1")
+            if name == "server"
+            else authority.issue_cert(host)
+        )
+        made.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+        paths[name] = str(tmp_path / f"{name}.pem")
+    stranger = trustme.CA()
+    stranger.issue_cert("client@example.com").private_key_and_cert_chain_pem.write_to_path(
+        tmp_path / "stranger.pem"
+    )
+    stranger.cert_pem.write_to_path(tmp_path / "stranger-ca.pem")
+    return paths | {
+        "stranger": str(tmp_path / "stranger.pem"),
+        "stranger_ca": str(tmp_path / "stranger-ca.pem"),
+    }
+
+
+def _tls_url(daemon: LocalDaemon, **options: str) -> str:
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"fjs://localhost:{daemon.port}?connect_timeout=2&timeout=2&{query}"
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_tls_protects_and_proves_the_server(
+    tmp_path: Path, certificates: dict[str, str], tokens: dict[str, str], uvloop: bool
+) -> None:
+    settings = {
+        "tokens": str(tmp_path / "tokens"),
+        "tls": {"certificate": certificates["server"]},
+    }
+    with LocalDaemon(tmp_path / "d", settings=settings, uvloop=uvloop) as daemon:
+        url = _tls_url(daemon, ca=certificates["ca"], token=tokens["admin"])
+        with fastjournal.connect(url) as client:
+            receipt = client.put(b"x" * 100_000, queue="q")
+            assert client.job(receipt.id).value == b"x" * 100_000
+
+        async def from_asyncio() -> bytes:
+            async with await fastjournal.aconnect(url) as client:
+                job = await client.lease("q")
+                assert job is not None
+                return job.payload
+
+        assert asyncio.run(from_asyncio()) == b"x" * 100_000
+        with pytest.raises(Unavailable):  # a client that does not know the authority
+            fastjournal.connect(_tls_url(daemon, ca=certificates["stranger_ca"]))
+        with pytest.raises(Unavailable):  # no TLS, no answer
+            fastjournal.connect(f"fj://127.0.0.1:{daemon.port}?connect_timeout=0.5&timeout=0.5")
+        daemon.call(lambda: daemon.server.reload(daemon.settings))
+        fastjournal.connect(url).close()
+
+
+def test_mutual_tls_demands_a_certificate_of_the_client(
+    tmp_path: Path, certificates: dict[str, str], tokens: dict[str, str]
+) -> None:
+    settings = {
+        "tokens": str(tmp_path / "tokens"),
+        "tls": {"certificate": certificates["server"], "client_ca": certificates["ca"]},
+    }
+    with LocalDaemon(tmp_path / "d", settings=settings) as daemon:
+        known = {"ca": certificates["ca"], "token": tokens["admin"]}
+        with fastjournal.connect(_tls_url(daemon, cert=certificates["client"], **known)) as client:
+            client.put(queue="q")
+        for wrong in ({}, {"cert": certificates["stranger"]}):
+            with pytest.raises((Unavailable, ssl.SSLError)):
+                fastjournal.connect(_tls_url(daemon, **known, **wrong))
+
+
+def test_certificates_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    for wrong in ({"certificate": str(tmp_path / "none")}, {"key": "k"}):
+        settings = load(environment={}, overrides={"tls": wrong})
+        with pytest.raises(SettingError, match=r"TLS|certificate"):
+            server_context(settings.tls)
+
+
+def test_urls_hide_their_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t").write_text("fj_secret\n")
+    for url in (
+        "fj://fj_secret@host/j",
+        "fj://host/j?token=fj_secret",
+        f"fj://host/j?token_file={tmp_path / 't'}",
+    ):
+        target = parse_url(url)
+        assert isinstance(target, Target)
+        assert target.token == "fj_secret"
+        assert "secret" not in repr(target)
+    monkeypatch.setenv("FASTJOURNAL_TOKEN", "fj_secret")
+    target = parse_url("fj://host")
+    assert isinstance(target, Target)
+    assert target.token == "fj_secret"
+
+
+def test_payloads_are_opaque(daemon: LocalDaemon, tokens: dict[str, str]) -> None:
+    """Nothing is unpickled, evaluated or decoded on its way."""
+    import pickle
+
+    bomb = pickle.dumps(pytest.fail)
+    hostile = [bomb, b"__import__('os').abort()", b"\xff\xfe\0", json.dumps({"a": 1}).encode()]
+    with daemon.connect(token=tokens["admin"]) as client:
+        for payload in hostile:
+            receipt = client.put(payload, queue="q", key=payload)
+            assert client.job(receipt.id).value == payload
+            job = client.lease("q")
+            assert job is not None
+            job.done(payload)
+            assert client.result(receipt.id) == (True, payload)
+
+
+def test_many_wrong_tokens_cost_little(daemon: LocalDaemon) -> None:
+    def guess() -> None:
+        for n in range(20):
+            with FjPeer(daemon.port) as peer:
+                assert peer.hello(f"fj_{n}").error.startswith("DENIED")
+
+    threads = [threading.Thread(target=guess) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert daemon.call(lambda: daemon.server.errors["DENIED"]) == 100
+    assert isinstance(daemon.call(lambda: daemon.server.tokens), Tokens)
