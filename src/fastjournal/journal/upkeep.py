@@ -39,7 +39,7 @@ from fastjournal.log.stream import Stream
 __all__ = ["Upkeep", "UpkeepStatus"]
 
 _PART = 500
-_LOCK_WAIT = 1.0  # seconds to wait for readers
+_LOCK_WAIT = 1.0
 
 
 @dataclass(slots=True)
@@ -72,6 +72,8 @@ class Upkeep:
         self.status = UpkeepStatus()
         self.part = _PART
         """Rows of a snapshot visited under the lock at a time."""
+        self.lock_wait = _LOCK_WAIT
+        """Seconds to wait for readers."""
         if archive is not None:
             stream.files.make_directory(archive)
 
@@ -103,7 +105,7 @@ class Upkeep:
         self.begin_generation()
         cleaner = Cleaner(self._stream, self._engine.log.sync, self._disposal())
         try:
-            cleaner.lock(_LOCK_WAIT)
+            cleaner.lock(self.lock_wait)
         except LockTimeout:
             self.status.skipped += 1
             return []
@@ -181,7 +183,7 @@ class Upkeep:
     def _drop_covered(self) -> None:
         cleaner = Cleaner(self._stream, self._engine.log.sync)
         try:
-            cleaner.lock(_LOCK_WAIT)
+            cleaner.lock(self.lock_wait)
         except LockTimeout:
             self.status.skipped += 1
             return

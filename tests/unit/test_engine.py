@@ -1,0 +1,210 @@
+"""Decide, log, apply: batches, their limits, and what happens when the log refuses."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fastjournal import Journal
+from fastjournal.clock import SECOND
+from fastjournal.errors import NoSpace, NotFound, Stopped
+from fastjournal.journal import kinds as k
+from fastjournal.journal.engine import NEVER, Engine
+from fastjournal.log.cursor import Cursor
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
+
+HOME = Path("/jobs")
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    memory = MemoryFiles()
+    memory.make_directory(HOME.parent)
+    return memory
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def j(files: MemoryFiles, clock: ManualClock) -> Iterator[Journal]:
+    journal = Journal(
+        HOME, files=files, clock=clock, background=False, sync="os", max_payload=4 * 2**20
+    )
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def engine(j: Journal) -> Engine:
+    return j.engine
+
+
+def writes(files: MemoryFiles) -> int:
+    return sum(operation.startswith("write 0") for operation in files.operations)
+
+
+def times(files: MemoryFiles) -> list[int]:
+    cursor: Cursor = Stream(HOME, WORKQ, files=files).open_cursor()
+    try:
+        return [record.time for batch in cursor.batches() for record in batch]
+    finally:
+        cursor.close()
+
+
+def test_a_batch_is_one_write_and_its_records_have_the_times_that_were_applied(
+    j: Journal, engine: Engine, files: MemoryFiles
+) -> None:
+    before = writes(files)
+    with engine.lock, engine.batch():
+        for _ in range(5):
+            j.operations.put(k_job())
+        applied = engine.state.applied
+    assert writes(files) == before + 1
+    assert times(files)[-1] == applied == engine.last_time
+    assert len(times(files)) == 5
+    check_replay(j)
+
+
+def k_job(size: int = 3):  # type: ignore[no-untyped-def]
+    from fastjournal.model import Mode, NewJob
+
+    return NewJob(b"q", bytes(size), mode=Mode.PLAIN)
+
+
+def test_a_batch_inside_a_batch_is_part_of_it(
+    j: Journal, engine: Engine, clock: ManualClock, files: MemoryFiles
+) -> None:
+    """Time does its work inside a request of a batch: the records stay in the order of applying."""
+    j.put(b"x", queue="q")
+    j.lease("q", lease=1)
+    clock.advance(2)
+    before = writes(files)
+    with engine.lock, engine.batch():
+        j.operations.put(k_job())
+        assert engine.tick() == 1  # the lost lease
+        j.operations.put(k_job())
+        applied = engine.state.applied
+    assert writes(files) == before + 1
+    assert engine.last_time == applied
+    assert times(files) == sorted(set(times(files)))
+    check_replay(j)
+
+
+def test_an_error_inside_a_batch_loses_nothing_of_it(j: Journal, engine: Engine) -> None:
+    def half() -> None:
+        with engine.lock, engine.batch():
+            j.operations.put(k_job())
+            j.operations.complete(bytes(16), 1)
+
+    with pytest.raises(NotFound):
+        half()
+    assert j.status().ready == 1
+    check_replay(j)
+
+
+def test_a_batch_never_holds_more_than_half_of_the_reserve(
+    j: Journal, engine: Engine, files: MemoryFiles
+) -> None:
+    before = writes(files)
+    with engine.lock, engine.batch():
+        for _ in range(30):
+            j.operations.put(k_job(100_000))
+    assert writes(files) - before >= 6
+    check_replay(j)
+
+
+def test_a_record_too_large_for_a_batch_is_logged_before_it_is_applied(
+    j: Journal, engine: Engine, files: MemoryFiles
+) -> None:
+    """A result of a megabyte on a full disk is refused; nothing stops."""
+    j.put(b"x", queue="q")
+    job = j.lease("q")
+    assert job is not None
+    files.capacity = sum(map(len, files.snapshot().values()))
+    before = j.digest()
+    with pytest.raises(NoSpace):
+        j.complete_many([(job.id, job.token, bytes(2 * 2**20))])
+    assert j.digest() == before
+    assert engine.log.failure is None
+    assert j.complete_many([(job.id, job.token, b"small")]) == [True]
+    check_replay(j)
+
+
+def test_a_batch_that_cannot_be_logged_stops_the_journal(
+    j: Journal, engine: Engine, files: MemoryFiles
+) -> None:
+    """The state is ahead and cannot be taken back: nothing is acknowledged any more."""
+    j.put(b"x", queue="q")
+    for number in range(1, 10):
+        files.faults[len(files.operations) + number] = Fault(errno.EIO)
+    with pytest.raises(Stopped):
+        j.lease_many(5, "q")
+    assert engine.log.failure is not None
+    with pytest.raises(Stopped):
+        j.put(b"y", queue="q")
+    files.faults.clear()
+    with pytest.raises(Stopped):
+        j.close()
+    j._closed = True
+
+
+def test_a_refused_command_changes_nothing(j: Journal, files: MemoryFiles) -> None:
+    j.put(b"x", queue="q")
+    before = j.digest()
+    used = sum(map(len, files.snapshot().values()))
+    j.engine.reserve.give_up()
+    files.capacity = used - 2**20
+    with pytest.raises(NoSpace):
+        j.lease("q")
+    assert j.digest() == before
+    files.capacity = None
+
+
+def test_an_interrupt_between_log_and_state_stops_the_journal(j: Journal, engine: Engine) -> None:
+    """What was logged and not applied would be another state after the next start."""
+
+    class Interrupting(dict):  # type: ignore[type-arg]
+        def get(self, *_: object) -> object:
+            raise KeyboardInterrupt
+
+    command = k.Purge(bytes(16), b"q", b"", 0)
+    rows, engine.state.rows = engine.state.rows, Interrupting()
+    engine.state.rows.pop = engine.state.rows.get  # type: ignore[method-assign]
+    with engine.lock, pytest.raises(KeyboardInterrupt):
+        engine.commit(command)
+    engine.state.rows = rows
+    assert engine.log.failure is not None
+    with pytest.raises(Stopped):
+        j.close()
+    j._closed = True
+
+
+@pytest.mark.parametrize(
+    ("act", "first"),
+    [
+        (lambda j: j.put(b"", queue="q"), NEVER),
+        (lambda j: j.put(b"", queue="q", delay=7), 7),
+        (lambda j: j.put(b"", queue="q", ttl=9), 9),
+        (lambda j: (j.put(b"", queue="q"), j.lease("q", lease=5)), 5),
+        (lambda j: (j.put(b"", queue="q"), j.lease("q", lease=5).touch(3)), 3),
+        (lambda j: (j.put(b"", queue="q"), j.lease("q", lease=50).release(4)), 4),
+        (lambda j: (j.put(b"", queue="q"), j.lease("q", lease=50).done(b"r")), 50),
+    ],
+)
+def test_the_timer_is_told_of_the_nearest_deadline(
+    j: Journal, engine: Engine, clock: ManualClock, act: object, first: int
+) -> None:
+    act(j)  # type: ignore[operator]
+    if first == NEVER:
+        assert engine.timer_at == NEVER
+    else:
+        assert 0 <= engine.timer_at - clock.now() - first * SECOND < 1000
+    assert engine.timer.is_set() is (first != NEVER)

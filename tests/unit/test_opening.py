@@ -1,0 +1,106 @@
+"""From a directory to a state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fastjournal import Journal
+from fastjournal.clock import SECOND
+from fastjournal.errors import CorruptRecord
+from fastjournal.journal.commands import encode
+from fastjournal.journal.kinds import Purge, Put, Sender
+from fastjournal.journal.opening import replay
+from fastjournal.log.record import encode_many
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.testing import ManualClock, MemoryFiles
+
+HOME = Path("/jobs")
+NOW = 1_700_000_000 * SECOND
+
+
+def log_of(*payloads: bytes) -> MemoryFiles:
+    files = MemoryFiles()
+    data, _ = encode_many(NOW, payloads)
+    files.put(HOME / "000000001.log", WORKQ.encode() + data)
+    return files
+
+
+def a_put(number: int, key: bytes = b"") -> bytes:
+    row_id = bytes((number,)) * 16
+    return encode(Put(row_id, b"q", key, 100, NOW, NOW + number, NOW, 0, 1, b"v"))
+
+
+def stream_of(files: MemoryFiles) -> Stream:
+    return Stream(HOME, WORKQ, files=files)
+
+
+def test_an_empty_directory_is_an_empty_state() -> None:
+    files = MemoryFiles()
+    files.make_directory(HOME)
+    replayed = replay(stream_of(files))
+    assert (replayed.records, replayed.snapshot, replayed.clean) == (0, None, False)
+    assert not replayed.state.rows
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"\xc8" + bytes(16), "unknown command type 200"),
+        (b"", "empty"),
+        (b"\x05" + bytes(15), "ends too early"),
+        (b"\x05" + bytes(17), "too many"),
+        (a_put(1)[:30], "ends too early"),
+        (a_put(1) + b"x", "too many"),
+    ],
+)
+def test_an_undecodable_record_is_damage_with_its_place(payload: bytes, reason: str) -> None:
+    """WQ-CMD-12: nothing is served."""
+    files = log_of(a_put(1), payload, a_put(2))
+    offset = 8 + len(encode_many(NOW, [a_put(1)])[0])
+    with pytest.raises(CorruptRecord, match=reason) as refused:
+        replay(stream_of(files))
+    assert refused.value.path == HOME / "000000001.log"
+    assert refused.value.offset == offset
+    with pytest.raises(CorruptRecord):
+        Journal(HOME, files=files, clock=ManualClock(), background=False)
+
+
+def test_a_replay_stops_at_an_instant() -> None:
+    """F64: the record of that TIME is the last one."""
+    files = log_of(a_put(1), a_put(2), encode(Purge(bytes((1,)) * 16, b"q", b"", NOW)))
+    for records, rows in ((0, set()), (1, {1}), (2, {1, 2}), (3, {2})):
+        replayed = replay(stream_of(files), until=NOW + records - 1)
+        assert {row_id[0] for row_id in replayed.state.rows} == rows
+        assert replayed.records == records
+
+
+def test_progress_is_told() -> None:
+    told: list[int] = []
+    replay(stream_of(log_of(*(a_put(n) for n in range(9)))), told.append)
+    assert told[-1] == 9
+
+
+def test_senders_survive_a_restart_and_a_snapshot() -> None:
+    files = log_of(encode(Sender(b"spool", 5)), encode(Sender(b"spool", 9)))
+    with Journal(HOME, files=files, clock=ManualClock(), background=False) as j:
+        assert j.engine.state.senders[b"spool"][0] == 9
+        j.snapshot()
+        j.clean()
+    with Journal(HOME, files=files, clock=ManualClock(), background=False) as j:
+        assert j.engine.state.senders[b"spool"][0] == 9
+
+
+def test_a_journal_opens_in_the_past_of_its_records_and_time_goes_on_from_there() -> None:
+    """The wall clock was set back while it was closed."""
+    files = log_of(a_put(1))
+    clock = ManualClock(NOW - 3600 * SECOND)
+    with Journal(HOME, files=files, clock=clock, background=False) as j:
+        job = j.lease("q", lease=10)
+        assert job is not None
+        clock.advance(9)
+        assert j.tick() == 0
+        clock.advance(2)
+        assert j.tick() == 1

@@ -1,0 +1,155 @@
+"""Cleaning, archiving and snapshots as one journal does them, and what its threads do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fastjournal import Journal
+from fastjournal.errors import SegmentError
+from fastjournal.testing import ManualClock, MemoryFiles, check_replay
+
+HOME = Path("/jobs")
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    memory = MemoryFiles()
+    memory.make_directory(HOME.parent)
+    return memory
+
+
+@pytest.fixture
+def j(files: MemoryFiles) -> Iterator[Journal]:
+    journal = Journal(HOME, files=files, clock=ManualClock(), background=False, segment_size=4096)
+    yield journal
+    check_replay(journal)
+    journal.close()
+
+
+def logs(files: MemoryFiles) -> list[str]:
+    return sorted(path.name for path in files.snapshot() if path.suffix == ".log")
+
+
+def fill(j: Journal, count: int = 100) -> None:
+    for number in range(count):
+        j.put(b"x" * 100, queue="q", key=str(number % 5))
+
+
+def test_merged_rows_collapse_to_their_newest_image(j: Journal, files: MemoryFiles) -> None:
+    fill(j)
+    before = len(logs(files))
+    cleaned = j.clean()
+    assert cleaned
+    assert len(logs(files)) < before
+    status = j.status().upkeep
+    assert (status.cycles, status.segments_cleaned) == (1, len(cleaned))
+    assert status.bytes_freed > 10_000
+
+
+def test_nothing_to_clean_changes_no_file(j: Journal, files: MemoryFiles) -> None:
+    for number in range(100):
+        j.put(b"x" * 100, queue="q", key=str(number))
+    before = files.snapshot()
+    assert j.clean() == []
+    assert {p: c for p, c in files.snapshot().items() if p.suffix == ".log"} == {
+        p: c for p, c in before.items() if p.suffix == ".log"
+    }
+
+
+def test_a_reader_at_work_makes_a_cycle_skip(j: Journal, files: MemoryFiles) -> None:
+    """WQ-CLN-5: not within a second, then not at all this time."""
+    assert j._upkeep.lock_wait == 1
+    j._upkeep.lock_wait = 0.01
+    fill(j)
+    lock = files.lock(HOME / "read.lock", exclusive=False, timeout=0)
+    assert j.clean() == []
+    assert j.status().upkeep.skipped == 1
+    j.snapshot()  # is taken; what it covers goes later
+    assert j.status().upkeep.skipped == 2
+    covered = logs(files)
+    lock.release()
+    j.clean()
+    assert len(logs(files)) < len(covered)
+
+
+def test_a_snapshot_drops_what_it_covers_and_makes_the_next_opening_short(
+    j: Journal, files: MemoryFiles
+) -> None:
+    """M3F-SNAP-1."""
+    fill(j)
+    assert j._upkeep.log_bytes() > 10_000
+    j.snapshot()
+    assert j._upkeep.log_bytes() < 200
+    assert j.status().upkeep.snapshots == 1
+    with Journal(HOME, files=files.killed(), clock=ManualClock(), background=False) as again:
+        assert again.digest() == j.digest()
+        assert again.replayed.records == 1  # the mark
+        assert again.replayed.snapshot is not None
+
+
+def test_snapshots_replace_each_other(j: Journal, files: MemoryFiles) -> None:
+    for _ in range(3):
+        fill(j, 10)
+        j.snapshot()
+    kinds = [path.suffix for path in files.snapshot()]
+    assert (kinds.count(".snapshot"), kinds.count(".checkpoint")) == (1, 1)
+
+
+def test_what_cannot_be_archived_is_not_cleaned(files: MemoryFiles) -> None:
+    j = Journal(
+        HOME, files=files, clock=ManualClock(), background=False, segment_size=4096,
+        history="archive",
+    )  # fmt: skip
+    fill(j)
+    before = logs(files)
+    files.capacity = sum(map(len, files.snapshot().values())) + 100
+    with pytest.raises(SegmentError, match="archived"):
+        j.clean()
+    assert [name for name in logs(files) if name in before] == before
+    files.capacity = None
+    assert j.clean()
+    check_replay(j)
+    j.close()
+
+
+def test_the_threads_clean_and_snapshot_by_themselves(tmp_path: Path) -> None:
+    done = threading.Event()
+    with Journal(
+        tmp_path / "jobs", sync="os", segment_size=4096, clean_interval=0.01, snapshot_bytes=8192
+    ) as j:
+        for number in range(2000):
+            j.put(b"x" * 100, queue="q", key=str(number))
+            status = j.status().upkeep
+            if status.snapshots and status.cycles > 2:
+                break
+            done.wait(0.005)
+        assert status.snapshots
+        check_replay(j)
+        digest = j.digest()
+    with Journal(tmp_path / "jobs", background=False) as again:
+        assert again.digest() == digest
+
+
+def test_an_error_in_upkeep_is_kept_and_tried_again(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    j = Journal(
+        HOME, files=files, segment_size=4096, clean_interval=0.01, snapshot_bytes=0,
+        history="archive", sync="os",
+    )  # fmt: skip
+    done = threading.Event()
+    files.capacity = 10_000_000
+    fill(j)
+    files.capacity = sum(map(len, files.snapshot().values()))
+    while not j._background.last_error:
+        done.wait(0.005)
+    assert "archived" in j._background.last_error
+    files.capacity = None
+    while j._background.last_error:
+        done.wait(0.005)
+    assert j.status().upkeep.archived
+    j.close()
