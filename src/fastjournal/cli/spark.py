@@ -26,6 +26,8 @@ from fastjournal.errors import BadRequest, JournalError, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from fastjournal.spark.clean import CleanReport
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -171,41 +173,35 @@ def clean(
         from fastjournal.spark.clean import clean as clean_all
 
         reports = clean_all(spark, list(directories), lock_seconds=wait, dry_run=dry_run)
-    if as_json:
-        for report in reports:
-            json_line(
-                {
-                    "directory": report.directory,
-                    "live_rows": report.live_rows,
-                    "bytes_before": report.bytes_before,
-                    "bytes_after": report.bytes_after,
-                    "records_dropped": report.records_dropped,
-                    "segments": [
-                        {name: getattr(one, name) for name in one.__slots__}
-                        for one in report.segments
-                    ],
-                }
-            )
-        return
-    for report in reports:
-        rows = [
-            [
-                str(one.segment),
-                f"{one.records:,}",
-                f"{one.kept:,}",
-                bytes_text(one.bytes_before),
-                bytes_text(one.bytes_after) if one.bytes_after else "removed",
-            ]
-            for one in report.segments
-        ]
-        heads = ["segment", "records", "kept", "before", "after"]
-        if rows:
-            table(heads, rows, right=heads)
-        typer.echo(
-            f"{report.directory}: {bytes_text(report.bytes_before)} -> "
-            f"{bytes_text(report.bytes_after)}, {report.records_dropped:,} records "
-            f"{'would go' if dry_run else 'gone'}, {report.live_rows:,} rows live"
-        )
+    _print_reports(reports, as_json, dry_run)
+
+
+@app.command()
+def trim(
+    directory: Annotated[Path, typer.Argument(help="Directory of the archive.")],
+    before: Annotated[str, typer.Option(help="Records before this instant go.")],
+    queue: Annotated[list[str] | None, typer.Option(help="Only rows of this queue.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    master: Master = _LOCAL,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Drop old history from an archive, of all queues or of some; a living journal is refused.
+
+    Examples:
+
+        fastjournal spark trim ./jobs/archive --before 2026-01-01 --dry-run
+
+        fastjournal spark trim ./jobs/archive --before 2026-01-01 --queue mail --queue sms
+    """
+    from fastjournal.spark.settings import instant
+
+    moment = instant(before, "before")
+    with _session(master, conf, [directory]) as spark:
+        from fastjournal.spark.archive import trim_archive
+
+        report = trim_archive(spark, directory, before=moment, queues=queue or [], dry_run=dry_run)
+    _print_reports([report], as_json, dry_run)
 
 
 @app.command()
@@ -339,6 +335,44 @@ def _progress(spark: SparkSession) -> Iterator[None]:
         finally:
             over.set()
             watcher.join()
+
+
+def _print_reports(reports: Sequence[CleanReport], as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        for report in reports:
+            json_line(
+                {
+                    "directory": report.directory,
+                    "live_rows": report.live_rows,
+                    "bytes_before": report.bytes_before,
+                    "bytes_after": report.bytes_after,
+                    "records_dropped": report.records_dropped,
+                    "segments": [
+                        {name: getattr(one, name) for name in one.__slots__}
+                        for one in report.segments
+                    ],
+                }
+            )
+        return
+    for report in reports:
+        rows = [
+            [
+                str(one.segment),
+                f"{one.records:,}",
+                f"{one.kept:,}",
+                bytes_text(one.bytes_before),
+                bytes_text(one.bytes_after) if one.bytes_after else "removed",
+            ]
+            for one in report.segments
+        ]
+        heads = ["segment", "records", "kept", "before", "after"]
+        if rows:
+            table(heads, rows, right=heads)
+        typer.echo(
+            f"{report.directory}: {bytes_text(report.bytes_before)} -> "
+            f"{bytes_text(report.bytes_after)}, {report.records_dropped:,} records "
+            f"{'would go' if dry_run else 'gone'}"
+        )
 
 
 def _print(frame: DataFrame, as_json: bool, parquet: Path | None, limit: int) -> None:

@@ -38,7 +38,16 @@ from fastjournal.spark.tasks import Task, run_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CleanReport", "clean", "clean_journal"]
+__all__ = [
+    "CleanReport",
+    "Run",
+    "clean",
+    "clean_journal",
+    "put_in_place",
+    "sweep",
+    "total_bytes",
+    "write_work_file",
+]
 
 _PACK = 256 << 20
 _WRITE = 64 << 20
@@ -101,7 +110,7 @@ def clean_journal(
     try:
         covered = newest_snapshot(stream)
         numbers = [n for n in sealed_segments(stream) if covered is None or n >= covered.first]
-        before = _total(stream)
+        before = total_bytes(stream)
         if not numbers:
             return CleanReport(directory, 0, before, before, ())
         pieces = [
@@ -124,15 +133,16 @@ def clean_journal(
         )
         after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
         if not dry_run:
-            _put_in_place(stream, cleaned)
+            put_in_place(stream, cleaned)
         return CleanReport(directory, len(rows), before, after, tuple(cleaned))
     finally:
         if not dry_run:
-            _sweep(stream)
+            sweep(stream)
         lock.release()
 
 
-def _total(stream: Stream) -> int:
+def total_bytes(stream: Stream) -> int:
+    """Bytes of all segments."""
     return sum(stream.segment_path(number).stat().st_size for number in stream.segments())
 
 
@@ -142,7 +152,8 @@ def _live_rows(run: Run, directory: str) -> LiveRows:
     return LiveRows(cast("list[LivePart]", parts))
 
 
-def _put_in_place(stream: Stream, cleaned: Iterable[Cleaned]) -> None:
+def put_in_place(stream: Stream, cleaned: Iterable[Cleaned]) -> None:
+    """Rename what the tasks wrote, oldest first; remove what nothing is left of."""
     for one in cleaned:
         path = stream.segment_path(one.segment)
         if one.bytes_after:
@@ -153,7 +164,8 @@ def _put_in_place(stream: Stream, cleaned: Iterable[Cleaned]) -> None:
         stream.files.sync_directory(stream.path)
 
 
-def _sweep(stream: Stream) -> None:
+def sweep(stream: Stream) -> None:
+    """Remove the work files of tasks whose segments did not change after all."""
     for path in stream.work_files(REWRITE_SUFFIX):
         with suppress(OSError):
             stream.files.remove(path)
@@ -205,11 +217,13 @@ class _Rewrite:
             return None
         text = content(data, ranges) if ranges else b""
         if text and not self.dry_run:
-            _write(_work_file(Path(piece.path)), text)
+            write_work_file(Path(piece.path), text)
         return Cleaned(piece.number, records, kept, len(data), len(text))
 
 
-def _write(path: Path, text: bytes) -> None:
+def write_work_file(segment: Path, text: bytes) -> None:
+    """Write and sync the new content of a segment beside it."""
+    path = _work_file(segment)
     with suppress(FileNotFoundError):
         DISK.remove(path)  # of a task that was tried before
     handle = DISK.create(path)
