@@ -29,17 +29,15 @@ class JournalTarget:
 
     def send(self, sender: bytes, value: bytes) -> None:
         self.sent.append((sender, value))
-        marks, jobs, forget = decode_forward(value)
         operations, engine = self.journal.operations, self.journal.engine
+        now = engine.clock.now()
+        marks, jobs, forget = decode_forward(value, now, sender)
         with engine.lock:
             if forget:
                 operations.forget_sender(sender)
                 self._answers.append(Forwarded(0))
                 return
-            now = engine.clock.now()
-            taken = operations.put_from(
-                sender, zip(marks, [job.new_job(now, b"") for job in jobs], strict=True), now
-            )
+            taken = operations.put_from(sender, zip(marks, jobs, strict=True), now, decoded=True)
         errors = tuple((mark, error_text(error)) for mark, error in taken.refused)
         self._answers.append(
             Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)

@@ -153,7 +153,7 @@ def test_a_restarted_forwarder_skips_what_is_done(
     put(tmp_path, clock, b"c")
     target.sent.clear()
     drain(forwarder_of(tmp_path, clock), target)
-    assert [len(decode_forward(value).jobs) for _, value in target.sent] == [1]
+    assert [len(decode_forward(value, NOW).jobs) for _, value in target.sent] == [1]
 
 
 def test_repeated_keys_merge_by_the_rule(

@@ -101,17 +101,13 @@ def puts(session: FjConnection, request: Request, now: int) -> bytes:
 
 def forward(session: FjConnection, request: Request, now: int) -> bytes:
     """Take jobs of a spool in, each of them once."""
-    marks, jobs, forget = decode_forward(request.value)
+    marks, jobs, forget = decode_forward(request.value, now, request.key)
     operations = session.host.operations
     if forget:
         operations.forget_sender(request.key)
         outcome = Forwarded(0)
     else:
-        taken = operations.put_from(
-            request.key,
-            zip(marks, [_new_job(job, now) for job in jobs], strict=True),
-            now,
-        )
+        taken = operations.put_from(request.key, zip(marks, jobs, strict=True), now, decoded=True)
         errors = tuple([(mark, error_text(error)) for mark, error in taken.refused])
         outcome = Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
     pair = Pair(b"", Type.BUFFER, encode_forwarded(outcome))

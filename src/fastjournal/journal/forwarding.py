@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastjournal.errors import BadRequest, JournalError, RequestError
 from fastjournal.journal.kinds import Command, Group, Put, Sender
-from fastjournal.model import NewJob, Outcome
+from fastjournal.model import Mode, NewJob, Outcome
 
 if TYPE_CHECKING:
     from fastjournal.journal.engine import Engine
@@ -33,6 +33,7 @@ __all__ = ["Forwarding", "Taken"]
 _MET = 1
 """The mark of a sender of whom nothing has come yet."""
 MAX_MARK = 2**63 - 1
+_REST = NewJob(b"")[8:14]
 
 
 class Taken(NamedTuple):
@@ -52,10 +53,19 @@ class Forwarding:
     _jobs: Jobs
     _state: JournalState
 
-    def put_from(self, sender: bytes, jobs: Iterable[tuple[int, NewJob]], now: int = 0) -> Taken:
+    def put_from(
+        self,
+        sender: bytes,
+        jobs: Iterable[tuple[int, NewJob]],
+        now: int = 0,
+        *,
+        decoded: bool = False,
+    ) -> Taken:
         """Take in those jobs of a sender whose marks are new; a refused one does not stop the rest.
 
-        `jobs` are (mark, job) with growing marks.
+        `jobs` are (mark, job) with growing marks; a job whose id is the sender and its mark has its
+        place for an id. `decoded`: the types of their fields and their instants are known to be
+        right.
         """
         engine, state = self._engine, self._state
         if not 1 <= len(sender) <= 255:
@@ -63,8 +73,9 @@ class Forwarding:
         if not engine.reserve.held:
             engine.reserve.check()
         now = now or engine.clock.now()
-        put, commit = self._jobs.put, engine.commit
+        put, commit, rows = self._jobs.put, engine.commit, state.rows
         named = len(sender) == 12 and sender[6] & 0xF0 == 0x80
+        most = self._jobs.limits.max_value
         counts = [0, 0, 0, 0]
         refused: list[tuple[int, JournalError]] = []
         repeated = 0
@@ -78,18 +89,20 @@ class Forwarding:
                     continue
                 if not _MET < at <= MAX_MARK:
                     raise BadRequest(f"a mark cannot be {at}")
-                if job.timestamp > now:
-                    job = job._replace(timestamp=0)
                 own = b""
-                if named and not job.id and at < 2**32:
+                given = job[14]
+                if named and at < 2**32 and (not given or given[:12] == sender):
                     own = sender + at.to_bytes(4, "big")
-                    if own in state.rows:  # of a file of the same name that went long ago
-                        own = b""
-                    else:
+                    if own in rows:  # of a file of the same name that went long ago
+                        job, own = _with_id(job, b""), b""
+                    elif not given:
                         job = _with_id(job, own)
+                if job[7] > now:
+                    job = job._replace(timestamp=0)
                 mark = at
                 try:
-                    command, outcome, job_id = put(job, now, promised=True)
+                    fine = decoded and _is_plain(job, most)
+                    command, outcome, job_id = put(job, now, checked=fine, promised=True)
                 except RequestError as error:
                     refused.append((at, error))
                     commit(Sender(sender, at))
@@ -116,6 +129,18 @@ class Forwarding:
         """Write down the marks that stand in the ids of jobs only: the end of a log may be torn."""
         for sender in sorted(self._state.untold):
             self._engine.commit(Sender(sender, self._state.senders[sender][0]))
+
+
+def _is_plain(job: NewJob, most: int) -> bool:
+    """The commonest kind of job, in range: nothing is left to be checked."""
+    queue, value, key, mode, priority = job[:5]
+    return (
+        0 < len(queue) <= 255
+        and len(value) <= most
+        and 0 <= priority <= 255
+        and (mode == Mode.MERGE if key else mode == Mode.PLAIN)
+        and job[8:14] == _REST
+    )
 
 
 def _with_id(job: NewJob, job_id: bytes) -> NewJob:

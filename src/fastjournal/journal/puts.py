@@ -46,7 +46,7 @@ from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, Mode, NewJob, Outco
 __all__ = ["Placed", "Puts"]
 
 _new = tuple.__new__
-_REST = NewJob(b"")[7:14]
+_REST = NewJob(b"")[8:14]
 _NEW = Outcome.NEW
 _PLAIN = (DEFAULT_POLICY, 0, 0, 0, ())
 _WORKQ_NAME = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
@@ -85,7 +85,8 @@ class Puts(Deciding):
             settings is DEFAULT_SETTINGS
             and not (key and key in state.keys)
             and (not expires or now <= expires)
-            and job[7:14] == _REST
+            and job[8:14] == _REST
+            and job[7] <= now
         ):
             # The common case, spelled out: a new row with nothing special about it.
             row_id = given or self._ids()
@@ -94,7 +95,8 @@ class Puts(Deciding):
             if due < stamp:
                 due = stamp
             rank = priority if type(priority) is int else int(priority)
-            fields = (row_id, queue, key, rank, due, stamp, stamp, expires, 1, value, *_PLAIN)
+            modified = job[7] or stamp
+            fields = (row_id, queue, key, rank, due, stamp, modified, expires, 1, value, *_PLAIN)
             return _new(Placed, (_new(Put, fields), _NEW, row_id))
         if settings.draining and not promised:
             raise QueuePaused(f"queue {queue!r} is draining")
@@ -151,7 +153,7 @@ class Puts(Deciding):
         due = max(stamp, job.due)
         if settings.max_wait:
             due = bounded_due(due, stamp, settings.max_wait)
-        policy = DEFAULT_POLICY if job[7:14] == _REST else policy_for(job)
+        policy = DEFAULT_POLICY if job[8:14] == _REST else policy_for(job)
         if settings.keep_versions:
             policy = _with_flag(policy, KEEP_VERSIONS)
         put = _new(
@@ -260,7 +262,7 @@ class Puts(Deciding):
             raise OutOfRange("an instant is before 1970 or past 2262")
         if mode is not Mode.MERGE:
             _check_mode(job)
-        if job[7:14] != _REST:
+        if job[7] or job[8:14] != _REST:
             _check_rest(job)
         job_id = job[14]
         if job_id and (type(job_id) is not bytes or len(job_id) != 16):

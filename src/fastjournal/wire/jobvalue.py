@@ -60,10 +60,10 @@ __all__ = [
     "LIFETIME",
     "MAX_JOBS",
     "NO_ID",
+    "PUT_LAYOUT",
     "JobPut",
     "decode_job",
     "decode_jobs",
-    "decode_jobs_at",
     "decode_leased",
     "decode_plain",
     "encode_job",
@@ -82,7 +82,8 @@ LIFETIME = 8
 """Flag: expires is counted from the server's now."""
 
 _SHORT = struct.Struct(">BBBBQIH")
-_PUT = struct.Struct(">BBBB16sqQQQQQIIIHHI")
+PUT_LAYOUT = _PUT = struct.Struct(">BBBB16sqQQQQQIIIHHI")
+"""The fixed part of layout 2."""
 _LEASED = struct.Struct(">BBBB16sIQqqQQQQQQQIIIIIIHHHI")
 _COUNT = struct.Struct(">I")
 _PUT_SIZE = _PUT.size
@@ -291,13 +292,6 @@ def decode_jobs(value: bytes, timestamp: int = 0) -> list[JobPut]:
     if count > MAX_JOBS or count * _PUT_SIZE > len(value):
         raise BadRequest(f"PUTS of {count} jobs in {len(value)} bytes")
     return _decode_puts(value, 4, count, b"", timestamp)
-
-
-def decode_jobs_at(value: bytes, at: int, count: int) -> list[JobPut]:
-    """So many jobs of layout 2, which fill the value from `at` on."""
-    if at + count * _PUT_SIZE > len(value):
-        raise BadRequest(f"{count} jobs in {len(value) - at} bytes")
-    return _decode_puts(value, at, count, b"", 0)
 
 
 def encode_leased(lease: Lease) -> Pair:
