@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.errors import JournalError, ProtocolError
-from fastjournal.spool.frames import HOUR, sender_name
+from fastjournal.spool.frames import DONE, HOUR, sender_name
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
 from fastjournal.spool.shelf import Shelf
 from fastjournal.wire.forward import Forwarded, encode_forget, encode_forward
@@ -222,7 +222,7 @@ class Forwarder:
         now = self._clock.monotonic()
         while self._pass:
             file = self._pass[0]
-            found = file.read(now, most_bytes=self._batch_bytes)
+            found = file.read(now, most_bytes=self._batch_bytes, most=self._batch_jobs)
             if not found:
                 if file.waits(now):  # no newer file is read meanwhile
                     self._pass.clear()
@@ -237,18 +237,15 @@ class Forwarder:
     def _take(
         self, file: SpoolFile, found: Sequence[Frame | Damage]
     ) -> tuple[list[Frame], list[bytes]]:
-        """The jobs of what was read, as many as a batch holds; the rest will be read again."""
+        """The jobs of what was read."""
         frames: list[Frame] = []
         jobs: list[bytes] = []
         for item in found:
             if isinstance(item, Damage):
                 self.figures.damaged += self._quarantine(file, item, item.reason)
                 continue
-            if item.done:
+            if item[2][2] == DONE:
                 continue
-            if len(frames) == self._batch_jobs:
-                file.offset = item.offset
-                break
             try:
                 if item.end >= 1 << 32:
                     raise JournalError("it lies beyond 4 GiB")

@@ -37,6 +37,7 @@ __all__ = [
     "MAX_FRAME",
     "READY",
     "SUFFIX",
+    "UNPACK",
     "check",
     "crc",
     "frame",
@@ -58,7 +59,8 @@ MAX_FRAME = 16 * 1024 * 1024
 
 _HEAD = Struct(">4sII")
 HEAD_SIZE = _HEAD.size
-_UNPACK = Struct(">2sBBII").unpack_from
+UNPACK = Struct(">2sBBII").unpack_from
+"""Magic, state, 0, length and checksum."""
 _START = b"fj"
 
 crc: Callable[[bytes], int] = google_crc32c.value
@@ -75,7 +77,7 @@ def check(data: bytes, at: int) -> int:
     if have < HEAD_SIZE:
         begun = data[at : at + 3]
         return 0 if b"fjR".startswith(begun) or b"fjD".startswith(begun) else -1
-    magic, state, zero, length, checksum = _UNPACK(data, at)
+    magic, state, zero, length, checksum = UNPACK(data, at)
     if magic != _START or zero or (state != READY and state != DONE) or length > MAX_FRAME:
         return -1
     start = at + HEAD_SIZE
