@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import BadRequest
+from fastjournal.journal.generations import Disposal
 from fastjournal.log.cleaner import Cleaned
 from fastjournal.log.scan import Buffer, Chunk, Scan, gaps_to_binary
 from fastjournal.log.segment import WORKQ
@@ -82,7 +83,7 @@ def trim_directory(
         found = run([_Trim(some, before, rows, dry_run) for some in packs])
         cleaned = sorted((one for one in found if one is not None), key=lambda one: one.segment)
         if not dry_run:
-            put_in_place(stream, cleaned)
+            put_in_place(stream, cleaned, Disposal(stream, ()))
         after = size - sum(one.bytes_before - one.bytes_after for one in cleaned)
         return CleanReport(str(path), 0, size, after, tuple(cleaned))
     finally:

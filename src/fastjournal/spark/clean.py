@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fastjournal.clock import SYSTEM_CLOCK
+from fastjournal.journal.generations import Disposal
 from fastjournal.journal.snapshot import newest_snapshot
 from fastjournal.log.cleaner import Cleaned, sealed_segments
 from fastjournal.log.files import DISK
@@ -133,7 +134,8 @@ def clean_journal(
         )
         after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
         if not dry_run:
-            put_in_place(stream, cleaned)
+            settings = [lane.settings for lane in rows.lanes.values()]
+            put_in_place(stream, cleaned, Disposal(stream, settings))
         return CleanReport(directory, len(rows), before, after, tuple(cleaned))
     finally:
         if not dry_run:
@@ -152,16 +154,19 @@ def _live_rows(run: Run, directory: str) -> LiveRows:
     return LiveRows(cast("list[LivePart]", parts))
 
 
-def put_in_place(stream: Stream, cleaned: Iterable[Cleaned]) -> None:
-    """Rename what the tasks wrote, oldest first; remove what nothing is left of."""
+def put_in_place(stream: Stream, cleaned: Iterable[Cleaned], disposal: Disposal) -> None:
+    """Rename what the tasks wrote, oldest first; see to what nothing is left of."""
     for one in cleaned:
         path = stream.segment_path(one.segment)
+        old = None
         if one.bytes_after:
+            old = disposal.hold(path)
             stream.files.rename(_work_file(path), path)
         else:
-            stream.files.remove(path)
+            disposal.emptied(path)
         # Oldest first and one by one: an end must not be gone while its beginning is still there.
         stream.files.sync_directory(stream.path)
+        disposal.replaced(old)
 
 
 def sweep(stream: Stream) -> None:

@@ -32,6 +32,7 @@ from fastjournal.journal.kinds import (
 from fastjournal.journal.rows import Row
 from fastjournal.journal.state import JournalState
 from fastjournal.log.scan import FAILFAST, Buffer, Chunk, verify
+from fastjournal.model import QueueSettings
 from fastjournal.spark.fields import Fields
 from fastjournal.spark.fold import Matter, SegmentReader, Settled, Share
 from fastjournal.spark.kinds import KINDS
@@ -48,16 +49,17 @@ __all__ = ["Facts", "LivePart", "LiveRows", "live_part", "newest_time", "part_of
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What retention asks of a queue."""
+    """What retention asks of a queue that has settings of its own."""
 
     settings_at: int
+    settings: QueueSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What concerns no single row; every share has the same."""
 
-    lanes: dict[bytes, int]
+    lanes: dict[bytes, Lane]
     senders: dict[bytes, tuple[int, int]]
     mark_at: int
     applied: int
@@ -83,7 +85,11 @@ def part_of(state: JournalState, applied: int) -> LivePart:
         np.array([row.at for row in rows], dtype=np.int64).tobytes(),
         np.array([row.expires for row in rows], dtype=np.int64).tobytes(),
         Facts(
-            {name: lane.settings_at for name, lane in state.lanes.items() if lane.settings_at},
+            {
+                name: Lane(lane.settings_at, lane.settings)
+                for name, lane in state.lanes.items()
+                if lane.settings_at
+            },
             dict(state.senders),
             state.mark_at,
             applied,
@@ -232,7 +238,7 @@ class LiveRows:
         self.at = np.frombuffer(b"".join(p.at for p in found), dtype=np.int64)
         self.expires = np.frombuffer(b"".join(p.expires for p in found), dtype=np.int64)
         facts = [p.facts for p in found]
-        self.lanes = {name: Lane(at) for fact in facts for name, at in fact.lanes.items()}
+        self.lanes = {name: lane for fact in facts for name, lane in fact.lanes.items()}
         self.senders = {name: told for fact in facts for name, told in fact.senders.items()}
         self.mark_at = max((fact.mark_at for fact in facts), default=0)
         self.applied = max((fact.applied for fact in facts), default=0)

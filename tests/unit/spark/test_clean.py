@@ -13,6 +13,7 @@ import pytest
 from fastjournal.errors import CorruptRecord, LockTimeout
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import decode, encode
+from fastjournal.journal.generations import Disposal, settings_of
 from fastjournal.journal.retention import Report, Retention
 from fastjournal.journal.rows import image
 from fastjournal.journal.state import JournalState
@@ -107,7 +108,8 @@ def rows_of(directory: Path) -> dict[bytes, list[bytes]]:
 def clean_locally(directory: Path) -> None:
     stream = Stream(directory, WORKQ)
     retention = Retention(state_of(directory))
-    with Cleaner(stream) as cleaner:
+    disposal = Disposal(stream, settings_of(retention._state))
+    with Cleaner(stream, disposal=disposal) as cleaner:
         sealed = sealed_segments(stream)
         for number in sealed:
             _, records = read_segment(stream, number)
@@ -210,6 +212,23 @@ def test_the_living_rows_read_from_columns_are_those_of_a_replay(tmp_path: Path,
         assert rows.senders == state.senders
         told = {name: lane.settings_at for name, lane in rows.lanes.items()}
         assert told == {n: lane.settings_at for n, lane in state.lanes.items() if lane.settings_at}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"secure": True}, {"period": "day", "file_management": "keep"}]
+)
+def test_what_queues_ask_for_old_files_is_done_as_locally(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    random = Random(21)
+    queue = k.Queue(b"asks", DEFAULT_SETTINGS.changed(settings))
+    source = write(tmp_path / "a", [queue, *lives(random, 500)], random)
+    copy = Path(shutil.copytree(source, tmp_path / "b"))
+    clean_journal(here, Stream(source, WORKQ), now=NOW)
+    clean_locally(copy)
+    assert contents(source) == contents(copy)
+    emptied = [name for name, data in contents(source).items() if len(data) == 8]
+    assert bool(emptied) == ("period" in settings)
 
 
 class StoppingFiles(DiskFiles):
