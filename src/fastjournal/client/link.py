@@ -38,6 +38,7 @@ class Link:
         """What the server says of itself."""
         self._parser = ReplyParser()
         self._awaited = 0
+        self._early: list[Reply] = []
         self._timeout = -1.0
         self._plain = not target.tls
         self._sock = self._connect(target)
@@ -98,6 +99,9 @@ class Link:
 
     def pushes(self, seconds: float) -> list[Reply]:
         """Wait for pushes; none if nothing came in time."""
+        if self._early:  # they came along with the answer to LISTEN
+            early, self._early = self._early, []
+            return early
         self._set_timeout(seconds)
         try:
             data = self._sock.recv(_READ)
@@ -125,6 +129,7 @@ class Link:
             for reply in parser.feed(data):
                 identifier = reply.identifier
                 if reply.is_push:
+                    self._early.append(reply)
                     continue
                 if not identifier and reply.error:
                     raise error_from(reply.error)

@@ -8,7 +8,9 @@ Rules:
    `wire.functions`.
 3. Requests are carried out in the order in which they were sent, and answered so, except those
    that wait.
-4. Pushes never make the server wait: a peer that falls behind by `push_backlog` loses them and
+4. What one read asks for may be much larger than the read: after `_TURN` bytes of answers the rest
+   of the requests waits until the peer has read them.
+5. Pushes never make the server wait: a peer that falls behind by `push_backlog` loses them and
    gets one push that says so.
 """
 
@@ -46,6 +48,7 @@ _NEEDS = {number: row.role for number, row in FUNCTIONS.items()}
 _FREE = frozenset((Function.NOP, Function.PING, Function.QUIT, Function.HELLO))
 _SINGLE = frozenset((Function.SET, Function.DONE, Function.NEXT, Function.TOUCH, Function.RELEASE))
 _LEASE = int(Function.LEASE)
+_TURN = 1 << 20  # bytes
 _ROLES = {
     Role.PRODUCE: frozenset({"produce"}),
     Role.CONSUME: frozenset({"consume"}),
@@ -88,6 +91,8 @@ class FjConnection(Connection):
         self._pushes: deque[bytes] = deque()
         self._lost: int | None = None
         self._later = 0
+        self._held: Sequence[Any] = ()
+        """Requests that wait until the peer has read the answers before them."""
 
     def turn_away(self) -> None:
         """There are too many connections, or the server is leaving."""
@@ -104,7 +109,10 @@ class FjConnection(Connection):
         if parser.guarded:
             items = self._begin(items)
         if items:
-            self.host.submit(self, items)
+            if self._held:
+                self._held = [*self._held, *items]
+            else:
+                self.host.submit(self, items)
         if parser.pending:
             if items or not self.partial_since:
                 self.partial_since = self.last_read
@@ -142,7 +150,7 @@ class FjConnection(Connection):
 
     def is_busy(self) -> bool:
         """Upkeep is under way for this peer."""
-        return self._later > 0 or super().is_busy()
+        return self._later > 0 or bool(self._held) or super().is_busy()
 
     def is_single(self, items: Sequence[Any]) -> bool:
         """Whether they are one request that makes one command at most."""
@@ -158,8 +166,13 @@ class FjConnection(Connection):
         """Carry out requests under the lock; returns the replies."""
         handlers = self.handlers
         stable = STABLE if self.host.always else 0
-        out = []
+        out: list[bytes] = []
+        size = 0
         for item in items:
+            if size > _TURN:
+                self._held = items[len(out) :]
+                self._transport.pause_reading()
+                break
             kind = item.__class__
             try:
                 if kind is Request:
@@ -184,11 +197,26 @@ class FjConnection(Connection):
             except Exception as error:  # a bug must not take the other connections down
                 self.server.report(error)
                 out.append(encode_error(_identifier(item), error_text(error), now))
+            size += len(out[-1])
         return b"".join(out) if len(out) != 1 else out[0]
+
+    def send(self, data: bytes) -> None:
+        """Send; then go on with what was held back."""
+        super().send(data)
+        if self._held and not self.stuck_since:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        items, self._held = self._held, ()
+        if not self.gone:
+            if not self.leaving:
+                self._transport.resume_reading()
+            self.host.submit(self, items)
 
     def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
         """The replies to requests that came to nothing."""
         self.server.count_error(error.code)
+        self._held = ()
         text = error_text(error)
         for item in items:
             if isinstance(item, Waiter):
@@ -242,6 +270,8 @@ class FjConnection(Connection):
     def resume_writing(self) -> None:
         """The peer reads again."""
         super().resume_writing()
+        if self._held and not self.stuck_since:
+            self._go_on()
         while self._pushes and not self.stuck_since and not self.gone:
             self._write(self._pushes.popleft())
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkqConnection", "WorkqSide"]
 
 _QUEUED = 1000
+_TURN = 1 << 20  # bytes of answers, then the peer must read
 _MAX_NAMES = 10_000
 _RUN_FLAGS = k.FROM_WORKQ  # without PERSIST: never part of a snapshot
 
@@ -120,16 +121,32 @@ class WorkqConnection(Connection):
                     self._busy = False
             else:
                 self._queue.append(item)
-        while self._queue and not self._busy:
+        size = 0
+        while self._queue and not self._busy and size <= _TURN:
             command = self._queue.popleft()
             reply = self._answer(command, now)
             if not reply:
                 self._busy = True
                 break
             out.append(reply)
+            size += len(reply)
         if not self._busy and not self.leaving and not self.stuck_since and not self.gone:
             self._transport.resume_reading()
         return b"".join(out)
+
+    def send(self, data: bytes) -> None:
+        """Send; then go on with what was held back."""
+        super().send(data)
+        self._go_on()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        super().resume_writing()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._queue and not self._busy and not self.stuck_since and not self.gone:
+            self.host.submit(self, ())
 
     def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
         """The log has stopped: one answer for each request of the group."""
