@@ -6,10 +6,13 @@ Rules:
 2. Records up to the snapshot's last MARK may be in its images already: there, a record is applied
    only to a row stated before it (see `snapshot`).
 3. An undecodable record is damage: file, offset and reason are named and nothing is served.
+4. Python's collector of cycles rests meanwhile: rows hold none, and looking for them again and
+   again takes a third of the time.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +27,7 @@ from fastjournal.log.stream import Stream
 
 __all__ = ["Replayed", "replay"]
 
+_MARK = b"\x2d"
 CLEAN_NOTE = b"clean"
 """Note of the MARK that ends an orderly shutdown."""
 
@@ -49,6 +53,16 @@ def replay(
 
     `progress` is told, now and then, how many records have been read.
     """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _replay(stream, progress, until)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _replay(stream: Stream, progress: Callable[[int], None] | None, until: int | None) -> Replayed:
     state = JournalState()
     state.suspend()
     snapshot = newest_snapshot(stream) if until is None else None
@@ -58,32 +72,34 @@ def replay(
         as_of, overlap = _load(stream, snapshot, state)
         start = Position(snapshot.first, HEADER_SIZE)
     count = 0
-    last: Record | None = None
+    record: Record | None = None
     cursor = stream.open_cursor(start)
     apply = state.replay
     try:
         for batch in cursor.batches():
+            if until is not None and batch[-1].time > until:
+                batch = [record for record in batch if record.time <= until]
+            if batch and batch[0].time <= overlap:
+                over = [record for record in batch if record.time <= overlap]
+                for record in over:
+                    _apply_over(state, decode(record.payload), record.time)
+                count += len(over)
+                batch = batch[len(over) :]
             for record in batch:
-                time = record.time
-                if until is not None and time > until:
-                    state.resume()
-                    return Replayed(state, snapshot, as_of, count, clean=False)
-                try:
-                    if time <= overlap:
-                        _apply_over(state, decode(record.payload), time)
-                    else:
-                        apply(record.payload, time)
-                except CorruptCommand as error:
-                    path = stream.segment_path(record.segment)
-                    raise CorruptRecord(path, record.offset, str(error)) from error
-                count += 1
-                last = record
+                apply(record[1], record[0])  # payload, time; by number, which is faster
+            count += len(batch)
             if progress is not None:
                 progress(count)
+            if until is not None and not batch:
+                break
+    except CorruptCommand as error:
+        assert record is not None
+        path = stream.segment_path(record.segment)
+        raise CorruptRecord(path, record.offset, str(error)) from error
     finally:
         cursor.close()
     state.resume()
-    clean = last is not None and _is_clean_mark(last.payload)
+    clean = until is None and record is not None and _is_clean_mark(record.payload)
     return Replayed(state, snapshot, as_of, count, clean)
 
 
@@ -108,7 +124,7 @@ def _apply_over(state: JournalState, command: k.Command, time: int) -> None:
 
 
 def _is_clean_mark(payload: bytes) -> bool:
-    if payload[0] != 45:
+    if payload[:1] != _MARK:
         return False
     mark = decode(payload)
     return isinstance(mark, k.Mark) and mark.note == CLEAN_NOTE
