@@ -103,8 +103,9 @@ class Engine:
     def remember(self, command: Command) -> None:
         """Apply a command without logging it: its row lives in memory only and dies with us."""
         time = self.state.applied
+        names = self._names(command) if self.subscriptions else None
         self.state.apply(command, time)
-        self._after(command, time)
+        self._after(command, time, names)
 
     def batch(self) -> AbstractContextManager[Batch | None]:
         """Commands committed inside are logged together; see rule 3."""
@@ -127,11 +128,19 @@ class Engine:
             return 0
         with self.batch():
             for command in self.jobs.timers(self.clock.now(), limit):
-                self.commit(command)
+                if self._in_memory(command):
+                    self.remember(command)
+                else:
+                    self.commit(command)
                 self.counts.passed(command)
                 count += 1
         self.notify()
         return count
+
+    def _in_memory(self, command: Command) -> bool:
+        """The command concerns a row that is not on disk."""
+        row = self.state.rows.get(getattr(_members(command)[0], "id", b""))
+        return row is not None and not row.policy.flags & k.PERSIST
 
     def notify(self) -> None:
         """Wake consumers and subscribers of queues that got something to give."""
@@ -185,10 +194,14 @@ class Engine:
         if deadline < self.timer_at:
             self.timer_at = deadline
             self.timer.set()
-        if self.wakeups.callers or self.subscriptions:
+        wakeups, woken = self.wakeups, self.state.woken
+        if wakeups.callers or self.subscriptions:
             self._tell(command, time, names or {})
-        if self.state.woken:
-            self.notify()
+        if woken:
+            if wakeups.consumers or self.subscriptions:
+                self.notify()
+            else:
+                woken.clear()
 
     def _tell(self, command: Command, time: int, names: Names) -> None:
         """One event for each row that the command names."""

@@ -35,6 +35,8 @@ from fastjournal.model import (
 
 __all__ = ["Leased", "Operations", "Receipt"]
 
+_new = tuple.__new__
+
 
 class Leased(NamedTuple):
     """What `lease` gave."""
@@ -67,7 +69,7 @@ class Operations(Forwarding):
                 counts.merges += 1
         else:
             counts.stale += 1
-        return Receipt(job_id, outcome)
+        return _new(Receipt, (job_id, outcome))
 
     def put_many(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         """Take many jobs in with few writes; if one is refused, none is taken in.
@@ -86,7 +88,7 @@ class Operations(Forwarding):
                 command, outcome, job_id = put(job, now, checked=True)
                 if command is not None:
                     commit(command)
-                receipts.append(Receipt(job_id, outcome))
+                receipts.append(_new(Receipt, (job_id, outcome)))
         counts = engine.counts
         counts.puts += len(receipts)
         counts.merges += sum(outcome is Outcome.MERGED for _, outcome in receipts)
