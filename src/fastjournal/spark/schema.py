@@ -112,10 +112,34 @@ _SEGMENTS: Mapping[str, str] = {
     "newest": "boolean",
 }
 
+_SPOOL: Mapping[str, str] = {
+    "put": "timestamp",
+    "state": "string",
+    "id": "binary",
+    "queue": "string",
+    "key": "string",
+    "mode": "string",
+    "priority": "bigint",
+    "due": "timestamp",
+    "expires": "timestamp",
+    "value": "binary",
+    "file": "string",
+    "offset": "bigint",
+    "size": "int",
+    "reason": "string",
+}
+
+_SPOOL_ON_REQUEST: Mapping[str, str] = {
+    "put_ns": "bigint",
+    "key_bytes": "binary",
+    "_directory": "string",
+}
+
 VIEW_COLUMNS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "records": (_RECORDS, _RECORDS_ON_REQUEST),
     "jobs": (_JOBS, _JOBS_ON_REQUEST),
     "segments": (_SEGMENTS, {}),
+    "spool": (_SPOOL, _SPOOL_ON_REQUEST),
 }
 """For each view, the columns read by default and those read on request, with their SQL types."""
 

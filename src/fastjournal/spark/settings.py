@@ -22,13 +22,13 @@ from fastjournal.spark.kinds import kind_number
 
 __all__ = ["OPTIONS", "Settings", "View", "instant", "size_bytes"]
 
-VIEWS = ("records", "jobs", "segments")
+VIEWS = ("records", "jobs", "segments", "spool")
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 View = str
 
 OPTIONS: Mapping[str, str] = {
     "path": "directory of the journal, or several in load([...])",
-    "view": "records (default), jobs or segments",
+    "view": "records (default), jobs, segments, or spool for the directory of a spool",
     "columns": "names to read, comma separated; fewer is faster",
     "since": "first instant read, inclusive",
     "until": "end of the instants read, exclusive",

@@ -89,6 +89,11 @@ class JournalReader(DataSourceReader):
                 from fastjournal.spark.replay import shard_batches
 
                 yield from shard_batches(partition, self.settings)
+            elif self.settings.view == "spool":
+                from fastjournal.spark.spooled import SpoolHour, spool_rows
+
+                if isinstance(partition, SpoolHour):
+                    yield from spool_rows(partition, self.settings)
 
 
 def _checked(schema: StructType, settings: Settings) -> Settings:
@@ -110,6 +115,10 @@ def _partitions(settings: Settings) -> list[InputPartition]:
         from fastjournal.spark.replay import shards
 
         return list(shards(settings))
+    if settings.view == "spool":
+        from fastjournal.spark.spooled import spool_hours
+
+        return list(spool_hours(settings))
     return [Span(pieces) for pieces in pack(plan(settings), settings.max_partition_bytes)]
 
 
