@@ -80,6 +80,18 @@ def test_clean_tells_what_went(spark: SparkSession, write_journal: Write) -> Non
     assert not (path / segment_name(1)).exists()
 
 
+def test_trim_drops_old_history_from_an_archive_and_refuses_a_journal(
+    spark: SparkSession, write_journal: Write
+) -> None:
+    path = write_journal([[b"\x05" + bytes(16)] * 3, [b"\x05" + bytes(16)]])
+    before = str(T0 + 2000)
+    (report,) = lines(run("trim", path, "--before", before, "--json"))
+    assert report["records_dropped"] == 2
+    (path / "append.lock").touch()
+    with pytest.raises(JournalError, match="a journal lives here"):
+        run("trim", path, "--before", before)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -9,18 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fastjournal.clock import SystemClock
 from fastjournal.errors import BadRequest, LeaseLost, NotFound
 from fastjournal.journal.commands import decode
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.rows import job_of
 from fastjournal.journal.state import JournalState
+from fastjournal.log.record import decode_many
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import Job
 from fastjournal.spark import JournalTable
+from fastjournal.spark.clean import clean_journal
+from fastjournal.spark.findings import (
+    directory_findings,
+    segment_findings,
+    share_findings,
+    snapshot_findings,
+)
 from fastjournal.spark.fold import Share
+from fastjournal.spark.plan import journal_segments
 from fastjournal.spark.replay import replay_share
 from fastjournal.spark.settings import Settings
+from fastjournal.spark.tasks import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +99,14 @@ def plain(path: Path, upto: int | None = None) -> dict[bytes, tuple[Any, ...]]:
 def test_the_logs_of_the_real_server_replay_to_one_state(spark: SparkSession, golden: Path) -> None:
     table = JournalTable.for_path(spark, golden)
     assert of_frame(table.jobs(columns=EXACT, shards=2)) == plain(golden)
+
+
+class Later(SystemClock):
+    """The clock of a day long after the journals here were written."""
+
+    @staticmethod
+    def now() -> int:
+        return 1_700_000_000_000_000_000 + 10**18
 
 
 class Hand:
@@ -240,3 +260,53 @@ def test_history_below_a_snapshot_is_refused_and_not_half_answered(tmp_path: Pat
     assert replayed(path, 2) == state
     with pytest.raises(BadRequest, match="is gone"):
         replayed(path, 1, early - 1)
+
+
+@pytest.mark.parametrize("seed", range(20, 28))
+def test_a_lived_in_journal_cleaned_by_tasks_replays_to_the_same_rows_and_opens_again(
+    tmp_path: Path, seed: int
+) -> None:
+    """Law 6, also where a snapshot holds the beginning."""
+    path = tmp_path / "j"
+    state = lived(path, seed)
+
+    def here(tasks: Sequence[Task]) -> list[Any]:
+        return [answer for task in tasks for answer in task()]
+
+    clean_journal(here, Stream(path, WORKQ), now=Hand().time + 10**18)
+    assert replayed(path, 2) == state
+    with Journal(path, background=False, clock=Later()) as journal:
+        assert of_state(journal._state).keys() == state.keys()
+
+
+def test_an_audit_of_a_lived_in_journal_finds_no_error(tmp_path: Path) -> None:
+    for seed in range(30, 36):
+        path = tmp_path / f"j{seed}"
+        lived(path, seed)
+        found = directory_findings(str(path)) + segment_findings(journal_segments(path))
+        for n in range(2):
+            found += share_findings(str(path), Share(n, 2))
+            found += snapshot_findings(str(path), Share(n, 2))
+        assert [one for one in found if one.severity == "error"] == []
+
+
+def test_a_snapshot_that_says_something_else_than_the_log_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    clock = Hand()
+    journal = Journal(path, sync="os", background=False, clock=clock, chance=Random(1))
+    journal.put(b"v", key="k", queue="q")
+    journal.put(b"w", key="l", queue="q")
+    kept = {p.name: p.read_bytes() for p in path.glob("*.log")}
+    journal.snapshot()
+    journal.close()
+    for name, data in kept.items():
+        (path / name).write_bytes(data)
+    assert snapshot_findings(str(path), Share()) == []
+    first = path / "000000001.log"
+    data = first.read_bytes()
+    records, _, _ = decode_many(data, 8, len(data), 1, 0)
+    first.write_bytes(data[: records[1].offset])
+    found = snapshot_findings(str(path), Share())
+    assert [(one.rule, one.text) for one in found] == [
+        ("snapshot", "the row is only in the snapshot")
+    ]
