@@ -190,10 +190,7 @@ class Engine:
 
     def _after(self, command: Command, time: int, names: Names | None = None) -> None:
         """Tell whoever is concerned by a command that was just applied."""
-        deadline = self._deadline(command, time)
-        if deadline < self.timer_at:
-            self.timer_at = deadline
-            self.timer.set()
+        self._remind(command, time)
         wakeups, woken = self.wakeups, self.state.woken
         if wakeups.callers or self.subscriptions:
             self._tell(command, time, names or {})
@@ -202,6 +199,13 @@ class Engine:
                 self.notify()
             else:
                 woken.clear()
+
+    def _remind(self, command: Command, time: int) -> None:
+        """Let the timer know if something is to happen before it would look again."""
+        deadline = self._deadline(command, time)
+        if deadline < self.timer_at:
+            self.timer_at = deadline
+            self.timer.set()
 
     def _tell(self, command: Command, time: int, names: Names) -> None:
         """One event for each row that the command names."""
@@ -268,7 +272,7 @@ class Batch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._commands: list[tuple[Command, Names | None]] = []
+        self._untold: list[tuple[Command, int, Names]] = []  # if there is anybody to tell
         self._payloads: list[bytes] = []
         self._bytes = 0
         self._first = 0
@@ -298,11 +302,12 @@ class Batch:
         if not self._payloads:
             self._first = max(engine.clock.now(), engine.log.written_time + 1)
         time = self._first + len(self._payloads)
-        names = engine._names(command) if engine.subscriptions else None
-        self._commands.append((command, names))
+        if engine.subscriptions or engine.wakeups.callers:
+            self._untold.append((command, time, engine._names(command)))
         self._payloads.append(payload)
         self._bytes += size
         engine.state.apply(command, time)
+        engine._remind(command, time)
         return time
 
     def flush(self) -> None:
@@ -310,7 +315,7 @@ class Batch:
         if not self._payloads:
             return
         engine, payloads, first = self._engine, self._payloads, self._first
-        commands, self._commands, self._payloads, self._bytes = self._commands, [], [], 0
+        untold, self._untold, self._payloads, self._bytes = self._untold, [], [], 0
         log = engine.log
         try:
             try:
@@ -326,5 +331,6 @@ class Batch:
             if isinstance(error, JournalError):
                 raise failure from error
             raise
-        for time, (command, names) in enumerate(commands, first):
-            engine._after(command, time, names)
+        for told in untold:
+            engine._tell(*told)
+        engine.notify()
