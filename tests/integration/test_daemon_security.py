@@ -231,23 +231,21 @@ def test_no_log_line_holds_a_token(
     tmp_path: Path, tokens: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     lines = io.StringIO()
-    structlog.configure(
+    log = structlog.wrap_logger(
+        structlog.PrintLogger(lines),
         processors=[structlog.processors.format_exc_info, structlog.processors.JSONRenderer()],
-        logger_factory=structlog.PrintLoggerFactory(lines),
         wrapper_class=structlog.make_filtering_bound_logger(0),
     )
     wrong = "fj_" + "w" * 43
-    try:
-        with LocalDaemon(tmp_path / "d", settings={"tokens": str(tmp_path / "tokens")}) as daemon:
-            with daemon.connect(token=tokens["admin"]) as client:
-                client.put(queue="q")
-                text = repr(client) + repr(client.target) + repr(client.about)
-            with pytest.raises(Unauthorized) as caught:
-                daemon.connect(token=wrong)
-            with FjPeer(daemon.port) as peer:
-                peer.hello(wrong)
-    finally:
-        structlog.reset_defaults()
+    settings = {"tokens": str(tmp_path / "tokens")}
+    with LocalDaemon(tmp_path / "d", settings=settings, log=log) as daemon:
+        with daemon.connect(token=tokens["admin"]) as client:
+            client.put(queue="q")
+            text = repr(client) + repr(client.target) + repr(client.about)
+        with pytest.raises(Unauthorized) as caught:
+            daemon.connect(token=wrong)
+        with FjPeer(daemon.port) as peer:
+            peer.hello(wrong)
     out, err = capfd.readouterr()
     said = lines.getvalue() + out + err + text + str(caught.value) + repr(caught.value)
     assert "denied" in lines.getvalue()

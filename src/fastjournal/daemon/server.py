@@ -49,12 +49,12 @@ _SWEEP = 1.0  # seconds
 class Server:
     """One daemon on the running loop: `start`, then `stop`."""
 
-    def __init__(self, settings: Settings, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock = SYSTEM_CLOCK, log: Any = None) -> None:
         check_exposure(settings)
         self.settings = settings
         self.clock = clock
         self.loop = asyncio.get_running_loop()
-        self.log: structlog.typing.FilteringBoundLogger = structlog.get_logger("fastjournal")
+        self.log: structlog.typing.FilteringBoundLogger = log or structlog.get_logger("fastjournal")
         self.tokens: Tokens | None = read_tokens(settings.tokens) if settings.tokens else None
         self.wire_limits = _wire_limits(settings)
         self.journals: dict[str, Hosted] = {}

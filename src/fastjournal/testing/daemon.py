@@ -9,6 +9,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,8 +35,12 @@ class LocalDaemon:
         *,
         settings: Mapping[str, Any] | None = None,
         uvloop: bool = False,
+        log: Any = None,
     ) -> None:
-        """Serve `data`; `settings` are nested like the file of settings."""
+        """Serve `data`; `settings` are nested like the file of settings.
+
+        `log`: a structlog logger; warnings go to standard error unless told.
+        """
         from fastjournal.config import load
 
         given: dict[str, Any] = {
@@ -43,6 +49,7 @@ class LocalDaemon:
         }  # fmt: skip
         self.settings = load(environment={}, overrides=given | dict(settings or {}))
         self._uvloop = uvloop
+        self._log = log
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
@@ -148,11 +155,17 @@ class LocalDaemon:
             ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:
+        import structlog
+
         from fastjournal.daemon.server import Server
 
+        quiet = structlog.make_filtering_bound_logger(logging.WARNING)
+        log = self._log or structlog.wrap_logger(
+            structlog.PrintLogger(sys.stderr), wrapper_class=quiet
+        )
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.server = Server(self.settings)
+        self.server = Server(self.settings, log=log)
         await self.server.start()
         ready.set()
         await self._stop.wait()

@@ -1,0 +1,74 @@
+"""A daemon as a process of its own, for tests that kill it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class DaemonProcess:
+    """`fastjournal serve`, started and stopped like an operator would."""
+
+    def __init__(self, data: Path, *options: str, port: int = 0, env: dict[str, str] | None = None):
+        self.data = data
+        self.port = port or free_port()
+        self.options = options
+        self.env = env or {}
+        self.process: subprocess.Popen[str] | None = None
+        self.log = data.parent / f"{data.name}.stderr"
+
+    @property
+    def url(self) -> str:
+        return f"fj://127.0.0.1:{self.port}"
+
+    def start(self, *, wait: bool = True) -> float:
+        """Start it; returns the seconds until its port answered."""
+        began = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fastjournal.cli.app", "serve", str(self.data),
+             "--listen", f"127.0.0.1:{self.port}", *self.options],
+            stderr=self.log.open("a"), stdout=subprocess.DEVNULL, text=True,
+            env=os.environ | self.env,
+        )  # fmt: skip
+        if wait:
+            self.wait_ready()
+        return time.monotonic() - began
+
+    def wait_ready(self) -> None:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                assert self.process is not None
+                assert self.process.poll() is None, self.log.read_text()
+                time.sleep(0.005)
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a crash does it."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """In order; returns the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)

@@ -1,0 +1,185 @@
+"""Real processes, killed again and again: 4 producers, 4 workers, one daemon; the promises hold.
+
+Every process writes down what it was told. Afterwards the journal is opened and compared:
+
+P-ONCE and F53: what was acknowledged is there or was ended; what was ended stays ended.
+P-LEASE: nobody gets a job before the lease of another has ended.
+P-PREFIX: the log replays, and what it gives equals what the daemon had.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import fastjournal
+from daemon_process import DaemonProcess
+from fastjournal.journal.journal import Journal
+from fastjournal.model import State
+
+CHILD = Path(__file__).parent.parent / "daemon_child.py"
+pytestmark = pytest.mark.kill
+
+
+class Crowd:
+    """Producers and workers."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.started = 0
+
+    def start(self, kind: str) -> None:
+        path = self.folder / f"{kind}-{self.started}.txt"
+        child = subprocess.Popen(
+            [sys.executable, str(CHILD), kind, f"{self.url}?timeout=60&connect_timeout=60",
+             str(path), str(self.started)],
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.started += 1
+        self.children.append(child)
+
+    def replace_one(self, chance: random.Random) -> None:
+        """A worker dies in the middle of its work; another takes its place."""
+        victim = self.children.pop(chance.randrange(4, 8))
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        self.start("work")
+
+    def stop(self) -> None:
+        for child in self.children:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+
+
+def histories(folder: Path) -> dict[str, list[list[str]]]:
+    """The lines of all children, by their first word; a line cut by a kill is left out."""
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    for path in folder.glob("*.txt"):
+        for line in path.read_text().split("\n")[:-1]:
+            words = line.split()
+            if words:
+                found[words[0]].append(words[1:])
+    return found
+
+
+def wait_for_work(folder: Path, least: int) -> None:
+    """Until so many completions were told; rounds in which nothing happens prove nothing."""
+    while True:
+        done = sum(path.read_text().count("done") for path in folder.glob("work-*.txt"))
+        if done >= least * 5:
+            return
+        time.sleep(0.02)
+
+
+def rounds(tmp_path: Path, count: int, sync: str, seconds: float) -> dict[str, int]:
+    """Kill the daemon `count` times while everybody works; returns figures."""
+    chance = random.Random(count)
+    folder = tmp_path / "histories"
+    folder.mkdir()
+    daemon = DaemonProcess(
+        tmp_path / "d", "--sync", sync, "--log-level", "error",
+        env={"FASTJOURNAL_JOURNAL_SEGMENT_SIZE": "200000",
+             "FASTJOURNAL_JOURNAL_CLEAN_INTERVAL": "0.3",
+             "FASTJOURNAL_JOURNAL_SNAPSHOT_BYTES": "500000"},
+    )  # fmt: skip
+    crowd = Crowd(folder, daemon.url)
+    daemon.start()
+    for kind in ("produce",) * 4 + ("work",) * 4:
+        crowd.start(kind)
+    while len(list(folder.glob("*.txt"))) < 8:
+        time.sleep(0.05)
+    try:
+        for number in range(count):
+            wait_for_work(folder, number + 1)
+            time.sleep(chance.uniform(0, 1) * seconds)
+            daemon.kill()
+            if number % 5 == 4:
+                crowd.replace_one(chance)
+            daemon.start()
+        wait_for_work(folder, count + 1)
+    finally:
+        crowd.stop()
+        assert daemon.stop() == 0
+    return check(tmp_path / "d" / "default", histories(folder))
+
+
+def check(path: Path, told: dict[str, list[list[str]]]) -> dict[str, int]:
+    put = {words[0] for words in told["put"]}
+    done = {words[0] for words in told["done"]}
+    ending = {words[0] for words in told["ending"]}
+    assert len(told["done"]) == len(done), "a job was completed twice"
+    with Journal(path, background=False) as journal:
+        rows = {job.id.hex(): job for job in journal.jobs("q", limit=10**9)}
+        assert all(job.state in (State.WAITING, State.PROCESSING) for job in rows.values())
+        missing = put - set(rows) - ending
+        assert not missing, f"{len(missing)} acknowledged jobs are lost"
+        back = done & set(rows)
+        assert not back, f"{len(back)} completed jobs came back"
+    by_job: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for job_id, token, at, until in told["lease"]:
+        by_job[job_id].append((int(token), int(at), int(until)))
+    for job_id, leases in by_job.items():
+        leases.sort()
+        tokens = [token for token, _, _ in leases]
+        assert len(set(tokens)) == len(tokens), f"{job_id} was leased twice under one token"
+        for (_, _, until), (_, at, _) in itertools.pairwise(leases):
+            assert at >= until, f"{job_id} was handed out before the lease before it had ended"
+    return {"put": len(put), "done": len(done), "leases": len(told["lease"]), "left": len(rows)}
+
+
+def test_thirty_kills_of_the_daemon_lose_nothing(tmp_path: Path) -> None:
+    figures = rounds(tmp_path, 30, "interval", 0.1)
+    assert figures["put"] > 300
+    assert figures["done"] > 150
+
+
+def test_kills_under_always_lose_nothing(tmp_path: Path) -> None:
+    assert rounds(tmp_path, 3, "always", 0.1)["done"] >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_thousand_kills_of_the_daemon_lose_nothing(tmp_path: Path) -> None:
+    assert rounds(tmp_path, 1000, "os", 0.2)["put"] > 10_000
+
+
+def test_a_put_that_is_sent_again_after_a_kill_is_taken_once(tmp_path: Path) -> None:
+    """F49: the client repeats what was not answered; the id makes it harmless."""
+    daemon = DaemonProcess(tmp_path / "d", "--log-level", "error")
+    daemon.start()
+    client = fastjournal.connect(f"{daemon.url}?timeout=60")
+    for n in range(3):
+        receipt = client.put(b"%d" % n, queue="q")
+        daemon.kill()
+        daemon.start()
+        again = client.put(b"%d" % n, queue="q", id=receipt.id)
+        assert again.id == receipt.id
+    assert [job.value for job in client.jobs("q")] == [b"0", b"1", b"2"]
+    client.close()
+    assert daemon.stop() == 0
+
+
+def test_a_frozen_daemon_is_waited_for_and_its_leases_hold(tmp_path: Path) -> None:
+    """F48: SIGSTOP and SIGCONT; clients give up in time, nothing is handed out twice."""
+    daemon = DaemonProcess(tmp_path / "d", "--log-level", "error")
+    daemon.start()
+    with fastjournal.connect(daemon.url) as client:
+        client.put(b"x", queue="q", lease=60)
+        job = client.lease("q")
+        assert job is not None
+        daemon.signal(signal.SIGSTOP)
+        with pytest.raises(fastjournal.JournalFault):
+            fastjournal.connect(f"{daemon.url}?connect_timeout=0.3&timeout=0.3").ping()
+        daemon.signal(signal.SIGCONT)
+        assert client.lease("q") is None
+        job.done()
+    assert daemon.stop() == 0
