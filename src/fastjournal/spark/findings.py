@@ -163,9 +163,18 @@ def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
                 continue
             last = _order(notes, piece, part, last)
         if scan.torn:
-            length = len(data) - scan.end
-            notes.add("note", "torn", f"{length} bytes", piece.number, scan.end)
+            text = f"{len(data) - scan.end} bytes"
+            if scan.end < _synced(piece):
+                notes.add("error", "damage", f"{text} that were synced", piece.number, scan.end)
+            else:
+                notes.add("note", "torn", text, piece.number, scan.end)
     return list(notes.all())
+
+
+def _synced(piece: Piece) -> int:
+    """Up to which offset the segment is known to have been synced: no tear lies before it."""
+    mark = SyncedMark.read(DISK, Path(piece.directory))
+    return mark.offset if mark is not None and mark.segment == piece.number else 0
 
 
 def _order(notes: _Notes, piece: Piece, chunk: Chunk, last: int | None) -> int:

@@ -136,7 +136,7 @@ def register(spark: SparkSession) -> SparkSession:
 
 
 def local_session(master: str = "local[*]", **conf: str) -> SparkSession:
-    """Start (or join) a session on this machine, listening on loopback only.
+    """Start (or join) a session; one on this machine listens on loopback only.
 
     `conf` are Spark settings by their full names; memory and JVM options only count for the first
     session of a process.
@@ -146,11 +146,13 @@ def local_session(master: str = "local[*]", **conf: str) -> SparkSession:
     for name in conf:
         if not name.startswith("spark."):
             raise SettingError(f"not a Spark setting: {name}", name=name)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    here = re.match(r"local\b|spark://(127\.0\.0\.1|localhost):", master) is not None
+    if here:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     ensure_java()
     builder = configure(SparkSession.builder.master(master))
     warm = _WARM_CONF if re.fullmatch(r"local(\[.*\])?", master) else {}
-    for name, value in {**_LOCAL_CONF, **warm, **conf}.items():
+    for name, value in {**(_LOCAL_CONF if here else {}), **warm, **conf}.items():
         builder = builder.config(name, value)
     return register(builder.getOrCreate())
 

@@ -9,8 +9,10 @@ import pytest
 
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import encode
+from fastjournal.log.files import DISK
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
+from fastjournal.log.writer import SyncedMark
 from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark.findings import (
     LIMIT,
@@ -125,6 +127,21 @@ def test_faults_of_the_bytes_are_found_with_their_place(tmp_path: Path) -> None:
     assert ("header", 3, 0) in found
     assert ("order", 4, 8 + size) in found
     assert ("torn", 4, len(newest)) in found
+
+
+def test_a_tail_that_was_synced_is_damage_and_no_tear(tmp_path: Path) -> None:
+    journal(tmp_path, [put(), put()])
+    path = tmp_path / segment_name(1)
+    size = path.stat().st_size
+    mark = SyncedMark(DISK, tmp_path)
+    mark.begin(1, size, T0)
+    mark.close()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    assert ("error", "damage", None) in told(tmp_path)
+    path.write_bytes(bytes(data[:-9]))
+    assert ("error", "synced", None) in told(tmp_path)
 
 
 def test_a_time_that_goes_back_between_segments_is_found_once(tmp_path: Path) -> None:
