@@ -10,6 +10,7 @@ from typing import Any
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.journal import kinds as k
 from fastjournal.journal.kinds import Put, policy_of
+from fastjournal.journal.numbered import remembered
 from fastjournal.journal.places import Places
 from fastjournal.journal.rows import IDLE, LEASED, More, Row
 from fastjournal.model import MAX_INSTANT, State
@@ -302,6 +303,8 @@ class Changes(Places):
         row.modified = command.modified
         if keyed:
             self.keys.add(row)
+            if not row.lane.name:
+                self._list(row)
 
     def _value(self, command: k.Value, time: int) -> None:
         row = self.rows.get(command.id)
@@ -310,6 +313,8 @@ class Changes(Places):
             row.kind = command.kind
             row.value = command.value
             row.modified = command.modified
+            if command.operation:
+                row.own().operations = remembered(row.rare.operations, command.operation)
 
     def _sent(self, row_id: bytes) -> None:
         name, mark = row_id[:12], int.from_bytes(row_id[12:], "big")

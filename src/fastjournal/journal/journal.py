@@ -38,6 +38,7 @@ from fastjournal.journal.engine import Engine
 from fastjournal.journal.inspection import Inspection
 from fastjournal.journal.jobs import Jobs, Limits
 from fastjournal.journal.kinds import Mark
+from fastjournal.journal.mapping import WithEntries
 from fastjournal.journal.opening import CLEAN_NOTE, replay
 from fastjournal.journal.operations import Operations, Receipt
 from fastjournal.journal.reserve import Reserve
@@ -54,7 +55,7 @@ __all__ = ["Journal", "Receipt"]
 _PUT_ARGUMENTS = inspect.signature(new_job).parameters.keys() - {"now", "limit"}
 
 
-class Journal(Consuming, Administration, Inspection):
+class Journal(Consuming, Administration, Inspection, WithEntries):
     """A durable job queue; close it, or use it as a context manager."""
 
     def __init__(

@@ -15,6 +15,7 @@ from typing import Any
 from fastjournal.journal import kinds as k
 from fastjournal.journal.indexes import KeyIndex, Timeline
 from fastjournal.journal.lanes import SLACK, Entry, Lane, LaneTimeline
+from fastjournal.journal.ordered import OrderedKeys
 from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, IDLE, LEASED, READY, TOMB, Row
 from fastjournal.journal.runs import Run
 from fastjournal.journal.selection import Selection
@@ -68,6 +69,7 @@ class Places:
     def _make_indexes(self) -> None:
         rows = self.rows
         self.keys = KeyIndex()
+        self.entry_keys = OrderedKeys(self._is_entry)
         self.selection = Selection(self.lanes)
         self.future = LaneTimeline(self.lanes, FUTURE, self.selection.woke)
         self.leases = LaneTimeline(self.lanes, LEASED, self.selection.woke)
@@ -79,7 +81,7 @@ class Places:
         """Keep rows only from now on, until `resume`: applying a long log is twice as fast."""
         self.suspended = True
         nowhere: Any = _Nowhere()
-        self.keys = self.selection = nowhere
+        self.keys = self.selection = self.entry_keys = nowhere
         self.future = self.leases = self.expiry = self.dead = self.tombs = nowhere
 
     def resume(self) -> None:
@@ -132,6 +134,8 @@ class Places:
         lane.counts[place] += 1
         if place == LEASED:
             self.leases.add(row, row.lease_until)
+            if not lane.name:
+                self._list(row)
         elif place == DEAD:
             lane.dead[row.id] = row
             until = dead_until(row)
@@ -168,6 +172,7 @@ class Places:
         if not lane.name:
             row.place = IDLE
             counts[IDLE] += 1
+            self._list(row)
         elif row.due > self.now:
             row.place = FUTURE
             counts[FUTURE] += 1
@@ -186,6 +191,16 @@ class Places:
             if lane.listed != 1 or selection.heads:
                 selection.pushed(lane, row)
             self.woken.add(lane.name)
+
+    def _list(self, row: Row) -> None:
+        """An entry's keys are to be found in order."""
+        if row.key:
+            self.entry_keys.add(row.key)
+        for alias in row.rare.aliases:
+            self.entry_keys.add(alias)
+
+    def _is_entry(self, key: bytes) -> bool:
+        return any(row.state <= PROCESSING for row in self.keys.find(b"", key))
 
     def _held(self, row: Row) -> bool:
         if row.policy.flags & k.KEEP_VERSIONS:

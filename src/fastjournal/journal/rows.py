@@ -34,6 +34,7 @@ from fastjournal.journal.kinds import (
     Put,
     Retry,
     Tomb,
+    Value,
 )
 from fastjournal.model import Job, State
 from fastjournal.model import Lease as LeaseView
@@ -74,6 +75,7 @@ class More:
         "chain",
         "fails",
         "note",
+        "operations",
         "reason",
         "result",
         "timeouts",
@@ -90,6 +92,8 @@ class More:
         """When it died."""
         self.note = b""
         self.aliases: tuple[bytes, ...] = ()
+        self.operations: dict[bytes, None] | None = None
+        """Numbered changes of the value not to be made again, oldest first."""
         self.chain = 0
         """Commands since the newest image."""
 
@@ -204,6 +208,10 @@ def image(row: Row) -> list[Command]:
     if row.state is State.DELETED:
         return [put, Tomb(row.id, row.lane.name, row.key, row.modified)]
     commands: list[Command] = [put]
+    commands.extend(
+        Value(row.id, row.kind, row.value, row.modified, operation)
+        for operation in more.operations or ()
+    )
     if more.reason:
         commands.append(Retry(row.id, more.reason, row.due, more.timeouts, more.fails, more.note))
     if row.state is State.COMPLETED:

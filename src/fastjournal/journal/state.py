@@ -121,10 +121,12 @@ class JournalState(Changes):
             yield encode(command)
 
     def commands(self) -> Iterator[Command]:
-        """The commands that give this very state when applied to an empty one."""
+        """The commands that give this very state, but for rows that live in memory only."""
         yield from self.general_commands()
         for row_id in sorted(self.rows):
-            yield from image(self.rows[row_id])
+            row = self.rows[row_id]
+            if row.policy.flags & k.PERSIST:
+                yield from image(row)
 
     def general_commands(self) -> Iterator[Command]:
         """Those of them that concern no row: settings and senders."""

@@ -1,0 +1,128 @@
+"""Decisions that change a value where it stands: add, flip, truncate.
+
+Rules: those of `entry_ground`, and
+
+1. They are not subject to the newest timestamp: a sum has no order. The entry's own time moves on.
+2. A change with its sender's name and timestamp is made once, however often it is sent within ten
+   minutes (D-21). Without a name it is made whenever it is asked for.
+3. Adding to a key that is not there makes it; there must be something to flip or to truncate.
+"""
+
+from __future__ import annotations
+
+from fastjournal.entry import added, flipped, resized
+from fastjournal.errors import BadRequest, ClockSkew, NotFound, TooLarge
+from fastjournal.journal.entry_ground import Decided, Plan, is_kept
+from fastjournal.journal.entry_locks import NOBODY, Writer
+from fastjournal.journal.entry_writes import EntryWrites
+from fastjournal.journal.kinds import Value
+from fastjournal.journal.numbered import is_known, operation_of
+from fastjournal.journal.rows import Row
+from fastjournal.model import State
+
+__all__ = ["EntryChanges"]
+
+
+class EntryChanges(EntryWrites):
+    """add, flip, truncate."""
+
+    def add(
+        self,
+        key: bytes,
+        kind: int,
+        data: bytes,
+        now: int,
+        *,
+        sender: bytes = b"",
+        timestamp: int = 0,
+        persist: bool = True,
+        by: Writer = NOBODY,
+    ) -> Decided:
+        """Add a number to a number of the same type."""
+        self.check_value(kind, data)
+        row, now = self._changing(key, now, timestamp, by)
+        operation = operation_of(sender, timestamp) if sender else b""
+        if row is not None:
+            if done := self._done(row, operation, now):
+                return done
+            total = added(row.kind, row.value, kind, data)
+            return self._change(row, row.kind, total, operation, timestamp, now)
+        slot = self.slot(key)
+        if operation and slot is not None:
+            deleted = slot.state is State.DELETED and timestamp <= slot.modified
+            if deleted or is_known(slot.rare.operations, operation, now):
+                return Decided(stale=True)
+        elif operation:
+            is_known(None, operation, now)
+        data = added(kind, data, kind, bytes(len(data)))  # a number it must be
+        inserted = self._draw_stamp(now)
+        modified = self.when(timestamp, now, inserted, slot)
+        if slot is not None:
+            modified = max(modified, slot.modified)
+        plan = Plan()
+        put = self.new_put(b"", key, kind, data, inserted, modified, persist=persist)
+        row_id = self._store(plan, slot, False, put, persist)
+        if operation:
+            plan.add(Value(row_id, kind, data, modified, operation), persist)
+        return plan.decided(0, kind, data)
+
+    def flip(
+        self,
+        key: bytes,
+        now: int,
+        *,
+        sender: bytes = b"",
+        timestamp: int = 0,
+        by: Writer = NOBODY,
+    ) -> Decided:
+        """Turn a boolean into the other one."""
+        row, now = self._changing(key, now, timestamp, by)
+        if row is None:
+            raise NotFound(f"no entry {key!r}")
+        operation = operation_of(sender, timestamp) if sender else b""
+        if done := self._done(row, operation, now):
+            return done
+        return self._change(row, row.kind, flipped(row.kind, row.value), operation, timestamp, now)
+
+    def truncate(
+        self,
+        key: bytes,
+        size: int,
+        now: int,
+        *,
+        timestamp: int = 0,
+        by: Writer = NOBODY,
+    ) -> Decided:
+        """Cut a value to a size, or fill it up with zero bytes."""
+        if type(size) is not int or size < 0:
+            raise BadRequest("a size is a number, not negative")
+        if size > self.limits.max_value:
+            raise TooLarge(f"a value of {size} bytes")
+        row, now = self._changing(key, now, timestamp, by)
+        if row is None:
+            raise NotFound(f"no entry {key!r}")
+        return self._change(row, row.kind, resized(row.kind, row.value, size), b"", timestamp, now)
+
+    def _changing(self, key: bytes, now: int, timestamp: int, by: Writer) -> tuple[Row | None, int]:
+        self.check_key(key)
+        now = self._clock(now)
+        if timestamp > now + self.limits.max_skew:
+            raise ClockSkew
+        row = self.live(key, now)
+        self.may_change(row, key, now, by)
+        return row, now
+
+    def _done(self, row: Row, operation: bytes, now: int) -> Decided | None:
+        """The answer to a change that was made already."""
+        if not operation or not is_known(row.rare.operations, operation, now):
+            return None
+        return Decided(stale=True, found=1, kind=row.kind, data=row.value)
+
+    def _change(
+        self, row: Row, kind: int, data: bytes, operation: bytes, timestamp: int, now: int
+    ) -> Decided:
+        modified = max(row.modified, timestamp or self._draw_stamp(now))
+        command = self.restated(row, Value(row.id, kind, data, modified, operation), now)
+        plan = Plan()
+        plan.add(command, is_kept(row))
+        return plan.decided(1, kind, data)

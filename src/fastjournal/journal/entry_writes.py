@@ -1,0 +1,221 @@
+"""Decisions that make, replace, delete and rename entries.
+
+Rules: those of `entry_ground`, and
+
+1. A write replaces the value; a lease on the entry goes on, its keys stay (transition 4).
+2. Without `exact` the later expiry stays, "never" being the latest of all.
+3. Deleting by any key deletes the entry under all of them. A tombstone is left for `gc_grace`, also
+   for an unknown key: an older write may be on its way (D-20). A purge leaves nothing.
+4. A renamed key leaves a tombstone at its old place.
+"""
+
+from __future__ import annotations
+
+from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange
+from fastjournal.journal.entry_ground import NOTHING, Decided, EntryGround, Plan, is_kept, keys_of
+from fastjournal.journal.entry_locks import NOBODY, Writer
+from fastjournal.journal.kinds import Command, Expire, Keys, Lease, Purge, Put, Tomb, Value
+from fastjournal.journal.rows import Row
+from fastjournal.model import State
+
+__all__ = ["EntryWrites"]
+
+_STALE = NOTHING._replace(stale=True)
+MAX_ALIASES = 255
+
+
+class EntryWrites(EntryGround):
+    """set, delete, rename, alias."""
+
+    def set(
+        self,
+        key: bytes,
+        kind: int,
+        data: bytes,
+        now: int,
+        *,
+        timestamp: int = 0,
+        expires: int = 0,
+        ttl: int = 0,
+        exact: bool = True,
+        overwrite: bool = True,
+        persist: bool = True,
+        by: Writer = NOBODY,
+    ) -> Decided:
+        """Store a value under a key; without `overwrite` only where there is none."""
+        self.check_key(key)
+        self.check_value(kind, data)
+        self.check_instant(expires, "expires")
+        self.check_instant(ttl, "ttl")
+        now = self._clock(now)
+        row = self.slot(key)
+        live = row is not None and self.is_live(row, now)
+        self.may_change(row if live else None, key, now, by)
+        inserted = self._draw_stamp(now)
+        modified = self.when(timestamp, now, inserted, row)
+        if 0 < expires < now:
+            raise OutOfRange("the entry has expired already")
+        if row is not None and (live or row.state is State.DELETED):
+            if live and not overwrite and not (timestamp and timestamp == row.modified):
+                raise AlreadyExists(f"there is an entry {key!r}")
+            if modified <= row.modified:
+                return _STALE
+        if row is not None and live and not exact and expires:
+            expires = max(expires, row.expires) if row.expires else 0
+        plan = Plan()
+        put = self.new_put(b"", key, kind, data, inserted, modified, expires, ttl, persist)
+        self._store(plan, row, live, put, persist)
+        return plan.decided(int(live), kind, data)
+
+    def _store(self, plan: Plan, row: Row | None, live: bool, put: Put, persist: bool) -> bytes:
+        """Put a value where its key's row stands, or beside it; returns the row's id."""
+        if row is None:
+            put = put._replace(id=self._ids())
+        elif live:
+            return self._replace(plan, row, put, persist)
+        elif row.state is not State.DELETED:
+            plan.add(Expire(row.id), is_kept(row))
+            put = put._replace(id=self._ids())
+        elif row.rare.aliases or (is_kept(row) and not persist):
+            self.vacate(plan, row, put.key)
+            put = put._replace(id=self._ids())
+        else:
+            put = put._replace(id=row.id, attempts=row.attempts)
+        plan.add(put, persist)
+        return put.id
+
+    def _replace(self, plan: Plan, row: Row, put: Put, persist: bool) -> bytes:
+        row_id = row.id
+        if is_kept(row) and not persist:
+            plan.add(Purge(row.id, b"", row.key, row.modified), persist=True)
+            row_id = self._ids()
+        put = put._replace(
+            id=row_id,
+            key=row.key,
+            due=row.inserted,
+            inserted=row.inserted,
+            attempts=row.attempts,
+            aliases=row.rare.aliases,
+        )
+        plan.add(put, persist)
+        for operation in row.rare.operations or ():
+            plan.add(Value(row_id, put.kind, put.value, put.modified, operation), persist)
+        if row.state is State.PROCESSING and row.holder is not None:
+            start, worker = row.holder
+            plan.add(Lease(row_id, start, row.lease_until, row.attempts, worker), persist)
+        return row_id
+
+    def delete(
+        self,
+        key: bytes,
+        now: int,
+        *,
+        timestamp: int = 0,
+        purge: bool = False,
+        persist: bool = True,
+        by: Writer = NOBODY,
+    ) -> Decided:
+        """Delete an entry under all its keys; `found` says whether there was one."""
+        self.check_key(key)
+        now = self._clock(now)
+        row = self.slot(key)
+        live = row is not None and self.is_live(row, now)
+        self.may_change(row if live else None, key, now, by)
+        modified = self.when(timestamp, now, self._draw_stamp(now), row)
+        plan = Plan()
+        if row is None:
+            if not purge:
+                self.new_tomb(plan, key, modified, now, persist)
+            return plan.decided()
+        if modified <= row.modified:
+            return _STALE
+        end = Purge if purge else Tomb
+        plan.add(end(row.id, b"", row.key, modified), is_kept(row))
+        return plan.decided(int(live))
+
+    def rename(
+        self,
+        key: bytes,
+        new: bytes,
+        now: int,
+        *,
+        timestamp: int = 0,
+        overwrite: bool = False,
+        by: Writer = NOBODY,
+    ) -> Decided:
+        """Give an entry another key instead of this one."""
+        self.check_key(key)
+        self.check_key(new)
+        now = self._clock(now)
+        row = self.needed(key, now)
+        self.may_change(row, key, now, by)
+        target = self.slot(new)
+        modified = self.when(timestamp, now, self._draw_stamp(now), row, target)
+        if modified <= row.modified:
+            return _STALE
+        if key == new:
+            return NOTHING._replace(found=1)
+        plan = Plan()
+        if target is not row and not self._free(plan, target, new, modified, now, overwrite):
+            return _STALE
+        names = list(keys_of(row))
+        names[names.index(key)] = new
+        first, *others = dict.fromkeys(names)
+        self._name(plan, row, Keys(row.id, first, tuple(others), modified), now)
+        self.new_tomb(plan, key, modified, now, is_kept(row))
+        return plan.decided(1)
+
+    def alias(
+        self,
+        key: bytes,
+        further: bytes,
+        now: int,
+        *,
+        timestamp: int = 0,
+        by: Writer = NOBODY,
+    ) -> Decided:
+        """Give an entry one more key."""
+        self.check_key(key)
+        self.check_key(further)
+        now = self._clock(now)
+        row = self.needed(key, now)
+        self.may_change(row, key, now, by)
+        target = self.slot(further)
+        modified = self.when(timestamp, now, self._draw_stamp(now), row, target)
+        if target is row:
+            return NOTHING._replace(found=1)
+        if modified <= row.modified:
+            return _STALE
+        if len(row.rare.aliases) >= MAX_ALIASES:
+            raise BadRequest(f"an entry has at most {MAX_ALIASES} further keys")
+        plan = Plan()
+        if not self._free(plan, target, further, modified, now, overwrite=False):
+            return _STALE
+        keys = Keys(row.id, row.key, (*row.rare.aliases, further), modified)
+        self._name(plan, row, keys, now)
+        return plan.decided(1)
+
+    def _name(self, plan: Plan, row: Row, keys: Keys, now: int) -> None:
+        plan.add(self.restated(row, keys, now), is_kept(row))
+
+    def _free(
+        self, plan: Plan, row: Row | None, key: bytes, modified: int, now: int, overwrite: bool
+    ) -> bool:
+        """Make a key free for another entry; False if a newer write of it forbids that."""
+        if row is None:
+            return True
+        if self.is_live(row, now):
+            self.may_change(row, key, now)
+            if not overwrite:
+                raise AlreadyExists(f"there is an entry {key!r}")
+        elif row.state is not State.DELETED:
+            plan.add(Expire(row.id), is_kept(row))
+            return True
+        if modified <= row.modified:
+            return False
+        if row.state is State.DELETED:
+            self.vacate(plan, row, key)
+        else:
+            end: Command = Purge(row.id, b"", row.key, modified)
+            plan.add(end, is_kept(row))
+        return True
