@@ -1,6 +1,8 @@
 """What holds for every test.
 
-Spark tests share one session, so under xdist they all go to one worker.
+Spark tests share one session, so under xdist they all go to one worker. They may take longer than
+others: a fresh machine starts a JVM and compiles kernels first, and a test that is broken off in the
+middle of a call to the JVM breaks all that follow.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+SPARK_SECONDS = 900
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -19,3 +22,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
