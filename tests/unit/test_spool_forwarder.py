@@ -493,6 +493,35 @@ def test_a_runner_whose_daemon_fails_sends_again(
     watcher.close()
 
 
+def test_a_job_that_spoils_its_batch_is_found_and_set_aside(
+    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+) -> None:
+    """Sound frames whose jobs are malformed: the journal refuses the whole request."""
+    wanted = [b"%d" % number for number in range(100)]
+    put(tmp_path, clock, *wanted[:40])
+    with Spool(tmp_path, clock=clock) as spool:
+        spool.put(b"spoilt", queue="q")
+    path = tmp_path / name_of(T)
+    data = path.read_bytes()
+    start = data.rindex(b"fjR\0")
+    message = bytearray(data[start + 12 :])
+    message[22] |= 0x80  # a flag that there is not
+    path.write_bytes(data[:start] + frame(bytes(message)) * 2)
+    put(tmp_path, clock, *wanted[40:])
+    runner = Runner(
+        str(tmp_path), lambda: target, clock=clock, wait=lambda s: None, how="ping", batch_jobs=64
+    )
+    watcher = PingWatch(str(tmp_path))
+    watcher.interval = 0.0
+    for _ in range(200):
+        runner.turn(watcher)
+    assert values(journal) == wanted
+    assert {entry.state for entry in scan(tmp_path)} == {"done"}
+    assert len(list((tmp_path / "quarantine").glob("*.bad"))) == 2
+    assert runner.figures().refused == 2
+    watcher.close()
+
+
 @pytest.mark.parametrize("how", ["inotify", "ping"])
 def test_a_watch_is_readable_after_a_put(tmp_path: Path, how: str) -> None:
     """FJ-M1-3."""

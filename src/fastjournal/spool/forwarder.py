@@ -9,9 +9,11 @@ Rules:
 3. After any error everything unacknowledged is read and sent again. Nothing else is kept in memory.
 4. A damaged place, a frame that holds no job, a job that the journal refuses: copied to quarantine,
    told, passed over. None of them holds up the rest.
-5. A finished file goes when it is neither of this hour nor of the last one, and no producer has it
+5. A batch that the journal refuses as a whole is halved, and halved again, until the job that
+   spoils it stands alone and goes to quarantine; then batches grow again.
+6. A finished file goes when it is neither of this hour nor of the last one, and no producer has it
    open. The journal is told to forget it before it is removed.
-6. No clock, socket or file is touched but through the objects given.
+7. No clock, socket or file is touched but through the objects given.
 """
 
 from __future__ import annotations
@@ -22,13 +24,24 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.errors import JournalError, ProtocolError
+from fastjournal.errors import (
+    BadFlags,
+    BadRequest,
+    JournalError,
+    OutOfRange,
+    ProtocolError,
+    TooLarge,
+    WrongType,
+)
 from fastjournal.spool.frames import DONE, HOUR, sender_name
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
 from fastjournal.spool.shelf import Shelf
 from fastjournal.wire.forward import Forwarded, encode_forget, encode_forward
 
 __all__ = ["Figures", "Forwarder", "Target"]
+
+_CONTENT = (BadFlags, BadRequest, OutOfRange, TooLarge, WrongType)
+"""Errors that say something of what was sent, not of who sent it or where."""
 
 
 class Target(Protocol):
@@ -99,6 +112,7 @@ class Forwarder:
         self._batch_jobs = batch_jobs
         self._batch_bytes = batch_bytes
         self._window = window
+        self._at_a_time = batch_jobs  # jobs in a batch now: fewer while one is searched for
         self._files: dict[int, SpoolFile] = {}
         self._pass: deque[SpoolFile] = deque()
         self._flights: deque[_Flight] = deque()
@@ -114,7 +128,8 @@ class Forwarder:
         sent = 0
         if self._going is None:
             self._forget(self.shelf.going(), target)
-        while len(self._flights) < self._window:
+        window = self._window if self._at_a_time == self._batch_jobs else 1
+        while len(self._flights) < window:
             batch = self._next_batch()
             if batch is None:
                 break
@@ -131,6 +146,22 @@ class Forwarder:
         for answer in answers:
             self._acknowledged(answer)
         return len(answers)
+
+    def doubt(self, error: Exception) -> bool:
+        """A request was answered with an error; True if smaller batches may help.
+
+        Call before `reset`.
+        """
+        if not isinstance(error, _CONTENT):
+            return False
+        flight = self._flights[0] if self._flights else None
+        if flight is None or flight.file is None:
+            return False
+        if self._at_a_time == 1 and len(flight.frames) == 1:
+            self.figures.refused += self._quarantine(flight.file, flight.frames[0], str(error))
+            self.shelf.mark(flight.file, flight.frames)
+        self._at_a_time = max(1, self._at_a_time // 2)
+        return True
 
     def reset(self) -> None:
         """Nobody knows what became of the batches under way: they will be sent again."""
@@ -201,6 +232,7 @@ class Forwarder:
                 self._going.discard(flight.going)
             return
         frames, figures = flight.frames, self.figures
+        self._at_a_time = min(self._batch_jobs, self._at_a_time * 2)
         if answer.mark < frames[-1].end:
             raise ProtocolError(f"the journal stopped at {answer.mark} of {frames[-1].end}")
         if answer.errors:
@@ -222,7 +254,7 @@ class Forwarder:
         now = self._clock.monotonic()
         while self._pass:
             file = self._pass[0]
-            found = file.read(now, most_bytes=self._batch_bytes, most=self._batch_jobs)
+            found = file.read(now, most_bytes=self._batch_bytes, most=self._at_a_time)
             if not found:
                 if file.waits(now):  # no newer file is read meanwhile
                     self._pass.clear()

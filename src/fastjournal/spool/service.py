@@ -89,11 +89,14 @@ class Runner:
                 self._idle(watcher)
         except (JournalError, OSError) as error:
             with self._lock:
+                smaller = self.forwarder.doubt(error)
                 self._drop()
-            self._failures += 1
+            self._failures = 0 if smaller else self._failures + 1
             figures = self.forwarder.figures
             figures.failures += 1
             figures.last_error = str(error)
+            if smaller:
+                return
             seconds = pause(self._failures, self._chance)
             _log.warning("%s: %s; again in %.1f s", self.path, error, seconds)
             self._wait(seconds)

@@ -375,7 +375,8 @@ class Spool:
         if self._waker is None and os.path.exists(path):
             import _socket
 
-            self._waker = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM | 0o4000)
+            self._waker = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+            self._waker.setblocking(False)
 
     def _wake(self) -> None:
         """Tell the forwarder; it would find out by itself."""
