@@ -82,6 +82,11 @@ class Embedded:
     def now(self) -> int:
         return self.journal._clock.now()
 
+    @property
+    def known(self) -> int:
+        """The time by which the journal judges: the clock's, or that of its newest record."""
+        return max(self.now, self.journal._state.now)
+
     def wait(self, length: int) -> None:
         self.wall.advance(ns=length)
 
