@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
+from fastjournal.daemon.tokens import add_token
+from fastjournal.errors import Unauthorized, Unavailable
 from fastjournal.spool.reader import scan
 from fastjournal.spool.service import Runner, Service
 from fastjournal.spool.target import DaemonTarget
@@ -398,10 +400,17 @@ def test_a_token_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
     certificate.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
     tls = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
-    with LocalDaemon(tmp_path / "data", settings={"tls": tls, "log": {"level": "error"}}) as daemon:
+    token = add_token(tmp_path / "tokens", "forwarder", ["produce"], ["*"])
+    given = {"tls": tls, "tokens": str(tmp_path / "tokens"), "log": {"level": "error"}}
+    with LocalDaemon(tmp_path / "data", settings=given) as daemon:
         with Spool(tmp_path / "spool") as spool:
             spool.put_many([{"payload": b"a %d" % n, "queue": "q"} for n in range(3000)])
         url = f"fjs://127.0.0.1:{daemon.port}?ca={tmp_path / 'ca.pem'}"
+        with pytest.raises(Unauthorized):
+            DaemonTarget(url)
+        with pytest.raises(Unavailable):
+            DaemonTarget(f"fjs://127.0.0.1:{daemon.port}")
+        url += f"&token={token}"
         process = run("forward", "--spool", str(tmp_path / "spool"), "--to", url, "--once")
         assert process.wait(60) == 0
     found, _ = rows_of(tmp_path / "data")
