@@ -197,7 +197,7 @@ def decode_many(
         try:
             time, start, stop, after = decode(data, at, end, max_payload)
         except BrokenRecord as broken:
-            return records, at, broken
+            return records, at, broken.with_traceback(None)  # it would hold `data` and all
         records.append(Record(time, data[start:stop], segment, base + at))
         at = after
 
