@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -120,7 +120,7 @@ class PersistQueue:
     name = "persist-queue SQLiteAckQueue"
 
     def __init__(self, path: Path, sync: str) -> None:
-        self.queue = persistqueue.SQLiteAckQueue(str(path))
+        self.queue = persistqueue.SQLiteAckQueue(str(path), multithreading=True)
         level = "FULL" if sync == "always" else "OFF"
         for connection in (self.queue._putter, self.queue._getter):
             connection.execute(f"pragma synchronous={level}")
@@ -200,7 +200,6 @@ def singles(bench: Bench, folder: Path) -> None:
         {name: Timed(few, lambda peer=peer: peer.put(few)) for name, peer in peers.items()},
     )
     keys = [f"http://example.com/{number}" for number in range(jobs)]
-    numbers = count()
 
     def merges() -> None:
         for key in keys:
@@ -223,7 +222,6 @@ def singles(bench: Bench, folder: Path) -> None:
             for name, peer in acking.items()
         },
     )
-    assert next(numbers) == 0
     for side in (ours, *peers.values()):
         side.close()
 
@@ -257,6 +255,27 @@ def cycles(bench: Bench, folder: Path) -> None:
         )
         for side in (ours, *peers.values()):
             side.close()
+
+
+def threads(bench: Bench, folder: Path) -> None:
+    """The whole cycle from many threads at once, each job on stable storage before its answer."""
+    many = 16
+    each = 10 if bench.quick else 50
+    sides = {"ours": Ours, **{peer.name: peer for peer in peers_of(bench)}}
+    opened = {
+        name: side(folder / f"threads-{side.__name__}", "always") for name, side in sides.items()
+    }
+
+    def run(side: Any) -> None:
+        with ThreadPoolExecutor(many) as pool:
+            for done in [pool.submit(side.cycle, each) for _ in range(many)]:
+                done.result()
+
+    timed = {name: Timed(many * each, lambda side=side: run(side)) for name, side in opened.items()}
+    ours = timed.pop("ours")
+    both(bench, f"whole cycle, always, {many} threads", ours, timed)
+    for side in opened.values():
+        side.close()
 
 
 def recovery(bench: Bench, folder: Path) -> None:
@@ -364,6 +383,7 @@ def main() -> None:
     with scratch() as folder:
         singles(bench, folder)
         cycles(bench, folder)
+        threads(bench, folder)
         recovery(bench, folder)
         sizes(bench, folder)
     bench.finish()
