@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from fastjournal.errors import CorruptRecord
 from fastjournal.journal.commands import encode
 from fastjournal.journal.kinds import Purge, Put, Sender
 from fastjournal.journal.opening import replay
-from fastjournal.log.record import encode_many
+from fastjournal.log.record import Record, encode_many
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -81,6 +82,23 @@ def test_progress_is_told() -> None:
     told: list[int] = []
     replay(stream_of(log_of(*(a_put(n) for n in range(9)))), told.append)
     assert told[-1] == 9
+
+
+def test_reading_a_log_keeps_no_chunk_alive() -> None:
+    """Also while the collector of cycles rests: memory must not grow with the log."""
+    large = b"\x03" + bytes(16) + b"\x80\x80\x40" + bytes(2**20)
+    files = log_of(*[large] * 12)
+    cursor = stream_of(files).open_cursor()
+    gc.collect()
+    gc.disable()
+    try:
+        for batch in cursor.batches():
+            del batch
+        alive = [one for one in gc.get_objects() if isinstance(one, Record)]
+    finally:
+        gc.enable()
+        cursor.close()
+    assert len(alive) < 6
 
 
 def test_senders_survive_a_restart_and_a_snapshot() -> None:

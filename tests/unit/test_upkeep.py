@@ -51,6 +51,30 @@ def test_merged_rows_collapse_to_their_newest_image(j: Journal, files: MemoryFil
     assert status.bytes_freed > 10_000
 
 
+def test_cleaning_waits_for_a_batch_under_way_before_it_replaces_a_segment(
+    j: Journal, files: MemoryFiles
+) -> None:
+    """What a batch has applied and not yet logged must not decide what is dropped."""
+    for _ in range(40):
+        j.put(b"x" * 100, queue="q")
+    j.rotate()
+    j.put(b"newer", queue="other")
+    held = j.lease_many(40, "q")
+    before = {p: c for p, c in files.snapshot().items() if p.name < "000000002"}
+    cleaning = threading.Thread(target=j.clean)
+    with j.engine.lock, j.engine.batch():
+        for job in held:
+            j.operations.complete(job.id, job.token)  # applied, not logged
+        cleaning.start()
+        cleaning.join(0.1)
+        assert cleaning.is_alive()
+        assert {p: c for p, c in files.snapshot().items() if p.name < "000000002"} == before
+        with Journal(HOME, files=files.killed(), clock=ManualClock(), background=False) as lost:
+            assert lost.status().leased == 40  # the power goes now: nothing was answered yet
+    cleaning.join()
+    check_replay(j)
+
+
 def test_nothing_to_clean_changes_no_file(j: Journal, files: MemoryFiles) -> None:
     for number in range(100):
         j.put(b"x" * 100, queue="q", key=str(number))
