@@ -317,6 +317,47 @@ def test_finished_files_go_when_they_are_older_than_the_last_hour(
     assert values(journal) == [b"a"]
 
 
+def test_a_large_file_goes_as_soon_as_there_is_a_newer_one(
+    tmp_path: Path,
+    clock: ManualClock,
+    target: JournalTarget,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from fastjournal.spool import forwarder as module
+
+    monkeypatch.setattr(module, "LARGE", 1000)
+    put(tmp_path, clock, b"x" * 1000)
+    forwarder = forwarder_of(tmp_path, clock)
+    drain(forwarder, target)
+    assert (tmp_path / name_of(T)).exists()
+    clock.advance(3600)
+    put(tmp_path, clock, b"y")
+    drain(forwarder, target)
+    assert [path.name for path in tmp_path.glob("*.fj*")] == [name_of(T + 1)]
+
+
+def test_more_files_than_may_be_open_are_forwarded_in_turns(
+    tmp_path: Path,
+    clock: ManualClock,
+    target: JournalTarget,
+    journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from fastjournal.spool import forwarder as module
+
+    monkeypatch.setattr(module, "MAX_FILES", 3)
+    wanted = []
+    for hour in range(10):
+        put(tmp_path, clock, b"%d" % hour)
+        wanted.append(b"%d" % hour)
+        clock.advance(3600)
+    clock.advance(7200)
+    forwarder = forwarder_of(tmp_path, clock)
+    drain(forwarder, target)
+    assert values(journal) == wanted
+    assert list(tmp_path.glob("*.fj*")) == []
+
+
 def test_a_file_stays_while_a_producer_has_it_open(
     tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
 ) -> None:

@@ -127,7 +127,8 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         self._operations = Operations(self._engine)
         self._closed = False
         if state.untold:
-            self._operations.tell_marks()
+            with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
+                self._operations.tell_marks()
         self._background = Background(self._engine, self._upkeep, interval, snapshot_bytes)
         if background:
             self._background.start()

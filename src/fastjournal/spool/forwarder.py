@@ -11,8 +11,8 @@ Rules:
    told, passed over. None of them holds up the rest.
 5. A batch that the journal refuses as a whole is halved, and halved again, until the job that
    spoils it stands alone and goes to quarantine; then batches grow again.
-6. A finished file goes when it is neither of this hour nor of the last one, and no producer has it
-   open. The journal is told to forget it before it is removed.
+6. A finished file goes when it is neither of this hour nor of the last one, or is large and not the
+   newest, and no producer has it open. The journal is told to forget it before it is removed.
 7. No clock, socket or file is touched but through the objects given.
 """
 
@@ -40,6 +40,10 @@ from fastjournal.wire.forward import Forwarded, encode_forget, encode_forward
 
 __all__ = ["Figures", "Forwarder", "Target"]
 
+LARGE = 64 << 20
+"""Bytes from which on a finished file goes before its time."""
+MAX_FILES = 256
+"""Files open at a time; newer ones wait until the oldest are finished."""
 _CONTENT = (BadFlags, BadRequest, OutOfRange, TooLarge, WrongType)
 """Errors that say something of what was sent, not of who sent it or where."""
 
@@ -184,8 +188,10 @@ class Forwarder:
         """Let finished files go; returns how many. Call when nothing is under way."""
         this_hour = self._clock.now() // HOUR
         aside = []
+        newest = max(self._files, default=0)
         for hour, file in sorted(self._files.items()):
-            if abs(hour - this_hour) <= 1 or self._flights or not self.shelf.seize(file):
+            fresh = abs(hour - this_hour) <= 1 and (hour == newest or file.limit < LARGE)
+            if fresh or self._flights or not self.shelf.seize(file):
                 continue
             rest = file.rest()
             if rest is not None and rest.sound:  # came just now
@@ -292,7 +298,7 @@ class Forwarder:
 
     def _look(self) -> bool:
         """Begin another pass over the files; False if there is nothing new in them."""
-        found = self.shelf.hours()
+        found = self.shelf.hours()[:MAX_FILES]
         self.figures.looked = True
         for hour in found:
             if hour not in self._files:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_BYTES", "WAKE", "Spool"]
 
-MAX_BYTES = 4 << 30
+MAX_BYTES = 8 << 30
 """Size of all files of a spool together, unless told otherwise."""
 MAX_WRITE = 64 << 20
 """Largest `put_many`, in bytes."""
@@ -67,7 +67,7 @@ WAKE = "wake.sock"
 
 _FILE_LIMIT = 2 << 30  # then the file of the next hour is begun early; half of what a mark can say
 _LOOK = 16 << 20  # bytes written between two looks at the size of the spool, at most
-_AHEAD = 24  # hours by which files of other producers may be ahead and still be joined
+_AHEAD = 30 * 24  # hours by which files of other producers may be ahead and still be joined
 _NO_ID = bytes(16)
 _MAX_VALUE = 1024 * 1024
 _HEAD = Struct(">4sII").pack
