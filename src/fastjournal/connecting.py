@@ -42,7 +42,7 @@ def connect(url: str | Path, **options: Any) -> Journal | Client:
 
         return Journal(target, **options)
     if options:
-        raise SettingError(f"{sorted(options)[0]} is for directories only", name="options")
+        raise SettingError(f"{min(options)} is for directories only", name="options")
     from fastjournal.client.sync import Client
 
     return Client(target)

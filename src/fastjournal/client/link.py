@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fastjournal.client import operating, protocol
@@ -26,6 +27,8 @@ from fastjournal.wire.replies import ReplyParser
 __all__ = ["Link"]
 
 _READ = 256 << 10
+_FIRST = 64 << 10
+"""Most answers are small, and a larger buffer costs a fresh mapping of memory each time."""
 _TIMEVAL = struct.Struct("@ll")
 
 
@@ -62,7 +65,7 @@ class Link:
                 self._set_timeout(wait)
             self._awaited = 1
             self._sock.sendall(data)
-            read = self._sock.recv(_READ)
+            read = self._sock.recv(_FIRST)
             if quick is not None:
                 value = quick(read)
                 if value is not None:
@@ -96,6 +99,42 @@ class Link:
         except BaseException:
             self._give_up()
             raise
+
+    def stream(self, calls: Iterable[Call], window: int = 4) -> Iterator[Any]:
+        """Send calls as they are made, some of them ahead; gives the value of each in turn.
+
+        While the daemon works on one, the next is made and sent. After `Unavailable` those that
+        gave no value may have happened.
+        """
+        sent: deque[Call] = deque()
+        self._set_timeout(self.target.timeout)
+        try:
+            for call in calls:
+                if len(sent) == window:
+                    yield protocol.read(sent.popleft(), self._next())
+                self._sock.sendall(call.data)
+                sent.append(call)
+                self._awaited += 1
+            while sent:
+                yield protocol.read(sent.popleft(), self._next())
+        except OSError as error:
+            self.close()
+            raise Unavailable(f"{self.target.address}: {_why(error)}") from error
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _next(self) -> Reply:
+        """The next answer; all of a stream carry the same identifier, and come in order."""
+        while not self._early:
+            data = self._sock.recv(_FIRST)
+            if not data:
+                raise ConnectionResetError("the daemon closed the connection")
+            self._early = self._parser.feed(data)
+            if self._parser.fault is not None:
+                raise self._parser.fault
+        self._awaited -= 1
+        return self._early.pop(0)
 
     def pushes(self, seconds: float) -> list[Reply]:
         """Wait for pushes; none if nothing came in time."""

@@ -18,6 +18,7 @@ import functools
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from fastjournal.clock import MILLISECOND, SECOND, SYSTEM_CLOCK
@@ -47,12 +48,12 @@ from fastjournal.wire.errortext import error_from
 from fastjournal.wire.fj import Reply, encode_integer, encode_request
 from fastjournal.wire.functions import BY_ID, PERSIST, Function, Type
 from fastjournal.wire.jobvalue import DELAY, LIFETIME, JobPut, decode_leased, encode_job
-from fastjournal.wire.jobvalue import encode_jobs as _encode_jobs
 
 __all__ = ["Call", "Figures", "new_id"]
 
-_CHUNK_BYTES = 4 << 20
-_CHUNK_JOBS = 10_000
+_CHUNK_BYTES = 2 << 20
+_CHUNK_JOBS = 125
+_CHECKED = 10_000
 _OUTCOMES = tuple(Outcome)
 
 
@@ -171,33 +172,18 @@ def put(job: JobPut) -> Call:
 
 def plain_put(payload: bytes, key: Text | None, queue: Text | None, priority: int) -> Call | None:
     """`put` of a job that says nothing but these; None if it takes a closer look."""
-    if type(payload) is not bytes or type(priority) is not int or not 0 <= priority <= 255:
+    job = _plain_job(payload, key, queue, priority)
+    if job is None:
         return None
-    mode = 0
-    if key is None:
-        key, mode = b"", 2
-    elif type(key) is str:
-        key = key.encode()
-    if type(queue) is str:
-        queue = queue.encode()
-    size = 89 + len(payload)
-    if type(queue) is not bytes or type(key) is not bytes or size > _LARGE:
-        return None
-    if not queue or (not mode and not key) or len(queue) > 255 or len(key) > 65_535:
-        return None
-    size += len(queue) + len(key)
-    flags, pack = _PLAIN[0] if size < 256 else _PLAIN[1] if size < 65_536 else _PLAIN[2]
-    head = pack(
-        b"FJ", 1, 2, 1, flags, 0, 0, size, 6, 2, mode, 1, 0, new_id(), priority, 0, 0, 0, 0, 0, 0,
-        0, 0, len(queue), len(key), len(payload),
-    )  # fmt: skip
-    data = b"".join((head, queue, key, payload))
+    size = len(job) + 1
+    flags, pack = _HEADS[0] if size < 256 else _HEADS[1] if size < 65_536 else _HEADS[2]
+    data = pack(b"FJ", 1, 2, 1, flags, 0, 0, size, 6) + job
     return tuple.__new__(Call, (data, _read_receipt, 0.0, True, False, _quick_receipt))
 
 
-# Header of SET, no key, size and type of the value, job of layout 2; by the size of the value.
-_PLAIN = tuple(
-    (flags, struct.Struct(f">2sHHHHQB{size}B" + "BBBB16sqQQQQQIIIHHI").pack)
+# Header of SET, no key, size and type of the value; by the size of the value.
+_HEADS = tuple(
+    (flags, struct.Struct(f">2sHHHHQB{size}B").pack)
     for flags, size in ((2, "B"), (4, "H"), (6, "I"))
 )
 _LARGE = 1 << 20
@@ -226,26 +212,62 @@ def _read_receipt(reply: Reply) -> Receipt:
 
 
 def puts(jobs: Iterable[NewJob | Mapping[str, Any]]) -> Iterator[Call]:
-    """Take many jobs in: one call for each so many bytes."""
-    batch: list[JobPut] = []
-    size = 0
-    for job in jobs:
-        if isinstance(job, NewJob):
-            one = JobPut(*job[:14], job.id or new_id(), 0)
-        else:
-            one = job_put(**job)
-        batch.append(one)
-        size += len(one[1]) + len(one[2]) + 300
-        if size > _CHUNK_BYTES or len(batch) >= _CHUNK_JOBS:
-            yield _puts_call(batch)
-            batch, size = [], 0
-    if batch:
-        yield _puts_call(batch)
+    """Take many jobs in: calls of `_CHUNK_JOBS` each, so that the daemon works on one while the
+    next is sent. Up to `_CHECKED` jobs are checked before the first of them leaves."""
+    jobs = iter(jobs)
+    while parts := [_encoded(job) for job in islice(jobs, _CHECKED)]:
+        start = size = 0
+        for number, part in enumerate(parts, 1):
+            size += len(part)
+            if number - start == _CHUNK_JOBS or size > _CHUNK_BYTES:
+                yield _puts_call(parts[start:number])
+                start, size = number, 0
+        if start < len(parts):
+            yield _puts_call(parts[start:])
 
 
-def _puts_call(batch: list[JobPut]) -> Call:
-    fields = {"value_type": Type.BUFFER, "value": _encode_jobs(batch)}
-    return make_call(Function.PUTS, _read_receipts, fields)
+def _encoded(job: NewJob | Mapping[str, Any]) -> bytes:
+    if isinstance(job, NewJob):
+        return encode_job(JobPut(*job[:14], job.id or new_id(), 0))
+    if job.keys() <= _PLAIN_NAMES:
+        get = job.get
+        encoded = _plain_job(
+            get("payload", b""), get("key"), get("queue"), get("priority", DEFAULT_PRIORITY)
+        )
+        if encoded is not None:
+            return encoded
+    return encode_job(job_put(**job))
+
+
+def _plain_job(payload: Any, key: Any, queue: Any, priority: Any) -> bytes | None:
+    """A job that says nothing but these, as layout 2; None if it takes a closer look."""
+    if type(payload) is not bytes or type(priority) is not int or not 0 <= priority <= 255:
+        return None
+    mode = 0
+    if key is None:
+        key, mode = b"", 2
+    elif type(key) is str:
+        key = key.encode()
+    if type(queue) is str:
+        queue = queue.encode()
+    if type(queue) is not bytes or type(key) is not bytes or len(payload) > _LARGE:
+        return None
+    if not queue or (not mode and not key) or len(queue) > 255 or len(key) > 65_535:
+        return None
+    head = _PLAIN_JOB(
+        2, mode, 1, 0, new_id(), priority, 0, 0, 0, 0, 0, 0, 0, 0, len(queue), len(key),
+        len(payload),
+    )  # fmt: skip
+    return b"".join((head, queue, key, payload))
+
+
+_PLAIN_NAMES = frozenset(("payload", "key", "queue", "priority"))
+_PLAIN_JOB = struct.Struct(">BBBB16sqQQQQQIIIHHI").pack
+
+
+def _puts_call(parts: list[bytes]) -> Call:
+    value = b"".join((len(parts).to_bytes(4, "big"), *parts))
+    return make_call(Function.PUTS, _read_receipts, {"value_type": Type.BUFFER, "value": value})
 
 
 def _read_receipts(reply: Reply) -> list[Receipt]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from fastjournal.client.pipeline import Pipeline
 from fastjournal.client.protocol import Call, Figures
 from fastjournal.client.urls import Target
 from fastjournal.edges import Instant, Length, Text
-from fastjournal.errors import Closed, JournalError, Loading
+from fastjournal.errors import Closed, JournalError, Loading, Unavailable
 from fastjournal.leased import LeasedJob
 from fastjournal.model import (
     DEFAULT_PRIORITY,
@@ -44,13 +45,26 @@ _UNSAID = (None,) * 7
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 
 
+_forks = 0
+"""How often this process was forked off; connections belong to one process."""
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 class Client:
     """A journal of a daemon; close it, or use it as a context manager."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self._free: list[Link] = []
-        self._pid = os.getpid()
+        self._forks = _forks
         self._closed = False
         first = self._retrying(lambda _: Link(target), limit=target.connect_timeout)
         self.about: dict[str, Any] = first.about
@@ -93,8 +107,8 @@ class Client:
     def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
         """Take many jobs in, thousands in one message; a refused one raises after the others."""
         receipts: list[Receipt] = []
-        for call in protocol.puts(jobs):
-            receipts += self._call(call)
+        for part in self._stream(protocol.puts(jobs)):
+            receipts += part
         return receipts
 
     def lease(
@@ -293,24 +307,51 @@ class Client:
             outcomes += [outcome for outcome, _, _ in part]
         return outcomes
 
+    def _stream(self, calls: Iterator[Call]) -> Iterator[Any]:
+        """The values of calls that may be sent again, sent ahead of their answers."""
+        kept: deque[Call] = deque()
+
+        def keep() -> Iterator[Call]:
+            for call in calls:
+                kept.append(call)
+                yield call
+
+        try:
+            link = self.take_link()
+        except Unavailable:
+            link = None
+        if link is not None:
+            try:
+                for value in link.stream(keep()):
+                    kept.popleft()
+                    yield value
+            except Unavailable:  # what gave no value is sent again, one by one
+                pass
+            finally:
+                self.give_back(link)
+        while kept:
+            yield self._call(kept.popleft())
+        for call in calls:
+            yield self._call(call)
+
     def _call(self, call: Call) -> Any:
-        try:  # the connection used last, once
-            link = self._free.pop()
-        except IndexError:
-            pass
-        else:
-            if self._pid == os.getpid():
-                try:
-                    value = link.call(call)
-                except JournalError as error:
-                    if not link.closed:
-                        self._free.append(link)
-                    if not (call.again and is_passing(error)):
-                        raise
-                else:
-                    self._free.append(link)
-                    return value
-                return self._retrying(lambda n: self._on_new_link(call, True))
+        free = self._free
+        if free and self._forks == _forks:
+            try:  # the connection used last, once
+                link = free.pop()
+            except IndexError:  # another thread was quicker
+                return self._retrying(lambda n: self._on_new_link(call, n > 0), call.again)
+            try:
+                value = link.call(call)
+            except JournalError as error:
+                if not link.closed:
+                    free.append(link)
+                if not (call.again and is_passing(error)):
+                    raise
+            else:
+                free.append(link)
+                return value
+            return self._retrying(lambda _: self._on_new_link(call, True))
         return self._retrying(lambda n: self._on_new_link(call, n > 0), call.again)
 
     def _on_new_link(self, call: Call, repeated: bool) -> Any:
@@ -324,8 +365,8 @@ class Client:
         """A connection for this thread alone; give it back."""
         if self._closed:
             raise Closed("the client is closed")
-        if self._pid != os.getpid():
-            self._free, self._pid = [], os.getpid()
+        if self._forks != _forks:
+            self._free, self._forks = [], _forks
         while self._free:
             link = self._free.pop()
             if not link.closed:

@@ -245,6 +245,8 @@ def settle(session: FjConnection, request: Request, now: int) -> bytes:
 
 
 _SETTLED = SettleOutcome(Settling.DONE)
+# Looking a member up in its enumeration costs more than the comparison.
+_COMPLETE, _FAIL, _RELEASE = int(Action.COMPLETE), int(Action.FAIL), int(Action.RELEASE)
 
 
 def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
@@ -254,15 +256,15 @@ def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
     if key:
         row = named_row(session, b"", key, leased=True)
         job_id = row.id
-    if action == Action.COMPLETE:
+    if action == _COMPLETE:
         operations.complete(job_id, token or None, result)
         return _SETTLED
-    if action == Action.FAIL:
+    if action == _FAIL:
         state = operations.fail(job_id, token or None, result or b"", argument)
         return _after_failure(session, job_id, state)
     if not token and row is not None:
         token = row.attempts
-    if action == Action.RELEASE:
+    if action == _RELEASE:
         operations.release(job_id, token, argument or 0)
         row = session.host.state.rows.get(job_id)
         return _SETTLED if row is None else SettleOutcome(Settling.WAITING, row.due)

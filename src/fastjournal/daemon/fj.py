@@ -119,8 +119,7 @@ class FjConnection(Connection):
         else:
             self.partial_since = 0.0
         if parser.closed:
-            self.leaving = True
-            self._transport.pause_reading()
+            self.end()
 
     def _begin(self, items: list[Request | Refusal]) -> list[Request | Refusal]:
         """The first messages, one by one; returns what is left for the journal."""

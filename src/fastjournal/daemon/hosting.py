@@ -81,6 +81,8 @@ class Hosted:
         self.group_size = Histogram(SIZES)
         """Reads decided together; those alone are counted in `singles`."""
         self.singles = 0
+        self.peers = 0
+        """Connections of the whole server."""
         self._loop = loop
         self._thread = threading.get_ident()
         self._work: list[tuple[Speaker, Sequence[Any]]] = []
@@ -97,7 +99,10 @@ class Hosted:
         self._work.append((speaker, items))
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._decide)
+            if self.peers > 1:
+                self._loop.call_soon(self._decide)
+            else:  # nobody else can have anything to add
+                self._decide()
 
     def wake(self, waiter: Waiter) -> None:
         """Serve a waiter again soon; called under the journal's lock, on any thread."""
@@ -130,6 +135,7 @@ class Hosted:
 
     def _decide(self) -> None:
         """One group after the other, until nothing is left to do."""
+        self._scheduled = True
         try:
             while self._work or self._woken:
                 self._group()

@@ -51,6 +51,8 @@ __all__ = ["forward", "puts", "set_job"]
 
 
 _SPECIAL = LISTEN_BIT | EXTENDED
+# Looking a member up in its enumeration costs more than the comparison.
+_JOB, _BUFFER, _STALE = int(Type.JOB), int(Type.BUFFER), Outcome.STALE
 
 
 def _new_job(put: JobPut, now: int) -> NewJob:
@@ -60,14 +62,14 @@ def _new_job(put: JobPut, now: int) -> NewJob:
 
 def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     """Put one job; layout 2 is answered with its outcome and id."""
-    if request[9] != Type.JOB:
+    if request[9] != _JOB:
         raise BadFunction("entries are not served by this journal")
     host = session.host
     if not request[7] and not request[3] and request[4] is None and not request[2] & _SPECIAL:
         plain = decode_plain(request[10], host.max_payload)
         if plain is not None:
             job_id, outcome = host.operations.put(plain, now, checked=True)
-            stale = STALE if outcome is Outcome.STALE else 0
+            stale = STALE if outcome is _STALE else 0
             return encode_put_reply(request[1], now, outcome, job_id, session.stable | stale)
     put = decode_job(request[10], request[7], request[3])
     if request.timeout is not None and not put.expires:
@@ -78,9 +80,9 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     if request[2] & LISTEN_BIT and put.key:
         session.server.pushes(session.host).listen(session, False, put.key, request.identifier)
     if request[10][0] == 1:
-        stale = STALE if outcome is Outcome.STALE else 0
+        stale = STALE if outcome is _STALE else 0
         return encode_ok(request[1], now, session.stable | stale)
-    flags = session.stable | (STALE if outcome is Outcome.STALE else 0)
+    flags = session.stable | (STALE if outcome is _STALE else 0)
     return encode_put_reply(request[1], now, outcome, job_id, flags)
 
 

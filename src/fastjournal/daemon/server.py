@@ -162,6 +162,7 @@ class Server:
     def admit(self, connection: Connection) -> bool:
         """Count a new connection in; False if there are too many."""
         self.connections.add(connection)
+        self._count_peers()
         self.accepted[connection.protocol] += 1
         if self.draining or len(self.connections) > self.settings.limits.max_connections:
             self.turned_away += 1
@@ -172,11 +173,16 @@ class Server:
     def dismiss(self, connection: Connection, error: Exception | None) -> None:
         """A connection has ended."""
         self.connections.discard(connection)
+        self._count_peers()
         if not self.connections:
             self._empty.set()
         if isinstance(connection, FjConnection) and connection.listening:
             self.pushes(connection.host).leave(connection)
         self.log.debug("disconnected", peer=connection.peer, error=str(error or ""))
+
+    def _count_peers(self) -> None:
+        for host in self.journals.values():
+            host.peers = len(self.connections)
 
     def note_cut(self, connection: Connection, reason: str, text: str) -> None:
         """A connection is being cut."""

@@ -35,7 +35,7 @@ __all__ = ["Chance", "Deciding", "Limits", "backoff", "gone", "instant_after", "
 
 _PLAIN_RECORD = 64  # bytes, roughly, of a record that is not an image
 _CHAIN_SLACK = 4096
-_PROCESSING = State.PROCESSING
+_PROCESSING, _DELETED = State.PROCESSING, State.DELETED
 _IDS_AT_A_TIME = 256
 _new = tuple.__new__
 
@@ -121,7 +121,7 @@ class Deciding:
 
     def _find(self, row_id: bytes, now: int) -> Row:
         row = self.state.rows.get(row_id)
-        if row is None or row.state is State.DELETED or 0 < row.expires < now:
+        if row is None or row.state is _DELETED or 0 < row.expires < now:
             raise NotFound(f"no job {row_id.hex()}")
         return row
 

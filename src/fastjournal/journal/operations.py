@@ -38,6 +38,10 @@ __all__ = ["Leased", "Operations", "Receipt"]
 _new = tuple.__new__
 
 
+# Looking a member up in its enumeration costs more than the comparison.
+_MERGED, _STALE = Outcome.MERGED, Outcome.STALE
+
+
 class Leased(NamedTuple):
     """What `lease` gave."""
 
@@ -65,7 +69,7 @@ class Operations(Forwarding):
         counts.puts += 1
         if command is not None:
             engine.commit(command, now)
-            if outcome is Outcome.MERGED:
+            if outcome is _MERGED:
                 counts.merges += 1
         else:
             counts.stale += 1
@@ -91,8 +95,8 @@ class Operations(Forwarding):
                 receipts.append(_new(Receipt, (job_id, outcome)))
         counts = engine.counts
         counts.puts += len(receipts)
-        counts.merges += sum(outcome is Outcome.MERGED for _, outcome in receipts)
-        counts.stale += sum(outcome is Outcome.STALE for _, outcome in receipts)
+        counts.merges += sum(outcome is _MERGED for _, outcome in receipts)
+        counts.stale += sum(outcome is _STALE for _, outcome in receipts)
         return receipts
 
     def add(self, job: Add | Schedule) -> None:
