@@ -6,6 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from fastjournal import Journal
+from fastjournal.journal.snapshot import write_snapshot
+from fastjournal.log.segment import parse_name
+from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 from lives import HOME, WHOLE, Life, check
 
 
@@ -44,3 +48,43 @@ def test_a_crash_while_old_generations_go_keeps_the_promises(kind: str) -> None:
         for image in life.files.images(samples=2, seed=number):
             check(life, image, life.safe, go_on=False, whole=whole)
             assert not any(p.suffix == ".gone" for p in image.snapshot() if p.parent == HOME)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_snapshot_holds_more_than_the_log_that_a_power_loss_leaves(seed: int) -> None:
+    """Without syncs: work goes on between the parts, then the power goes. What is there is a state
+    that was, and what is written afterwards stays.
+    """
+    files, clock = MemoryFiles(), ManualClock()
+    files.make_directory(HOME.parent)
+
+    def opened(disk: MemoryFiles) -> Journal:
+        return Journal(HOME, files=disk, clock=clock, background=False, sync="os")
+
+    j = opened(files)
+    ids = [j.put(b"%d" % number, queue="q").id for number in range(8)]
+    j.sync()
+    digests = [j.digest()]
+    j._upkeep.part = 1 + seed % 3
+    first = parse_name(j._log.rotate().name)
+    assert first is not None
+
+    def parts():  # type: ignore[no-untyped-def]
+        for number, part in enumerate(j._upkeep.parts([])):
+            yield part
+            j.delete(ids[(number * 5 + seed) % 8])
+            digests.append(j.digest())
+            j.put(b"new", queue="q")
+            digests.append(j.digest())
+
+    write_snapshot(j.engine.log.stream, first, parts())
+    images = list(files.images(samples=25, seed=seed))
+    j.close()
+    for image in images:
+        with opened(image) as again:
+            assert again.replayed.snapshot is not None
+            assert again.digest() in digests
+            written = again.put(b"after the power loss", queue="q")
+        with opened(image) as again:
+            assert again.job(written.id).value == b"after the power loss"
+            check_replay(again)
