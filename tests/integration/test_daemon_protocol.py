@@ -343,16 +343,11 @@ def test_a_listener_that_falls_behind_is_told_that_pushes_were_lost(tmp_path: Pa
         slow.close()
 
 
-def test_reserved_functions_and_entries_are_answered_and_the_connection_goes_on(
+def test_unknown_functions_and_ranges_of_listeners_are_answered_and_the_connection_goes_on(
     peer: FjPeer,
 ) -> None:
-    number = {"value_type": Type.INTEGER, "value": b"\1"}
-    assert peer.ask(Function.ADD, key=b"k", **number).error.startswith("BAD-FUNCTION")
-    assert peer.ask(Function.LOCK, key=b"k").error.startswith("BAD-FUNCTION")
-    entry = peer.ask(Function.SET, key=b"k", value_type=Type.STRING, value=b"v")
-    assert entry.error.startswith("BAD-FUNCTION")
     assert peer.ask(999).error.startswith("BAD-FUNCTION")
-    ranged = peer.ask(Function.GET, key=b"a", upper=b"b", query=Query.RANGE)
+    ranged = peer.ask(Function.LISTEN, key=b"a", upper=b"b", query=Query.RANGE)
     assert ranged.error.startswith("BAD-FUNCTION")
     assert peer.ask(Function.NOP, 0xFFFF).identifier == 0xFFFF
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fastjournal.daemon.hosting import Hosted
 from fastjournal.journal.events import Subscription
-from fastjournal.model import Event
+from fastjournal.model import Event, State
 from fastjournal.wire.fj import encode_push
 from fastjournal.wire.functions import Type
 
@@ -99,10 +99,7 @@ class Pushes(Subscription):
         while self._waiting:
             event = self._waiting.popleft()
             if event.kind in ("changed", "dead") and event.key:
-                gone = event.id not in self._host.state.rows
-                for session, identifier in self._find(False, event.key):
-                    data = encode_push(identifier, now, event.key, value_type=Type.JOB, gone=gone)
-                    session.push(identifier, data, now)
+                self._tell_key(event, now)
             if event.kind == "changed":
                 continue
             dead = event.kind == "dead"
@@ -112,6 +109,20 @@ class Pushes(Subscription):
                         due = None if dead else event.at
                         data = encode_push(identifier, now, event.queue, gone=dead, due=due)
                         session.push(identifier, data, now)
+
+    def _tell_key(self, event: Event, now: int) -> None:
+        """A job or an entry has changed; an entry under each of its keys."""
+        row = self._host.state.rows.get(event.id)
+        gone, kind = row is None, int(Type.JOB)
+        keys: tuple[bytes, ...] = (event.key,)
+        if not event.queue:
+            gone = row is None or row.state is State.DELETED
+            kind = Type.VOID if row is None else row.kind
+            keys = keys if row is None else (event.key, *row.rare.aliases)
+        for key in keys:
+            for session, identifier in self._find(False, key):
+                data = encode_push(identifier, now, key, value_type=kind, gone=gone)
+                session.push(identifier, data, now)
 
     def _find(self, queue: bool, name: bytes) -> list[tuple[FjConnection, int]]:
         return list(self._listeners.get((queue, name), {}).items())

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fastjournal.daemon import consuming, operating, producing
+from fastjournal.daemon import consuming, entries, operating, producing
 from fastjournal.errors import (
     BadFunction,
 )
@@ -56,9 +56,16 @@ def reserved(session: FjConnection, request: Request, now: int) -> bytes:
 HANDLERS: dict[int, Handler] = {
     Function.NOP: _nop,
     Function.QUIT: _quit,
-    Function.SET: producing.set_job,
-    Function.GET: consuming.get,
-    Function.DELETE: consuming.delete,
+    Function.SET: entries.set_any,
+    Function.GET: entries.get_any,
+    Function.DELETE: entries.delete_any,
+    Function.ADD: entries.add,
+    Function.NOT: entries.flip,
+    Function.TRUNCATE: entries.truncate,
+    Function.LOCK: entries.lock,
+    Function.UNLOCK: entries.unlock,
+    Function.RENAME: entries.rename,
+    Function.ALIAS: entries.alias,
     Function.NEXT: consuming.next_job,
     Function.DONE: consuming.done,
     Function.FAIL: consuming.fail,

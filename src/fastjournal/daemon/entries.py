@@ -1,0 +1,265 @@
+"""Functions on key/value entries: SET, GET, DELETE, ADD, NOT, TRUNCATE, LOCK, RENAME, ALIAS.
+
+Rules: those of `requests`, and
+
+1. SET of type 6 is a job, of any other type an entry. GET of a key means its entry, else its job.
+   DELETE of a key means both, unless a queue or an id is named.
+2. Whoever has said HELLO is known by that name, anyone else by the connection: the name owns locks
+   and leases, and makes ADD and NOT with a timestamp happen once.
+3. An entry persists only if bit 9 or 12 says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastjournal.clock import SECOND
+from fastjournal.daemon import consuming, producing
+from fastjournal.entry import Entry
+from fastjournal.errors import NotFound
+from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
+from fastjournal.journal.entry_ground import Decided
+from fastjournal.journal.entry_locks import Writer
+from fastjournal.journal.entry_operations import EntryOperations
+from fastjournal.journal.entry_reads import Reading
+from fastjournal.model import State
+from fastjournal.wire.fj import (
+    Pair,
+    Request,
+    decode_integer,
+    encode_integer,
+    encode_ok,
+    encode_reply,
+)
+from fastjournal.wire.functions import (
+    DATA,
+    EXACT,
+    LISTEN,
+    LOCKED,
+    OVERWRITE,
+    STALE,
+    TTL,
+    WORKED_ON,
+    Query,
+    Type,
+)
+
+if TYPE_CHECKING:
+    from fastjournal.daemon.fj import FjConnection
+
+__all__ = [
+    "add",
+    "alias",
+    "delete_any",
+    "flip",
+    "get_any",
+    "lock",
+    "rename",
+    "set_any",
+    "truncate",
+    "unlock",
+]
+
+
+def _operations(session: FjConnection) -> EntryOperations:
+    return session.host.journal.entries.operations
+
+
+def _who(session: FjConnection) -> bytes:
+    return session.name or b"\0connection %d" % id(session)
+
+
+def _by(session: FjConnection) -> Writer:
+    return Writer(_who(session))
+
+
+def set_any(session: FjConnection, request: Request, now: int) -> bytes:
+    """Store an entry, or put a job."""
+    if request[9] == Type.JOB:
+        return producing.set_job(session, request, now)
+    assert request.value_type is not None
+    decided = _operations(session).set(
+        request.key,
+        request.value_type,
+        request.value,
+        timestamp=request.timestamp,
+        expires=request.timeout or 0,
+        ttl=(request.ttl or 0) * SECOND,
+        exact=request.flags & EXACT != 0,
+        overwrite=request.flags & OVERWRITE != 0,
+        persist=request.persist,
+        by=_by(session),
+    )
+    if request.flags & LISTEN:
+        session.server.pushes(session.host).listen(session, False, request.key, request.identifier)
+    return encode_ok(request.identifier, now, session.stable | _stale(decided))
+
+
+def _stale(decided: Decided) -> int:
+    return STALE if decided.stale else 0
+
+
+def get_any(session: FjConnection, request: Request, now: int) -> bytes:
+    """Read one entry or job, or several entries."""
+    operations = _operations(session)
+    if request.query is not Query.KEY:
+        return _several(session, request, now)
+    if operations.decide.live(request.key, now) is None and any(
+        row.lane.name for row in session.host.state.keys.everywhere(request.key)
+    ):
+        return consuming.get(session, request, now)
+    entry = operations.get(request.key, _reading(session, request))
+    flags = request.flags & DATA | _marks(session, entry)
+    leased = request.timeout is not None and not request.flags & EXACT
+    timeout = entry.lease_until if leased else entry.expires
+    pair = _pair(entry, request)._replace(key=b"")
+    return encode_reply(
+        request.identifier, entry.modified, flags=flags, timeout=timeout or None, pairs=(pair,)
+    )
+
+
+def _several(session: FjConnection, request: Request, now: int) -> bytes:
+    if request.query is Query.CURSOR:
+        scan = Scan.resume(request.key)
+    elif request.query is Query.PATTERN:
+        scan = Scan(PATTERN, b"", request.key)
+    else:
+        scan = Scan(RANGE, request.key, request.upper or b"", request.limit or 0)
+    page = _operations(session).page(scan, _reading(session, request))
+    flags = request.flags & DATA
+    for entry in page.entries:
+        flags |= _marks(session, entry)
+    pairs = [_pair(entry, request) for entry in page.entries]
+    return encode_reply(
+        request.identifier, now, flags=flags, pairs=pairs, several=True, cursor=page.cursor or None
+    )
+
+
+def _reading(session: FjConnection, request: Request) -> Reading:
+    exact = request.flags & EXACT != 0
+    until = request.timeout or 0
+    return Reading(
+        data=request.flags & DATA != 0,
+        touch=True if exact and not until else None,
+        expires=until if exact else 0,
+        lease=0 if exact else until,
+        worker=_who(session),
+        skip=request.flags & WORKED_ON != 0,
+    )
+
+
+def _marks(session: FjConnection, entry: Entry) -> int:
+    busy = entry.lease_until and entry.worker != _who(session)
+    return (WORKED_ON if busy else 0) | (LOCKED if entry.locked else 0)
+
+
+def _pair(entry: Entry, request: Request) -> Pair:
+    return Pair(entry.key, entry.kind, entry.data, entry.expires if request.flags & TTL else None)
+
+
+def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
+    """Delete an entry and the jobs of a key."""
+    if request.by_id or request.value:
+        return consuming.delete(session, request, now)
+    operations = _operations(session)
+    rows = session.host.state.keys.everywhere(request.key)
+    is_job = any(row.lane.name for row in rows)
+    if is_job and operations.decide.slot(request.key) is None:
+        return consuming.delete(session, request, now)
+    decided = operations.delete(
+        request.key,
+        timestamp=request.timestamp,
+        purge=request.flags & OVERWRITE != 0,
+        persist=request.persist,
+        by=_by(session),
+    )
+    found = decided.found
+    if is_job:
+        for row in list(session.host.state.keys.everywhere(request.key)):
+            if row.lane.name and row.state <= State.PROCESSING:
+                found += session.host.operations.delete(row.id)
+    pair = Pair(b"", Type.INTEGER, encode_integer(found))
+    flags = session.stable | _stale(decided)
+    return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
+
+
+def _changed(session: FjConnection, request: Request, decided: Decided, now: int) -> bytes:
+    """The value as it is now."""
+    pair = Pair(b"", decided.kind, decided.data)
+    flags = session.stable | _stale(decided) | DATA
+    return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
+
+
+def _sender(session: FjConnection, request: Request) -> bytes:
+    return session.name if request.timestamp else b""
+
+
+def add(session: FjConnection, request: Request, now: int) -> bytes:
+    """Add to a number; answered with the sum."""
+    assert request.value_type is not None
+    decided = _operations(session).add(
+        request.key,
+        request.value_type,
+        request.value,
+        sender=_sender(session, request),
+        timestamp=request.timestamp,
+        persist=request.persist,
+        by=_by(session),
+    )
+    return _changed(session, request, decided, now)
+
+
+def flip(session: FjConnection, request: Request, now: int) -> bytes:
+    """Turn a boolean over; answered with the new one."""
+    decided = _operations(session).flip(
+        request.key,
+        sender=_sender(session, request),
+        timestamp=request.timestamp,
+        by=_by(session),
+    )
+    return _changed(session, request, decided, now)
+
+
+def truncate(session: FjConnection, request: Request, now: int) -> bytes:
+    """Cut or fill up a value."""
+    _operations(session).truncate(
+        request.key,
+        decode_integer(request.value),
+        timestamp=request.timestamp,
+        by=_by(session),
+    )
+    return encode_ok(request.identifier, now, session.stable)
+
+
+def lock(session: FjConnection, request: Request, now: int) -> bytes:
+    """Lock a key; answered with the fencing number and the deadline."""
+    held = _operations(session).lock(request.key, _who(session), request.timeout or 0)
+    pair = Pair(b"", Type.INTEGER, encode_integer(held.fence))
+    return encode_reply(request.identifier, now, timeout=held.until, flags=DATA, pairs=(pair,))
+
+
+def unlock(session: FjConnection, request: Request, now: int) -> bytes:
+    """Free a lock."""
+    if not _operations(session).unlock(request.key, _by(session)):
+        raise NotFound("there is no lock")
+    return encode_ok(request.identifier, now)
+
+
+def rename(session: FjConnection, request: Request, now: int) -> bytes:
+    """Give an entry another key."""
+    decided = _operations(session).rename(
+        request.key,
+        request.value,
+        timestamp=request.timestamp,
+        overwrite=request.flags & OVERWRITE != 0,
+        by=_by(session),
+    )
+    return encode_ok(request.identifier, now, session.stable | _stale(decided))
+
+
+def alias(session: FjConnection, request: Request, now: int) -> bytes:
+    """Give an entry a further key."""
+    decided = _operations(session).alias(
+        request.key, request.value, timestamp=request.timestamp, by=_by(session)
+    )
+    return encode_ok(request.identifier, now, session.stable | _stale(decided))
