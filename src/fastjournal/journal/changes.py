@@ -29,12 +29,12 @@ class Changes(Places):
         self.ended = 0
         """How many rows have ended or been restated: how fast old records become worthless."""
         self.senders: dict[bytes, tuple[int, int]] = {}
-        """For each sender its mark, and the TIME of the SENDER record that was the last to tell it.
+        """For each sender its mark, and the TIME of the record that says so."""
+        self.untold: dict[bytes, bytes] = {}
+        """For senders whose newest mark stands in the id of a job only: that id.
 
-        An id of version 8 that begins with the 12 bytes of a known sender ends with its mark: so
-        the record of such a job tells by itself that it came, whatever a crash leaves behind it."""
-        self.untold: set[bytes] = set()
-        """Senders whose mark stands in the id of a job only, and not yet in a SENDER record."""
+        An id of version 8 that begins with the 12 bytes of a known sender ends with a mark: so the
+        record of such a job tells by itself that it came, whatever a crash leaves behind it."""
 
     def _put(self, command: tuple[Any, ...], time: int) -> None:
         (
@@ -61,8 +61,8 @@ class Changes(Places):
             lane = self.lanes.get(queue) or self.lane(queue)
             lane.total += 1
             old_expires = 0
-            if row_id[6] & 0xF0 == 0x80 and row_id[:12] in self.senders:
-                self._sent(row_id)
+            if row_id[6] & 0xF0 == 0x80 and (sender := row_id[:12]) in self.senders:
+                self.untold[sender] = row_id
         else:
             self.ended += 1
             self._unplace(row)
@@ -316,9 +316,8 @@ class Changes(Places):
             if command.operation:
                 row.own().operations = remembered(row.rare.operations, command.operation)
 
-    def _sent(self, row_id: bytes) -> None:
-        name, mark = row_id[:12], int.from_bytes(row_id[12:], "big")
-        known, told = self.senders[name]
-        if mark > known:
-            self.senders[name] = (mark, told)
-            self.untold.add(name)
+    def mark_of(self, sender: bytes) -> int:
+        """How far a sender has come; 0 if it is not known."""
+        mark = self.senders.get(sender, (0, 0))[0]
+        newest = self.untold.get(sender)
+        return mark if newest is None else max(mark, int.from_bytes(newest[12:], "big"))

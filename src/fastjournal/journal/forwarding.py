@@ -33,7 +33,6 @@ __all__ = ["Forwarding", "Taken"]
 _MET = 1
 """The mark of a sender of whom nothing has come yet."""
 MAX_MARK = 2**63 - 1
-_REST = NewJob(b"")[8:14]
 
 
 class Taken(NamedTuple):
@@ -82,26 +81,38 @@ class Forwarding:
         with engine.batch():
             if sender not in state.senders:
                 commit(Sender(sender, _MET))
-            mark = before = state.senders[sender][0]
+            mark = before = state.mark_of(sender)
             for at, job in jobs:
                 if at <= mark:
                     repeated += 1
                     continue
                 if not _MET < at <= MAX_MARK:
                     raise BadRequest(f"a mark cannot be {at}")
+                (
+                    queue, value, key, mode, priority, _, _, stamp, lease, attempts, timeouts,
+                    fails, kind, ttl, given,
+                ) = job  # fmt: skip
                 own = b""
-                given = job[14]
                 if named and at < 2**32 and (not given or given[:12] == sender):
                     own = sender + at.to_bytes(4, "big")
                     if own in rows:  # of a file of the same name that went long ago
                         job, own = _with_id(job, b""), b""
                     elif not given:
                         job = _with_id(job, own)
-                if job[7] > now:
+                if stamp > now:
                     job = job._replace(timestamp=0)
+                # The commonest kind of job: nothing is left to be checked.
+                fine = (
+                    decoded
+                    and kind == 1
+                    and not (lease or attempts or timeouts or fails or ttl)
+                    and 0 < len(queue) <= 255
+                    and len(value) <= most
+                    and 0 <= priority <= 255
+                    and mode is (Mode.MERGE if key else Mode.PLAIN)
+                )
                 mark = at
                 try:
-                    fine = decoded and _is_plain(job, most)
                     command, outcome, job_id = put(job, now, checked=fine, promised=True)
                 except RequestError as error:
                     refused.append((at, error))
@@ -128,19 +139,7 @@ class Forwarding:
     def tell_marks(self) -> None:
         """Write down the marks that stand in the ids of jobs only: the end of a log may be torn."""
         for sender in sorted(self._state.untold):
-            self._engine.commit(Sender(sender, self._state.senders[sender][0]))
-
-
-def _is_plain(job: NewJob, most: int) -> bool:
-    """The commonest kind of job, in range: nothing is left to be checked."""
-    queue, value, key, mode, priority = job[:5]
-    return (
-        0 < len(queue) <= 255
-        and len(value) <= most
-        and 0 <= priority <= 255
-        and (mode == Mode.MERGE if key else mode == Mode.PLAIN)
-        and job[8:14] == _REST
-    )
+            self._engine.commit(Sender(sender, self._state.mark_of(sender)))
 
 
 def _with_id(job: NewJob, job_id: bytes) -> NewJob:

@@ -134,7 +134,7 @@ class JournalState(Changes):
             if self.lanes[name].settings_at:
                 yield k.Queue(name, self.lanes[name].settings)
         for name in sorted(self.senders):
-            yield k.Sender(name, self.senders[name][0])
+            yield k.Sender(name, self.mark_of(name))
 
     def _group(self, command: k.Group, time: int) -> None:
         for member in command.members:
@@ -144,12 +144,12 @@ class JournalState(Changes):
         self.mark_at = time
 
     def _sender(self, command: k.Sender, time: int) -> None:
-        self.untold.discard(command.name)
-        if not command.mark:
+        mark = self.mark_of(command.name)
+        self.untold.pop(command.name, None)
+        if command.mark:
+            self.senders[command.name] = (max(mark, command.mark), time)
+        else:
             self.senders.pop(command.name, None)
-            return
-        mark = self.senders.get(command.name, (0, 0))[0]
-        self.senders[command.name] = (max(mark, command.mark), time)
 
     def _queue(self, command: k.Queue, time: int) -> None:
         lane = self.lane(command.queue)
