@@ -12,11 +12,14 @@ from typing import Any, Protocol
 
 from fastjournal import Journal
 from fastjournal.entry import Entry
+from fastjournal.journal import kinds as k
+from fastjournal.journal.commands import decode
 from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
 from fastjournal.journal.entry_locks import Lock, Writer
 from fastjournal.journal.entry_operations import EntryPage
 from fastjournal.journal.entry_reads import Reading
 from fastjournal.journal.opening import replay
+from fastjournal.journal.state import JournalState
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -73,6 +76,7 @@ class Embedded:
 
     def open(self) -> None:
         self.opened += 1
+        self.wall.advance(ns=1000)  # opening takes time: records are a nanosecond apart
         self.journal = Journal(
             HOME, background=False, clean_interval=0, snapshot_bytes=0, clock=self.wall,
             files=self.files, chance=Random(self.opened), **self.options,
@@ -100,6 +104,33 @@ class Embedded:
         self.journal.close()
         self.files = image
         self.open()
+
+    def lose_power(self, seed: int) -> None:
+        """Nothing that was answered may be missing on any disk left behind."""
+        digest = self.journal.digest()
+        images = list(self.files.images(samples=3, seed=seed))
+        self.journal.close()
+        for image in images:
+            self.files = image
+            self.open()
+            assert self.journal.digest() == digest
+            if image is not images[-1]:
+                self.journal.close()
+
+    def split_images(self, parts: int) -> list[bytes]:
+        """The images of all rows, each found by a replay of its own records alone."""
+        states = [JournalState() for _ in range(parts)]
+        cursor = Stream(HOME, WORKQ, files=self.files).open_cursor()
+        for record in cursor:
+            command = decode(record.payload)
+            members = command.members if isinstance(command, k.Group) else (command,)
+            for member in members:
+                row_id = getattr(member, "id", None)
+                for number, state in enumerate(states):
+                    if row_id is None or row_id[0] % parts == number:
+                        state.apply(member, record.time)
+        cursor.close()
+        return sorted(line for state in states for line in state.lines())
 
     def replayed_digest(self) -> str:
         """The state that the files give, by hash."""
