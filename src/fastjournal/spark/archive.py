@@ -36,7 +36,7 @@ from fastjournal.spark.columns import readable
 from fastjournal.spark.fields import Fields
 from fastjournal.spark.judge import content
 from fastjournal.spark.kinds import BROADCAST, KINDS
-from fastjournal.spark.plan import Piece, journal_segments, load, pack
+from fastjournal.spark.plan import Piece, absolute, journal_segments, load, pack
 from fastjournal.spark.tasks import Task, run_tasks
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def trim_archive(
     def run(tasks: Sequence[Task]) -> list[Any]:
         return run_tasks(spark, tasks)
 
-    return trim_directory(run, path, before=before, queues=frozenset(queues), dry_run=dry_run)
+    return trim_directory(
+        run, absolute(path), before=before, queues=frozenset(queues), dry_run=dry_run
+    )
 
 
 def trim_directory(

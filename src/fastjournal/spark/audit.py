@@ -28,7 +28,7 @@ from fastjournal.spark.findings import (
 )
 from fastjournal.spark.fold import Share
 from fastjournal.spark.kinds import GROUP
-from fastjournal.spark.plan import journal_segments, load_all, pack
+from fastjournal.spark.plan import absolute, journal_segments, load_all, pack
 from fastjournal.spark.replay import share_count
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.snapshots import base_of
@@ -82,7 +82,7 @@ def audit(
 
     `opinion=False` leaves out the second opinion, which costs as much as the rest.
     """
-    directory = str(path)
+    directory = absolute(path)
     with told():
         pieces = journal_segments(directory)
         first = directory_findings(directory)
@@ -193,6 +193,7 @@ def second_opinion(spark: SparkSession, path: str | Path) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
+    path = absolute(path)
     reader = spark.read.format("fastjournal").option("mode", "DROPMALFORMED")
     records = reader.option("columns", "id,type,max_attempts,_segment,_offset").load(str(path))
     groups = (

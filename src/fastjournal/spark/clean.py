@@ -30,7 +30,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.spark.fold import Share, fold
 from fastjournal.spark.judge import Bounds, Planner, content, kept_ranges, survey
 from fastjournal.spark.live import LivePart, LiveRows, live_part, newest_time, part_of
-from fastjournal.spark.plan import Piece, journal_segments, load, pack
+from fastjournal.spark.plan import Piece, absolute, journal_segments, load, pack
 from fastjournal.spark.replay import share_count
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.snapshots import base_of, first_mark
@@ -96,7 +96,11 @@ def clean(
 
     return [
         clean_journal(
-            run, Stream(path, WORKQ), now=moment, lock_seconds=lock_seconds, dry_run=dry_run
+            run,
+            Stream(absolute(path), WORKQ),
+            now=moment,
+            lock_seconds=lock_seconds,
+            dry_run=dry_run,
         )
         for path in given
     ]

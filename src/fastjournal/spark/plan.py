@@ -30,6 +30,7 @@ from fastjournal.spark.settings import Settings
 
 __all__ = [
     "Piece",
+    "absolute",
     "at_one_moment",
     "first_time",
     "journal_segments",
@@ -60,6 +61,11 @@ class Piece:
     def directory(self) -> str:
         """The journal the segment belongs to."""
         return str(Path(self.path).parent)
+
+
+def absolute(path: str | Path) -> str:
+    """A path that means the same in the tasks, whose working directory is another one."""
+    return str(Path(path).absolute())
 
 
 def journal_segments(directory: str | Path) -> list[Piece]:

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fastjournal.spark.plan import absolute, journal_segments
 from fastjournal.spark.settings import MAX_SHARDS
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def read(
     for name, value in options.items():
         reader = reader.option(name, value)
     if isinstance(path, (str, Path)):
-        return reader.load(str(path))
-    return reader.load([str(one) for one in path])
+        return reader.load(absolute(path))
+    return reader.load([absolute(one) for one in path])
 
 
 class JournalTable:
@@ -61,12 +62,11 @@ class JournalTable:
 
     def __init__(self, spark: SparkSession, path: str | Path) -> None:
         self.spark = spark
-        self.path = str(path)
+        self.path = absolute(path)
 
     @classmethod
     def for_path(cls, spark: SparkSession, path: str | Path) -> JournalTable:
         """The journal in a directory; registers the data source with the session."""
-        from fastjournal.spark.plan import journal_segments
         from fastjournal.spark.session import register
 
         journal_segments(path)
