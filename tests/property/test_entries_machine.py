@@ -89,6 +89,12 @@ class Machine:
                 self.used.add(at)
                 return at
 
+    def modified(self, key: bytes) -> int:
+        """The time of the newest write, also of an entry that has expired this very moment."""
+        row = self.d.journal.entries.operations.decide.slot(key)
+        assert row is not None
+        return row.modified
+
     def step(self) -> None:
         name = self.chance.choice(self.steps)
         getattr(self, name)(self.chance.choice(KEYS))
@@ -187,7 +193,7 @@ class Machine:
         assert box is not None
         box.data = b"\1" if box.data == b"\0" else b"\0"
         assert given.data == box.data
-        box.modified = self.d.get(key).modified
+        box.modified = self.modified(key)
 
     def rename(self, key: bytes) -> None:
         now, new, overwrite = self.d.known, self.chance.choice(KEYS), self.chance.random() < 0.5
@@ -205,7 +211,7 @@ class Machine:
             return
         if target is not None and target is not box:
             self.plain.drop(target, 0, tomb=False)
-        box.modified = self.d.get(new).modified
+        box.modified = self.modified(new)
         del self.plain.boxes[key]
         box.keys.remove(key)
         if new not in box.keys:
@@ -228,7 +234,7 @@ class Machine:
         assert box is not None
         if target is box:
             return
-        box.modified = self.d.get(key).modified
+        box.modified = self.modified(key)
         box.keys.append(new)
         self.plain.boxes[new] = box
         self.plain.tombs.pop(new, None)
