@@ -189,6 +189,19 @@ def test_entries_of_memory_leave_no_record(tmp_path: Path) -> None:
         assert not journal._state.rows
 
 
+def test_the_timer_looks_when_a_tombstone_may_go(tmp_path: Path) -> None:
+    """FJ-DEL-1: also in a journal where nothing else ever happens."""
+    clock = ManualClock()
+    with Journal(tmp_path / "j", background=False, clock=clock) as journal:
+        journal.entries["k"] = 1
+        journal.entries.delete("k")
+        hour = 3600 * 1_000_000_000
+        assert journal.engine.timer_at <= clock.now() + hour + 1000
+        clock.advance(3601)
+        journal.tick()
+        assert not journal._state.rows
+
+
 def test_without_re2_a_pattern_is_refused_with_a_word_on_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,6 +254,8 @@ class Engine:
         row = self.state.rows.get(getattr(command, "id", b""))
         if row is None or row.state is State.FAILED:
             return 0
+        if row.state is State.DELETED:
+            return row.modified + self.jobs.limits.gc_grace
         first = row.due if row.place == FUTURE else row.lease_until or NEVER
         return min(first, row.expires) if row.expires else first
 
