@@ -78,6 +78,7 @@ def test_scans_run_over_many_pages_in_order(tmp_path: Path) -> None:
         some = entries.range("k0999", "k2001")
         assert [entry.value for entry in some] == list(range(999, 2002))
         assert [entry.value for entry in entries.match("0$")] == list(range(0, 2500, 10))
+        assert sum(1 for _ in entries.match("")) == 2500
         assert len(entries) == 2500
 
 
