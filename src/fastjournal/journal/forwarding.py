@@ -72,12 +72,13 @@ class Forwarding:
         if not engine.reserve.held:
             engine.reserve.check()
         now = now or engine.clock.now()
-        put, commit, rows = self._jobs.put, engine.commit, state.rows
+        put, put_plain = self._jobs.put, self._jobs.put_plain
+        commit, rows = engine.commit, state.rows
         named = len(sender) == 12 and sender[6] & 0xF0 == 0x80
         most = self._jobs.limits.max_value
         counts = [0, 0, 0, 0]
         refused: list[tuple[int, JournalError]] = []
-        repeated = 0
+        repeated = new = 0
         with engine.batch():
             if sender not in state.senders:
                 commit(Sender(sender, _MET))
@@ -89,8 +90,8 @@ class Forwarding:
                 if not _MET < at <= MAX_MARK:
                     raise BadRequest(f"a mark cannot be {at}")
                 (
-                    queue, value, key, mode, priority, _, _, stamp, lease, attempts, timeouts,
-                    fails, kind, ttl, given,
+                    queue, value, key, mode, priority, due, expires, stamp, lease, attempts,
+                    timeouts, fails, kind, ttl, given,
                 ) = job  # fmt: skip
                 own = b""
                 if named and at < 2**32 and (not given or given[:12] == sender):
@@ -112,6 +113,12 @@ class Forwarding:
                     and mode is (Mode.MERGE if key else Mode.PLAIN)
                 )
                 mark = at
+                if fine and own and not (key or expires or stamp):
+                    simple = put_plain(own, queue, value, priority, due, now)
+                    if simple is not None:
+                        new += 1
+                        commit(simple)
+                        continue
                 try:
                     command, outcome, job_id = put(job, now, checked=fine, promised=True)
                 except RequestError as error:
@@ -125,6 +132,7 @@ class Forwarding:
                     commit(_together(command, Sender(sender, at)))
             if mark > before and sender in state.untold:
                 commit(Sender(sender, mark))
+        counts[Outcome.NEW] += new
         counted = engine.counts
         counted.puts += sum(counts)
         counted.merges += counts[Outcome.MERGED]

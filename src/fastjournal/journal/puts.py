@@ -112,6 +112,28 @@ class Puts(Deciding):
             return self._put_again(job, rank, stamp, now)
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
 
+    def put_plain(
+        self, row_id: bytes, queue: bytes, value: bytes, rank: int, due: int, now: int
+    ) -> Put | None:
+        """What `put` decides for a job without a key or anything else special; None: ask `put`.
+
+        The fields are known to be in range, and the id is new. For many jobs at a time: `put` takes
+        twice as long.
+        """
+        state = self.state
+        lane = state.lanes.get(queue)
+        if lane is not None and lane.settings is not DEFAULT_SETTINGS:
+            return None
+        if now < state.now:
+            now = state.now
+        stamp = self._stamp
+        self._stamp = stamp = now if now > stamp else stamp + 1
+        return _new(
+            Put,
+            (row_id, queue, b"", rank, max(due, stamp), stamp, stamp, 0, 1, value,
+             DEFAULT_POLICY, 0, 0, 0, ()),
+        )  # fmt: skip
+
     def check_all(self, jobs: Sequence[NewJob], now: int) -> None:
         """Raise what `put` would raise for any of these jobs, put one after the other.
 

@@ -1,0 +1,120 @@
+"""Jobs of a sender: taken in once, with the id of their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fastjournal import Journal
+from fastjournal.clock import SECOND
+from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange, TooLarge
+from fastjournal.journal.jobs import Jobs
+from fastjournal.journal.state import JournalState
+from fastjournal.model import Mode, NewJob
+from fastjournal.spool.frames import sender_name, spool_tag
+from fastjournal.testing import ManualClock, MemoryFiles
+
+NOW = 1_700_000_000 * SECOND
+NAME = sender_name(spool_tag(bytes(16)), 472_222)
+
+
+@pytest.fixture
+def journal() -> Iterator[Journal]:
+    with Journal("/j", files=MemoryFiles(), clock=ManualClock(NOW), background=False) as journal:
+        yield journal
+
+
+def test_jobs_up_to_the_mark_are_not_looked_at(journal: Journal) -> None:
+    put_from = journal.operations.put_from
+    first = put_from(NAME, [(n, NewJob(b"q", b"%d" % n, b"", Mode.PLAIN)) for n in (8, 20, 31)])
+    assert (first.mark, first.outcomes, first.repeated) == (31, (3, 0, 0, 0), 0)
+    again = put_from(NAME, [(n, NewJob(b"q", b"%d" % n, b"", Mode.PLAIN)) for n in (20, 31, 40)])
+    assert (again.mark, again.outcomes, again.repeated) == (40, (1, 0, 0, 0), 2)
+    assert sorted(row.value for row in journal.engine.state.rows.values()) == [
+        b"20", b"31", b"40", b"8",
+    ]  # fmt: skip
+
+
+def test_an_empty_request_tells_how_far_the_sender_has_come(journal: Journal) -> None:
+    assert journal.operations.put_from(NAME, []).mark == 1
+    journal.operations.put_from(NAME, [(77, NewJob(b"q", b"", b"k"))])
+    assert journal.operations.put_from(NAME, []).mark == 77
+
+
+def test_senders_do_not_touch_each_other(journal: Journal) -> None:
+    for name in (NAME, b"host a", b"host b"):
+        assert journal.operations.put_from(name, [(9, NewJob(b"q", name))]).outcomes[0] == 1
+    assert len(journal.engine.state.rows) == 3
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal, decoded: bool) -> None:
+    journal.put(b"", queue="q", key="taken")
+    taken = journal.operations.put_from(
+        NAME,
+        [
+            (10, NewJob(b"q", b"a", b"", Mode.PLAIN)),
+            (20, NewJob(b"", b"no queue", b"", Mode.PLAIN)),
+            (30, NewJob(b"q", b"x" * (1 << 20) + b"x", b"", Mode.PLAIN)),
+            (40, NewJob(b"q", b"", b"", Mode.PLAIN, 256)),
+            (50, NewJob(b"q", b"", b"key", Mode.PLAIN)),
+            (60, NewJob(b"q", b"", b"", Mode.UNIQUE)),
+            (70, NewJob(b"q", b"", b"taken", Mode.UNIQUE)),
+            (80, NewJob(b"q", b"", b"", Mode.PLAIN, expires=5)),
+            (90, NewJob(b"q", b"b", b"", Mode.PLAIN)),
+        ],
+        decoded=decoded,
+    )
+    assert taken.mark == 90 and taken.outcomes == (2, 0, 0, 0)
+    assert [(mark, type(error)) for mark, error in taken.refused] == [
+        (20, TooLarge), (30, TooLarge), (40, OutOfRange), (50, BadRequest), (60, BadRequest),
+        (70, AlreadyExists), (80, OutOfRange),
+    ]  # fmt: skip
+    assert journal.operations.put_from(NAME, [(70, NewJob(b"q"))]).repeated == 1
+
+
+@pytest.mark.parametrize("name", [b"", b"x" * 256])
+def test_a_sender_has_a_name(journal: Journal, name: bytes) -> None:
+    with pytest.raises(BadRequest):
+        journal.operations.put_from(name, [])
+
+
+@pytest.mark.parametrize("mark", [2**63, 2**70])
+def test_a_mark_that_cannot_be_kept_is_refused(journal: Journal, mark: int) -> None:
+    with pytest.raises(BadRequest):
+        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
+
+
+def test_an_id_that_only_looks_like_a_place_makes_no_sender(journal: Journal) -> None:
+    journal.put(b"", queue="q", id=NAME + b"\0\0\0\x09")
+    assert journal.engine.state.senders == {}
+    assert journal.operations.put_from(NAME, [(9, NewJob(b"q", b"other"))]).outcomes[0] == 1
+    assert len(journal.engine.state.rows) == 2
+
+
+def test_a_forgotten_sender_begins_anew(journal: Journal) -> None:
+    journal.operations.put_from(NAME, [(9, NewJob(b"q"))])
+    journal.operations.forget_sender(NAME)
+    journal.operations.forget_sender(NAME)
+    assert journal.engine.state.mark_of(NAME) == 0
+    assert journal.operations.put_from(NAME, [(9, NewJob(b"q"))]).repeated == 0
+
+
+@pytest.mark.parametrize("due", [0, 5, 10**19 // 2])
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_plain_put_decides_what_any_put_decides(due: int, busy: bool) -> None:
+    job = NewJob(b"q", b"value", b"", Mode.PLAIN, 7, due, id=bytes(range(16)))
+    commands = []
+    for plain in (False, True):
+        state = JournalState()
+        jobs = Jobs(state)
+        if busy:
+            other = jobs.put(NewJob(b"q", b"", b"", Mode.PLAIN, id=bytes(15) + b"\1"), 50)
+            assert other.command is not None
+            state.apply(other.command, 60)
+        if plain:
+            commands.append(jobs.put_plain(job.id, b"q", b"value", 7, due, 55))
+        else:
+            commands.append(jobs.put(job, 55).command)
+    assert commands[0] == commands[1] is not None
