@@ -22,6 +22,7 @@ from fastjournal.log.segment import HEADER_SIZE, WORKQ
 np = pytest.importorskip("numpy")
 
 ENGINES = scan.engines()
+LAST: scan.TearRule = lambda at, following: following is None  # noqa: E731
 T0 = 1_700_000_000_000_000_000
 
 
@@ -218,8 +219,8 @@ def test_the_engines_agree_after_any_single_flip(draw: st.DataObject) -> None:
     at = draw.draw(st.integers(HEADER_SIZE, len(data) - 1))
     data[at] ^= draw.draw(st.integers(1, 255))
     answers = [
-        (scan._verify_columns(bytes(data), HEADER_SIZE, None, True, record.MAX_PAYLOAD)),
-        (scan._verify_plain(bytes(data), HEADER_SIZE, None, True, record.MAX_PAYLOAD)),
+        (scan._verify_columns(bytes(data), HEADER_SIZE, None, LAST, record.MAX_PAYLOAD)),
+        (scan._verify_plain(bytes(data), HEADER_SIZE, None, LAST, record.MAX_PAYLOAD)),
     ]
     numpy = scan.Scan(bytes(data), mode=scan.DROPMALFORMED, newest=True, engine="numpy")
     list(numpy)
@@ -232,10 +233,25 @@ def test_the_engines_agree_after_any_single_flip(draw: st.DataObject) -> None:
     assert answers[0].records >= 4 or answers[0].damage or answers[0].torn
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_who_knows_what_was_synced_says_what_is_a_tear(engine: str) -> None:
+    payloads = sample(5)
+    data = bytearray(segment(payloads))
+    ends = boundaries(payloads)
+    data[ends[2] + 20] ^= 1
+    holes = scan.Scan(bytes(data), torn=lambda at, following: at >= ends[1], engine=engine)
+    assert sum(len(c) for c in holes if isinstance(c, scan.Chunk)) == 2
+    assert (holes.torn, holes.end) == (True, ends[2])
+    safe = scan.Scan(bytes(data[: ends[3] - 2]), torn=lambda at, following: False, engine=engine)
+    with pytest.raises(CorruptRecord):
+        list(safe)
+
+
 def test_verify_says_how_many_records_and_which_times() -> None:
     data = segment(sample(10))
-    assert scan.verify(data) == scan.Verdict(10, T0, T0 + 9, len(data), False, ())
-    assert scan._verify_plain(data, HEADER_SIZE, None, False, 1 << 24) == scan.verify(data)
+    size = sum(map(len, sample(10)))
+    assert scan.verify(data) == scan.Verdict(10, T0, T0 + 9, len(data), False, (), size)
+    assert scan._verify_plain(data, HEADER_SIZE, None, LAST, 1 << 24) == scan.verify(data)
     assert scan.verify(WORKQ.encode()).records == 0
 
 

@@ -8,7 +8,8 @@ Rules:
 1. Every record's CRC is checked, whatever is asked for; no filter hides damage.
 2. What is wrong with a record is said by `log.record`, never here.
 3. A fault with a valid record anywhere behind it is damage. A fault with none behind it is the torn
-   tail, and that is no error in the newest segment that holds data; in any other it is damage.
+   tail, and that is no error in the newest segment that holds data; in any other it is damage. Who
+   knows what was synced gives a rule of its own (`recovery.Safe.is_torn`).
 4. FAILFAST raises CorruptRecord at the first damage, PERMISSIVE yields it in place of the records
    it hides, DROPMALFORMED goes on behind it and only counts it.
 5. Records come out in file order. Bounds on TIME and on kinds are applied after the check.
@@ -41,6 +42,7 @@ __all__ = [
     "Chunk",
     "Damage",
     "Scan",
+    "TearRule",
     "Verdict",
     "engines",
     "gaps_to_binary",
@@ -54,6 +56,8 @@ PERMISSIVE = "PERMISSIVE"
 DROPMALFORMED = "DROPMALFORMED"
 
 Buffer: TypeAlias = bytes | mmap
+TearRule: TypeAlias = Callable[[int, int | None], bool]
+"""Whether a fault at an offset, with the next valid record there or nowhere, is a tear."""
 _Walk: TypeAlias = Callable[..., tuple[int, int, bool]]
 
 # Every legal TIME (years 1678 to 2262) begins with these bytes: version 1, seconds below 2**40.
@@ -248,6 +252,7 @@ class Scan:
         start: int = HEADER_SIZE,
         end: int | None = None,
         newest: bool = False,
+        torn: TearRule | None = None,
         mode: str = FAILFAST,
         after: int | None = None,
         upto: int | None = None,
@@ -263,7 +268,7 @@ class Scan:
         self._path = path
         self._start = start
         self._stop = len(data) if end is None else end
-        self._newest = newest
+        self._is_torn = torn or (lambda at, following: newest and following is None)
         self._mode = mode
         self._after = after
         self._upto = upto
@@ -334,7 +339,7 @@ class Scan:
         """Judge the bytes at `at`: None for the torn tail, else where to go on."""
         broken = _fault(self._data, at, self._stop, self._max_payload)
         resume = next_valid(self._data, at + 1, self._stop, self._max_payload)
-        if resume is None and self._newest:
+        if self._is_torn(at, resume):
             return None
         if self._mode == FAILFAST:
             raise CorruptRecord(self._path, at, broken.reason, resume)
@@ -355,6 +360,7 @@ class Verdict:
     torn: bool
     """Bytes of a torn tail follow; only said of the newest segment."""
     damage: tuple[Damage, ...]
+    payload_bytes: int = 0
 
 
 def verify(
@@ -363,46 +369,49 @@ def verify(
     start: int = HEADER_SIZE,
     end: int | None = None,
     newest: bool = False,
+    torn: TearRule | None = None,
     max_payload: int = MAX_PAYLOAD,
 ) -> Verdict:
     """Check every record of a segment; needs neither numpy nor numba, uses them when there."""
+    rule = torn or (lambda at, following: newest and following is None)
     if engines():
-        return _verify_columns(data, start, end, newest, max_payload)
-    return _verify_plain(data, start, end, newest, max_payload)
+        return _verify_columns(data, start, end, rule, max_payload)
+    return _verify_plain(data, start, end, rule, max_payload)
 
 
 def _verify_columns(
-    data: Buffer, start: int, end: int | None, newest: bool, max_payload: int
+    data: Buffer, start: int, end: int | None, torn: TearRule, max_payload: int
 ) -> Verdict:
-    scan = Scan(
-        data, start=start, end=end, newest=newest, mode=DROPMALFORMED, max_payload=max_payload
-    )
+    scan = Scan(data, start=start, end=end, torn=torn, mode=DROPMALFORMED, max_payload=max_payload)
     first = last = None
+    size = 0
     for chunk in scan:
-        if isinstance(chunk, Chunk):
-            first = int(chunk.times[0]) if first is None else first
-            last = int(chunk.times[-1])
-    return Verdict(scan.records, first, last, scan.end, scan.torn, tuple(scan.damage))
+        assert isinstance(chunk, Chunk)
+        first = int(chunk.times[0]) if first is None else first
+        last = int(chunk.times[-1])
+        size += int(chunk.sizes.sum())
+    return Verdict(scan.records, first, last, scan.end, scan.torn, tuple(scan.damage), size)
 
 
 def _verify_plain(
-    data: Buffer, start: int, end: int | None, newest: bool, max_payload: int
+    data: Buffer, start: int, end: int | None, torn: TearRule, max_payload: int
 ) -> Verdict:
     stop = len(data) if end is None else end
-    at, records = start, 0
+    at, records, size = start, 0, 0
     first = last = None
     damage: list[Damage] = []
     while at < stop:
         try:
-            time, _, _, at = decode(data, at, stop, max_payload)  # type: ignore[arg-type]
+            time, begin, end, at = decode(data, at, stop, max_payload)  # type: ignore[arg-type]
         except BrokenRecord as broken:
             resume = next_valid(data, at + 1, stop, max_payload)
-            if resume is None and newest:
-                return Verdict(records, first, last, at, True, tuple(damage))
+            if torn(at, resume):
+                return Verdict(records, first, last, at, True, tuple(damage), size)
             damage.append(Damage(at, stop if resume is None else resume, broken.reason))
             at = damage[-1].end
         else:
             records += 1
+            size += end - begin
             first = time if first is None else first
             last = time
-    return Verdict(records, first, last, at, False, tuple(damage))
+    return Verdict(records, first, last, at, False, tuple(damage), size)

@@ -36,7 +36,7 @@ from fastjournal.spark.columns import readable
 from fastjournal.spark.fields import Fields
 from fastjournal.spark.judge import content
 from fastjournal.spark.kinds import BROADCAST, KINDS
-from fastjournal.spark.plan import Piece, absolute, journal_segments, load, pack
+from fastjournal.spark.plan import Piece, absolute, journal_segments, load, pack, tear_rule
 from fastjournal.spark.tasks import Task, run_tasks
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def trim_directory(
 
 
 def _chunks(piece: Piece, data: Buffer) -> Iterable[Chunk]:
-    for part in Scan(data, path=piece.path, newest=piece.newest):
+    for part in Scan(data, path=piece.path, torn=tear_rule(piece)):
         assert isinstance(part, Chunk)
         yield part
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fastjournal.log.scan import Buffer, Chunk, Damage, Scan, gaps_to_binary
 from fastjournal.spark.fields import NUMBERS, SLICES, Fields
 from fastjournal.spark.kinds import BROADCAST, kind_name
-from fastjournal.spark.plan import Piece
+from fastjournal.spark.plan import Piece, tear_rule
 from fastjournal.spark.schema import arrow_schema
 from fastjournal.spark.settings import Settings
 
@@ -166,7 +166,7 @@ def batches(
     scan = Scan(
         data,
         path=piece.path,
-        newest=piece.newest,
+        torn=tear_rule(piece),
         mode=settings.mode,
         after=piece.after,
         upto=piece.upto,

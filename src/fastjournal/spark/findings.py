@@ -34,7 +34,7 @@ from fastjournal.model import State
 from fastjournal.spark.fold import Share, fold, no_collection, route
 from fastjournal.spark.kinds import BROADCAST, KINDS, kind_name
 from fastjournal.spark.ledger import Ledger
-from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load
+from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load, tear_rule
 from fastjournal.spark.snapshots import Base, base_of
 
 __all__ = [
@@ -152,7 +152,7 @@ def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
             continue
         if not data:
             continue
-        scan = Scan(data, path=piece.path, newest=piece.newest, mode="PERMISSIVE")
+        scan = Scan(data, path=piece.path, torn=tear_rule(piece), mode="PERMISSIVE")
         last: int | None = None
         for part in scan:
             if isinstance(part, Damage):
@@ -163,18 +163,8 @@ def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
                 continue
             last = _order(notes, piece, part, last)
         if scan.torn:
-            text = f"{len(data) - scan.end} bytes"
-            if scan.end < _synced(piece):
-                notes.add("error", "damage", f"{text} that were synced", piece.number, scan.end)
-            else:
-                notes.add("note", "torn", text, piece.number, scan.end)
+            notes.add("note", "torn", f"{len(data) - scan.end} bytes", piece.number, scan.end)
     return list(notes.all())
-
-
-def _synced(piece: Piece) -> int:
-    """Up to which offset the segment is known to have been synced: no tear lies before it."""
-    mark = SyncedMark.read(DISK, Path(piece.directory))
-    return mark.offset if mark is not None and mark.segment == piece.number else 0
 
 
 def _order(notes: _Notes, piece: Piece, chunk: Chunk, last: int | None) -> int:
@@ -234,7 +224,7 @@ def _check_all(
     for piece, data in segments:
         if not data or piece.number < first_segment:
             continue
-        for chunk in Scan(data, path=piece.path, newest=piece.newest, mode="DROPMALFORMED"):
+        for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), mode="DROPMALFORMED"):
             assert isinstance(chunk, Chunk)
             first = int(chunk.times[0])
             seam = share.index == 0 and last is not None and last[0] != piece.number

@@ -28,7 +28,7 @@ from fastjournal.journal.state import JournalState
 from fastjournal.log.scan import FAILFAST, Buffer, Chunk, Scan
 from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
 from fastjournal.spark.ledger import Ledger
-from fastjournal.spark.plan import Piece
+from fastjournal.spark.plan import Piece, tear_rule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -204,7 +204,7 @@ class SegmentReader:
         chunks = []
         newest = 0
         scan = Scan(
-            data, path=piece.path, newest=piece.newest, mode=_scan_mode(self._mode), upto=upto
+            data, path=piece.path, torn=tear_rule(piece), mode=_scan_mode(self._mode), upto=upto
         )
         for part in scan:
             assert isinstance(part, Chunk)

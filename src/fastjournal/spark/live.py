@@ -37,7 +37,7 @@ from fastjournal.spark.fields import Fields
 from fastjournal.spark.fold import Matter, SegmentReader, Settled, Share
 from fastjournal.spark.kinds import KINDS
 from fastjournal.spark.ledger import Ledger
-from fastjournal.spark.plan import Piece
+from fastjournal.spark.plan import Piece, tear_rule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,7 +100,7 @@ def part_of(state: JournalState, applied: int) -> LivePart:
 def newest_time(segments: Sequence[tuple[Piece, Buffer]]) -> int:
     """TIME of the newest record."""
     for piece, data in reversed(segments):
-        if data and (last := verify(data, newest=piece.newest).last_time) is not None:
+        if data and (last := verify(data, torn=tear_rule(piece)).last_time) is not None:
             return last
     return 0
 

@@ -24,8 +24,10 @@ from typing import TypeVar
 from fastjournal.errors import LockTimeout, NotFound, SegmentError
 from fastjournal.log.files import DISK
 from fastjournal.log.record import BrokenRecord, decode_time
-from fastjournal.log.scan import Buffer, verify
+from fastjournal.log.recovery import Safe
+from fastjournal.log.scan import Buffer, TearRule, verify
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name
+from fastjournal.log.stream import Stream
 from fastjournal.spark.settings import Settings
 
 __all__ = [
@@ -36,8 +38,10 @@ __all__ = [
     "journal_segments",
     "load",
     "load_all",
+    "newest_time",
     "pack",
     "plan",
+    "tear_rule",
 ]
 
 T = TypeVar("T")
@@ -99,6 +103,14 @@ def _unwritten(path: str) -> bool:
         return not any(handle.read(0, HEADER_SIZE)) and not any(handle.read(0, handle.size()))
     finally:
         handle.close()
+
+
+def tear_rule(piece: Piece) -> TearRule:
+    """What is a torn tail of this segment and no damage; the rule of recovery."""
+    if not piece.newest:
+        return lambda at, following: False
+    safe = Safe.of(Stream(piece.directory, WORKQ))
+    return lambda at, following: safe.is_torn(piece.number, at, following)
 
 
 def load(piece: Piece) -> Buffer:
@@ -175,6 +187,11 @@ def first_time(path: str) -> int | None:
         return None
 
 
+def newest_time(piece: Piece) -> int | None:
+    """TIME of the last whole record of the newest segment; None when it has none."""
+    return verify(load(piece) or bytes(HEADER_SIZE), torn=tear_rule(piece)).last_time
+
+
 def _least(*bounds: int | None) -> int | None:
     given = [bound for bound in bounds if bound is not None]
     return min(given) if given else None
@@ -190,7 +207,7 @@ def _plan_one(directory: str, settings: Settings) -> Iterator[Piece]:
     frozen = None
     if pieces:
         # Nothing sound in the newest segment yet: whatever is in the others is whole.
-        frozen = verify(load(pieces[-1]) or bytes(HEADER_SIZE), newest=True).last_time
+        frozen = newest_time(pieces[-1])
     upto = _least(settings.upto, frozen)
     bounded = settings.after is not None or settings.upto is not None
     starts = [first_time(piece.path) for piece in pieces] if bounded else []

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastjournal.journal.state import JournalState
-from fastjournal.log.scan import Buffer, verify
-from fastjournal.log.segment import HEADER_SIZE
+from fastjournal.log.scan import Buffer
 from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load
+from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load, newest_time
 from fastjournal.spark.rows import job_batches
 from fastjournal.spark.settings import MAX_SHARDS, Settings
 from fastjournal.spark.snapshots import Base, base_of
@@ -44,7 +43,7 @@ def shards(settings: Settings) -> Iterator[Shard]:
         pieces = journal_segments(directory)
         if not pieces:
             continue
-        frozen = verify(load(pieces[-1]) or bytes(HEADER_SIZE), newest=True).last_time
+        frozen = newest_time(pieces[-1])
         bounds = [bound for bound in (settings.upto, frozen) if bound is not None]
         count = _share_count(pieces, settings)
         for index in range(count):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fastjournal.errors import SegmentError, VersionMismatch
 from fastjournal.log.scan import verify
-from fastjournal.spark.plan import Piece, load
+from fastjournal.spark.plan import Piece, load, tear_rule
 from fastjournal.spark.schema import arrow_schema
 from fastjournal.spark.settings import Settings
 
@@ -47,7 +47,7 @@ def _survey(piece: Piece) -> dict[str, object]:
         return row | {"damaged": 1, "damaged_bytes": piece.size}
     if not data:
         return row
-    verdict = verify(data, newest=piece.newest)
+    verdict = verify(data, torn=tear_rule(piece))
     return row | {
         "bytes": len(data),
         "records": verdict.records,
