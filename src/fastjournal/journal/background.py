@@ -118,14 +118,18 @@ class Background:
 
     def _upkeep_cycles(self) -> None:
         while not self._stopping.wait(self._clean_interval or _SNAPSHOT_CHECK):
-            try:
-                if self._clean_interval:
-                    self.clean()
-                if self._snapshot_bytes and self._upkeep.log_bytes() > self._snapshot_bytes:
-                    self.snapshot()
-                self.last_error = ""
-            except Closed:
-                return
-            except (JournalError, OSError) as error:
-                self.last_error = str(error)
-                _log.warning("upkeep failed, will try again: %s", error)
+            self.cycle()
+
+    def cycle(self) -> None:
+        """Whatever upkeep is due now; an error is kept in `last_error`."""
+        try:
+            if self._clean_interval:
+                self.clean()
+            if self._snapshot_bytes and self._upkeep.log_bytes() > self._snapshot_bytes:
+                self.snapshot()
+            self.last_error = ""
+        except Closed:
+            pass
+        except (JournalError, OSError) as error:
+            self.last_error = str(error)
+            _log.warning("upkeep failed, will try again: %s", error)
