@@ -23,10 +23,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
 
 import google_crc32c
+
+TYPE_CHECKING = False  # `typing` would be half of what a producer's import costs
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "DONE",
