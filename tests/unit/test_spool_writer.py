@@ -401,7 +401,8 @@ def test_a_spool_survives_a_fork(tmp_path: Path) -> None:
 
 
 HEAVY = (
-    "typing", "collections", "re", "asyncio", "ssl", "socket", "logging", "pathlib", "inspect", "dataclasses", "threading",
+    "typing", "collections", "re", "asyncio", "ssl", "socket", "logging", "pathlib", "inspect",
+    "dataclasses", "threading",
     "json", "datetime", "typer", "msgspec", "rich", "structlog", "prometheus_client", "numpy",
     "fastjournal.wire", "fastjournal.journal", "fastjournal.model", "urllib", "subprocess",
 )  # fmt: skip
