@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.daemon.connection import Connection
 from fastjournal.daemon.waiters import Waiter
+from fastjournal.daemon.workq_views import living, order, view
 from fastjournal.errors import AlreadyExists, JournalError, NotFound
 from fastjournal.journal import kinds as k
 from fastjournal.journal.rows import FUTURE, READY, Row
-from fastjournal.journal.state import JournalState
 from fastjournal.model import State, Where
 from fastjournal.wire import workq_commands as w
 from fastjournal.wire import workq_replies as answer
@@ -277,11 +277,11 @@ class WorkqConnection(Connection):
         return answer.OK if self.host.operations.delete(c.id) else answer.NOT_FOUND
 
     def _result(self, c: w.Result, now: int) -> bytes:
-        _living(self.host.state, c.id, now)
+        living(self.host.state, c.id, now)
         return self._wait(self._waiter(c, self._ask_result, row_id=c.id), c.wait_ms, now)
 
     def _ask_result(self, c: w.Result, waiter: Waiter, now: int) -> bytes:
-        row = _living(self.host.state, c.id, now)
+        row = living(self.host.state, c.id, now)
         if row.state in (State.COMPLETED, State.FAILED):
             return answer.result(c.id, row.state is State.COMPLETED, row.rare.result)
         return answer.TIMEOUT if waiter.expired else b""
@@ -319,7 +319,7 @@ class WorkqConnection(Connection):
         return reply
 
     def _inspect_job(self, c: w.InspectJob, now: int) -> bytes:
-        return answer.inspect_jobs([_view(_living(self.host.state, c.id, now))])
+        return answer.inspect_jobs([view(living(self.host.state, c.id, now))])
 
     def _inspect_jobs(self, c: w.InspectJobs, now: int) -> bytes:
         self.host.state.promote(now)
@@ -339,8 +339,8 @@ class WorkqConnection(Connection):
                 for i in ids
                 if (row := lane.rows.get(i)) is not None and row.place == READY and row.lane is lane
             )
-        first = heapq.nsmallest(c.offset + c.limit, rows, key=_order)[c.offset :]
-        return answer.inspect_jobs([_view(row) for row in first])
+        first = heapq.nsmallest(c.offset + c.limit, rows, key=order)[c.offset :]
+        return answer.inspect_jobs([view(row) for row in first])
 
     def _inspect_queue(self, c: w.InspectQueue, now: int) -> bytes:
         self.host.state.promote(now)
@@ -363,39 +363,6 @@ class WorkqConnection(Connection):
     def _inspect_server(self, c: w.InspectServer, now: int) -> bytes:
         expired = self.host.engine.counts.expired
         return answer.inspect_server(self.side.clients(), expired, self.server.started)
-
-
-def _living(state: JournalState, job_id: bytes, now: int) -> Row:
-    row = state.rows.get(job_id)
-    if row is None or row.state is State.DELETED or 0 < row.expires < now:
-        raise NotFound("no such job")
-    return row
-
-
-def _order(row: Row) -> tuple[int, int, int, bytes]:
-    return row.rank, row.due, row.inserted, row.id
-
-
-def _view(row: Row) -> answer.JobView:
-    policy, more = row.policy, row.rare
-    scheduled = bool(policy.flags & k.BY_SCHEDULE)
-    start = row.due if scheduled else row.inserted
-    states = {State.COMPLETED: 1, State.FAILED: 2, State.PROCESSING: 4}
-    return answer.JobView(
-        row.id,
-        row.lane.name.decode("utf-8", "replace"),
-        policy.lease or row.lane.settings.lease // MILLISECOND,
-        max(0, row.expires - start) // MILLISECOND if row.expires else 0,
-        row.value,
-        policy.max_attempts,
-        row.attempts,
-        policy.max_fails,
-        more.fails,
-        -row.rank,
-        states.get(row.state, 3 if row.attempts else 0),
-        row.inserted,
-        row.due if scheduled else None,
-    )
 
 
 _HANDLERS: dict[type, Callable[[WorkqConnection, Any, int], bytes]] = {
