@@ -36,7 +36,8 @@ def main(path: str, sync: str, seed: int) -> None:
                 for receipt in j.put_many(batch):
                     say("put", receipt.id)
             else:
-                for job in j.lease_many(chance.choice([1, 1, 4]), "q", lease=chance.choice([1, 60])):
+                count, length = chance.choice([1, 1, 4]), chance.choice([1, 60])
+                for job in j.lease_many(count, "q", lease=length):
                     say("lease", job.id)
                     if chance.random() < 0.9:
                         say("ending", job.id)

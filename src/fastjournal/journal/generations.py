@@ -70,7 +70,6 @@ class Generations:
             return False
         return generation_of(before, period) != generation_of(now, period)
 
-
     def left(self, now: int) -> float | None:
         """Seconds until the next boundary; None if no queue has a period."""
         period = shortest(settings_of(self._state))
