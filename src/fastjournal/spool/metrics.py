@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
+from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.spool.service import Runner
 
 __all__ = ["SpoolCollector"]
@@ -49,7 +49,7 @@ class SpoolCollector(Collector):
         error = InfoMetricFamily(
             "fastjournal_spool_last_error", "Why it last had to begin again.", labels=["spool"]
         )
-        now = time.time_ns()
+        now = SYSTEM_CLOCK.now()
         for path, found in figures:
             backlog.add_metric([path], found.backlog_bytes)
             age.add_metric([path], (now - found.oldest) / 1e9 if found.oldest else 0)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import random
-import select
 import threading
 from collections.abc import Callable, Sequence
 
@@ -20,7 +19,7 @@ from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.errors import JournalError
 from fastjournal.spool.forwarder import Figures, Forwarder, Target
 from fastjournal.spool.shelf import Shelf
-from fastjournal.spool.watch import Watch, watch
+from fastjournal.spool.watch import Watch, readable, watch
 
 __all__ = ["Runner", "Service", "pause"]
 
@@ -124,10 +123,10 @@ class Runner:
         seconds = watcher.interval
         if self._target.fileno() >= 0:
             waited.append(self._target)
-        ready, _, _ = select.select(waited, [], [], seconds)
-        if watcher in ready:
+        ready = readable(waited, seconds)
+        if watcher.fileno() in ready:
             watcher.drain()
-        if self._target in ready and not self.forwarder.in_flight:
+        if self._target.fileno() in ready and not self.forwarder.in_flight:
             with self._lock:  # the daemon says something unasked: it leaves
                 self.forwarder.receive(self._target, 0.0)
 

@@ -10,14 +10,14 @@ Rules:
 
 from __future__ import annotations
 
-import select
 import socket
-from time import monotonic
 from typing import Any
 
 from fastjournal.client.urls import Target as Address
 from fastjournal.client.urls import parse_url, tls_context
+from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import JournalError, ProtocolError, SettingError, Unavailable
+from fastjournal.spool.watch import readable
 from fastjournal.wire.conversation import Conversation
 from fastjournal.wire.errortext import error_from
 from fastjournal.wire.fj import Reply
@@ -103,7 +103,7 @@ class DaemonTarget:
     def _request(self, function: int, **fields: Any) -> None:
         data = self._conversation.request(None, function, **fields)
         if self._conversation.outstanding == 1:
-            self._deadline = monotonic() + self.address.timeout
+            self._deadline = self._now() + self.address.timeout
         try:
             self._sock.sendall(data)
         except OSError as error:
@@ -112,8 +112,8 @@ class DaemonTarget:
     def _replies(self, seconds: float) -> list[Reply]:
         conversation = self._conversation
         try:
-            if not self._pending() and not select.select([self._sock], [], [], seconds)[0]:
-                if conversation.outstanding and monotonic() > self._deadline:
+            if not self._pending() and not readable([self._sock], seconds):
+                if conversation.outstanding and self._now() > self._deadline:
                     raise TimeoutError("no answer in time")
                 return []
             data = self._sock.recv(_READ)
@@ -121,7 +121,7 @@ class DaemonTarget:
                 raise ConnectionResetError("the daemon closed the connection")
         except (OSError, ValueError) as error:
             raise self._lost(error) from error
-        self._deadline = monotonic() + self.address.timeout
+        self._deadline = self._now() + self.address.timeout
         try:
             replies = [answer.reply for answer in conversation.receive(data)]
             for reply in replies:
@@ -133,6 +133,10 @@ class DaemonTarget:
             self.close()
             raise
         return replies
+
+    @staticmethod
+    def _now() -> float:
+        return SYSTEM_CLOCK.monotonic() / SECOND
 
     def _pending(self) -> bool:
         """TLS has bytes that `select` does not know of."""

@@ -12,13 +12,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 from fastjournal.spool.writer import WAKE
 
-__all__ = ["InotifyWatch", "PingWatch", "Watch", "watch"]
+__all__ = ["InotifyWatch", "PingWatch", "Watch", "readable", "watch"]
+
+
+class HasFileno(Protocol):
+    """Anything that can be waited for."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+
+
+def readable(things: Iterable[HasFileno], seconds: float) -> set[int]:
+    """Wait until one of these can be read, at most so long; the descriptors that can.
+
+    `select` would end at the 1024th open file.
+    """
+    poll = select.poll()
+    for thing in things:
+        poll.register(thing.fileno(), select.POLLIN)
+    return {fd for fd, _ in poll.poll(seconds * 1000)}
 
 
 class Watch(Protocol):
