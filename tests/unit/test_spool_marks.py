@@ -71,7 +71,9 @@ def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal, decode
         (20, TooLarge), (30, TooLarge), (40, OutOfRange), (50, BadRequest), (60, BadRequest),
         (70, AlreadyExists), (80, OutOfRange),
     ]  # fmt: skip
-    assert journal.operations.put_from(NAME, [(70, NewJob(b"q"))]).repeated == 1
+    again = journal.operations.put_from(NAME, [(70, NewJob(b"q")), (90, NewJob(b"q"))])
+    assert again.repeated == 1
+    assert [(mark, type(error)) for mark, error in again.refused] == [(70, AlreadyExists)]
 
 
 @pytest.mark.parametrize("name", [b"", b"x" * 256])

@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +34,8 @@ __all__ = ["Forwarding", "Taken"]
 _MET = 1
 """The mark of a sender of whom nothing has come yet."""
 MAX_MARK = 2**63 - 1
+_REMEMBERED = 1000
+"""Refusals that are told again to whoever sends again."""
 
 
 class Taken(NamedTuple):
@@ -51,6 +54,8 @@ class Forwarding:
     _engine: Engine
     _jobs: Jobs
     _state: JournalState
+    _refusals: OrderedDict[tuple[bytes, int], JournalError]
+    """The latest refusals by sender and mark, in memory only: an answer may be lost on its way."""
 
     def put_from(
         self,
@@ -85,7 +90,11 @@ class Forwarding:
             mark = before = state.mark_of(sender)
             for at, job in jobs:
                 if at <= mark:
-                    repeated += 1
+                    told = self._refusals.get((sender, at)) if self._refusals else None
+                    if told is None:
+                        repeated += 1
+                    else:
+                        refused.append((at, told))
                     continue
                 if not _MET < at <= MAX_MARK:
                     raise BadRequest(f"a mark cannot be {at}")
@@ -123,6 +132,9 @@ class Forwarding:
                     command, outcome, job_id = put(job, now, checked=fine, promised=True)
                 except RequestError as error:
                     refused.append((at, error))
+                    self._refusals[sender, at] = error
+                    if len(self._refusals) > _REMEMBERED:
+                        self._refusals.popitem(last=False)
                     commit(Sender(sender, at))
                     continue
                 counts[outcome] += 1

@@ -12,6 +12,7 @@ The embedded `Journal` and the daemon are two ways to wait around these.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -57,6 +58,7 @@ class Operations(Forwarding):
         self._engine = engine
         self._jobs: Jobs = engine.jobs
         self._state: JournalState = engine.state
+        self._refusals = OrderedDict()
 
     def put(self, job: NewJob, now: int = 0, *, checked: bool = False) -> Receipt:
         """Take a job in; `checked`: its fields are known to be in range (`edges.new_job`)."""
@@ -75,16 +77,16 @@ class Operations(Forwarding):
             counts.stale += 1
         return _new(Receipt, (job_id, outcome))
 
-    def put_many(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+    def put_many(self, jobs: Sequence[NewJob], *, checked: bool = False) -> list[Receipt]:
         """Take many jobs in with few writes; if one is refused, none is taken in.
 
-        Only a disk that fills up meanwhile leaves those before in.
+        Only a disk that fills up meanwhile leaves those before in. `checked`: as for `put`.
         """
         engine = self._engine
         if not engine.reserve.held:
             engine.reserve.check()
         now = engine.clock.now()
-        self._jobs.check_all(jobs, now)
+        self._jobs.check_all(jobs, now, checked=checked)
         put, commit = self._jobs.put, engine.commit
         receipts = []
         with engine.batch():
