@@ -245,6 +245,40 @@ def singles(bench: Bench, folder: Path) -> None:
         side.close()
 
 
+def bulks(bench: Bench, folder: Path) -> None:
+    """put, merge, lease and complete, a hundred at once, without syncs; the peers have no such."""
+    jobs = 5000 if bench.quick else 50_000
+    ours = Ours(folder / "bulk", "os")
+    journal = ours.journal
+    plain = [{"payload": PAYLOAD, "queue": "q"}] * BULK
+    keyed = [
+        [{"payload": PAYLOAD, "key": f"http://example.com/{n}"} for n in range(first, first + BULK)]
+        for first in range(0, jobs, BULK)
+    ]
+    held: list[Any] = []
+
+    def puts() -> None:
+        for _ in range(jobs // BULK):
+            journal.put_many(plain)
+
+    def merges() -> None:
+        for batch in keyed:
+            journal.put_many(batch)
+
+    def leases() -> None:
+        held.extend(journal.lease_many(BULK, "q") for _ in range(jobs // BULK))
+
+    def ends() -> None:
+        while held:
+            journal.complete_many([(job.id, job.token, None) for job in held.pop()])
+
+    both(bench, f"put, {BULK} at once", Timed(jobs, puts), {})
+    both(bench, f"put, merged by key, {BULK} at once", Timed(jobs, merges, merges), {})
+    both(bench, f"lease, {BULK} at once", Timed(jobs, leases, lambda: (ends(), puts())), {})
+    both(bench, f"complete, {BULK} at once", Timed(jobs, ends, lambda: (puts(), leases())), {})
+    ours.close()
+
+
 def cycles(bench: Bench, folder: Path) -> None:
     """put, lease, complete: the whole of it, under equal durability."""
     for sync in ("os", "always"):
@@ -408,6 +442,7 @@ def main() -> None:
     bench = Bench("journal", "the embedded journal, µs for each job of 128 bytes")
     with scratch() as folder:
         singles(bench, folder)
+        bulks(bench, folder)
         cycles(bench, folder)
         threads(bench, folder)
         recovery(bench, folder)

@@ -128,7 +128,7 @@ def as_datetime(ns: int) -> datetime | None:
 
 def new_job(
     now: int,
-    payload: bytes,
+    payload: bytes = b"",
     key: Text | None = None,
     queue: Text | None = None,
     priority: int = DEFAULT_PRIORITY,

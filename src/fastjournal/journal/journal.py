@@ -181,11 +181,13 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         in.
         """
         now = self._clock.now()
-        batch = [self._new_job(job, now) for job in jobs]
+        given = list(jobs)
+        batch = [self._new_job(job, now) for job in given]
+        checked = not any(isinstance(job, NewJob) for job in given)
         engine = self._engine
         with engine.lock:
             self._check_open()
-            receipts = self._operations.put_many(batch)
+            receipts = self._operations.put_many(batch, checked=checked)
             time = engine.last_time
         engine.settle(time)
         return receipts
@@ -195,10 +197,14 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             return job
         if not isinstance(job, Mapping):
             raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
-        unknown = job.keys() - _PUT_ARGUMENTS
-        if unknown:
-            raise BadRequest(f"put has no argument {', '.join(map(repr, sorted(unknown)))}")
-        return new_job(now, **{"payload": b"", **job, "limit": self.max_payload})
+        try:
+            return new_job(now, limit=self.max_payload, **job)
+        except TypeError:
+            unknown = set(map(str, job)) - _PUT_ARGUMENTS
+            if not unknown:
+                raise
+            words = ", ".join(map(repr, sorted(unknown)))
+            raise BadRequest(f"put has no argument {words}") from None
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""

@@ -134,17 +134,22 @@ class Puts(Deciding):
              DEFAULT_POLICY, 0, 0, 0, ()),
         )  # fmt: skip
 
-    def check_all(self, jobs: Sequence[NewJob], now: int) -> None:
+    def check_all(self, jobs: Sequence[NewJob], now: int, *, checked: bool = False) -> None:
         """Raise what `put` would raise for any of these jobs, put one after the other.
 
-        A unique key that stood in an earlier one of them is refused too.
+        A unique key that stood in an earlier one of them is refused too. `checked`: their fields
+        are known to be in range.
         """
         first = self._clock(now)
         now = first + len(jobs)  # their records are a nanosecond apart
         seen: set[tuple[bytes, bytes]] = set()
+        some_unique = any(job[3] is not Mode.MERGE and job[2] for job in jobs)
         for job in jobs:
-            self._check(job)
-            settings = self._settings(job.queue)
+            if not checked:
+                self._check(job)
+            settings = self._settings(job[0])
+            if settings is DEFAULT_SETTINGS and not (job[6] or job[7] or some_unique):
+                continue  # nothing about it can be refused
             if settings.draining:
                 raise QueuePaused(f"queue {job.queue!r} is draining")
             if job.timestamp > now + self.limits.max_skew:
