@@ -333,7 +333,7 @@ def test_a_producer_does_not_write_into_a_file_that_is_being_taken_away(tmp_path
 
 
 def test_a_file_that_was_taken_away_between_opening_and_locking_is_let_go(tmp_path: Path) -> None:
-    from fastjournal.spool import writer
+    from fastjournal.spool.openfile import open_locked
 
     with Spool(tmp_path, clock=ManualClock(NOW)) as spool:
         spool.put(b"a", queue="q")
@@ -341,7 +341,7 @@ def test_a_file_that_was_taken_away_between_opening_and_locking_is_let_go(tmp_pa
     stale = os.open(path, os.O_RDONLY)
     path.unlink()
     path.write_bytes(HEADER)
-    found = writer._open(str(path))
+    found = open_locked(str(path))
     assert os.fstat(found).st_ino == path.stat().st_ino != os.fstat(stale).st_ino
     os.close(found)
     os.close(stale)

@@ -17,8 +17,6 @@ Rules:
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import time
 from struct import Struct
@@ -27,12 +25,10 @@ from struct import error as struct_error
 from fastjournal.errors import (
     BadRequest,
     Closed,
-    JournalFault,
     NoSpace,
     OutOfRange,
     SpoolFull,
     TooLarge,
-    WriteFailed,
 )
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
 from fastjournal.spool.directory import (
@@ -45,6 +41,7 @@ from fastjournal.spool.directory import (
     used,
 )
 from fastjournal.spool.frames import HOUR, crc, name_of
+from fastjournal.spool.openfile import GOING_AWAY, NOT_THERE, OpenFile, fault_of, open_locked
 
 TYPE_CHECKING = False  # `typing` would be half of what the import costs
 if TYPE_CHECKING:
@@ -76,25 +73,7 @@ _HEAD = Struct(">4sII").pack
 _JOB = "BBBB16sqQQQQQIIIHHI"
 _JOB_SIZE = 88
 _FORMS = tuple(Struct(f">2sHHHHQB{size}B{_JOB}").pack for size in "BHI")
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _USUAL = {"payload", "key", "queue", "priority"}
-
-
-class _Open:
-    """A file that is being written; closed when the last thread has let go of it."""
-
-    __slots__ = ("fd", "hour", "room", "until")
-
-    def __init__(self, fd: int, hour: int, until: int) -> None:
-        self.fd = fd
-        self.hour = hour
-        self.until = until
-        """From this instant on another file is written."""
-        self.room = 0
-        """Bytes that may be written before the next look at the size of the spool."""
-
-    def __del__(self) -> None:
-        os.close(self.fd)
 
 
 class Spool:
@@ -124,14 +103,14 @@ class Spool:
         self._write = write
         self._boot = boot
         self._last = 0
-        self._file: _Open | None = None
+        self._file: OpenFile | None = None
         self._closed = False
         self._waker: Any = None
         try:
             os.makedirs(self.path, exist_ok=True)
             self.identity = identity(self.path)
         except OSError as error:
-            raise _fault(error, self.path) from error
+            raise fault_of(error, self.path) from error
 
     def put(
         self,
@@ -315,7 +294,7 @@ class Spool:
         try:
             done = self._write(file.fd, data)
         except OSError as error:
-            raise _fault(error, self.path) from error
+            raise fault_of(error, self.path) from error
         if done != size:
             raise NoSpace(f"{self.path}: only {done} of {size} bytes could be written")
         if self.sync if sync is None else sync:
@@ -323,11 +302,11 @@ class Spool:
                 os.fdatasync(file.fd)
             except OSError as error:
                 self._file = None
-                raise _fault(error, self.path) from error
+                raise fault_of(error, self.path) from error
         if self._waker is not None:
             self._wake()
 
-    def _look(self, file: _Open, size: int, now: int) -> tuple[_Open, int]:
+    def _look(self, file: OpenFile, size: int, now: int) -> tuple[OpenFile, int]:
         """Look up how much room there is; returns the file to write and what is left after it."""
         total = used(self.path)
         if total + size > self.max_bytes:
@@ -339,7 +318,7 @@ class Spool:
         # Others write too: near the limit everybody looks more often.
         return file, min(_LOOK, (self.max_bytes - total - size) // 16)
 
-    def _next_file(self, now: int, least: int = 0) -> _Open:
+    def _next_file(self, now: int, least: int = 0) -> OpenFile:
         """Open the file of the hour, or a later one."""
         if self._closed:
             raise Closed("the spool is closed")
@@ -356,17 +335,17 @@ class Spool:
             fd = -1
             while fd < 0:
                 path = os.path.join(self.path, name_of(hour))
-                fd = _open(path)
-                if fd == -1:
+                fd = open_locked(path)
+                if fd == NOT_THERE:
                     create_file(path, sync=self.sync)
-                elif fd == -2:  # is being removed
+                elif fd == GOING_AWAY:
                     hour = max(hour + 1, self._now() // HOUR)
             if not is_this_boot(self.path, boot):
                 begin_boot(self.path, boot)
         except OSError as error:
-            raise _fault(error, self.path) from error
+            raise fault_of(error, self.path) from error
         # A file ahead of the clock is left when the clock is past it.
-        self._file = file = _Open(fd, hour, (hour + 1) * HOUR)
+        self._file = file = OpenFile(fd, hour, (hour + 1) * HOUR)
         self._find_waker()
         return file
 
@@ -387,31 +366,6 @@ class Spool:
                 self._waker = None
 
 
-def _open(path: str) -> int:
-    """A descriptor whose file cannot be removed while it is open; -1 none there, -2 is going."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return -1
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return -2
-        try:
-            same = os.path.samestat(os.stat(path), os.fstat(fd))
-        except FileNotFoundError:
-            same = False
-    except OSError:
-        os.close(fd)
-        raise
-    if not same:  # it was removed between the two steps
-        os.close(fd)
-        return -1
-    return fd
-
-
 def _text(value: object) -> bytes:
     """Text as bytes; empty if it is none, so that the general way says what is wrong."""
     if isinstance(value, str):
@@ -420,9 +374,3 @@ def _text(value: object) -> bytes:
         except UnicodeEncodeError:
             return b""
     return b""
-
-
-def _fault(error: OSError, path: str) -> JournalFault:
-    if error.errno in _FULL:
-        return NoSpace(f"{path}: {error.strerror}")
-    return WriteFailed(f"{path}: {error.strerror or error}")
