@@ -208,3 +208,24 @@ def test_the_timer_is_told_of_the_nearest_deadline(
     else:
         assert 0 <= engine.timer_at - clock.now() - first * SECOND < 1000
     assert engine.timer.is_set() is (first != NEVER)
+
+
+def test_a_tombstone_wakes_the_timer_too(j: Journal, engine: Engine, clock: ManualClock) -> None:
+    """Its end is nobody's due time, lease or expiry."""
+    with engine.lock:
+        engine.commit(k.Tomb(b"t" * 16, b"q", b"k", clock.now()))
+    assert engine.timer.is_set()
+    clock.advance(3601)
+    assert j.tick() == 1
+    assert engine.timer_at == NEVER
+
+
+def test_the_nearest_deadline_is_known_after_a_restart(
+    j: Journal, files: MemoryFiles, clock: ManualClock
+) -> None:
+    j.put(b"x", queue="q")
+    j.lease("q", lease=30)
+    with Journal(HOME, files=files.killed(), clock=clock, background=False) as again:
+        assert 0 <= again.engine.timer_at - clock.now() - 30 * SECOND < 1000
+        clock.advance(31)
+        assert again.lease("q") is not None

@@ -62,8 +62,8 @@ class Engine:
         self.wakeups = Wakeups()
         self.counts = JobCounts()
         self.subscriptions: list[Subscription] = []
-        self.timer_at = NEVER
-        """When the timer thread will look next."""
+        self.timer_at = jobs.next_deadline() or NEVER
+        """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
         """Set to make it look earlier."""
         self.last_time = 0
@@ -134,6 +134,8 @@ class Engine:
                     self.commit(command)
                 self.counts.passed(command)
                 count += 1
+        if count < limit:
+            self.timer_at = self.jobs.next_deadline() or NEVER
         self.notify()
         return count
 
@@ -252,8 +254,8 @@ class Engine:
         if kind is k.Group:
             return min(self._deadline(m, time) for m in command.members)  # type: ignore[union-attr]
         row = self.state.rows.get(getattr(command, "id", b""))
-        if row is None or row.state is State.FAILED:
-            return 0
+        if row is None or row.state > State.COMPLETED:
+            return 0  # dead rows and tombstones have ends of their own
         if row.state is State.DELETED:
             return row.modified + self.jobs.limits.gc_grace
         first = row.due if row.place == FUTURE else row.lease_until or NEVER

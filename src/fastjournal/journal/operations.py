@@ -121,7 +121,7 @@ class Operations(Forwarding):
         """Up to `count` jobs for a consumer; `take`: they go at once instead of being leased."""
         engine, jobs = self._engine, self._jobs
         now = engine.clock.now()
-        if jobs.overdue(now):
+        if now >= engine.timer_at and jobs.overdue(now):
             engine.tick()
         leases: list[Lease] = []
         while len(leases) < count:
