@@ -530,3 +530,60 @@ def test_a_directory_that_was_used_embedded_can_be_served(tmp_path: Path) -> Non
         again = journal.lease("q")
         assert again is not None
         assert again.payload == b"served"
+
+
+def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
+    """One message alone in a read takes the short way; cut in two it takes the long one."""
+    from fastjournal.client import protocol
+
+    ids = iter([bytes([n]) * 16 for n in range(1, 100)])
+
+    def put(key: str | None, queue: str, payload: bytes) -> bytes:
+        call = protocol.plain_put(payload, key, queue, 7)
+        assert call is not None
+        job_id = next(ids)
+        at = 25 if call.data[9] == 2 else 26  # behind the header, the size and four bytes of job
+        return call.data[:at] + job_id + call.data[at + 16 :]
+
+    def lease(queue: str) -> bytes:
+        return protocol.lease(1, queue, None, None, 0, None, True, b"w", False).data
+
+    with FjPeer(daemon.port) as peer, daemon.connect() as client:
+        client.drain("closed")
+
+        def answer(data: bytes, cut: bool) -> tuple[object, ...]:
+            if cut:
+                peer.send(data[:10])
+                time.sleep(0.02)
+                peer.send(data[10:])
+            else:
+                peer.send(data)
+            reply = peer.read()
+            assert reply is not None
+            value = reply.pairs[0].value if reply.pairs else b""
+            outcome = (value[4:5], len(value)) if len(value) == 21 else b""
+            shown = reply.pairs and reply.pairs[0].type == Type.JOB
+            job = decode_leased(reply.pairs[0]).job if shown else None
+            what = (job.queue, job.key, job.value, job.attempts, job.worker) if job else None
+            return reply.flags, reply.error.split()[:1], len(reply.pairs), outcome, what
+
+        for cut in (False, True):
+            name = "long" if cut else "short"
+            first = put(None, name, b"x")
+            keyed = put("k", name, b"y")
+            big = put(None, name, b"z" * 1000)
+            got = [
+                answer(data, cut)
+                for data in (
+                    first, first, keyed, put("k", name, b"y2"), big, put(None, "closed", b""),
+                    lease(name), lease(name), lease(name), lease(name),
+                    protocol.complete(first[25:41], 1, None).data,
+                    protocol.complete(bytes(range(16)), 1, None).data,
+                )
+            ]  # fmt: skip
+            if not cut:
+                short = got
+        replaced = [(f, e, n, o, w and (b"", *w[1:])) for f, e, n, o, w in got]
+        assert replaced == [(f, e, n, o, w and (b"", *w[1:])) for f, e, n, o, w in short]
+        assert [e for _, e, _, _, _ in short if e] == [["PAUSED"], ["NOT-FOUND"]]
+        assert sum(w is not None for *_, w in short) == 3

@@ -71,6 +71,7 @@ __all__ = [
     "result",
     "settle",
     "touch",
+    "wanted_of",
 ]
 
 _CHUNK = 16
@@ -113,7 +114,7 @@ def _ask_next(
 
 def lease_many(session: FjConnection, request: Request, now: int) -> bytes:
     """Lease up to n jobs."""
-    wanted, where = _wanted(request.value)
+    wanted, where = wanted_of(request.value)
     reply = _ask_many(session, request, wanted, where, no_wait(session, wanted.wait_ms), now)
     if reply:
         return reply
@@ -122,8 +123,8 @@ def lease_many(session: FjConnection, request: Request, now: int) -> bytes:
 
 
 @functools.lru_cache(1024)
-def _wanted(value: bytes) -> tuple[LeaseRequest, Where]:
-    """Consumers ask the same again and again."""
+def wanted_of(value: bytes) -> tuple[LeaseRequest, Where]:
+    """What a LEASE asks for; consumers ask the same again and again."""
     wanted = decode_lease_request(value)
     return wanted, Where(prefix=wanted.queues[0]) if wanted.prefix else Where(wanted.queues)
 

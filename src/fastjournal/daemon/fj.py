@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.quick import FEW, quick_answer
 from fastjournal.daemon.requests import HANDLERS, Handler, reserved
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.errors import BadRequest, JournalError, NotFound, Unauthorized
@@ -81,6 +82,9 @@ class FjConnection(Connection):
         """What the client calls itself; the worker of its leases unless it names another."""
         self.handlers: dict[int, Handler] = {} if self.guarded else _ALL
         self.is_admin = not self.guarded
+        self.quick = False
+        """The short way may be tried."""
+        self.may_put = self.may_take = not self.guarded
         # The first message is read alone: it may be the HELLO that chooses the journal.
         limits = BEFORE_HELLO if self.guarded else server.wire_limits
         self.parser = RequestParser(limits, guarded=True)
@@ -105,6 +109,15 @@ class FjConnection(Connection):
         if self.leaving:
             return
         parser = self.parser
+        if (
+            self.quick
+            and self.host.peers <= FEW
+            and not (self.behind or self.asked or self._held or parser.pending)
+        ):
+            reply = quick_answer(self, data)
+            if reply is not None:
+                self._write(reply)
+                return
         items = parser.feed(data)
         if parser.guarded:
             items = self._begin(items)
@@ -132,6 +145,7 @@ class FjConnection(Connection):
                 self.host.submit(self, items)
             if not self.guarded:
                 parser.open(self.server.wire_limits)
+                self.quick = not self.host.always and not self.host.closed
             items = parser.feed(b"")
         return items
 
@@ -348,6 +362,8 @@ class FjConnection(Connection):
         self.name = request.key
         self.handlers = allowed(roles)
         self.is_admin = "admin" in roles
+        self.may_put = int(Function.SET) in self.handlers
+        self.may_take = int(Function.LEASE) in self.handlers
         self.guarded = False
         if not hello.options & DESCRIBE:
             return encode_ok(request.identifier, now)
