@@ -80,25 +80,54 @@ class Link:
             raise
         return protocol.read(call, reply, repeated=repeated)
 
-    def exchange(self, calls: Sequence[Call]) -> list[Reply]:
-        """Send requests together; returns their replies in the same order."""
-        parts: list[bytes] = []
-        wait = self.target.timeout
-        for number, call in enumerate(calls, 1):
-            data = call.data
-            parts += (data[:6], number.to_bytes(2, "big"), data[8:])
-            wait += call.wait
+    def exchange(self, calls: Sequence[Call]) -> list[Any]:
+        """Send requests that do not wait, together; gives their values in the same order.
+
+        An error stands in the place of its value. All go out under one identifier: the daemon
+        answers such requests in order.
+        """
+        wait = self.target.timeout + sum([call.wait for call in calls])
         try:
             self._set_timeout(wait)
             self._awaited = len(calls)
-            self._sock.sendall(b"".join(parts))
-            return self._receive(len(calls), self._sock.recv(_READ))
+            self._sock.sendall(b"".join([call.data for call in calls]))
+            return self._values(calls)
         except OSError as error:
             self.close()
             raise Unavailable(f"{self.target.address}: {_why(error)}") from error
         except BaseException:
             self._give_up()
             raise
+
+    def _values(self, calls: Sequence[Call]) -> list[Any]:
+        values: list[Any] = []
+        parser = self._parser
+        while len(values) < len(calls):
+            data = self._sock.recv(_READ)
+            if not data:
+                raise ConnectionResetError("the daemon closed the connection")
+            if not parser.pending:
+                data = data[_take_quick(calls, values, data) :]
+            for reply in parser.feed(data) if data else ():
+                if reply.is_push:
+                    self._early.append(reply)
+                    continue
+                if reply.identifier != 1 or len(values) == len(calls):
+                    raise (
+                        error_from(reply.error)
+                        if reply.error
+                        else ProtocolError(
+                            f"reply to request {reply.identifier}, which was not sent"
+                        )
+                    )
+                try:
+                    values.append(protocol.read(calls[len(values)], reply))
+                except JournalError as error:
+                    values.append(error)
+            if parser.fault is not None:
+                raise parser.fault
+        self._awaited = 0
+        return values
 
     def stream(self, calls: Iterable[Call], window: int = 4) -> Iterator[Any]:
         """Send calls as they are made, some of them ahead; gives the value of each in turn.
@@ -215,6 +244,22 @@ class Link:
         value = _TIMEVAL.pack(whole, max(1000, int((seconds - whole) * 1_000_000)))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
+def _take_quick(calls: Sequence[Call], values: list[Any], data: bytes) -> int:
+    """Read common answers from the front of `data`; returns how many bytes they took."""
+    at = 0
+    for call in calls[len(values) :]:
+        quick = call.quick
+        if quick is None:
+            break
+        stop = at + protocol.QUICK_SIZES[quick]
+        value = quick(data[at:stop]) if stop <= len(data) else None
+        if value is None:
+            break
+        values.append(None if value is True else value)
+        at = stop
+    return at
 
 
 def is_passing(error: JournalError) -> bool:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.client import protocol
 from fastjournal.client.protocol import Call
-from fastjournal.errors import JournalError
 
 if TYPE_CHECKING:
     from fastjournal.client.sync import Client
@@ -51,12 +50,7 @@ class Pipeline:
         answers: list[Any] = []
         try:
             for start in range(0, len(calls), 1000):
-                part = calls[start : start + 1000]
-                for call, reply in zip(part, link.exchange(part), strict=True):
-                    try:
-                        answers.append(protocol.read(call, reply))
-                    except JournalError as error:
-                        answers.append(error)
+                answers += link.exchange(calls[start : start + 1000])
         finally:
             self._client.give_back(link)
         return answers

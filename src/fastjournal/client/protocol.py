@@ -206,6 +206,10 @@ def _quick_done(data: bytes) -> bool | None:
     return True if len(data) == 17 and data[:6] == _HEAD and not data[16] else None
 
 
+QUICK_SIZES: dict[Callable[[bytes], Any], int] = {_quick_receipt: 41, _quick_done: 17}
+"""Bytes of the answers that they read."""
+
+
 def _read_receipt(reply: Reply) -> Receipt:
     outcome, job_id, _ = decode_put_outcomes(value_of(reply))[0]
     return Receipt(job_id, _OUTCOMES[outcome])
