@@ -1,8 +1,8 @@
 """What holds for every test.
 
 Spark tests share one session, so under xdist they all go to one worker. They may take longer than
-others: a fresh machine starts a JVM and compiles kernels first, and a test that is broken off in the
-middle of a call to the JVM breaks all that follow.
+others: a fresh machine starts a JVM and compiles kernels first, and a test that is broken off in
+the middle of a call to the JVM breaks all that follow.
 """
 
 from __future__ import annotations
