@@ -90,8 +90,7 @@ def audit(
     shares = [Share(n, count) for n in range(count)]
     tasks: list[Callable[[], list[Finding]]] = [
         *(_Segments(some) for some in pack(pieces, _PACK)),
-        *(_Share(share_findings, directory, share) for share in shares),
-        *(_Share(snapshot_findings, directory, share) for share in shares),
+        *(_Share(directory, share) for share in shares),
     ]
     found = frame_of(spark, [_Known(first), *tasks], FINDING_COLUMNS)
     found = found.unionByName(_one_waiting(spark, directory, shares))
@@ -135,13 +134,12 @@ class _Segments:
 
 
 class _Share:
-    def __init__(
-        self, find: Callable[[str, Share], list[Finding]], directory: str, share: Share
-    ) -> None:
-        self._find, self._directory, self._share = find, directory, share
+    def __init__(self, directory: str, share: Share) -> None:
+        self._directory, self._share = directory, share
 
     def __call__(self) -> list[Finding]:
-        return self._find(self._directory, self._share)
+        found = share_findings(self._directory, self._share)
+        return found + snapshot_findings(self._directory, self._share)
 
 
 class _Keyed:

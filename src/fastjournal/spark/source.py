@@ -123,13 +123,15 @@ def _partitions(settings: Settings) -> list[InputPartition]:
 
 
 def _read_span(span: Span, settings: Settings) -> Iterator[pa.RecordBatch]:
-    from fastjournal.spark.columns import batches
+    from fastjournal.spark.columns import batches, coalesced
     from fastjournal.spark.surveys import segment_rows
 
     if settings.view == "segments":
         yield from segment_rows(span.pieces, settings)
         return
-    for piece in span.pieces:
-        data = load(piece)
-        if data:
-            yield from batches(piece, data, settings.columns, settings)
+    yield from coalesced(
+        batch
+        for piece in span.pieces
+        if (data := load(piece))
+        for batch in batches(piece, data, settings.columns, settings)
+    )

@@ -247,6 +247,17 @@ def test_the_segments_view_counts_damage_instead_of_raising(tmp_path: Path) -> N
     assert rows[1]["newest"] and rows[0]["first_time_ns"] == T0
 
 
+def test_small_segments_share_batches_in_order(tmp_path: Path) -> None:
+    for n in range(1, 301):
+        row = b"\x05" + n.to_bytes(16, "big")
+        (tmp_path / segment_name(n)).write_bytes(WORKQ.encode() + encode(T0 + n, row))
+    given = Settings.parse({"path": str(tmp_path), "columns": "time_ns"})
+    reader = JournalReader(struct("records", names_of(given)), given)
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert len(found) == 1
+    assert found[0].column(0).to_pylist() == [T0 + n for n in range(1, 301)]
+
+
 def test_a_schema_of_the_user_must_have_the_types_of_the_view(tmp_path: Path) -> None:
     from pyspark.sql.types import IntegerType, LongType, StructType
 
