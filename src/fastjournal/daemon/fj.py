@@ -24,7 +24,7 @@ from fastjournal.daemon.connection import Connection
 from fastjournal.daemon.quick import FEW, quick_answer
 from fastjournal.daemon.requests import HANDLERS, Handler, reserved
 from fastjournal.daemon.waiters import Waiter
-from fastjournal.errors import BadRequest, JournalError, NotFound, Unauthorized
+from fastjournal.errors import BadRequest, JournalError, NotFound, ReadOnly, Unauthorized
 from fastjournal.wire.errortext import error_text
 from fastjournal.wire.fj import (
     Pair,
@@ -48,6 +48,12 @@ __all__ = ["FjConnection"]
 _NEEDS = {number: row.role for number, row in FUNCTIONS.items()}
 _FREE = frozenset((Function.NOP, Function.PING, Function.QUIT, Function.HELLO))
 _SINGLE = frozenset((Function.SET, Function.DONE, Function.NEXT, Function.TOUCH, Function.RELEASE))
+_READS = frozenset(
+    (
+        Function.NOP, Function.QUIT, Function.PING, Function.HELLO, Function.GET, Function.STATUS,
+        Function.RESULT, Function.INSPECT, Function.LIST, Function.LISTEN, Function.UNLISTEN,
+    )
+)  # fmt: skip
 _LEASE = int(Function.LEASE)
 _TURN = 1 << 20  # bytes
 _ROLES = {
@@ -178,6 +184,7 @@ class FjConnection(Connection):
     def serve(self, items: Sequence[Any], now: int) -> bytes:
         """Carry out requests under the lock; returns the replies."""
         handlers = self.handlers
+        stopped = self.host.engine.log.failure
         stable = STABLE if self.host.always else 0
         out: list[bytes] = []
         size = 0
@@ -192,6 +199,9 @@ class FjConnection(Connection):
                     handler = handlers.get(item[0])
                     if handler is None:
                         handler = self._unserved(item)
+                    if stopped is not None and item[0] not in _READS:
+                        # Not even "it is there already" may be acknowledged any more.
+                        raise ReadOnly(str(stopped))
                     if item[2] & 0x1200 and item.persist:
                         self.wants_sync = True
                         self.stable = STABLE

@@ -178,7 +178,9 @@ class Hosted:
             if not data:
                 speaker.finish()
             elif speaker.behind or (
-                (self.always or speaker.wants_sync) and engine.last_time > engine.log.synced_time
+                (self.always or speaker.wants_sync)
+                and engine.last_time > engine.log.synced_time
+                and engine.log.failure is None  # else only reading is answered
             ):
                 self._hold_back(speaker, items, data)
             else:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fastjournal.config import Settings
 from fastjournal.journal.journal import Journal
+from fastjournal.log.files import DISK, Files
 
 __all__ = ["find_journals", "open_journal"]
 
@@ -32,9 +33,12 @@ def find_journals(settings: Settings) -> dict[str, Path]:
     return found
 
 
-def open_journal(path: Path, settings: Settings) -> Journal:
+def open_journal(path: Path, settings: Settings, files: Files = DISK) -> Journal:
     """Open one journal: recover and replay it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if files is DISK:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    else:
+        files.make_directory(path.parent)
     options = settings.journal
     return Journal(
         path,
@@ -47,6 +51,7 @@ def open_journal(path: Path, settings: Settings) -> Journal:
         max_payload=settings.limits.max_payload,
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
+        files=files,
     )
 
 

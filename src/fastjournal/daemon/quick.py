@@ -46,6 +46,8 @@ _STALE = Outcome.STALE
 def quick_answer(session: FjConnection, data: bytes) -> bytes | None:
     """The answer to the only request in `data`; None: go the long way."""
     head = data[:6]
+    if session.host.engine.log.failure is not None:
+        return None
     if head == _PUT:
         if not session.may_put or data[10:19] != _NO_TIME_NO_KEY:
             return None

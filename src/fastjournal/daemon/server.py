@@ -38,6 +38,7 @@ from fastjournal.daemon.pushes import Pushes
 from fastjournal.daemon.security import check_exposure, server_context
 from fastjournal.daemon.tokens import Tokens, read_tokens
 from fastjournal.errors import JournalError, SettingError
+from fastjournal.log.files import DISK, Files
 from fastjournal.wire.requests import Limits
 
 __all__ = ["Server"]
@@ -49,10 +50,18 @@ _SWEEP = 1.0  # seconds
 class Server:
     """One daemon on the running loop: `start`, then `stop`."""
 
-    def __init__(self, settings: Settings, *, clock: Clock = SYSTEM_CLOCK, log: Any = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        log: Any = None,
+        files: Files = DISK,
+    ) -> None:
         check_exposure(settings)
         self.settings = settings
         self.clock = clock
+        self._files = files
         self.loop = asyncio.get_running_loop()
         self.log: structlog.typing.FilteringBoundLogger = log or structlog.get_logger("fastjournal")
         self.tokens: Tokens | None = read_tokens(settings.tokens) if settings.tokens else None
@@ -247,7 +256,7 @@ class Server:
 
     async def _open(self, name: str, path: Path) -> None:
         self.log.info("replaying", journal=name, path=str(path))
-        journal = await asyncio.to_thread(open_journal, path, self.settings)
+        journal = await asyncio.to_thread(open_journal, path, self.settings, self._files)
         self.journals[name] = Hosted(name, journal, self.loop)
         self.log.info(
             "replayed",

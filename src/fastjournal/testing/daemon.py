@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from fastjournal.log.files import DISK, Files
+
 if TYPE_CHECKING:
     from fastjournal.client.sync import Client
     from fastjournal.daemon.server import Server
@@ -36,10 +38,12 @@ class LocalDaemon:
         settings: Mapping[str, Any] | None = None,
         uvloop: bool = False,
         log: Any = None,
+        files: Files = DISK,
     ) -> None:
         """Serve `data`; `settings` are nested like the file of settings.
 
-        `log`: a structlog logger; warnings go to standard error unless told.
+        `log`: a structlog logger; warnings go to standard error unless told. `files`: where the
+        journals are, `MemoryFiles` for faults.
         """
         from fastjournal.config import load
 
@@ -50,6 +54,7 @@ class LocalDaemon:
         self.settings = load(environment={}, overrides=given | dict(settings or {}))
         self._uvloop = uvloop
         self._log = log
+        self._files = files
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
@@ -165,7 +170,7 @@ class LocalDaemon:
         )
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.server = Server(self.settings, log=log)
+        self.server = Server(self.settings, log=log, files=self._files)
         await self.server.start()
         ready.set()
         await self._stop.wait()
