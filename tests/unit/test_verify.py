@@ -134,11 +134,19 @@ def test_verify_changes_nothing() -> None:
     assert (stream.files.snapshot(), stream.files.operations[1:]) == (before, [])
 
 
+def test_a_valid_record_is_found_behind_a_broken_one_of_any_size() -> None:
+    """A broken record may be longer than the search limit: what follows it must not look torn."""
+    broken = bytearray(encode(5, bytes(SEARCH_LIMIT * 2)))
+    broken[-1] ^= 1
+    data = bytes(broken) + encode(6, b"whole")
+    assert next_valid_record(data, 1, SEARCH_LIMIT * 4) == len(broken)
+
+
 def test_the_search_behind_a_fault_is_bounded() -> None:
     """Never a hang: a stretch of a megabyte full of false beginnings, and what lies behind it."""
-    noise = b"\x01\0\0\0\x0e" * ((SEARCH_LIMIT + 4096) // 5)
+    noise = b"\x01\0\0\0\x0e" * ((SEARCH_LIMIT + 8192) // 5)
     data = noise + encode(5, b"far")
     assert next_valid_record(data, 0, 100) is None
-    assert next_valid_record(data, 8192, 100) == len(noise)
+    assert next_valid_record(data, 16384, 100) == len(noise)
     assert next_valid_record(data, len(data), 100) is None
     assert next_valid_record(b"", 0, 100) is None

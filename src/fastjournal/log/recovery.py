@@ -30,7 +30,7 @@ from fastjournal.log.writer import SyncedMark, write_whole
 
 __all__ = ["SEARCH_LIMIT", "Cut", "Recovery", "Safe", "keep_copy", "next_valid_record", "recover"]
 
-SEARCH_LIMIT = 1024 * 1024  # bytes searched behind a fault for a valid record
+SEARCH_LIMIT = 1024 * 1024  # bytes searched for a valid record behind a faulty one
 _BEGIN = re.compile(rb"\x01\0\0\0[\x0c-\x10]")  # of a record: version, seconds of 1678 to 2262
 
 
@@ -109,9 +109,12 @@ class Safe:
 
 
 def next_valid_record(data: bytes, at: int, max_payload: int) -> int | None:
-    """Where the next record with a right CRC begins, at most `SEARCH_LIMIT` bytes behind `at`."""
+    """Where the next record with a right CRC begins.
+
+    Searched is the largest record that may be broken here, and `SEARCH_LIMIT` bytes behind it.
+    """
     end = len(data)
-    last = min(end, at + SEARCH_LIMIT)
+    last = min(end, at + max_payload + SEARCH_LIMIT)
     for begin in _BEGIN.finditer(data, at, min(end, last + 4)):
         with contextlib.suppress(BrokenRecord):
             decode(data, begin.start(), end, max_payload)
