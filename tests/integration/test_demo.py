@@ -37,7 +37,9 @@ def test_the_demo_kills_real_processes_and_every_claim_holds(tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✗" not in done.stdout
-    assert "all 1000 acknowledged records are there" in done.stdout
+    told = re.search(r"✓ all (\d+) acknowledged records are there", done.stdout)
+    assert told is not None
+    assert int(told[1]) >= 1000  # the writer may get a few more in before the signal reaches it
     assert "the next worker gets it" in done.stdout
     assert "no acknowledged job is lost" in done.stdout
     assert list((tmp_path / "demo" / "log").glob("*.torn-*"))
