@@ -1,0 +1,166 @@
+"""What the commands of `fastjournal spark` share: their options, the session, the bar of tasks.
+
+Rules:
+
+1. Spark starts on this machine unless `--master` says otherwise; Java is found or brought along.
+2. What the JVM says goes to a file whose name is told when something fails; an error is one line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastjournal.cli.render import console
+from fastjournal.errors import BadRequest, JournalError, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "LOCAL",
+    "AsOf",
+    "Conf",
+    "Directory",
+    "DryRun",
+    "Json",
+    "Limit",
+    "Master",
+    "Parquet",
+    "spark_session",
+]
+
+Directory = Annotated[Path, typer.Argument(help="Directory of the journal.", metavar="DIRECTORY")]
+Master = Annotated[str, typer.Option(help="Where Spark runs: local[2], spark://host:7077, yarn...")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
+Parquet = Annotated[
+    Path | None, typer.Option(help="Write the result to this directory as Parquet.")
+]
+AsOf = Annotated[
+    str | None, typer.Option(help="The state at this instant (ISO 8601, or ns since 1970).")
+]
+Limit = Annotated[int, typer.Option(min=1, help="Print at most so many rows of a table.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="A Spark setting: spark.name=value.")
+]
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")]
+
+LOCAL = "local[*]"
+_SMALL = 256 << 20  # bytes of log below which a JVM that starts quickly is the better one
+
+
+@contextmanager
+def spark_session(
+    master: str, conf: list[str] | None, directories: Sequence[Path]
+) -> Iterator[SparkSession]:
+    """A session whose JVM is silent and whose errors are one line."""
+    try:
+        from pyspark.sql import SparkSession
+
+        from fastjournal.spark.session import local_session, quietly
+    except ImportError as error:
+        raise Unavailable("Spark is not installed: pip install 'fastjournal[spark]'") from error
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "WARN",
+        **_small_conf(master, directories),
+        **_pairs(conf or []),
+    }
+    number, name = tempfile.mkstemp(prefix="fastjournal-spark-", suffix=".log")
+    os.close(number)
+    log = Path(name)
+    found = SparkSession.getActiveSession()
+    spark = found
+    failed = True
+    try:
+        with quietly(log):
+            spark = local_session(master, **settings)
+        with _progress(spark):
+            yield spark
+        failed = False
+    except (typer.Exit, JournalError, BrokenPipeError):
+        failed = False
+        raise
+    except Exception as error:
+        failed = not isinstance(_told(error), BadRequest)
+        raise _told(error, log) from error
+    finally:
+        if spark is not None and found is None:
+            spark.stop()
+        if not failed:
+            log.unlink(missing_ok=True)
+
+
+def _small_conf(master: str, directories: Sequence[Path]) -> dict[str, str]:
+    """For a small log on this machine: a JVM that starts quickly rather than runs fast."""
+    from fastjournal.spark.plan import journal_segments
+
+    size = sum(piece.size for one in directories for piece in journal_segments(one))
+    if not master.startswith("local") or size > _SMALL:
+        return {}
+    return {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+
+
+def _told(error: Exception, log: Path | None = None) -> JournalError:
+    """An error of Spark as one of ours, in one line."""
+    from fastjournal.spark.failure import explain
+
+    ours = explain(error)
+    if ours is not None:
+        return BadRequest(f"{ours[1]} [{ours[0]}]")
+    name = type(error).__name__
+    text = next((line for line in str(error).splitlines() if line.strip()), name)
+    if name in {"ParseException", "AnalysisException"}:
+        return BadRequest(text)
+    return Unavailable(f"{name}: {text} (what Spark said is in {log})")
+
+
+def _pairs(conf: list[str]) -> dict[str, str]:
+    found = {}
+    for one in conf:
+        name, equals, value = one.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise typer.BadParameter(f"--conf takes spark.name=value, not {one!r}")
+        found[name] = value
+    return found
+
+
+@contextmanager
+def _progress(spark: SparkSession) -> Iterator[None]:
+    """A bar of the tasks that run, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from fastjournal.spark.session import tasks_done
+
+    over = threading.Event()
+    columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console(error=True), transient=True) as bar:
+        task = bar.add_task("tasks", total=None)
+
+        def watch() -> None:
+            while not over.wait(0.2):
+                done, total = tasks_done(spark)
+                bar.update(task, completed=done, total=total or None)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
