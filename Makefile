@@ -7,7 +7,7 @@ JOBS  ?= 2
 BENCHES := $(filter-out bench/harness.py,$(wildcard bench/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz bench bench-quick clean
+.PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz docs reference bench bench-quick clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,13 @@ check: lint types imports test  ## all of the above: what CI runs
 
 fuzz: $(STAMP)  ## any bytes give a value or our error; FUZZ_SECONDS=15 for each target
 	tools/fuzz $(BIN)
+
+docs: $(STAMP)  ## the documentation as HTML in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+reference: $(STAMP)  ## write the parts of the documentation that are made from the code
+	$(BIN)/python tools/reference --write
 
 bench: $(STAMP)  ## every benchmark, at full length
 	@set -e; for program in $(BENCHES); do echo "== $$program"; $(BIN)/python $$program; done
