@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from fastjournal.testing import wait_until
+
 
 def free_port() -> int:
     """A port that is free now."""
@@ -47,14 +49,16 @@ class DaemonProcess:
         return time.monotonic() - began
 
     def wait_ready(self) -> None:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                assert self.process is not None
-                assert self.process.poll() is None, self.log.read_text()
-                time.sleep(0.005)
+        wait_until(self._answers, seconds=60, what="the daemon answers")
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()
+            return False
+        return True
 
     def signal(self, number: int) -> None:
         assert self.process is not None

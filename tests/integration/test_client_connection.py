@@ -30,6 +30,7 @@ from fastjournal.errors import (
     VersionMismatch,
 )
 from fastjournal.model import NewJob, Outcome
+from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj import encode_error, encode_ok, encode_reply
 from fastjournal.wire.functions import Type
@@ -201,7 +202,8 @@ def test_nobody_there_is_found_out_in_time() -> None:
 
 
 def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
-    silent = Impostor(*[lambda sock: time.sleep(2)] * 5)
+    asked = threading.Event()
+    silent = Impostor(*[lambda sock: asked.wait(60)] * 5)
     with pytest.raises(Unavailable):
         fastjournal.connect(silent.url(connect_timeout=0.2, timeout=0.2))
 
@@ -210,6 +212,7 @@ def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
             await fastjournal.aconnect(silent.url(connect_timeout=0.2, timeout=0.2))
 
     asyncio.run(main())
+    asked.set()
     silent.close()
 
 
@@ -217,14 +220,15 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next_one() -> None:
     def late(sock: socket.socket) -> None:
         say_hello(sock)
         sock.recv(1000)
-        time.sleep(0.5)
-        sock.sendall(encode_ok(1, 111_000))
+        assert not sock.recv(1000)  # it was given up
+        with contextlib.suppress(OSError):
+            sock.sendall(encode_ok(1, 111_000))
 
     def prompt(sock: socket.socket) -> None:
         say_hello(sock)
         sock.recv(1000)
         sock.sendall(encode_ok(1, 222_000))
-        time.sleep(0.1)
+        sock.recv(1)
 
     impostor = Impostor(late, prompt)
     client = fastjournal.connect(impostor.url(timeout=0.2, connect_timeout=1))
@@ -254,7 +258,7 @@ def test_a_server_that_speaks_otherwise_is_named(answer: bytes, error: type[Exce
     def script(sock: socket.socket) -> None:
         sock.recv(1000)
         sock.sendall(answer)
-        time.sleep(0.2)
+        sock.recv(1)
 
     impostor = Impostor(*[script] * 3)
     with pytest.raises(error):
@@ -343,10 +347,14 @@ def test_persist_waits_for_stable_storage(tmp_path: Path) -> None:
 
 
 def test_asyncio_calls_overlap_on_one_connection(daemon: LocalDaemon) -> None:
+    def waits(count: int) -> None:
+        wakeups = daemon.server.default.engine.wakeups
+        wait_until(lambda: daemon.call(lambda: len(wakeups)) == count, what="the lease waits")
+
     async def main() -> None:
         async with await fastjournal.aconnect(daemon.url) as client:
             waiting = asyncio.create_task(client.lease("q", wait=10))
-            await asyncio.sleep(0.05)
+            await asyncio.to_thread(waits, 1)
             assert await client.ping()
             await client.put(b"x", queue="q")
             job = await waiting
@@ -354,7 +362,7 @@ def test_asyncio_calls_overlap_on_one_connection(daemon: LocalDaemon) -> None:
             async with job:
                 pass
             cancelled = asyncio.create_task(client.lease("nix", wait=10))
-            await asyncio.sleep(0.05)
+            await asyncio.to_thread(waits, 1)
             cancelled.cancel()
             assert await client.ping()
         with pytest.raises(Closed):

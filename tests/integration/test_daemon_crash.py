@@ -14,7 +14,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -24,6 +23,7 @@ import fastjournal
 from daemon_process import DaemonProcess
 from fastjournal.journal.journal import Journal
 from fastjournal.model import State
+from fastjournal.testing import wait_until
 
 CHILD = Path(__file__).parent.parent / "daemon_child.py"
 pytestmark = pytest.mark.kill
@@ -71,17 +71,42 @@ def histories(folder: Path) -> dict[str, list[list[str]]]:
     return found
 
 
-def wait_for_work(folder: Path, least: int) -> None:
-    """Until so many completions were told; rounds in which nothing happens prove nothing."""
-    while True:
-        done = sum(path.read_text().count("done") for path in folder.glob("work-*.txt"))
-        if done >= least * 5:
-            return
-        time.sleep(0.02)
+class Progress:
+    """Counts what the children write down, without reading it twice."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.done = 0
+        self.lines = 0
+        self._read: Counter[Path] = Counter()
+
+    def look(self) -> None:
+        for path in self.folder.glob("*.txt"):
+            with path.open("rb") as file:
+                file.seek(self._read[path])
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read[path] += len(whole)
+            self.done += whole.count(b"done ")
+            self.lines += whole.count(b"\n")
+
+    def wait(self, *, done: int = 0, more: int = 0) -> None:
+        """Until so many completions were told in all, and so many lines more were written."""
+        lines = self.lines + more
+
+        def enough() -> bool:
+            self.look()
+            return self.done >= done and self.lines >= lines
+
+        wait_until(enough, seconds=120, what=f"{done} completions, {more} lines more")
 
 
-def rounds(tmp_path: Path, count: int, sync: str, seconds: float) -> dict[str, int]:
-    """Kill the daemon `count` times while everybody works; returns figures."""
+def rounds(tmp_path: Path, count: int, sync: str, most: int) -> dict[str, int]:
+    """Kill the daemon `count` times while everybody works; returns figures.
+
+    Each time something was completed since the last kill, for rounds in which nothing happens prove
+    nothing, and then up to `most` more answers were given.
+    """
     chance = random.Random(count)
     folder = tmp_path / "histories"
     folder.mkdir()
@@ -95,17 +120,17 @@ def rounds(tmp_path: Path, count: int, sync: str, seconds: float) -> dict[str, i
     daemon.start()
     for kind in ("produce",) * 4 + ("work",) * 4:
         crowd.start(kind)
-    while len(list(folder.glob("*.txt"))) < 8:
-        time.sleep(0.05)
+    progress = Progress(folder)
+    wait_until(lambda: len(list(folder.glob("*.txt"))) == 8, seconds=120, what="all are there")
     try:
         for number in range(count):
-            wait_for_work(folder, number + 1)
-            time.sleep(chance.uniform(0, 1) * seconds)
+            progress.wait(done=progress.done + 5)
+            progress.wait(more=chance.randrange(most))
             daemon.kill()
             if number % 5 == 4:
                 crowd.replace_one(chance)
             daemon.start()
-        wait_for_work(folder, count + 1)
+        progress.wait(done=progress.done + 5)
     finally:
         crowd.stop()
         assert daemon.stop() == 0
@@ -141,19 +166,19 @@ def check(path: Path, told: dict[str, list[list[str]]]) -> dict[str, int]:
 
 
 def test_thirty_kills_of_the_daemon_lose_nothing(tmp_path: Path) -> None:
-    figures = rounds(tmp_path, 30, "interval", 0.1)
+    figures = rounds(tmp_path, 30, "interval", 200)
     assert figures["put"] > 300
     assert figures["done"] > 150
 
 
 def test_kills_under_always_lose_nothing(tmp_path: Path) -> None:
-    assert rounds(tmp_path, 3, "always", 0.1)["done"] >= 20
+    assert rounds(tmp_path, 3, "always", 50)["done"] >= 20
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_a_thousand_kills_of_the_daemon_lose_nothing(tmp_path: Path) -> None:
-    assert rounds(tmp_path, 1000, "os", 0.2)["put"] > 10_000
+    assert rounds(tmp_path, 1000, "os", 400)["put"] > 10_000
 
 
 def test_a_put_that_is_sent_again_after_a_kill_is_taken_once(tmp_path: Path) -> None:

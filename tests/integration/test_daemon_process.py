@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
 from fastjournal.daemon.tokens import add_token
 from fastjournal.errors import Unauthorized, Unavailable
 from fastjournal.journal.journal import Journal
+from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -62,9 +62,7 @@ def test_a_stop_drains_and_closes_in_order(daemon: DaemonProcess) -> None:
     thread = threading.Thread(target=lambda: waiting.append(client.lease("nix", wait=60)))
     thread.start()
     other = fastjournal.connect(daemon.url)
-    while not other.status().server.connections >= 2:
-        pass
-    time.sleep(0.1)
+    wait_until(lambda: other.status().server.waiting == 1, what="the consumer waits")
     assert daemon.stop() == 0
     with Journal(daemon.data / "default") as journal:
         assert journal.replayed.clean
@@ -79,8 +77,7 @@ def test_the_promise_is_printed_at_start(daemon: DaemonProcess) -> None:
     """P-SAY: every loss window that the daemon accepts is told."""
     daemon.options = ("--log-format", "json")
     daemon.start()
-    while "ready" not in daemon.log.read_text():
-        time.sleep(0.01)
+    wait_until(lambda: "ready" in daemon.log.read_text())
     lines = [json.loads(line) for line in daemon.log.read_text().splitlines()]
     ready = next(line for line in lines if line["event"] == "ready")
     assert ready["sync"] == "interval"
@@ -99,8 +96,7 @@ def test_hang_up_reloads_the_tokens(tmp_path: Path, daemon: DaemonProcess) -> No
     with pytest.raises(Unauthorized):
         fastjournal.connect(f"{daemon.url}?token={second}")
     daemon.signal(signal.SIGHUP)
-    while "reloaded" not in daemon.log.read_text():
-        time.sleep(0.01)
+    wait_until(lambda: "reloaded" in daemon.log.read_text())
     fastjournal.connect(f"{daemon.url}?token={second}").close()
     assert first not in daemon.log.read_text()
 

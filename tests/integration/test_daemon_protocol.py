@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fastjournal.daemon.fj import FjConnection
 from fastjournal.journal.journal import Journal
 from fastjournal.model import Mode, State
+from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.bulk import (
     Action,
@@ -440,15 +442,19 @@ def test_incomplete_messages_and_idle_peers_are_cut_and_waiting_ones_are_not(
         waiting.send(encode_request(Function.NEXT, 1, key=b"q", value_type=3, value=wait))
         idle.ask(Function.PING)
         message = put_bytes()
-        cut = False
-        for byte in message[:60]:
+        loris.sock.settimeout(0.02)
+        for byte in message[:-1]:  # a byte now and then, until it is cut
             try:
                 loris.send(bytes([byte]))
+                if not loris.sock.recv(1):
+                    break
+            except TimeoutError:
+                continue
             except OSError:
-                cut = True
                 break
-            time.sleep(0.05)
-        assert cut or loris.is_closed()
+        else:
+            pytest.fail("a message was never finished, and nobody minded")
+        assert daemon.call(lambda: daemon.server.cuts["partial"]) == 1
         assert idle.is_closed()
         with daemon.connect() as client:
             client.put(b"x", queue="q")
@@ -551,10 +557,15 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
     with FjPeer(daemon.port) as peer, daemon.connect() as client:
         client.drain("closed")
 
+        def partly_read() -> bool:
+            return any(
+                isinstance(c, FjConnection) and c.parser.pending for c in daemon.server.connections
+            )
+
         def answer(data: bytes, cut: bool) -> tuple[object, ...]:
             if cut:
                 peer.send(data[:10])
-                time.sleep(0.02)
+                wait_until(lambda: daemon.call(partly_read), what="the first part is read")
                 peer.send(data[10:])
             else:
                 peer.send(data)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal.journal.journal import Journal
+from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 
 ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c4"
@@ -276,8 +277,8 @@ def test_result_beside_run_is_answered_too(daemon: LocalDaemon, peer: Peer, othe
     assert other.ask(b"lease q 10000\r\n").startswith(b"+OK 1")
     third = Peer(daemon.workq_port)
     third.send(b"result %b 10000\r\n" % job)
-    while len(daemon.call(lambda: daemon.server.default.engine.wakeups)) < 2:
-        time.sleep(0.001)
+    wakeups = daemon.server.default.engine.wakeups
+    wait_until(lambda: daemon.call(lambda: len(wakeups)) == 2, what="both wait")
     other.ask(b"complete %b 1\r\ny\r\n" % job)
     assert peer.read() == b"+OK 1\r\n%b 1 1\r\ny\r\n" % job
     assert third.read() == b"+OK 1\r\n%b 1 1\r\ny\r\n" % job
@@ -439,12 +440,13 @@ def test_pipelined_commands_of_any_size_stay_in_step(peer: Peer, size: int) -> N
     assert [peer.read() for _ in ids] == [b"+OK\r\n"] * 40
 
 
-def test_cr_and_lf_in_different_reads_are_one_end_of_line(peer: Peer) -> None:
+def test_cr_and_lf_in_different_reads_are_one_end_of_line(daemon: LocalDaemon, peer: Peer) -> None:
     job = new_id()
     peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for part in (add(job)[:-1], b"\n"):
-        peer.send(part)
-        time.sleep(0.02)
+    peer.send(add(job)[:-1])
+    reads = daemon.server.connections
+    wait_until(lambda: daemon.call(lambda: any(c.partial_since for c in reads)))
+    peer.send(b"\n")
     assert peer.read() == b"+OK\r\n"
 
 

@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import socket
 import ssl
@@ -32,7 +33,7 @@ __all__ = ["Connection"]
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol, abc.ABC):
     """What all protocols share."""
 
     protocol = "?"
@@ -174,13 +175,13 @@ class Connection(asyncio.Protocol):
         """Whether they are one request that makes one command at most."""
         return False
 
+    @abc.abstractmethod
     def serve(self, items: Sequence[Any], now: int) -> bytes:
         """Carry out requests under the lock; returns the replies."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
         """The replies to requests that came to nothing."""
-        raise NotImplementedError
 
 
 def _peer(transport: asyncio.BaseTransport) -> str:

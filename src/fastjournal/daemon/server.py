@@ -249,6 +249,7 @@ class Server:
                 "started": self.started,
                 "now": self.clock.now(),
                 "connections": len(self.connections),
+                "waiting": sum(len(peer.waiters) for peer in self.connections),
                 "journals": sorted(self.journals),
                 "errors": dict(self.errors),
             },

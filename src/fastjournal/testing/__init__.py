@@ -12,6 +12,7 @@ from fastjournal.testing.promises import (
     check_replay,
     check_stale_token,
 )
+from fastjournal.testing.waiting import wait_until
 
 __all__ = [
     "Answers",
@@ -25,4 +26,5 @@ __all__ = [
     "check_one_waiting_row",
     "check_replay",
     "check_stale_token",
+    "wait_until",
 ]
