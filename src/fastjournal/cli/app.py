@@ -20,7 +20,7 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import admin, entries, jobs, log, remote, spark, spool, token
+from fastjournal.cli import admin, entries, jobs, log, remote, spark, spool, steer, token
 from fastjournal.cli.serve import serve
 from fastjournal.cli.worker import worker
 from fastjournal.errors import JournalError
@@ -39,6 +39,7 @@ app = typer.Typer(
 )
 app.add_typer(jobs.app)
 app.add_typer(admin.app)
+app.add_typer(steer.app)
 app.add_typer(entries.app)
 app.add_typer(remote.app)
 app.add_typer(token.app, name="token")

@@ -15,15 +15,18 @@ import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 __all__ = [
+    "HERE",
+    "AnyId",
     "Directory",
     "JobId",
     "Json",
     "Key",
+    "KeyQueue",
     "Payload",
     "Queue",
     "Token",
@@ -31,6 +34,7 @@ __all__ = [
     "as_bytes",
     "job_id",
     "moment",
+    "one_of",
     "payload_given",
     "seconds",
 ]
@@ -79,6 +83,15 @@ def payload_given(text: str) -> bytes:
     return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
 
 
+def one_of(first: object, second: object, message: str) -> None:
+    """Refuse a command that was given both of two options, or neither."""
+    if (first is None) == (second is None):
+        raise typer.BadParameter(message)
+
+
+HERE = Path("jobs")
+"""The journal's directory where none is named."""
+
 Directory = Annotated[
     Path,
     typer.Option(
@@ -95,8 +108,14 @@ Payload = Annotated[
     str, typer.Argument(help="What to hand to the consumer; - reads it from standard input.")
 ]
 JobId = Annotated[bytes, typer.Argument(metavar="ID", parser=job_id, help="The job's id.")]
+AnyId = Annotated[
+    Any, typer.Argument(metavar="[ID]", parser=job_id, help="The job's id.", show_default=False)
+]
 Token = Annotated[
     int, typer.Argument(metavar="TOKEN", min=1, help="The token that came with the lease.")
 ]
 Queue = Annotated[str, typer.Argument(help="The queue's name.")]
 Key = Annotated[str | None, typer.Option(help="The job's key instead of its id.")]
+KeyQueue = Annotated[
+    str | None, typer.Option(help="With --key: its queue, if not the key's domain.")
+]

@@ -17,20 +17,27 @@ Rules:
 from __future__ import annotations
 
 import errno
-import itertools
 import os
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fastjournal.errors import LockTimeout
 from fastjournal.log.files import FileHandle, FileLock
+from fastjournal.testing.pending import (
+    Inode,
+    NameChange,
+    Truncate,
+    Write,
+    apply_name,
+    apply_write,
+    choices,
+    outcomes,
+    overlay,
+)
 
 __all__ = ["Crash", "Fault", "MemoryFiles"]
-
-_SECTOR = 512
 
 
 class Crash(BaseException):
@@ -50,34 +57,6 @@ class Fault:
     error: int = errno.EIO
     short: int | None = None
     synced: str = "keep"
-
-
-@dataclass(slots=True)
-class _Write:
-    offset: int
-    data: bytes
-
-
-@dataclass(slots=True)
-class _Truncate:
-    size: int
-
-
-@dataclass(slots=True, eq=False)
-class _Inode:
-    content: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    pending: list[_Write | _Truncate] = field(default_factory=list)
-    handles: list[_MemoryHandle] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _NameChange:
-    """`target` None: removal. `source` set: a rename."""
-
-    path: Path
-    target: _Inode | None
-    source: Path | None = None
 
 
 class MemoryFiles:
@@ -100,9 +79,9 @@ class MemoryFiles:
         self.operations: list[str] = []
         """Every operation so far, as `kind name`."""
         self.syncs = 0
-        self._names: dict[Path, _Inode] = {}
-        self._durable_names: dict[Path, _Inode] = {}
-        self._changes: list[_NameChange] = []
+        self._names: dict[Path, Inode] = {}
+        self._durable_names: dict[Path, Inode] = {}
+        self._changes: list[NameChange] = []
         self._directories: set[Path] = set()
         self._locks: dict[Path, list[bool]] = {}
         self._guard = threading.RLock()
@@ -140,9 +119,9 @@ class MemoryFiles:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
             if path.parent not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            inode = _Inode()
+            inode = Inode()
             self._names[path] = inode
-            self._changes.append(_NameChange(path, inode))
+            self._changes.append(NameChange(path, inode))
             return _MemoryHandle(self, inode, path)
 
     def open(self, path: Path) -> FileHandle:
@@ -166,7 +145,7 @@ class MemoryFiles:
             self._names[target] = inode
             for handle in inode.handles:
                 handle.path = target
-            self._changes.append(_NameChange(target, inode, source))
+            self._changes.append(NameChange(target, inode, source))
 
     def remove(self, path: Path) -> None:
         with self._guard:
@@ -174,7 +153,7 @@ class MemoryFiles:
             if path not in self._names:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             del self._names[path]
-            self._changes.append(_NameChange(path, None))
+            self._changes.append(NameChange(path, None))
 
     def sync_directory(self, directory: Path) -> None:
         with self._guard:
@@ -182,7 +161,7 @@ class MemoryFiles:
             kept = []
             for change in self._changes:
                 if change.path.parent == directory:
-                    _apply_name(self._durable_names, change)
+                    apply_name(self._durable_names, change)
                 else:
                     kept.append(change)
             self._changes = kept
@@ -207,7 +186,7 @@ class MemoryFiles:
         """Place a file durably, behind the back of the code under test."""
         with self._guard:
             self._directories.add(path.parent)
-            inode = _Inode(bytearray(content), content)
+            inode = Inode(bytearray(content), content)
             self._names[path] = self._durable_names[path] = inode
 
     def content(self, path: Path) -> bytes:
@@ -229,17 +208,15 @@ class MemoryFiles:
         inodes = list(dict.fromkeys([*self._durable_names.values(), *self._names.values(), *made]))
         writes = [(inode, op) for inode in inodes for op in inode.pending]
         options: list[Sequence[int]] = [(0, 1) for _ in self._changes]
-        options += [
-            (0, 1) if isinstance(op, _Truncate) else range(_outcomes(op)) for _, op in writes
-        ]
-        for choice in _choices(options, samples, seed):
+        options += [(0, 1) if isinstance(op, Truncate) else range(outcomes(op)) for _, op in writes]
+        for choice in choices(options, samples, seed):
             names = dict(self._durable_names)
             for change, taken in zip(self._changes, choice, strict=False):
                 if taken:
-                    _apply_name(names, change)
+                    apply_name(names, change)
             contents = {inode: bytearray(inode.durable) for inode in inodes}
             for (inode, op), outcome in zip(writes, choice[len(self._changes) :], strict=True):
-                _apply_write(contents[inode], op, outcome, seed)
+                apply_write(contents[inode], op, outcome, seed)
             left = {path: bytes(contents[inode]) for path, inode in names.items()}
             yield self._image(left, self._boot + 1)
 
@@ -268,9 +245,7 @@ class MemoryFiles:
             raise OSError(fault.error, os.strerror(fault.error), str(path))
         return fault
 
-    def _write(
-        self, inode: _Inode, path: Path, data: bytes | memoryview, offset: int | None
-    ) -> int:
+    def _write(self, inode: Inode, path: Path, data: bytes | memoryview, offset: int | None) -> int:
         with self._guard:
             fault = self._operation("write", path)
             data = bytes(data)
@@ -282,21 +257,21 @@ class MemoryFiles:
             grown = max(0, at + len(data) - len(inode.content))
             if self.capacity is not None and self._used() + grown > self.capacity:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-            _overlay(inode.content, at, data)
-            inode.pending.append(_Write(at, data))
+            overlay(inode.content, at, data)
+            inode.pending.append(Write(at, data))
             return len(data)
 
     def _used(self) -> int:
         return sum(len(inode.content) for inode in self._names.values())
 
-    def _truncate(self, inode: _Inode, path: Path, size: int) -> None:
+    def _truncate(self, inode: Inode, path: Path, size: int) -> None:
         with self._guard:
             self._operation("truncate", path)
-            op = _Truncate(size)
-            _apply_write(inode.content, op, 1, 0)
+            op = Truncate(size)
+            apply_write(inode.content, op, 1, 0)
             inode.pending.append(op)
 
-    def _sync(self, inode: _Inode, path: Path) -> None:
+    def _sync(self, inode: Inode, path: Path) -> None:
         if self.on_sync is not None:
             self.on_sync(path)
         with self._guard:
@@ -308,7 +283,7 @@ class MemoryFiles:
                 safe = inode.pending[:half]
             durable = bytearray(inode.durable)
             for op in safe:
-                _apply_write(durable, op, 1, 0)
+                apply_write(durable, op, 1, 0)
             inode.durable = bytes(durable)
             if fault is None or fault.synced != "keep":
                 inode.pending = []
@@ -326,7 +301,7 @@ class MemoryFiles:
 
 
 class _MemoryHandle:
-    def __init__(self, files: MemoryFiles, inode: _Inode, path: Path) -> None:
+    def __init__(self, files: MemoryFiles, inode: Inode, path: Path) -> None:
         self._files = files
         self._inode = inode
         self.path = path
@@ -384,65 +359,3 @@ class _MemoryLock:
         files, self._files = self._files, None
         if files is not None:
             files._release(self._path, self._exclusive)
-
-
-def _apply_name(names: dict[Path, _Inode], change: _NameChange) -> None:
-    if change.target is None:
-        names.pop(change.path, None)
-        return
-    if change.source is not None:
-        names.pop(change.source, None)
-    names[change.path] = change.target
-
-
-def _overlay(content: bytearray, offset: int, data: bytes) -> None:
-    if len(content) < offset:
-        content.extend(bytes(offset - len(content)))
-    content[offset : offset + len(data)] = data
-
-
-def _outcomes(op: _Write) -> int:
-    """Absent, whole, zeros, garbage, half of it, and a cut at each sector border inside."""
-    first = op.offset // _SECTOR
-    last = (op.offset + len(op.data) - 1) // _SECTOR if op.data else first
-    return 5 + (last - first)
-
-
-def _apply_write(content: bytearray, op: _Write | _Truncate, outcome: int, seed: int) -> None:
-    if outcome == 0:
-        return
-    if isinstance(op, _Truncate):
-        if op.size < len(content):
-            del content[op.size :]
-        else:
-            content.extend(bytes(op.size - len(content)))
-    elif outcome == 1:
-        _overlay(content, op.offset, op.data)
-    elif outcome == 2:
-        _overlay(content, op.offset, bytes(len(op.data)))
-    elif outcome == 3:
-        noise = random.Random(seed + op.offset).randbytes(len(op.data))
-        _overlay(content, op.offset, noise)
-    elif outcome == 4:
-        _overlay(content, op.offset, op.data[: len(op.data) // 2])
-    else:
-        border = (op.offset // _SECTOR + outcome - 4) * _SECTOR
-        _overlay(content, op.offset, op.data[: border - op.offset])
-
-
-def _choices(
-    options: Sequence[Sequence[int]], samples: int, seed: int
-) -> Iterator[tuple[int, ...]]:
-    total = 1
-    for option in options:
-        total *= len(option)
-        if total > samples:
-            break
-    if total <= samples:
-        yield from itertools.product(*options)
-        return
-    yield tuple(0 for _ in options)
-    yield tuple(1 for _ in options)
-    draw = random.Random(seed)
-    for _ in range(samples - 2):
-        yield tuple(draw.choice(option) for option in options)
