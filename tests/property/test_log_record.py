@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fastjournal.log.faults import next_valid
 from fastjournal.log.record import (
     FFFF_ZONE,
     BrokenRecord,
@@ -18,7 +19,6 @@ from fastjournal.log.record import (
     encode_time,
     uvarint,
 )
-from fastjournal.log.recovery import next_valid_record
 
 TIMES = st.integers(-9_223_372_035 * 10**9, 9_223_372_035 * 10**9)
 ZONES = st.sampled_from([0, FFFF_ZONE])
@@ -112,7 +112,7 @@ def test_any_bytes_give_a_record_or_a_fault(data: bytes, at: int, limit: int) ->
         with pytest.raises(BrokenRecord) as caught:
             decode(data, at, len(data), limit)
         assert (caught.value.reason, caught.value.torn) == (broken.reason, broken.torn)
-    found = next_valid_record(data, at, limit)
+    found = next_valid(data, at, max_payload=limit)
     if found is not None:
         decode(data, found, len(data), limit)
 
@@ -127,6 +127,6 @@ def test_the_next_valid_record_is_found_behind_any_noise(
 ) -> None:
     record = encode(1_700_000_000 * 10**9, payload)
     data = noise + record + tail
-    found = next_valid_record(data, 0, 100)
+    found = next_valid(data, 0, max_payload=100)
     assert found is not None
     assert found <= len(noise)

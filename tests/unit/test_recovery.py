@@ -14,8 +14,9 @@ import pytest
 
 from fastjournal.errors import CorruptRecord, JournalError, SegmentError, VersionMismatch
 from fastjournal.log import Record, Stream
+from fastjournal.log.faults import next_valid
 from fastjournal.log.record import encode
-from fastjournal.log.recovery import next_valid_record, recover
+from fastjournal.log.recovery import recover
 from fastjournal.log.segment import HEADER_SIZE, segment_name
 from fastjournal.log.verify import Fault, verify
 from fastjournal.log.writer import SYNCED_MARK, SyncedMark
@@ -448,4 +449,4 @@ def test_every_time_that_can_be_written_is_found_behind_a_fault() -> None:
     """The search knows how a record begins in the years 1678 to 2262."""
     for seconds in (-9_223_372_035, -9_000_000_000, -1, 0, 1_700_000_000, 9_223_372_035):
         record = encode(seconds * 1_000_000_000, b"x")
-        assert next_valid_record(b"?" * 30 + record, 1, 100) == 30
+        assert next_valid(b"?" * 30 + record, 1) == 30

@@ -1,4 +1,4 @@
-"""The column scan: two engines, one answer (WQ-REC-1..6, CPT-CUR-2, CPT-CUR-6)."""
+"""The column scan: three engines, one answer (WQ-REC-1..6, CPT-CUR-2, CPT-CUR-6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from fastjournal.log.segment import HEADER_SIZE, WORKQ
 np = pytest.importorskip("numpy")
 
 ENGINES = scan.engines()
-LAST: scan.TearRule = lambda at, following: following is None  # noqa: E731
 T0 = 1_700_000_000_000_000_000
 
 
@@ -63,8 +62,8 @@ def sample(count: int = 50, seed: int = 1) -> list[bytes]:
     ]
 
 
-def test_both_engines_are_tested_here() -> None:
-    assert ENGINES == ("numba", "numpy")
+def test_all_engines_are_tested_here() -> None:
+    assert ENGINES == ("numba", "numpy", "plain")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -209,7 +208,7 @@ def test_the_engines_agree_on_any_bytes(junk: bytes, newest: bool) -> None:
             for p in survey
         ]
         told.append((parts, survey.end, survey.torn))
-    assert told[0] == told[1]
+    assert [one == told[0] for one in told] == [True] * len(ENGINES)
 
 
 @settings(max_examples=150, deadline=None)
@@ -218,19 +217,51 @@ def test_the_engines_agree_after_any_single_flip(draw: st.DataObject) -> None:
     data = bytearray(segment(sample(6, seed=draw.draw(st.integers(0, 99)))))
     at = draw.draw(st.integers(HEADER_SIZE, len(data) - 1))
     data[at] ^= draw.draw(st.integers(1, 255))
-    answers = [
-        (scan._verify_columns(bytes(data), HEADER_SIZE, None, LAST, record.MAX_PAYLOAD)),
-        (scan._verify_plain(bytes(data), HEADER_SIZE, None, LAST, record.MAX_PAYLOAD)),
-    ]
-    numpy = scan.Scan(bytes(data), mode=scan.DROPMALFORMED, newest=True, engine="numpy")
-    list(numpy)
-    assert answers[0] == answers[1]
-    assert (numpy.records, numpy.end, numpy.torn) == (
-        answers[0].records,
-        answers[0].end,
-        answers[0].torn,
-    )
+    answers = [scan.verify(bytes(data), newest=True, engine=engine) for engine in ENGINES]
+    assert [one == answers[0] for one in answers] == [True] * len(ENGINES)
     assert answers[0].records >= 4 or answers[0].damage or answers[0].torn
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_engines_agree_on_a_log_cut_and_damaged_anywhere_in_chunks_of_any_size(
+    draw: st.DataObject,
+) -> None:
+    whole = segment(sample(30, seed=draw.draw(st.integers(0, 99))))
+    data = bytearray(whole[: draw.draw(st.integers(HEADER_SIZE, len(whole)))])
+    for _ in range(draw.draw(st.integers(0, 4))):
+        at = draw.draw(st.integers(HEADER_SIZE, max(HEADER_SIZE, len(data) - 1)))
+        junk = draw.draw(st.binary(max_size=30))
+        data[at : at + draw.draw(st.integers(0, 30))] = junk
+    bounds = {"after": T0 + 3, "upto": T0 + 25, "kinds": {1, 2, 3, 5}}
+    chosen = {name: value for name, value in bounds.items() if draw.draw(st.booleans())}
+    size = (
+        draw.draw(st.sampled_from([1, 7, 65_536])),
+        draw.draw(st.sampled_from([64, 300, 1 << 20])),
+    )
+    told = []
+    for engine in ENGINES:
+        survey = scan.Scan(
+            bytes(data),
+            mode=scan.DROPMALFORMED,
+            newest=True,
+            engine=engine,
+            rows=size[0],
+            span=size[1],
+            **chosen,
+        )
+        found = [
+            row
+            for chunk in survey
+            if isinstance(chunk, scan.Chunk)
+            for row in zip(
+                *(c.tolist() for c in (chunk.times, chunk.offsets, chunk.starts, chunk.sizes)),
+                chunk.kinds.tolist(),
+                strict=True,
+            )
+        ]
+        told.append((found, survey.records, survey.end, survey.torn, survey.damage))
+    assert [one == told[0] for one in told] == [True] * len(ENGINES)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -250,8 +281,8 @@ def test_who_knows_what_was_synced_says_what_is_a_tear(engine: str) -> None:
 def test_verify_says_how_many_records_and_which_times() -> None:
     data = segment(sample(10))
     size = sum(map(len, sample(10)))
-    assert scan.verify(data) == scan.Verdict(10, T0, T0 + 9, len(data), False, (), size)
-    assert scan._verify_plain(data, HEADER_SIZE, None, LAST, 1 << 24) == scan.verify(data)
+    whole = scan.Verdict(10, T0, T0 + 9, len(data), False, (), size, T0 + 9)
+    assert [scan.verify(data, engine=engine) for engine in ENGINES] == [whole] * len(ENGINES)
     assert scan.verify(WORKQ.encode()).records == 0
 
 
@@ -305,15 +336,47 @@ def test_the_crc_table_agrees_with_the_cpu_instruction(tmp_path: Path) -> None:
     assert told[0][1] == "0xe3069283"
 
 
-def test_the_log_package_loads_neither_numpy_nor_numba() -> None:
-    code = (
-        "import sys, fastjournal.log.scan;"
-        "print([m for m in ('numpy', 'numba', 'pyarrow', 'pyspark') if m in sys.modules])"
-    )
+def told_by(code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()
+
+
+def test_a_small_log_is_checked_without_loading_numpy_or_numba() -> None:
+    told = told_by(
+        "import sys, fastjournal.log.scan as scan;"
+        "assert scan.verify(bytes(8)).records == 0;"
+        "print([m for m in ('numpy', 'numba', 'pyarrow', 'pyspark') if m in sys.modules])"
+    )
+    assert told == "[]"
+
+
+def test_a_large_log_is_worth_loading_the_compiled_engine_and_a_loaded_one_is_used() -> None:
+    told = told_by(
+        "import sys, fastjournal.log.scan as scan;"
+        "print(scan.fitting(1 << 20), scan.fitting(1 << 30), 'numba' in sys.modules);"
+        "scan.warm_up(); print(scan.fitting(0))"
+    )
+    assert told.split() == ["plain", "numba", "False", "numba"]
+
+
+def test_without_numpy_a_log_is_scanned_and_checked_all_the_same(tmp_path: Path) -> None:
+    """The base installation has neither numpy nor numba."""
+    data = bytearray(segment(sample(9)))
+    data[boundaries(sample(9))[3] + 20] ^= 1
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    told = told_by(
+        "import sys; sys.modules['numpy'] = sys.modules['numba'] = None;"
+        "import fastjournal.log.scan as scan;"
+        f"data = open({str(path)!r}, 'rb').read();"
+        "survey = scan.Scan(data, mode='PERMISSIVE', kinds={1, 2});"
+        "found = [c.kinds.tolist() for c in survey if isinstance(c, scan.Chunk)];"
+        "print(scan.engines(), scan.fitting(1 << 40), survey.engine, found);"
+        "print(scan.verify(data).records)"
+    )
+    assert told == "('plain',) plain plain [[1, 2], [1]]\n8"
 
 
 def test_strictly_increasing_times_come_out_in_file_order() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fastjournal.log import CAPTAIN, WORKQ, Stream
+from fastjournal.log.faults import SEARCH_LIMIT, next_valid
 from fastjournal.log.record import encode
-from fastjournal.log.recovery import SEARCH_LIMIT, next_valid_record
 from fastjournal.log.segment import segment_name
 from fastjournal.log.verify import Fault, SegmentCheck, verify
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -139,14 +139,14 @@ def test_a_valid_record_is_found_behind_a_broken_one_of_any_size() -> None:
     broken = bytearray(encode(5, bytes(SEARCH_LIMIT * 2)))
     broken[-1] ^= 1
     data = bytes(broken) + encode(6, b"whole")
-    assert next_valid_record(data, 1, SEARCH_LIMIT * 4) == len(broken)
+    assert next_valid(data, 1, max_payload=SEARCH_LIMIT * 4) == len(broken)
 
 
 def test_the_search_behind_a_fault_is_bounded() -> None:
     """Never a hang: a stretch of a megabyte full of false beginnings, and what lies behind it."""
     noise = b"\x01\0\0\0\x0e" * ((SEARCH_LIMIT + 8192) // 5)
     data = noise + encode(5, b"far")
-    assert next_valid_record(data, 0, 100) is None
-    assert next_valid_record(data, 16384, 100) == len(noise)
-    assert next_valid_record(data, len(data), 100) is None
-    assert next_valid_record(b"", 0, 100) is None
+    assert next_valid(data, 0, max_payload=100) is None
+    assert next_valid(data, 16384, max_payload=100) == len(noise)
+    assert next_valid(data, len(data), max_payload=100) is None
+    assert next_valid(b"", 0, max_payload=100) is None

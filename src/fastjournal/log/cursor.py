@@ -20,9 +20,10 @@ from types import TracebackType
 from typing import Self
 
 from fastjournal.errors import BadRequest, CorruptRecord, JournalError, SegmentError
+from fastjournal.log.faults import next_valid
 from fastjournal.log.files import FileHandle, FileLock
 from fastjournal.log.record import BrokenRecord, Record, decode, decode_many, uvarint
-from fastjournal.log.recovery import Safe, next_valid_record
+from fastjournal.log.recovery import Safe
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
 
@@ -182,7 +183,7 @@ class Cursor:
         try:
             decode(data, 0, len(data), limit)
         except BrokenRecord as broken:
-            found = next_valid_record(data, 1, limit)
+            found = next_valid(data, 1, None, limit)
             if not safe.is_torn(self._number, self._offset, found):
                 at = None if found is None else self._offset + found
                 raise CorruptRecord(self._path(), self._offset, broken.reason, at) from None

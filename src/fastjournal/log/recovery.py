@@ -17,21 +17,18 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError
+from fastjournal.log.faults import fault_reason
 from fastjournal.log.files import Files
-from fastjournal.log.record import BrokenRecord, decode, decode_many
+from fastjournal.log.scan import FAILFAST, verify
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
 from fastjournal.log.stream import Stream
 from fastjournal.log.writer import SyncedMark, write_whole
 
-__all__ = ["SEARCH_LIMIT", "Cut", "Recovery", "Safe", "keep_copy", "next_valid_record", "recover"]
-
-SEARCH_LIMIT = 1024 * 1024  # bytes searched for a valid record behind a faulty one
-_BEGIN = re.compile(rb"\x01\0\0\0[\x0c-\x10]")  # of a record: version, seconds of 1678 to 2262
+__all__ = ["Cut", "Recovery", "Safe", "keep_copy", "recover"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +105,6 @@ class Safe:
         return not synced and (next_valid is None or self.restarted)
 
 
-def next_valid_record(data: bytes, at: int, max_payload: int) -> int | None:
-    """Where the next record with a right CRC begins.
-
-    Searched is the largest record that may be broken here, and `SEARCH_LIMIT` bytes behind it.
-    """
-    end = len(data)
-    last = min(end, at + max_payload + SEARCH_LIMIT)
-    for begin in _BEGIN.finditer(data, at, min(end, last + 4)):
-        with contextlib.suppress(BrokenRecord):
-            decode(data, begin.start(), end, max_payload)
-            return begin.start()
-    return None
-
-
 def _tail(stream: Stream, numbers: list[int]) -> int | None:
     """The newest segment that holds more than a header."""
     for number in reversed(numbers):
@@ -142,10 +125,15 @@ def _last_time(stream: Stream, numbers: list[int]) -> int:
             data = handle.read(0, handle.size())
         finally:
             handle.close()
-        records, _, _ = decode_many(data, HEADER_SIZE, len(data), number, 0, stream.max_payload)
-        if records:
-            return max(record.time for record in records)
+        found = verify(data, max_payload=stream.max_payload, torn=_stop_at_fault)
+        if found.max_time is not None:
+            return found.max_time
     return 0
+
+
+def _stop_at_fault(at: int, following: int | None) -> bool:
+    """A rule for who wants what lies before the first fault, whatever that is."""
+    return True
 
 
 def _mend(
@@ -163,14 +151,18 @@ def _mend(
         if len(data) < synced:
             raise CorruptRecord(path, len(data), f"file is cut: {synced} bytes were synced")
         start = max(synced, HEADER_SIZE) if trust_mark else HEADER_SIZE
-        records, at, broken = decode_many(data, start, len(data), number, 0, stream.max_payload)
-        newest = max((record.time for record in records), default=0)
-        if broken is None:
+        found = verify(
+            data,
+            path=path,
+            start=start,
+            torn=lambda at, following: not strict and safe.is_torn(number, at, following),
+            mode=FAILFAST,
+            max_payload=stream.max_payload,
+        )
+        newest, at = found.max_time or 0, found.end
+        if not found.torn:
             return None, newest
-        reason = broken.reason if any(data[at:]) else "zeros in place of a record"
-        found = next_valid_record(data, at + 1, stream.max_payload)
-        if strict or not safe.is_torn(number, at, found):
-            raise CorruptRecord(path, at, reason, found)
+        reason = fault_reason(data, at, len(data), stream.max_payload)
         copy = keep_copy(stream.files, path, data[at:], f"torn-{stream.clock.now()}")
         handle.truncate(at)
         handle.sync()

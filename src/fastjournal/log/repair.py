@@ -23,8 +23,9 @@ from pathlib import Path
 
 from fastjournal.errors import BadRequest, SegmentError
 from fastjournal.log.cleaner import rewrite
-from fastjournal.log.record import decode_many
 from fastjournal.log.recovery import Safe, keep_copy
+from fastjournal.log.scan import Verdict
+from fastjournal.log.scan import verify as check
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
 from fastjournal.log.verify import SegmentCheck, verify
@@ -95,7 +96,7 @@ def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Drop
         if not HEADER_SIZE <= at.offset <= len(data):
             raise BadRequest(f"offset must be {HEADER_SIZE}..{len(data)}, not {at.offset}")
         stream.header.check(data, path)
-        _, stop, _ = decode_many(data, HEADER_SIZE, at.offset, at.segment, 0, stream.max_payload)
+        stop = _sound(stream, data, HEADER_SIZE, at.offset).end
         if stop != at.offset:
             raise BadRequest(
                 f"offset {at.offset} is inside a record; the one before ends at {stop}"
@@ -125,11 +126,9 @@ def _cut_segment(stream: Stream, number: int, offset: int) -> Dropped:
     """Copy a segment, then cut it at `offset`; at 0 it is removed."""
     files, path = stream.files, stream.segment_path(number)
     data = _content(stream, path)
-    records, _, _ = decode_many(
-        data, max(offset, HEADER_SIZE), len(data), number, 0, stream.max_payload
-    )
+    records = _sound(stream, data, max(offset, HEADER_SIZE), len(data)).records
     copy = keep_copy(files, path, data, f"damaged-{stream.clock.now()}")
-    dropped = Dropped(path, offset, len(data) - offset, len(records), "after the cut", copy)
+    dropped = Dropped(path, offset, len(data) - offset, records, "after the cut", copy)
     _remember(stream, [dropped])
     if offset:
         handle = files.open(path)
@@ -142,6 +141,11 @@ def _cut_segment(stream: Stream, number: int, offset: int) -> Dropped:
         files.remove(path)
         files.sync_directory(stream.path)
     return dropped
+
+
+def _sound(stream: Stream, data: bytes, start: int, end: int) -> Verdict:
+    """The records before the first fault, whatever that is."""
+    return check(data, start=start, end=end, torn=lambda *_: True, max_payload=stream.max_payload)
 
 
 class _Locks:

@@ -1,13 +1,13 @@
-"""A whole segment to columns in one pass.
+"""A whole segment to columns in one pass: the one decoder of recovery, `log verify` and Spark.
 
-Two engines behind one function, tested equal: compiled kernels when numba is installed, a plain
-Python walk with numpy columns otherwise. `verify` needs neither.
+Three engines behind one class, tested equal (`log.engines`). `verify` takes the one that fits the
+size; `Scan` takes the fastest unless told.
 
 Rules:
 
 1. Every record's CRC is checked, whatever is asked for; no filter hides damage.
 2. What is wrong with a record is said by `log.record`, never here.
-3. A fault with a valid record anywhere behind it is damage. A fault with none behind it is the torn
+3. A fault with a valid record behind it is damage. A fault with none behind it is the torn
    tail, and that is no error in the newest segment that holds data; in any other it is damage. Who
    knows what was synced gives a rule of its own (`recovery.Safe.is_torn`).
 4. FAILFAST raises CorruptRecord at the first damage, PERMISSIVE yields it in place of the records
@@ -21,30 +21,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
-from mmap import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from fastjournal.errors import CorruptRecord, SettingError
-from fastjournal.log.record import MAX_PAYLOAD, MIN_RECORD, BrokenRecord, decode
+from fastjournal.log.chunk import Buffer, Chunk, Damage, gaps_to_binary
+from fastjournal.log.engines import PLAIN, engines, fitting, walker
+from fastjournal.log.faults import fault_reason, next_valid
+from fastjournal.log.record import MAX_PAYLOAD
 from fastjournal.log.segment import HEADER_SIZE
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 __all__ = [
     "DROPMALFORMED",
     "FAILFAST",
     "PERMISSIVE",
+    "Buffer",
     "Chunk",
     "Damage",
     "Scan",
     "TearRule",
     "Verdict",
     "engines",
+    "fitting",
     "gaps_to_binary",
     "next_valid",
     "verify",
@@ -55,186 +53,18 @@ FAILFAST = "FAILFAST"
 PERMISSIVE = "PERMISSIVE"
 DROPMALFORMED = "DROPMALFORMED"
 
-Buffer: TypeAlias = bytes | mmap
 TearRule: TypeAlias = Callable[[int, int | None], bool]
 """Whether a fault at an offset, with the next valid record there or nowhere, is a tear."""
-_Walk: TypeAlias = Callable[..., tuple[int, int, bool]]
-
-# Every legal TIME (years 1678 to 2262) begins with these bytes: version 1, seconds below 2**40.
-_TIME_PREFIX = b"\x01\x00\x00\x00"
 
 # A chunk must fit the 32-bit offsets of an Arrow binary array and a worker's memory.
 _ROWS = 65_536
 _SPAN = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Bytes of a segment that are no record."""
-
-    offset: int
-    end: int
-    reason: str
-
-
-def next_valid(data: Buffer, at: int, end: int, max_payload: int = MAX_PAYLOAD) -> int | None:
-    """Offset of the first whole, CRC-valid record at or after `at`; None when there is none."""
-    while (at := data.find(_TIME_PREFIX, at, end)) >= 0 and at + MIN_RECORD <= end:
-        try:
-            decode(data, at, end, max_payload)  # type: ignore[arg-type]
-        except BrokenRecord:
-            at += 1
-        else:
-            return at
-    return None
-
-
-def _fault(data: Buffer, at: int, end: int, max_payload: int) -> BrokenRecord:
-    try:
-        decode(data, at, end, max_payload)  # type: ignore[arg-type]
-    except BrokenRecord as broken:
-        return broken
-    raise AssertionError(f"the engine refused a valid record at offset {at}")
-
-
-def gaps_to_binary(data: Any, starts: Any, sizes: Any, missing: Any = None) -> pa.Array:
-    """Slices of a buffer as an Arrow binary array, without a loop in Python.
-
-    The buffer itself is the value buffer of an array whose offsets are start0, end0, start1, end1
-    and so on: its even entries are the slices, the odd ones the gaps between them. `starts` must
-    ascend and the slices must not overlap. `missing` marks rows that become null.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    rows = len(starts)
-    if rows == 0:
-        return pa.array([], pa.binary())
-    base = int(starts[0])
-    limit = int(starts[-1]) + int(sizes[-1])
-    offsets = np.empty(2 * rows, dtype=np.int32)
-    offsets[0::2] = starts - base
-    offsets[1::2] = starts + sizes - base
-    values = pa.py_buffer(memoryview(data)[base:limit])
-    gappy = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), values])
-    pick = pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32), mask=missing)
-    return gappy.take(pick)
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Consecutive records of one segment as columns; the arrays are the chunk's own."""
-
-    data: Buffer
-    times: np.ndarray[Any, Any]
-    """Ns since 1970, int64."""
-    offsets: np.ndarray[Any, Any]
-    """Where each record begins in the file, int64."""
-    starts: np.ndarray[Any, Any]
-    """Where each payload begins, int64."""
-    sizes: np.ndarray[Any, Any]
-    """Payload bytes, int64."""
-    kinds: np.ndarray[Any, Any]
-    """First payload byte, uint8; 0 for an empty payload."""
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    def bytes_view(self) -> np.ndarray[Any, Any]:
-        """The segment as an array of uint8."""
-        import numpy as np
-
-        return np.frombuffer(self.data, dtype=np.uint8)
-
-    def payloads(self) -> pa.Array:
-        """The payloads as Arrow binary."""
-        return gaps_to_binary(self.data, self.starts, self.sizes)
-
-    def ids(self) -> np.ndarray[Any, Any]:
-        """Payload bytes 1 to 16 as an array of (rows, 16); zero where the payload is shorter."""
-        import numpy as np
-
-        view = self.bytes_view()
-        short = self.sizes < 17
-        first = np.where(short, 0, self.starts + 1)
-        found = (
-            np.lib.stride_tricks.sliding_window_view(view, 16)[first]
-            if len(view) >= 16
-            else (np.zeros((len(self), 16), dtype=np.uint8))
-        )
-        if short.any():
-            found = found.copy()
-            found[short] = 0
-        return found
-
-    def select(self, mask: Any) -> Chunk:
-        """The records for which `mask` is true."""
-        return Chunk(
-            self.data,
-            self.times[mask],
-            self.offsets[mask],
-            self.starts[mask],
-            self.sizes[mask],
-            self.kinds[mask],
-        )
-
-
-def _python_walk(
-    data: Buffer, at: int, stop: int, largest: int, rows: int, *columns: Any
-) -> tuple[int, int, bool]:
-    """The contract of the compiled `walk`, by `record.decode` and a loop."""
-    times: list[int] = []
-    offsets: list[int] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    kinds = bytearray()
-    sound = True
-    while len(times) < rows and at < stop:
-        try:
-            time, start, end, after = decode(data, at, stop, largest)  # type: ignore[arg-type]
-        except BrokenRecord:
-            sound = False
-            break
-        times.append(time)
-        offsets.append(at)
-        starts.append(start)
-        ends.append(end)
-        kinds.append(data[start] if end > start else 0)
-        at = after
-    found = len(times)
-    for column, values in zip(columns, (times, offsets, starts, ends, kinds), strict=True):
-        column[:found] = values if values is not kinds else memoryview(kinds)
-    columns[3][:found] -= columns[2][:found]
-    return found, at, sound
-
-
-def engines() -> tuple[str, ...]:
-    """The engines that can run here, fastest first."""
-    if find_spec("numpy") is None:
-        return ()
-    return ("numpy",) if find_spec("numba") is None else ("numba", "numpy")
-
-
-@cache
-def _walker(engine: str | None) -> tuple[str, _Walk]:
-    known = engines()
-    if not known:
-        raise SettingError("columns need numpy: pip install 'fastjournal[spark]'", name="engine")
-    name = engine or known[0]
-    if name not in known:
-        raise SettingError(f"engine {name!r} is none of {', '.join(known)}", name="engine")
-    if name == "numba":
-        from fastjournal.log.scan_numba import walk
-
-        return name, walk
-    return name, _python_walk
-
-
 def warm_up() -> None:
-    """Load the engine, so that a process forked from this one has it at once."""
-    if engines():
-        for _ in Scan(bytes(HEADER_SIZE)):
-            pass
+    """Load the fastest engine, so that a process forked from this one has it at once."""
+    for _ in Scan(bytes(HEADER_SIZE + 1), newest=True):  # one byte: an empty one is not walked
+        pass
 
 
 class Scan:
@@ -276,38 +106,29 @@ class Scan:
         self._rows = rows
         self._span = span
         self._max_payload = max_payload
-        self.engine, self._walk = _walker(engine)
+        self.engine, self._walk = walker(engine)
         self.records = 0
         self.end = start
         self.torn = False
         self.damage: list[Damage] = []
 
     def __iter__(self) -> Iterator[Chunk | Damage]:
-        import numpy as np
-
         at = self._start
-        view = np.frombuffer(self._data, dtype=np.uint8) if self.engine == "numba" else self._data
-        wanted = None
-        if self._kinds is not None:
-            wanted = np.zeros(256, dtype=bool)
-            wanted[list(self._kinds)] = True
         while at < self._stop:
-            columns = [np.empty(self._rows, dtype=np.int64) for _ in range(4)]
-            columns.append(np.empty(self._rows, dtype=np.uint8))
             # A window no longer than `span` beyond one whole record of the largest size.
             window = min(self._stop, at + self._span)
-            found, reached, sound = self._walk(
-                view, at, window, self._max_payload, self._rows, *columns
+            columns, reached, sound = self._walk(
+                self._data, at, window, self._max_payload, self._rows
             )
-            if not found and not sound and window < self._stop:
+            if reached == at and not sound and window < self._stop:
                 window = min(self._stop, at + self._max_payload + 64)
-                found, reached, sound = self._walk(
-                    view, at, window, self._max_payload, self._rows, *columns
+                columns, reached, sound = self._walk(
+                    self._data, at, window, self._max_payload, self._rows
                 )
+            found = len(columns[0])
             if found:
                 self.records += found
-                chunk = Chunk(self._data, *(column[:found] for column in columns))
-                chunk = self._bounded(chunk, wanted)
+                chunk = self._bounded(Chunk(self._data, *columns))
                 if len(chunk):
                     yield chunk
             at = reached
@@ -323,28 +144,43 @@ class Scan:
             at = resume
         self.end = at
 
-    def _bounded(self, chunk: Chunk, wanted: Any) -> Chunk:
-        mask = None
-        if self._after is not None and int(chunk.times.min()) <= self._after:
-            mask = chunk.times > self._after
-        if self._upto is not None and int(chunk.times.max()) > self._upto:
-            early = chunk.times <= self._upto
-            mask = early if mask is None else mask & early
-        if wanted is not None:
-            named = wanted[chunk.kinds]
-            mask = named if mask is None else mask & named
-        return chunk if mask is None else chunk.select(mask)
+    def _bounded(self, chunk: Chunk) -> Chunk:
+        """The records within the bounds on TIME and kind."""
+        after, upto, kinds = self._after, self._upto, self._kinds
+        if after is None and upto is None and kinds is None:
+            return chunk
+        mask: Any
+        if self.engine == PLAIN:
+            mask = [
+                (after is None or time > after)
+                and (upto is None or time <= upto)
+                and (kinds is None or kind in kinds)
+                for time, kind in zip(chunk.times, chunk.kinds, strict=True)
+            ]
+            return chunk if all(mask) else chunk.select(mask)
+        import numpy as np
+
+        mask = np.ones(len(chunk), dtype=bool)
+        if after is not None:
+            mask &= chunk.times > after
+        if upto is not None:
+            mask &= chunk.times <= upto
+        if kinds is not None:
+            wanted = np.zeros(256, dtype=bool)
+            wanted[list(kinds)] = True
+            mask &= wanted[chunk.kinds]
+        return chunk if mask.all() else chunk.select(mask)
 
     def _fault(self, at: int) -> int | None:
         """Judge the bytes at `at`: None for the torn tail, else where to go on."""
-        broken = _fault(self._data, at, self._stop, self._max_payload)
+        reason = fault_reason(self._data, at, self._stop, self._max_payload)
         resume = next_valid(self._data, at + 1, self._stop, self._max_payload)
         if self._is_torn(at, resume):
             return None
         if self._mode == FAILFAST:
-            raise CorruptRecord(self._path, at, broken.reason, resume)
+            raise CorruptRecord(self._path, at, reason, resume)
         end = self._stop if resume is None else resume
-        self.damage.append(Damage(at, end, broken.reason))
+        self.damage.append(Damage(at, end, reason))
         return end
 
 
@@ -361,57 +197,42 @@ class Verdict:
     """Bytes of a torn tail follow; only said of the newest segment."""
     damage: tuple[Damage, ...]
     payload_bytes: int = 0
+    max_time: int | None = None
+    """The latest TIME, which is the last one in a log of ours."""
 
 
 def verify(
     data: Buffer,
     *,
+    path: Path | str = "",
     start: int = HEADER_SIZE,
     end: int | None = None,
     newest: bool = False,
     torn: TearRule | None = None,
+    mode: str = DROPMALFORMED,
     max_payload: int = MAX_PAYLOAD,
+    engine: str | None = None,
 ) -> Verdict:
-    """Check every record of a segment; needs neither numpy nor numba, uses them when there."""
-    rule = torn or (lambda at, following: newest and following is None)
-    if engines():
-        return _verify_columns(data, start, end, rule, max_payload)
-    return _verify_plain(data, start, end, rule, max_payload)
-
-
-def _verify_columns(
-    data: Buffer, start: int, end: int | None, torn: TearRule, max_payload: int
-) -> Verdict:
-    scan = Scan(data, start=start, end=end, torn=torn, mode=DROPMALFORMED, max_payload=max_payload)
-    first = last = None
+    """Check every record of a segment; needs neither numpy nor numba, uses them where they pay."""
+    scan = Scan(
+        data,
+        path=path,
+        start=start,
+        end=end,
+        newest=newest,
+        torn=torn,
+        mode=mode,
+        max_payload=max_payload,
+        engine=engine or fitting(len(data)),
+    )
+    first = last = latest = None
     size = 0
     for chunk in scan:
-        assert isinstance(chunk, Chunk)
+        if isinstance(chunk, Damage):
+            continue
         first = int(chunk.times[0]) if first is None else first
         last = int(chunk.times[-1])
-        size += int(chunk.sizes.sum())
-    return Verdict(scan.records, first, last, scan.end, scan.torn, tuple(scan.damage), size)
-
-
-def _verify_plain(
-    data: Buffer, start: int, end: int | None, torn: TearRule, max_payload: int
-) -> Verdict:
-    stop = len(data) if end is None else end
-    at, records, size = start, 0, 0
-    first = last = None
-    damage: list[Damage] = []
-    while at < stop:
-        try:
-            time, begin, end, at = decode(data, at, stop, max_payload)  # type: ignore[arg-type]
-        except BrokenRecord as broken:
-            resume = next_valid(data, at + 1, stop, max_payload)
-            if torn(at, resume):
-                return Verdict(records, first, last, at, True, tuple(damage), size)
-            damage.append(Damage(at, stop if resume is None else resume, broken.reason))
-            at = damage[-1].end
-        else:
-            records += 1
-            size += end - begin
-            first = time if first is None else first
-            last = time
-    return Verdict(records, first, last, at, False, tuple(damage), size)
+        top = max(chunk.times) if scan.engine == PLAIN else int(chunk.times.max())
+        latest = top if latest is None else max(latest, top)
+        size += sum(chunk.sizes) if scan.engine == PLAIN else int(chunk.sizes.sum())
+    return Verdict(scan.records, first, last, scan.end, scan.torn, tuple(scan.damage), size, latest)

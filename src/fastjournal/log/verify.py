@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastjournal.errors import JournalError, SegmentError
-from fastjournal.log.record import BrokenRecord, Record, decode_many
-from fastjournal.log.recovery import Safe, next_valid_record
+from fastjournal.log import scan
+from fastjournal.log.faults import fault_reason
+from fastjournal.log.recovery import Safe
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
 
@@ -54,8 +55,9 @@ def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Ite
     numbers = stream.segments()
     safe = Safe.of(stream)
     tail = _newest_with_records(stream, numbers)
+    engine = scan.fitting(sum(_size(stream, number) for number in numbers))
     for number in numbers:
-        check = _check(stream, number, safe, newest=number == numbers[-1], tail=tail)
+        check = _check(stream, number, safe, newest=number == numbers[-1], tail=tail, engine=engine)
         yield check
         if progress is not None:
             progress(check.size)
@@ -66,7 +68,9 @@ def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Ite
         yield missing
 
 
-def _check(stream: Stream, number: int, safe: Safe, *, newest: bool, tail: int) -> SegmentCheck:
+def _check(
+    stream: Stream, number: int, safe: Safe, *, newest: bool, tail: int, engine: str
+) -> SegmentCheck:
     path = stream.segment_path(number)
     check = SegmentCheck(number, path)
     try:
@@ -85,21 +89,25 @@ def _check(stream: Stream, number: int, safe: Safe, *, newest: bool, tail: int) 
         handle.close()
     if not whole:  # created but not written: nothing in it counts
         return _check_length(check, 0, safe)
+    found = scan.verify(
+        data,
+        torn=lambda at, following: number == tail and safe.is_torn(number, at, following),
+        max_payload=stream.max_payload,
+        engine=engine,
+    )
+    check.records, check.payload_bytes = found.records, found.payload_bytes
+    check.first_time, check.last_time = found.first_time or 0, found.last_time or 0
     at = HEADER_SIZE
-    while True:
-        records, stop, broken = decode_many(data, at, len(data), number, 0, stream.max_payload)
-        _count(check, records, at, stop)
-        if broken is None:
-            break
-        found = next_valid_record(data, stop + 1, stream.max_payload)
-        end = len(data) if found is None else found
-        torn = number == tail and safe.is_torn(number, stop, found)
-        if torn:
-            end = len(data)
-        check.faults.append(Fault(path, stop, end - stop, _reason(data, stop, broken), torn))
-        if found is None or torn:
-            break
-        at = found
+    for damage in found.damage:
+        check.faults.append(
+            Fault(path, damage.offset, damage.end - damage.offset, damage.reason, torn=False)
+        )
+        check.good += [(at, damage.offset)] * (at < damage.offset)
+        at = damage.end
+    check.good += [(at, found.end)] * (at < found.end)
+    if found.torn:
+        reason = fault_reason(data, found.end, len(data), stream.max_payload)
+        check.faults.append(Fault(path, found.end, len(data) - found.end, reason, torn=True))
     # A sealed segment may have been cleaned since it was synced.
     return _check_length(check, check.size, safe) if number >= tail else check
 
@@ -112,19 +120,16 @@ def _check_length(check: SegmentCheck, length: int, safe: Safe) -> SegmentCheck:
     return check
 
 
-def _count(check: SegmentCheck, records: list[Record], start: int, stop: int) -> None:
-    if not records:
-        return
-    if not check.records:
-        check.first_time = records[0].time
-    check.last_time = records[-1].time
-    check.records += len(records)
-    check.payload_bytes += sum(len(record.payload) for record in records)
-    check.good.append((start, stop))
-
-
-def _reason(data: bytes, at: int, broken: BrokenRecord) -> str:
-    return broken.reason if any(data[at:]) else "zeros in place of a record"
+def _size(stream: Stream, number: int) -> int:
+    """Length of a segment's file; 0 where that cannot be told."""
+    try:
+        handle = stream.files.open_read(stream.segment_path(number))
+    except OSError:
+        return 0
+    try:
+        return handle.size()
+    finally:
+        handle.close()
 
 
 def _newest_with_records(stream: Stream, numbers: list[int]) -> int:
