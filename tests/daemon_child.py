@@ -13,7 +13,7 @@ import sys
 import time
 
 import fastjournal
-from fastjournal.client.protocol import new_id
+from fastjournal.client.puts import new_id
 from fastjournal.errors import JournalError, RequestError
 
 

@@ -12,7 +12,7 @@ from fastjournal.edges import Length, as_datetime
 from fastjournal.errors import RequestError
 from fastjournal.model import Lease, State
 
-__all__ = ["Finisher", "LeasedJob"]
+__all__ = ["Finisher", "InHand", "LeasedJob", "reason_of"]
 
 _MAX_REASON = 8192  # bytes of a traceback; its end tells most
 
@@ -35,20 +35,19 @@ class Finisher(Protocol):
         """Give the job back unworked."""
 
 
-class LeasedJob:
-    """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
+def reason_of(error: BaseException) -> bytes:
+    """The end of an exception's traceback, as the reason of a failure."""
+    text = "".join(traceback.format_exception(error))
+    return text.encode("utf-8", "replace")[-_MAX_REASON:]
 
-    As a context manager it is done at the end of the block, or failed by an exception with the end
-    of its traceback as the reason, or given back when the program is told to end. The exception
-    goes on in any case, even if the lease was lost meanwhile.
-    """
 
-    __slots__ = ("_finisher", "_open", "lease")
+class InHand:
+    """What a consumer can read of a job it has leased."""
 
-    def __init__(self, finisher: Finisher, lease: Lease) -> None:
-        self._finisher = finisher
-        self._open = True
-        self.lease = lease
+    __slots__ = ("_open", "lease")
+
+    _open: bool
+    lease: Lease
 
     @property
     def id(self) -> bytes:
@@ -92,6 +91,26 @@ class LeasedJob:
         assert until is not None
         return until
 
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        return f"<{kind} {self.id.hex()} {self.queue!r} {self.key!r} attempt {self.attempt}>"
+
+
+class LeasedJob(InHand):
+    """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
+
+    As a context manager it is done at the end of the block, or failed by an exception with the end
+    of its traceback as the reason, or given back when the program is told to end. The exception
+    goes on in any case, even if the lease was lost meanwhile.
+    """
+
+    __slots__ = ("_finisher",)
+
+    def __init__(self, finisher: Finisher, lease: Lease) -> None:
+        self._finisher = finisher
+        self._open = True
+        self.lease = lease
+
     def done(self, result: bytes | None = None) -> None:
         """The work is done; a result is kept for whoever asks, until the job expires."""
         self._finisher.complete(self.id, self.token, result)
@@ -130,10 +149,6 @@ class LeasedJob:
             return
         with contextlib.suppress(RequestError):
             if isinstance(error, Exception):
-                text = "".join(traceback.format_exception(error))
-                self.fail(text.encode("utf-8", "replace")[-_MAX_REASON:])
+                self.fail(reason_of(error))
             else:
                 self.release()
-
-    def __repr__(self) -> str:
-        return f"<LeasedJob {self.id.hex()} {self.queue!r} {self.key!r} attempt {self.attempt}>"

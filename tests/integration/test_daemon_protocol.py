@@ -540,19 +540,19 @@ def test_a_directory_that_was_used_embedded_can_be_served(tmp_path: Path) -> Non
 
 def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
     """One message alone in a read takes the short way; cut in two it takes the long one."""
-    from fastjournal.client import protocol
+    from fastjournal.client import leases, puts
 
     ids = iter([bytes([n]) * 16 for n in range(1, 100)])
 
     def put(key: str | None, queue: str, payload: bytes) -> bytes:
-        call = protocol.plain_put(payload, key, queue, 7)
+        call = puts.plain_put(payload, key, queue, 7)
         assert call is not None
         job_id = next(ids)
         at = 25 if call.data[9] == 2 else 26  # behind the header, the size and four bytes of job
         return call.data[:at] + job_id + call.data[at + 16 :]
 
     def lease(queue: str) -> bytes:
-        return protocol.lease(1, queue, None, None, 0, None, True, b"w", False).data
+        return leases.lease(1, queue, None, None, 0, None, True, b"w", False).data
 
     with FjPeer(daemon.port) as peer, daemon.connect() as client:
         client.drain("closed")

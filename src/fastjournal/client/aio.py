@@ -1,33 +1,24 @@
 """The asyncio client: the methods of the blocking client, to be awaited, over one connection.
 
-Rules:
-
-1. Calls may overlap: each is sent at once and its answer is matched by number, so one that waits
-   for a job holds nobody up. At most `max_outstanding` are on their way.
-2. A broken connection is opened again by whoever needs it next. A call whose answer was lost is
-   sent again with a growing, jittered pause until its time limit is over, if it may be.
-3. A call that is cancelled leaves the connection as it is; its answer is dropped when it comes.
-4. Writing waits while the server does not read.
+Rules: those of `alink`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from fastjournal.client import operating, protocol
+from fastjournal.client import leases, operating, protocol
 from fastjournal.client.aleased import AsyncLeasedJob
-from fastjournal.client.link import is_passing
-from fastjournal.client.pipe import Pipe, open_pipe
-from fastjournal.client.protocol import Call, Figures
+from fastjournal.client.alink import AsyncLink
+from fastjournal.client.alistening import AsyncListening
+from fastjournal.client.pipe import open_pipe
+from fastjournal.client.protocol import Figures
+from fastjournal.client.puts import any_put, puts
 from fastjournal.client.urls import Target
 from fastjournal.edges import Instant, Length, Text
-from fastjournal.errors import Closed, JournalError, Unavailable
 from fastjournal.model import (
     DEFAULT_PRIORITY,
-    Event,
     Job,
     NewJob,
     QueueSettings,
@@ -39,19 +30,9 @@ from fastjournal.wire.bulk import REFUSED, Action, Settle
 
 __all__ = ["AsyncClient", "AsyncLeasedJob", "AsyncListening"]
 
-_UNSAID = (None,) * 7
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 
-
-class AsyncClient:
+class AsyncClient(AsyncLink):
     """A journal of a daemon; close it, or use it as an async context manager."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.about: dict[str, Any] = {}
-        self._pipe: Pipe | None = None
-        self._opening = asyncio.Lock()
-        self._closed = False
 
     @classmethod
     async def open(cls, target: Target) -> AsyncClient:
@@ -81,22 +62,16 @@ class AsyncClient:
         persist: bool = False,
     ) -> Receipt:
         """Take a job in; see `Journal.put`."""
-        special = (delay, due, ttl, expires, lease, mode, timestamp) != _UNSAID
-        plain = not (special or max_attempts or max_timeouts or max_fails or id)
-        call = protocol.plain_put(payload, key, queue, priority) if plain else None
-        call = call or protocol.put(
-            protocol.job_put(
-                payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
-                max_timeouts, max_fails, mode, timestamp, id,
-            )
-        )  # fmt: skip
-        receipt: Receipt = await self._call(protocol.persistent(call) if persist else call)
+        special = (delay, due, ttl, expires, lease, mode, timestamp)
+        limits = (max_attempts, max_timeouts, max_fails)
+        call = any_put(payload, key, queue, priority, special, limits, id, persist)
+        receipt: Receipt = await self._call(call)
         return receipt
 
     async def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
         """Take many jobs in, thousands in one message."""
         receipts: list[Receipt] = []
-        for call in protocol.puts(jobs):
+        for call in puts(jobs):
             receipts += await self._call(call)
         return receipts
 
@@ -113,9 +88,9 @@ class AsyncClient:
         take: bool = False,
     ) -> AsyncLeasedJob | None:
         """The next job, or None if there is none within `wait`."""
-        call = protocol.lease(1, queue, queues, prefix, wait, lease, fair, worker, take)
-        leases = await self._call(call)
-        return AsyncLeasedJob(self, leases[0]) if leases else None
+        call = leases.lease(1, queue, queues, prefix, wait, lease, fair, worker, take)
+        granted = await self._call(call)
+        return AsyncLeasedJob(self, granted[0]) if granted else None
 
     async def lease_many(
         self,
@@ -131,23 +106,23 @@ class AsyncClient:
         take: bool = False,
     ) -> list[AsyncLeasedJob]:
         """Up to `count` jobs; waits only for the first one."""
-        call = protocol.lease(count, queue, queues, prefix, wait, lease, fair, worker, take)
+        call = leases.lease(count, queue, queues, prefix, wait, lease, fair, worker, take)
         return [AsyncLeasedJob(self, granted) for granted in await self._call(call)]
 
     async def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
         """Keep a lease; returns its end in ns."""
-        until: int = await self._call(protocol.touch(job_id, token, extend))
+        until: int = await self._call(leases.touch(job_id, token, extend))
         return until
 
     async def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
         """The work is done."""
-        await self._call(protocol.complete(job_id, token, result))
+        await self._call(leases.complete(job_id, token, result))
 
     async def complete_many(
         self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
     ) -> list[bool]:
         """Complete many (id, token, result) with one message; False where the lease was lost."""
-        outcomes = await self._settle(protocol.complete_many(finished))
+        outcomes = await self._settle(leases.complete_many(finished))
         return [outcome != REFUSED for outcome in outcomes]
 
     async def touch_many(self, leases: Iterable[tuple[bytes, int]]) -> list[bool]:
@@ -159,16 +134,16 @@ class AsyncClient:
         self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
     ) -> State:
         """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead."""
-        state: State = await self._call(protocol.fail(job_id, token, reason, delay))
+        state: State = await self._call(leases.fail(job_id, token, reason, delay))
         return state
 
     async def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
         """Give a job back unworked."""
-        await self._call(protocol.release(job_id, token, delay))
+        await self._call(leases.release(job_id, token, delay))
 
     async def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished in time."""
-        found: tuple[bool, bytes] = await self._call(protocol.result(job_id, wait))
+        found: tuple[bool, bytes] = await self._call(leases.result(job_id, wait))
         return found
 
     async def delete(
@@ -262,13 +237,6 @@ class AsyncClient:
         now: int = await self._call(operating.ping())
         return now
 
-    async def close(self) -> None:
-        """Close the connection."""
-        self._closed = True
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -281,73 +249,6 @@ class AsyncClient:
     async def _settle(self, items: list[Settle]) -> list[int]:
         outcomes: list[int] = []
         for start in range(0, len(items), 10_000):
-            part = await self._call(protocol.settle(items[start : start + 10_000]))
+            part = await self._call(leases.settle(items[start : start + 10_000]))
             outcomes += [outcome for outcome, _, _ in part]
         return outcomes
-
-    async def _call(self, call: Call) -> Any:
-        return await self._retrying(call, self.target.timeout)
-
-    async def _retrying(self, call: Call, limit: float) -> Any:
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + limit
-        pause = _FIRST_PAUSE
-        sent = False
-        while True:
-            try:
-                pipe = await self._connected()
-                if not pipe.writable.is_set():
-                    await pipe.writable.wait()
-                repeated, sent = sent, True
-                async with asyncio.timeout(self.target.timeout + call.wait):
-                    reply = await pipe.send(call)
-                return protocol.read(call, reply, repeated=repeated)
-            except TimeoutError:
-                raise Unavailable(f"{self.target.address}: no answer in time") from None
-            except JournalError as error:
-                wait = pause * random.uniform(0.5, 1.5)
-                late = loop.time() + wait > give_up
-                if late or not is_passing(error) or (sent and not call.again):
-                    raise
-            await asyncio.sleep(wait)
-            pause = min(pause * 2, _LONGEST_PAUSE)
-
-    async def _connected(self) -> Pipe:
-        pipe = self._pipe
-        if pipe is not None and pipe.open:
-            return pipe
-        if self._closed:
-            raise Closed("the client is closed")
-        async with self._opening:
-            if self._pipe is None or not self._pipe.open:
-                self._pipe, self.about = await open_pipe(self.target)
-            return self._pipe
-
-
-class AsyncListening:
-    """Events of queues as they come; iterate over it with `async for`, or await `next`."""
-
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
-
-    async def next(self, wait: float | None = None) -> Event | None:
-        """The next event; None after `wait` seconds without one."""
-        try:
-            async with asyncio.timeout(wait):
-                return operating.event(await self._pipe.pushed.get())
-        except TimeoutError:
-            return None
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while (event := await self.next()) is not None:
-            yield event
-
-    async def close(self) -> None:
-        """No more events."""
-        self._pipe.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
+import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from fastjournal.edges import Length
-from fastjournal.model import (
-    Lease,
-    State,
-)
+from fastjournal.errors import RequestError
+from fastjournal.leased import InHand, reason_of
+from fastjournal.model import Lease, State
 
 if TYPE_CHECKING:
     from fastjournal.client.aio import AsyncClient
@@ -18,49 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["AsyncLeasedJob"]
 
 
-class AsyncLeasedJob:
+class AsyncLeasedJob(InHand):
     """A leased job: work on it, then `await` `done`, `fail` or `release` before the lease ends.
 
     As an async context manager it is done at the end of the block, or failed by an exception,
     which goes on.
     """
 
-    __slots__ = ("_client", "_open", "lease")
+    __slots__ = ("_client",)
 
     def __init__(self, client: AsyncClient, lease: Lease) -> None:
         self._client = client
         self._open = True
         self.lease = lease
-
-    @property
-    def id(self) -> bytes:
-        """The job's 16 bytes."""
-        return self.lease.job.id
-
-    @property
-    def payload(self) -> bytes:
-        """What the producer put."""
-        return self.lease.job.value
-
-    @property
-    def key(self) -> str:
-        """The key as text; empty if there is none."""
-        return self.lease.job.key.decode("utf-8", "surrogateescape")
-
-    @property
-    def queue(self) -> str:
-        """The queue's name."""
-        return self.lease.job.queue.decode("utf-8", "surrogateescape")
-
-    @property
-    def attempt(self) -> int:
-        """How often the job was handed out, this time included."""
-        return self.lease.job.attempts
-
-    @property
-    def token(self) -> int:
-        """Proves that this lease is the newest one."""
-        return self.lease.token
 
     async def done(self, result: bytes | None = None) -> None:
         """The work is done."""
@@ -97,8 +66,9 @@ class AsyncLeasedJob:
             return
         if error is None:
             await self.done()
-        else:
-            await self.fail("".join(traceback.format_exception(error)).encode("utf-8", "replace"))
-
-    def __repr__(self) -> str:
-        return f"<AsyncLeasedJob {self.id.hex()} {self.queue!r} attempt {self.attempt}>"
+            return
+        with contextlib.suppress(RequestError):
+            if isinstance(error, Exception):
+                await self.fail(reason_of(error))
+            else:
+                await self.release()

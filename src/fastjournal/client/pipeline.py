@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.client import protocol
+from fastjournal.client import leases, puts
 from fastjournal.client.protocol import Call
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ class Pipeline:
     def put(self, payload: bytes = b"", **fields: Any) -> None:
         """Add a put; arguments as `Client.put`."""
         if fields.keys() <= _PLAIN:
-            call = protocol.plain_put(
+            call = puts.plain_put(
                 payload, fields.get("key"), fields.get("queue"), fields.get("priority", 100)
             )
             if call is not None:
                 self._calls.append(call)
                 return
-        self._calls.append(protocol.put(protocol.job_put(payload, **fields)))
+        self._calls.append(puts.put(puts.job_put(payload, **fields)))
 
     def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
         """Add a completion."""
-        self._calls.append(protocol.complete(job_id, token, result))
+        self._calls.append(leases.complete(job_id, token, result))
 
     def execute(self) -> list[Any]:
         """Send all; an error stands in the place of its answer."""

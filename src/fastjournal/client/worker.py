@@ -32,97 +32,21 @@ import queue
 import random
 import threading
 import time
-import traceback
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from fastjournal.edges import Length, Text, length
-from fastjournal.errors import (
-    AlreadyExists,
-    BadRequest,
-    Closed,
-    JournalError,
-    LeaseLost,
-    NotFound,
-)
-from fastjournal.leased import Finisher, LeasedJob
+from fastjournal.client.worker_keeping import Retry, Running, Settling, Source, WorkerCounts
+from fastjournal.clock import SECOND
+from fastjournal.edges import Length, Text
+from fastjournal.errors import BadRequest, Closed, JournalError
+from fastjournal.leased import LeasedJob
 
 __all__ = ["Retry", "Source", "Worker", "WorkerCounts"]
 
 _log = logging.getLogger(__name__)
-_SECOND = 1_000_000_000
-_LOST = (LeaseLost, NotFound, AlreadyExists)
 
 
-class Source(Finisher, Protocol):
-    """What a worker needs of a journal: an embedded `Journal` and a `Client` have it."""
-
-    def lease_many(
-        self,
-        count: int,
-        queue: Text | None = None,
-        *,
-        queues: Sequence[Text] | None = None,
-        prefix: Text | None = None,
-        wait: Length = 0,
-        lease: Length | None = None,
-        fair: bool = True,
-        worker: Text = b"",
-        take: bool = False,
-    ) -> list[LeasedJob]:
-        """Up to `count` jobs."""
-
-    def complete_many(
-        self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
-    ) -> list[bool]:
-        """Complete many."""
-
-
-class Retry(Exception):
-    """Raised by a worker's function: give the job back, to be tried again after `delay` seconds."""
-
-    def __init__(self, delay: float = 0.0) -> None:
-        super().__init__(f"again in {delay} s")
-        self.delay = delay
-
-
-@dataclass(slots=True)
-class WorkerCounts:
-    """What a worker has done."""
-
-    leased: int = 0
-    completed: int = 0
-    failed: int = 0
-    retried: int = 0
-    lost: int = 0
-    """Leases that were somebody else's when the work was done."""
-    released: int = 0
-    timed_out: int = 0
-    """Jobs that took longer than the time limit; counted as failed too."""
-
-
-@dataclass(slots=True, eq=False)
-class _Running:
-    """A job in hand."""
-
-    job: LeasedJob
-    until: int
-    """Monotonic ns at which the lease ends, by our own clock."""
-    length: int
-    started: float = 0.0
-    """Monotonic seconds; 0: not yet."""
-    settled: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def claim(self) -> bool:
-        """Be the one who says how it ended."""
-        with self.lock:
-            first, self.settled = not self.settled, True
-            return first
-
-
-class Worker:
+class Worker(Settling):
     """Works off queues with one function; `run` until `stop`."""
 
     def __init__(
@@ -144,29 +68,20 @@ class Worker:
         lease instead of that of the queue; `wait`: how long one request waits for jobs."""
         if concurrency < 1:
             raise BadRequest("concurrency must be at least 1")
-        self.counts = WorkerCounts()
-        self._source = source
-        self._function = function
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
+        super().__init__(source, time_limit, is_async)
+        self._function = function
         self._queues = list(queues) if queues else None
         self._prefix = prefix
         self._concurrency = concurrency
         self._room = concurrency + (concurrency if prefetch is None else prefetch)
         self._lease = lease
-        self._time_limit = (
-            None if time_limit is None else length(time_limit, "time_limit") / _SECOND
-        )
         self._grace = grace
         self._name = name
         self._wait = wait
-        self._stopping = threading.Event()
-        self._inbox: queue.SimpleQueue[_Running | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[_Running, bytes | None] | None] = queue.SimpleQueue()
-        self._mutex = threading.Lock()
-        self._space = threading.Condition(self._mutex)
-        self._in_hand: set[_Running] = set()
+        self._inbox: queue.SimpleQueue[Running | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self) -> WorkerCounts:
@@ -227,16 +142,11 @@ class Worker:
     def _take(self, job: LeasedJob) -> None:
         given = job.lease
         lasts = max(0, given.until - given.job.lease_start) if given.job.lease_start else 0
-        lasts = lasts or given.job.lease or 60 * _SECOND
-        running = _Running(job, time.monotonic_ns() + lasts, lasts)
+        lasts = lasts or given.job.lease or 60 * SECOND
+        running = Running(job, time.monotonic_ns() + lasts, lasts)
         with self._mutex:
             self._in_hand.add(running)
         self._inbox.put(running)
-
-    def _drop(self, running: _Running) -> None:
-        with self._space:
-            self._in_hand.discard(running)
-            self._space.notify()
 
     def _work(self) -> None:
         """One thread of work."""
@@ -279,7 +189,7 @@ class Worker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _one(self, running: _Running) -> None:
+    async def _one(self, running: Running) -> None:
         running.started = time.monotonic()
         outcome: Awaitable[Any] = self._function(running.job)
         try:
@@ -297,119 +207,6 @@ class Worker:
             await asyncio.to_thread(self._failed, running, error)
         else:
             self._finished(running, result)
-
-    def _finished(self, running: _Running, result: Any) -> None:
-        if result is not None and not isinstance(result, bytes):
-            kind = type(result).__name__
-            self._failed(running, TypeError(f"a result is bytes or None, not {kind}"))
-        elif running.claim():
-            self._done.put((running, result))
-        else:
-            self._drop(running)
-
-    def _settle(self) -> None:
-        """Complete what was finished, many at a time."""
-        ended = False
-        while not ended:
-            batch = [self._done.get()]
-            while not self._done.empty():
-                batch.append(self._done.get())
-            finished = [one for one in batch if one is not None]
-            ended = len(finished) < len(batch)
-            if finished:
-                self._complete(finished)
-
-    def _complete(self, finished: list[tuple[_Running, bytes | None]]) -> None:
-        items = [(r.job.id, r.job.token, result) for r, result in finished]
-        try:
-            outcomes = self._source.complete_many(items)
-        except JournalError as error:
-            _log.error("%d completions were not taken: %s", len(items), error)
-            outcomes = [False] * len(items)
-        done = sum(outcomes)
-        self.counts.completed += done
-        self.counts.lost += len(outcomes) - done
-        for running, _ in finished:
-            self._drop(running)
-
-    def _failed(self, running: _Running, error: BaseException) -> None:
-        if not running.claim():
-            self._drop(running)
-            return
-        job = running.job
-        try:
-            if isinstance(error, Retry):
-                self._source.release(job.id, job.token, error.delay)
-                self.counts.retried += 1
-            else:
-                text = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
-                self._source.fail(job.id, job.token, text[-65_536:])
-                self.counts.failed += 1
-                _log.info("job %s failed: %r", job.id.hex(), error)
-        except _LOST:
-            self.counts.lost += 1
-        except JournalError as trouble:
-            _log.error("failure of %s was not taken: %s", job.id.hex(), trouble)
-        self._drop(running)
-
-    def _release(self, running: _Running) -> None:
-        if running.claim():
-            try:
-                self._source.release(running.job.id, running.job.token)
-                self.counts.released += 1
-            except JournalError as error:
-                _log.warning("job %s was not given back: %s", running.job.id.hex(), error)
-        self._drop(running)
-
-    def _beat(self) -> None:
-        """Touch leases of which a third has passed; fail jobs that are past their time."""
-        while True:
-            with self._mutex:
-                hand = [r for r in self._in_hand if not r.settled]
-            now = time.monotonic_ns()
-            nearest = min((r.until - r.length * 2 // 3 for r in hand), default=now + _SECOND)
-            for running in hand:
-                if running.until - now < running.length // 3 * 2:
-                    self._touch(running)
-                if self._is_late(running):
-                    self.counts.timed_out += 1
-                    self._failed_late(running)
-            if self._stopping.is_set() and not hand:
-                return
-            time.sleep(min(max((nearest - time.monotonic_ns()) / _SECOND, 0.01), 0.25))
-
-    def _is_late(self, running: _Running) -> bool:
-        return (
-            self._time_limit is not None
-            and not self._is_async
-            and running.started > 0
-            and not running.settled
-            and time.monotonic() - running.started > self._time_limit
-        )
-
-    def _failed_late(self, running: _Running) -> None:
-        if not running.claim():
-            return
-        job = running.job
-        try:
-            self._source.fail(job.id, job.token, f"time limit of {self._time_limit} s".encode())
-            self.counts.failed += 1
-        except _LOST:
-            self.counts.lost += 1
-        except JournalError as trouble:
-            _log.error("failure of %s was not taken: %s", job.id.hex(), trouble)
-
-    def _touch(self, running: _Running) -> None:
-        job = running.job
-        try:
-            self._source.touch(job.id, job.token, running.length / _SECOND)
-            running.until = time.monotonic_ns() + running.length
-        except _LOST:
-            if not running.settled and running.claim():
-                self.counts.lost += 1
-                _log.warning("lease of job %s was lost", job.id.hex())
-        except JournalError as error:
-            _log.warning("lease of job %s was not prolonged: %s", job.id.hex(), error)
 
     def _wind_up(self) -> None:
         """Let what runs end, give back what does not."""

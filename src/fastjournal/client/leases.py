@@ -1,0 +1,206 @@
+"""Calls of consumers: lease, and what ends or keeps a lease.
+
+Rules: those of `protocol`, and
+
+1. A lease whose answer was lost is lost until it ends by itself. What settles a lease and then
+   finds no job has settled it the first time.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterable, Sequence
+
+from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, nothing, value_of
+from fastjournal.clock import MILLISECOND, SECOND
+from fastjournal.edges import Length, Text, length, queue_bytes
+from fastjournal.errors import BadRequest, ProtocolError
+from fastjournal.model import Lease, State
+from fastjournal.wire.bulk import (
+    REFUSED,
+    Action,
+    LeaseRequest,
+    Settle,
+    SettleOutcome,
+    Settling,
+    decode_settle_outcomes,
+    encode_lease_request,
+    encode_settle,
+)
+from fastjournal.wire.errortext import error_from
+from fastjournal.wire.fj import Reply, encode_integer, encode_request
+from fastjournal.wire.functions import BY_ID, Function, Type
+from fastjournal.wire.jobvalue import decode_leased
+
+__all__ = [
+    "complete",
+    "complete_many",
+    "fail",
+    "lease",
+    "release",
+    "result",
+    "settle",
+    "touch",
+]
+
+
+def lease(
+    count: int,
+    queue: Text | None,
+    queues: Sequence[Text] | None,
+    prefix: Text | None,
+    wait: Length,
+    lasts: Length | None,
+    fair: bool,
+    worker: Text,
+    take: bool,
+) -> Call:
+    """Lease up to `count` jobs; a consumer asks the same again and again, so it is kept."""
+    names = None if queues is None or isinstance(queues, (str, bytes)) else tuple(queues)
+    return _lease(count, queue, names or queues, prefix, wait, lasts, fair, worker, take)
+
+
+@functools.lru_cache(256)
+def _lease(
+    count: int,
+    queue: Text | None,
+    queues: Sequence[Text] | None,
+    prefix: Text | None,
+    wait: Length,
+    lasts: Length | None,
+    fair: bool,
+    worker: Text,
+    take: bool,
+) -> Call:
+    """Lease up to `count` jobs."""
+    if not 1 <= count <= 65_535:
+        raise BadRequest(f"count must be 1..65535, not {count}")
+    if sum(given is not None for given in (queue, queues, prefix)) > 1:
+        raise BadRequest("give one of queue, queues and prefix")
+    names: tuple[bytes, ...] = ()
+    if queue is not None:
+        names = (queue_bytes(queue),)
+    elif queues is not None:
+        if isinstance(queues, (str, bytes)) or not queues:
+            raise BadRequest("queues must be a list of names")
+        names = tuple([queue_bytes(name) for name in queues])
+    elif prefix is not None:
+        names = (prefix if isinstance(prefix, bytes) else prefix.encode(),)
+    wait_ns = length(wait, "wait")
+    wanted = LeaseRequest(
+        names,
+        count,
+        -(-wait_ns // MILLISECOND),
+        0 if lasts is None else length(lasts, "lease"),
+        prefix is not None,
+        fair,
+        take,
+        0,
+        worker if isinstance(worker, bytes) else worker.encode(),
+    )
+    fields = {"value_type": Type.BUFFER, "value": encode_lease_request(wanted)}
+    return make_call(Function.LEASE, _read_leases, fields, wait_ns / SECOND)
+
+
+def _read_leases(reply: Reply) -> list[Lease]:
+    return [decode_leased(pair) for pair in reply.pairs]
+
+
+def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:
+    """The work is done."""
+    if len(job_id) != 16:
+        raise BadRequest("an id has 16 bytes")
+    if result is None and 0 <= (token or 0) <= 0xFFFFFFFF:
+        data = _DONE(b"FJ", 1, Function.DONE, 1, BY_ID, 0, token or 0, 16, job_id)
+    else:
+        data = encode_request(
+            Function.DONE, 1, flags=BY_ID, key=job_id, ttl=token or 0, value_type=Type.BUFFER,
+            value=result or b"",
+        )  # fmt: skip
+    return Call(data, nothing, 0.0, True, True, _quick_done)
+
+
+def _quick_done(data: bytes) -> bool | None:
+    return True if len(data) == 17 and data[:6] == b"JR\0\1\0\1" and not data[16] else None
+
+
+QUICK_SIZES[_quick_done] = 17
+_DONE = struct.Struct(">2sHHHHQIB16s").pack
+
+
+def settle(items: Sequence[Settle]) -> Call:
+    """Settle many leases."""
+    fields = {"value_type": Type.BUFFER, "value": encode_settle(items)}
+    return make_call(Function.SETTLE, _read_settled, fields)
+
+
+def complete_many(
+    finished: Iterable[tuple[bytes, int | None, bytes | None]],
+) -> list[Settle]:
+    """The items of `settle` for finished jobs."""
+    new = tuple.__new__
+    return [
+        new(Settle, (Action.COMPLETE, job_id, token or 0, None, b"", result))
+        for job_id, token, result in finished
+    ]
+
+
+def _read_settled(reply: Reply) -> list[SettleOutcome]:
+    return decode_settle_outcomes(value_of(reply))
+
+
+def one_settled(outcomes: list[SettleOutcome]) -> SettleOutcome:
+    """The only outcome, or its error raised."""
+    if len(outcomes) != 1:
+        raise ProtocolError("one outcome was expected")
+    if outcomes[0].outcome == REFUSED:
+        raise error_from(outcomes[0].error)
+    return outcomes[0]
+
+
+def fail(job_id: bytes, token: int | None, reason: bytes, delay: Length | None) -> Call:
+    """The work failed."""
+    wait = None if delay is None else length(delay, "delay")
+    item = Settle(Action.FAIL, job_id, token or 0, wait, b"", reason)
+    return settle([item])._replace(read=_read_failed)
+
+
+def _read_failed(reply: Reply) -> State:
+    outcome = one_settled(_read_settled(reply)).outcome
+    if outcome == Settling.WAITING:
+        return State.WAITING
+    return State.FAILED if outcome == Settling.DEAD else State.DELETED
+
+
+def touch(job_id: bytes, token: int, extend: Length | None) -> Call:
+    """Keep a lease."""
+    lasts = None if extend is None else length(extend, "extend")
+    item = Settle(Action.TOUCH, job_id, token, lasts)
+    return settle([item])._replace(read=lambda reply: one_settled(_read_settled(reply)).instant)
+
+
+def release(job_id: bytes, token: int, delay: Length | None) -> Call:
+    """Give a job back."""
+    wait = None if delay is None else length(delay, "delay")
+    item = Settle(Action.RELEASE, job_id, token, wait)
+    return settle([item])._replace(read=_read_released)
+
+
+def _read_released(reply: Reply) -> None:
+    one_settled(_read_settled(reply))
+
+
+def result(job_id: bytes, wait: Length) -> Call:
+    """Wait for a result."""
+    wait_ns = length(wait, "wait")
+    fields = {
+        "flags": BY_ID, "key": job_id, "ttl": 0, "value_type": Type.INTEGER,
+        "value": encode_integer(-(-wait_ns // MILLISECOND)),
+    }  # fmt: skip
+    return make_call(Function.RESULT, _read_result, fields, wait_ns / SECOND)
+
+
+def _read_result(reply: Reply) -> tuple[bool, bytes]:
+    value = value_of(reply)
+    return value[:1] == b"\1", value[1:]
