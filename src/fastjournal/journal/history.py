@@ -17,8 +17,8 @@ from typing import NamedTuple
 from fastjournal.errors import CorruptCommand
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import TYPE_NAMES, TYPE_OF, decode
-from fastjournal.log.record import Record
 from fastjournal.log.finding import find_records
+from fastjournal.log.record import Record
 from fastjournal.log.stream import Stream
 from fastjournal.model import State
 
@@ -190,7 +190,7 @@ class _Teller:
             if fresh:
                 return Step(time, "put", State.WAITING, name, _described(put), due, "due")
             return Step(time, "stood", State.WAITING, name, "an image of the row", due, "due")
-        changes = _changes(before, put)
+        changes = _changes(before, put, time)
         if not changes and self._state in (State.WAITING, State.PROCESSING):
             return Step(time, "noted again", State.WAITING, name, "an image of the row")
         event = "merged" if self._state is State.WAITING else "put again"
@@ -217,14 +217,14 @@ def _described(put: k.Put) -> str:
     return f"priority {put.rank}, {_size(put.value)}"
 
 
-def _changes(before: k.Put, after: k.Put) -> list[str]:
+def _changes(before: k.Put, after: k.Put, time: int) -> list[str]:
     """What a repeat of the key changed."""
     out = []
     if before.value != after.value:
         out.append(f"new value of {len(after.value)} bytes")
     if before.rank != after.rank:
         out.append(f"priority {before.rank} → {after.rank}")
-    if before.due != after.due:
+    if before.due != after.due and after.due > time:
         out.append("due moved")
     if before.expires != after.expires:
         out.append("expiry moved")
