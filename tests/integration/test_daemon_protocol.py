@@ -588,8 +588,8 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
                 for data in (
                     first, first, keyed, put("k", name, b"y2"), big, put(None, "closed", b""),
                     lease(name), lease(name), lease(name), lease(name),
-                    protocol.complete(first[25:41], 1, None).data,
-                    protocol.complete(bytes(range(16)), 1, None).data,
+                    leases.complete(first[25:41], 1, None).data,
+                    leases.complete(bytes(range(16)), 1, None).data,
                 )
             ]  # fmt: skip
             if not cut:
