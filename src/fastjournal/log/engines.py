@@ -18,7 +18,6 @@ from array import array
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from operator import sub
 from typing import Any, TypeAlias
 
 from fastjournal.errors import SettingError
@@ -98,9 +97,12 @@ def _plain(data: Buffer, at: int, stop: int, largest: int, rows: int) -> tuple[C
     sound = broken is None or (broken.torn and window < stop and bool(records))
     if not records:
         return (array("q"), array("q"), array("q"), array("q"), array("B")), end, sound
-    times, payloads, _, offsets = zip(*records, strict=True)
-    sizes = array("q", map(len, payloads))
-    # A payload ends four bytes of CRC before the next record begins.
-    starts = array("q", map(sub, (*offsets[1:], end), (size + 4 for size in sizes)))
+    # Lists made one by one: a `zip` of all records takes twice the time.
+    times = array("q", [record[0] for record in records])
+    payloads = [record[1] for record in records]
+    offsets = array("q", [record[3] for record in records])
+    sizes = array("q", list(map(len, payloads)))
+    ends = [*offsets[1:], end]  # a payload ends four bytes of CRC before the next record begins
+    starts = array("q", [after - size - 4 for after, size in zip(ends, sizes, strict=True)])
     kinds = array("B", [payload[0] if payload else 0 for payload in payloads])
-    return (array("q", times), array("q", offsets), starts, sizes, kinds), end, sound
+    return (times, offsets, starts, sizes, kinds), end, sound
