@@ -36,7 +36,6 @@ from fastjournal.wire.functions import (
     PERSIST,
     WORKED_ON,
     Function,
-    Query,
     Type,
 )
 from fastjournal.wire.jobvalue import JobPut, decode_leased, encode_jobs, encode_short
@@ -345,12 +344,8 @@ def test_a_listener_that_falls_behind_is_told_that_pushes_were_lost(tmp_path: Pa
         slow.close()
 
 
-def test_unknown_functions_and_ranges_of_listeners_are_answered_and_the_connection_goes_on(
-    peer: FjPeer,
-) -> None:
+def test_unknown_functions_are_answered_and_the_connection_goes_on(peer: FjPeer) -> None:
     assert peer.ask(999).error.startswith("BAD-FUNCTION")
-    ranged = peer.ask(Function.LISTEN, key=b"a", upper=b"b", query=Query.RANGE)
-    assert ranged.error.startswith("BAD-FUNCTION")
     assert peer.ask(Function.NOP, 0xFFFF).identifier == 0xFFFF
 
 

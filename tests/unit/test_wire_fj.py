@@ -196,7 +196,7 @@ def test_every_bit_that_a_function_does_not_take_is_refused(row: object) -> None
         ("BAD-FLAGS", encode_request(Function.SET, 1, key=b"k")),
         ("BAD-FLAGS", encode_request(Function.NOP, 1, value_type=1, value=b"x")),
         ("BAD-FLAGS", encode_request(Function.NEXT, 1, ttl=1)),
-        ("BAD-FLAGS", encode_request(Function.GET, 1, ttl=1, key=b"k")),
+        ("BAD-FLAGS", encode_request(Function.GET, 1, ttl=2, key=b"k")),
         ("BAD-FLAGS", encode_request(Function.LISTEN, 1, query=Query.PATTERN, key=b"k")),
         (
             "BAD-FLAGS",
@@ -205,6 +205,14 @@ def test_every_bit_that_a_function_does_not_take_is_refused(row: object) -> None
         ("BAD-FLAGS", encode_request(Function.LIST, 1, query=Query.RANGE, key=b"k")),
         ("BAD-FLAGS", encode_request(Function.DELETE, 1, flags=PERSIST_SET, key=b"k")),
         ("BAD-FLAGS", encode_request(Function.PING, 1, timeout=1)),
+        ("BAD-FLAGS", encode_request(Function.NOT, 1, flags=PERSIST_SET, key=b"k")),
+        ("BAD-FLAGS", encode_request(Function.NOT, 1, query=Query.PATTERN, key=b"k")),
+        ("BAD-FLAGS", encode_request(Function.UNLOCK, 1, query=Query.CURSOR, key=b"k")),
+        ("BAD-FLAGS", encode_request(Function.DELETE, 1, query=Query.RANGE, key=ID, ttl=0)),
+        (
+            "BAD-FLAGS",
+            encode_request(Function.SET, 1, query=Query.RANGE, key=b"k", value_type=6, value=b"x"),
+        ),
         ("CLIENT-ERROR", encode_request(Function.GET, 1)),
         ("CLIENT-ERROR", encode_request(Function.DELETE, 1)),
         ("CLIENT-ERROR", encode_request(Function.PING, 1, key=b"k")),

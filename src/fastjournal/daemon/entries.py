@@ -5,8 +5,9 @@ Rules: those of `requests`, and
 1. SET of type 6 is a job, of any other type an entry. GET of a key means its entry, else its job.
    DELETE of a key means both, unless a queue or an id is named.
 2. Whoever has said HELLO is known by that name, anyone else by the connection: the name owns locks
-   and leases, and makes ADD and NOT with a timestamp happen once.
-3. An entry persists only if bit 9 or 12 says so.
+   and leases, and makes ADD and NOT with a timestamp happen once. A request may give another one.
+3. An entry persists only if bit 9 or 12 says so; bit 9 also waits until it is on stable storage.
+4. A change that gives a fencing number is made only while that lock is held (D-22).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fastjournal.clock import SECOND
 from fastjournal.daemon import consuming, producing
+from fastjournal.daemon.pushes import KEY, Subject
 from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
 from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
@@ -23,6 +25,7 @@ from fastjournal.journal.entry_locks import Writer
 from fastjournal.journal.entry_operations import EntryOperations
 from fastjournal.journal.entry_reads import Reading
 from fastjournal.model import State
+from fastjournal.wire.entryvalue import ALL, decode_who, encode_entry
 from fastjournal.wire.fj import (
     Pair,
     Request,
@@ -65,12 +68,12 @@ def _operations(session: FjConnection) -> EntryOperations:
     return session.host.journal.entries.operations
 
 
-def _who(session: FjConnection) -> bytes:
-    return session.name or b"\0connection %d" % id(session)
-
-
-def _by(session: FjConnection) -> Writer:
-    return Writer(_who(session))
+def _by(session: FjConnection, request: Request) -> Writer:
+    """Who makes a change."""
+    if request.upper is None:
+        return Writer(session.name or session.own_name)
+    fence, name = decode_who(request.upper)
+    return Writer(name or session.name or session.own_name, fence)
 
 
 def set_any(session: FjConnection, request: Request, now: int) -> bytes:
@@ -88,10 +91,11 @@ def set_any(session: FjConnection, request: Request, now: int) -> bytes:
         exact=request.flags & EXACT != 0,
         overwrite=request.flags & OVERWRITE != 0,
         persist=request.persist,
-        by=_by(session),
+        by=_by(session, request),
     )
     if request.flags & LISTEN:
-        session.server.pushes(session.host).listen(session, False, request.key, request.identifier)
+        subject = Subject(KEY, request.key)
+        session.server.pushes(session.host).listen(session, subject, request.identifier)
     return encode_ok(request.identifier, now, session.stable | _stale(decided))
 
 
@@ -104,12 +108,16 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
     operations = _operations(session)
     if request.query is not Query.KEY:
         return _several(session, request, now)
-    if operations.decide.live(request.key, now) is None and any(
-        row.lane.name for row in session.host.state.keys.everywhere(request.key)
+    all_of_it = request.ttl == ALL
+    if (
+        not all_of_it
+        and operations.decide.live(request.key, now) is None
+        and any(row.lane.name for row in session.host.state.keys.everywhere(request.key))
     ):
         return consuming.get(session, request, now)
-    entry = operations.get(request.key, _reading(session, request))
-    flags = request.flags & DATA | _marks(session, entry)
+    reading = _reading(session, request)
+    entry = operations.get(request.key, reading)
+    flags = request.flags & DATA | _marks(reading.worker, entry)
     leased = request.timeout is not None and not request.flags & EXACT
     timeout = entry.lease_until if leased else entry.expires
     pair = _pair(entry, request)._replace(key=b"")
@@ -125,10 +133,11 @@ def _several(session: FjConnection, request: Request, now: int) -> bytes:
         scan = Scan(PATTERN, b"", request.key)
     else:
         scan = Scan(RANGE, request.key, request.upper or b"", request.limit or 0)
-    page = _operations(session).page(scan, _reading(session, request))
+    reading = _reading(session, request)
+    page = _operations(session).page(scan, reading)
     flags = request.flags & DATA
     for entry in page.entries:
-        flags |= _marks(session, entry)
+        flags |= _marks(reading.worker, entry)
     pairs = [_pair(entry, request) for entry in page.entries]
     return encode_reply(
         request.identifier, now, flags=flags, pairs=pairs, several=True, cursor=page.cursor or None
@@ -143,17 +152,19 @@ def _reading(session: FjConnection, request: Request) -> Reading:
         touch=True if exact and not until else None,
         expires=until if exact else 0,
         lease=0 if exact else until,
-        worker=_who(session),
+        worker=request.value or session.name or session.own_name,
         skip=request.flags & WORKED_ON != 0,
     )
 
 
-def _marks(session: FjConnection, entry: Entry) -> int:
-    busy = entry.lease_until and entry.worker != _who(session)
+def _marks(worker: bytes, entry: Entry) -> int:
+    busy = entry.lease_until and entry.worker != worker
     return (WORKED_ON if busy else 0) | (LOCKED if entry.locked else 0)
 
 
 def _pair(entry: Entry, request: Request) -> Pair:
+    if request.ttl == ALL:
+        return Pair(entry.key, entry.kind, encode_entry(entry))
     return Pair(entry.key, entry.kind, entry.data, entry.expires if request.flags & TTL else None)
 
 
@@ -163,7 +174,8 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
         return consuming.delete(session, request, now)
     operations = _operations(session)
     rows = session.host.state.keys.everywhere(request.key)
-    is_job = any(row.lane.name for row in rows)
+    # An empty queue is no queue: the entry alone is meant.
+    is_job = request.value_type is None and any(row.lane.name for row in rows)
     if is_job and operations.decide.slot(request.key) is None:
         return consuming.delete(session, request, now)
     decided = operations.delete(
@@ -171,7 +183,7 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
         timestamp=request.timestamp,
         purge=request.flags & OVERWRITE != 0,
         persist=request.persist,
-        by=_by(session),
+        by=_by(session, request),
     )
     found = decided.found
     if is_job:
@@ -191,7 +203,9 @@ def _changed(session: FjConnection, request: Request, decided: Decided, now: int
 
 
 def _sender(session: FjConnection, request: Request) -> bytes:
-    return session.name if request.timestamp else b""
+    if not request.timestamp:
+        return b""
+    return session.name if request.upper is None else decode_who(request.upper)[1] or session.name
 
 
 def add(session: FjConnection, request: Request, now: int) -> bytes:
@@ -204,7 +218,7 @@ def add(session: FjConnection, request: Request, now: int) -> bytes:
         sender=_sender(session, request),
         timestamp=request.timestamp,
         persist=request.persist,
-        by=_by(session),
+        by=_by(session, request),
     )
     return _changed(session, request, decided, now)
 
@@ -215,7 +229,7 @@ def flip(session: FjConnection, request: Request, now: int) -> bytes:
         request.key,
         sender=_sender(session, request),
         timestamp=request.timestamp,
-        by=_by(session),
+        by=_by(session, request),
     )
     return _changed(session, request, decided, now)
 
@@ -226,21 +240,21 @@ def truncate(session: FjConnection, request: Request, now: int) -> bytes:
         request.key,
         decode_integer(request.value),
         timestamp=request.timestamp,
-        by=_by(session),
+        by=_by(session, request),
     )
     return encode_ok(request.identifier, now, session.stable)
 
 
 def lock(session: FjConnection, request: Request, now: int) -> bytes:
     """Lock a key; answered with the fencing number and the deadline."""
-    held = _operations(session).lock(request.key, _who(session), request.timeout or 0)
+    held = _operations(session).lock(request.key, _by(session, request).owner, request.timeout or 0)
     pair = Pair(b"", Type.INTEGER, encode_integer(held.fence))
     return encode_reply(request.identifier, now, timeout=held.until, flags=DATA, pairs=(pair,))
 
 
 def unlock(session: FjConnection, request: Request, now: int) -> bytes:
     """Free a lock."""
-    if not _operations(session).unlock(request.key, _by(session)):
+    if not _operations(session).unlock(request.key, _by(session, request)):
         raise NotFound("there is no lock")
     return encode_ok(request.identifier, now)
 
@@ -252,7 +266,7 @@ def rename(session: FjConnection, request: Request, now: int) -> bytes:
         request.value,
         timestamp=request.timestamp,
         overwrite=request.flags & OVERWRITE != 0,
-        by=_by(session),
+        by=_by(session, request),
     )
     return encode_ok(request.identifier, now, session.stable | _stale(decided))
 
@@ -260,6 +274,6 @@ def rename(session: FjConnection, request: Request, now: int) -> bytes:
 def alias(session: FjConnection, request: Request, now: int) -> bytes:
     """Give an entry a further key."""
     decided = _operations(session).alias(
-        request.key, request.value, timestamp=request.timestamp, by=_by(session)
+        request.key, request.value, timestamp=request.timestamp, by=_by(session, request)
     )
     return encode_ok(request.identifier, now, session.stable | _stale(decided))

@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ from fastjournal.wire.pictures import dump
 from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
 
 if TYPE_CHECKING:
+    from fastjournal.daemon.pushes import Subject
     from fastjournal.daemon.server import Server
 
 __all__ = ["FjConnection"]
@@ -55,7 +57,10 @@ _READS = frozenset(
     )
 )  # fmt: skip
 _LEASE = int(Function.LEASE)
+_connections = itertools.count(1)
 _TURN = 1 << 20  # bytes
+_TOGETHER = 16  # pushes
+_PUSHES = _TOGETHER * 66_000  # bytes that one write of pushes may add to what waits to be sent
 _ROLES = {
     Role.PRODUCE: frozenset({"produce"}),
     Role.CONSUME: frozenset({"consume"}),
@@ -86,6 +91,8 @@ class FjConnection(Connection):
         self.guarded = server.tokens is not None
         self.name = b""
         """What the client calls itself; the worker of its leases unless it names another."""
+        self.own_name = b"\0connection %d" % next(_connections)
+        """Stands for it where it has no name; no other connection ever has the same."""
         self.handlers: dict[int, Handler] = {} if self.guarded else _ALL
         self.is_admin = not self.guarded
         self.quick = False
@@ -96,8 +103,8 @@ class FjConnection(Connection):
         self.parser = RequestParser(limits, guarded=True)
         self.stable = 0
         """Bit 9 for the replies of the request under way."""
-        self.listening: dict[tuple[bool, bytes], int] = {}
-        """(is a queue, name) and the identifier of the LISTEN; an empty name means all queues."""
+        self.listening: dict[Subject, int] = {}
+        """What it wants to be told of, and the identifier of the request that said so."""
         self._pushes: deque[bytes] = deque()
         self._lost: int | None = None
         self._later = 0
@@ -160,8 +167,10 @@ class FjConnection(Connection):
         limits = self.server.settings.limits
         if self.guarded and now - self.last_read > limits.hello_timeout:
             self.cut("stranger", "has not said who it is")
-        else:
-            super().check(now)
+            return
+        unread = self._transport.get_write_buffer_size()
+        if not (self.listening and self.stuck_since and unread <= limits.high_water + _PUSHES):
+            super().check(now)  # a slow listener costs no more than this: its pushes collapse
 
     def keeps_open(self) -> bool:
         """A listener may be silent for ever."""
@@ -202,7 +211,7 @@ class FjConnection(Connection):
                     if stopped is not None and item[0] not in _READS:
                         # Not even "it is there already" may be acknowledged any more.
                         raise ReadOnly(str(stopped))
-                    if item[2] & 0x1200 and item.persist:
+                    if item[2] & 0x200 or (item[2] & 0x1000 and item[9] == Type.JOB):
                         self.wants_sync = True
                         self.stable = STABLE
                     else:
@@ -278,17 +287,20 @@ class FjConnection(Connection):
         for waiter in list(self.waiters):
             waiter.expire()
 
-    def push(self, identifier: int, data: bytes, now: int) -> None:
-        """Tell the peer something it did not just ask."""
+    def push(self, pushes: Sequence[tuple[int, bytes]], now: int) -> None:
+        """Tell the peer what it did not just ask: the identifiers of its subscriptions, pushes."""
         if self.gone or self.leaving:
             return
-        if not self.stuck_since and not self._pushes:
-            self._write(data)
-        elif len(self._pushes) < self.server.settings.limits.push_backlog:
-            self._pushes.append(data)
-        else:
-            self._pushes.clear()
-            self._pushes.append(encode_push(identifier, now, b""))
+        at = 0
+        while at < len(pushes) and not self.stuck_since and not self._pushes:
+            self._write(b"".join([data for _, data in pushes[at : at + _TOGETHER]]))
+            at += _TOGETHER
+        for identifier, data in pushes[at:]:
+            if len(self._pushes) < self.server.settings.limits.push_backlog:
+                self._pushes.append(data)
+            else:
+                self._pushes.clear()
+                self._pushes.append(encode_push(identifier, now, b""))
 
     def resume_writing(self) -> None:
         """The peer reads again."""

@@ -1,4 +1,4 @@
-"""Functions of operators: looking at queues and jobs, steering queues, upkeep, subscriptions.
+"""Functions of operators: looking at queues and jobs, steering queues, upkeep.
 
 Rules: those of `requests`.
 """
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fastjournal.errors import (
-    BadFunction,
     BadRequest,
     NotFound,
     OutOfRange,
@@ -25,9 +24,6 @@ from fastjournal.wire.fj import (
 )
 from fastjournal.wire.functions import (
     DATA,
-    QUERY_BITS,
-    WORKED_ON,
-    Function,
     Type,
 )
 from fastjournal.wire.pictures import dump, job_to_json, load, queue_to_json
@@ -40,7 +36,6 @@ from fastjournal.daemon.asking import named_row
 __all__ = [
     "inspect",
     "list_jobs",
-    "listen",
     "maintain",
     "pause",
     "queue",
@@ -48,21 +43,6 @@ __all__ = [
     "resume",
     "status",
 ]
-
-
-def listen(session: FjConnection, request: Request, now: int) -> bytes:
-    """Begin or end a subscription."""
-    if request.flags & QUERY_BITS:
-        raise BadFunction("ranges are not served by this journal")
-    queue = request.flags & WORKED_ON != 0
-    if not queue and not request.key:
-        raise BadRequest("LISTEN needs a key, or a queue with bit 6")
-    pushes = session.server.pushes(session.host)
-    if request.function == Function.LISTEN:
-        pushes.listen(session, queue, request.key, request.identifier)
-    else:
-        pushes.unlisten(session, queue, request.key)
-    return encode_ok(request.identifier, now)
 
 
 def _json(request: Request, value: object, now: int, flags: int = 0) -> bytes:
@@ -134,11 +114,14 @@ def inspect(session: FjConnection, request: Request, now: int) -> bytes:
         row = named_row(session, job_id, request.key, leased=False, queue=what[4:])
         if 0 < row.expires < now:
             raise NotFound("the job has expired")
+        host.engine.load(row)
         return _json(request, job_to_json(job_of(row)), now)
     if what == b"queue":
         return _json(request, _queue_picture(session, request.key), now)
     if what == b"queues":
         return _json(request, [queue_to_json(q) for q in host.journal.queues()], now)
+    if what == b"entries":
+        return _json(request, {"count": host.journal.entries.operations.count()}, now)
     if what in (b"journal", b"server"):
         return _json(request, session.server.status(host), now)
     raise BadRequest(f"INSPECT does not know {what[:40]!r}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastjournal.clock import MILLISECOND
+from fastjournal.daemon.pushes import KEY, Subject
 from fastjournal.errors import (
-    BadFunction,
     JournalError,
 )
 from fastjournal.keys import domain
@@ -52,7 +52,7 @@ __all__ = ["forward", "puts", "set_job"]
 
 _SPECIAL = LISTEN_BIT | EXTENDED
 # Looking a member up in its enumeration costs more than the comparison.
-_JOB, _BUFFER, _STALE = int(Type.JOB), int(Type.BUFFER), Outcome.STALE
+_BUFFER, _STALE = int(Type.BUFFER), Outcome.STALE
 
 
 def _new_job(put: JobPut, now: int) -> NewJob:
@@ -62,8 +62,6 @@ def _new_job(put: JobPut, now: int) -> NewJob:
 
 def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     """Put one job; layout 2 is answered with its outcome and id."""
-    if request[9] != _JOB:
-        raise BadFunction("entries are not served by this journal")
     host = session.host
     if not request[7] and not request[3] and request[4] is None and not request[2] & _SPECIAL:
         plain = decode_plain(request[10], host.max_payload)
@@ -78,7 +76,8 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
         put = put._replace(ttl=request.ttl * 1000 * MILLISECOND)
     job_id, outcome = host.operations.put(_new_job(put, now), now)
     if request[2] & LISTEN_BIT and put.key:
-        session.server.pushes(session.host).listen(session, False, put.key, request.identifier)
+        subject = Subject(KEY, put.key)
+        session.server.pushes(session.host).listen(session, subject, request.identifier)
     if request[10][0] == 1:
         stale = STALE if outcome is _STALE else 0
         return encode_ok(request[1], now, session.stable | stale)

@@ -4,28 +4,70 @@ Rules:
 
 1. A queue that has something to give is pushed once until somebody leases from it (D-16); a job
    that died is pushed to administrators who listen to its queue, with the bit for "gone".
-2. A key is pushed when a job of it is written, ends or goes.
-3. Nothing is asked of the journal while nobody listens.
+2. A key is pushed when a job or an entry of it is written, ends or goes; an entry under each of its
+   keys. A range is told of every entry whose key lies in it, both ends included.
+3. A push says what a key is when it is sent: changes that follow each other before that are one
+   push. What a peer does not read in time is collapsed into one push that says so.
+4. Nothing is asked of the journal while nobody listens. A connection has so many subscriptions.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastjournal.daemon.hosting import Hosted
+from fastjournal.errors import BadRequest, QueueFull
 from fastjournal.journal.events import Subscription
 from fastjournal.model import Event, State
-from fastjournal.wire.fj import encode_push
-from fastjournal.wire.functions import Type
+from fastjournal.wire.fj import Request, encode_ok, encode_push
+from fastjournal.wire.functions import WORKED_ON, Function, Query, Type
 
 if TYPE_CHECKING:
     import asyncio
 
     from fastjournal.daemon.fj import FjConnection
 
-__all__ = ["Pushes"]
+__all__ = ["Pushes", "Subject", "listen"]
+
+KEY, QUEUE, RANGE = range(3)
+_MOST = 10_000
+"""Subscriptions of one connection."""
+_MOST_RANGES = 100
+"""Every change is compared with every range."""
+
+
+class Subject(NamedTuple):
+    """What a connection listens to."""
+
+    kind: int
+    name: bytes
+    """A key, a queue (empty: all of them), or the lower end of a range."""
+    upper: bytes = b""
+    """Of a range; empty: no end."""
+
+    def holds(self, key: bytes) -> bool:
+        """Whether a key lies in this range."""
+        return self.name <= key and (not self.upper or key <= self.upper)
+
+
+def listen(session: FjConnection, request: Request, now: int) -> bytes:
+    """Begin or end a subscription."""
+    if request.query is Query.RANGE:
+        subject = Subject(RANGE, request.key, request.upper or b"")
+    elif request.flags & WORKED_ON:
+        subject = Subject(QUEUE, request.key)
+    elif request.key:
+        subject = Subject(KEY, request.key)
+    else:
+        raise BadRequest("LISTEN needs a key, a range, or a queue with bit 6")
+    pushes = session.server.pushes(session.host)
+    if request.function == Function.LISTEN:
+        pushes.listen(session, subject, request.identifier)
+    else:
+        pushes.unlisten(session, subject)
+    return encode_ok(request.identifier, now)
 
 
 class Pushes(Subscription):
@@ -37,30 +79,37 @@ class Pushes(Subscription):
         self._loop = loop
         self._thread = threading.get_ident()
         self._waiting: deque[Event] = deque()
-        self._listeners: dict[tuple[bool, bytes], dict[FjConnection, int]] = {}
+        self._listeners: dict[Subject, dict[FjConnection, int]] = {}
+        self._ranges: list[Subject] = []
+        self._out: dict[FjConnection, list[tuple[int, bytes]]] = {}
 
-    def listen(self, session: FjConnection, queue: bool, name: bytes, identifier: int) -> None:
+    def listen(self, session: FjConnection, subject: Subject, identifier: int) -> None:
         """Subscribe; under the lock."""
-        session.listening[queue, name] = identifier
-        self._listeners.setdefault((queue, name), {})[session] = identifier
+        if subject not in session.listening:
+            ranges = sum(known.kind == RANGE for known in session.listening)
+            full = len(session.listening) >= _MOST
+            if full or (subject.kind == RANGE and ranges >= _MOST_RANGES):
+                raise QueueFull(f"at most {_MOST} subscriptions, {_MOST_RANGES} of them ranges")
+        session.listening[subject] = identifier
+        self._listeners.setdefault(subject, {})[session] = identifier
         self._update()
-        if queue:
-            self._tell_ready(session, name, identifier)
+        if subject.kind == QUEUE:
+            self._tell_ready(session, subject.name, identifier)
 
-    def unlisten(self, session: FjConnection, queue: bool, name: bytes) -> None:
+    def unlisten(self, session: FjConnection, subject: Subject) -> None:
         """End a subscription; under the lock."""
-        session.listening.pop((queue, name), None)
-        listeners = self._listeners.get((queue, name), {})
+        session.listening.pop(subject, None)
+        listeners = self._listeners.get(subject, {})
         listeners.pop(session, None)
         if not listeners:
-            self._listeners.pop((queue, name), None)
+            self._listeners.pop(subject, None)
         self._update()
 
     def leave(self, session: FjConnection) -> None:
         """The connection is gone."""
         with self._host.engine.lock:
-            for queue, name in list(session.listening):
-                self.unlisten(session, queue, name)
+            for subject in list(session.listening):
+                self.unlisten(session, subject)
 
     def push(self, event: Event) -> None:
         """Called by the journal, under its lock, on any thread."""
@@ -76,9 +125,10 @@ class Pushes(Subscription):
 
     def _update(self) -> None:
         kinds = set()
-        for queue, _ in self._listeners:
-            kinds |= {"due", "dead"} if queue else {"changed", "dead"}
+        for subject in self._listeners:
+            kinds |= {"due", "dead"} if subject.kind == QUEUE else {"changed", "dead"}
         self.kinds = frozenset(kinds)
+        self._ranges = [subject for subject in self._listeners if subject.kind == RANGE]
         subscriptions = self._host.engine.subscriptions
         if kinds and self not in subscriptions:
             subscriptions.append(self)
@@ -92,37 +142,53 @@ class Pushes(Subscription):
         for lane in [lanes[name]] if name in lanes else [] if name else list(lanes.values()):
             if lane.name and lane.open:
                 data = encode_push(identifier, now, lane.name, due=now)
-                self._loop.call_soon(session.push, identifier, data, now)
+                self._loop.call_soon(session.push, [(identifier, data)], now)
 
     def _tell(self) -> None:
+        """Everything that has happened since the last time."""
         now = self._host.engine.clock.now()
+        keys: dict[tuple[bool, bytes], Event] = {}
         while self._waiting:
             event = self._waiting.popleft()
             if event.kind in ("changed", "dead") and event.key:
-                self._tell_key(event, now)
-            if event.kind == "changed":
-                continue
-            dead = event.kind == "dead"
-            for name in (event.queue, b""):
-                for session, identifier in self._find(True, name):
-                    if not dead or session.is_admin:
-                        due = None if dead else event.at
-                        data = encode_push(identifier, now, event.queue, gone=dead, due=due)
-                        session.push(identifier, data, now)
+                keys[event.queue != b"", event.key] = event
+            if event.kind != "changed":
+                self._tell_queue(event, now)
+        for (is_job, key), event in keys.items():
+            if is_job:
+                gone = event.id not in self._host.state.rows
+                self._add(Subject(KEY, key), key, int(Type.JOB), gone, now)
+            else:
+                row = self._host.state.rows.get(event.id)
+                for name in (key,) if row is None else (key, *row.rare.aliases):
+                    self._tell_entry(name, now)
+        out, self._out = self._out, {}
+        for session, pushes in out.items():
+            session.push(pushes, now)
 
-    def _tell_key(self, event: Event, now: int) -> None:
-        """A job or an entry has changed; an entry under each of its keys."""
-        row = self._host.state.rows.get(event.id)
-        gone, kind = row is None, int(Type.JOB)
-        keys: tuple[bytes, ...] = (event.key,)
-        if not event.queue:
-            gone = row is None or row.state is State.DELETED
-            kind = Type.VOID if row is None else row.kind
-            keys = keys if row is None else (event.key, *row.rare.aliases)
-        for key in keys:
-            for session, identifier in self._find(False, key):
-                data = encode_push(identifier, now, key, value_type=kind, gone=gone)
-                session.push(identifier, data, now)
+    def _tell_queue(self, event: Event, now: int) -> None:
+        dead = event.kind == "dead"
+        due = None if dead else event.at
+        for name in (event.queue, b""):
+            for session, identifier in self._find(Subject(QUEUE, name)):
+                if not dead or session.is_admin:
+                    data = encode_push(identifier, now, event.queue, gone=dead, due=due)
+                    self._out.setdefault(session, []).append((identifier, data))
 
-    def _find(self, queue: bool, name: bytes) -> list[tuple[FjConnection, int]]:
-        return list(self._listeners.get((queue, name), {}).items())
+    def _tell_entry(self, key: bytes, now: int) -> None:
+        row = next(self._host.state.keys.find(b"", key), None)
+        gone = row is None or row.state is State.DELETED
+        kind = Type.VOID if row is None else row.kind
+        self._add(Subject(KEY, key), key, kind, gone, now)
+        for subject in self._ranges:
+            if subject.holds(key):
+                self._add(subject, key, kind, gone, now)
+
+    def _add(self, subject: Subject, key: bytes, kind: int, gone: bool, now: int) -> None:
+        for session, identifier in self._find(subject):
+            data = encode_push(identifier, now, key, value_type=kind, gone=gone)
+            self._out.setdefault(session, []).append((identifier, data))
+
+    def _find(self, subject: Subject) -> list[tuple[FjConnection, int]]:
+        found = self._listeners.get(subject)
+        return list(found.items()) if found else []

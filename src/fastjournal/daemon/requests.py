@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fastjournal.daemon import consuming, entries, operating, producing
+from fastjournal.daemon import consuming, entries, operating, producing, pushes
 from fastjournal.errors import (
     BadFunction,
 )
@@ -70,8 +70,8 @@ HANDLERS: dict[int, Handler] = {
     Function.DONE: consuming.done,
     Function.FAIL: consuming.fail,
     Function.PING: _nop,
-    Function.LISTEN: operating.listen,
-    Function.UNLISTEN: operating.listen,
+    Function.LISTEN: pushes.listen,
+    Function.UNLISTEN: pushes.listen,
     Function.HELLO: _hello,
     Function.STATUS: operating.status,
     Function.PUTS: producing.puts,

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
@@ -26,11 +26,13 @@ from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import encode
 from fastjournal.journal.counting import JobCounts
 from fastjournal.journal.events import Event, Subscription
-from fastjournal.journal.jobs import Jobs
+from fastjournal.journal.jobs import Jobs, Placed
 from fastjournal.journal.kinds import Command
 from fastjournal.journal.reserve import RESERVE_SIZE, Reserve
-from fastjournal.journal.rows import FUTURE, READY
+from fastjournal.journal.rows import FUTURE, READY, Row
 from fastjournal.journal.state import JournalState
+from fastjournal.journal.stored import value_of
+from fastjournal.journal.values import Values
 from fastjournal.journal.wakeups import Wakeups
 from fastjournal.log.commitlog import CommitLog
 from fastjournal.model import State
@@ -42,7 +44,7 @@ _OVERHEAD = 25  # bytes of a record around its payload, at most
 _DEATHS = (k.Fail, k.Dead, k.Timeout)
 _NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sender))
 _NO_BATCH: AbstractContextManager[None] = nullcontext()
-Names = Mapping[bytes, tuple[bytes, bytes]]
+Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
 NEVER = 2**63
 
@@ -66,6 +68,10 @@ class Engine:
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
         """Set to make it look earlier."""
+        self.put: Callable[..., Placed] = jobs.put
+        """Decide about a job; see `Puts.put`."""
+        self.values: Values | None = None
+        """What bounds the memory for values; None: nothing does."""
         self.last_time = 0
         """TIME of the newest record logged through this engine."""
         self._announced: set[bytes] = set()  # queues whose subscribers know that work is due
@@ -112,6 +118,19 @@ class Engine:
         if self._batch is not None or not self.reserve.held:
             return _NO_BATCH
         return Batch(self)
+
+    def load(self, row: Row) -> None:
+        """See to it that a row has its value; call it before a row is shown."""
+
+    def value(self, row: Row) -> bytes:
+        """A row's value, to be looked at once."""
+        return value_of(row)
+
+    def check_room(self, command: Command) -> None:
+        """Refuse a command that is to be remembered if there is no room for it."""
+
+    def written(self, first: int, payloads: Sequence[bytes]) -> None:
+        """Records from this TIME on were written."""
 
     def settle(self, time: int) -> None:
         """Wait until the record of that TIME is as safe as the policy promises."""
@@ -223,11 +242,12 @@ class Engine:
             if not self.subscriptions:
                 continue
             if row is not None:
-                queue, key = row.lane.name, row.key
+                queue, *keys = row.lane.name, row.key
             else:
-                queue, key = names.get(row_id, (b"", b""))
+                queue, *keys = names.get(row_id, (b"", b""))
             dead = dying and row is not None and row.state is State.FAILED
-            self._publish(Event("dead" if dead else "changed", queue, key, row_id, time))
+            for key in keys:
+                self._publish(Event("dead" if dead else "changed", queue, key, row_id, time))
 
     def _names(self, command: Command) -> Names:
         """Queue and key of the rows a command names, which it may remove."""
@@ -235,7 +255,7 @@ class Engine:
         for member in _members(command):
             row = self.state.rows.get(getattr(member, "id", b""))
             if row is not None:
-                found[row.id] = row.lane.name, row.key
+                found[row.id] = row.lane.name, row.key, *row.rare.aliases
             elif isinstance(member, (k.Put, k.Purge)):
                 found[member.id] = member.queue, member.key
         return found
@@ -335,6 +355,7 @@ class Batch:
             if isinstance(error, JournalError):
                 raise failure from error
             raise
+        engine.written(first, payloads)
         for told in untold:
             engine._tell(*told)
         engine.notify()

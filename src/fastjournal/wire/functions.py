@@ -8,7 +8,7 @@ Rules:
    unknown function can be skipped and the connection goes on.
 3. Numbers 0-4 and bits 0-12 are the documented protocol. 5-19 and bit 13 extend it; numbers from
    32 are for bulk work and administration. Bits 14 and 15 are never set.
-4. `check` names what is wrong with a well-framed request and never looks inside a value.
+4. Bits 7-8 = 1 in a function that changes entries: the upper key says who asks (`entryvalue`).
 
 To add a function: give it the next free number, add its row here, describe its value in the
 module that codes it, add a golden message, and run the docs test.
@@ -16,11 +16,8 @@ module that codes it, add a golden message, and run the docs test.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
-
-from fastjournal.errors import BadFlags, BadFunction, BadRequest, RequestError, WrongType
 
 __all__ = [
     "ALWAYS_ALLOWED",
@@ -52,7 +49,6 @@ __all__ = [
     "Role",
     "Spec",
     "Type",
-    "check",
 ]
 
 KEY_SIZE = 1 << 0
@@ -195,6 +191,7 @@ def _rows() -> list[Spec]:
     f, r, k = Function, Role, Key
     none, needed, optional = k.NONE, k.NEEDED, k.OPTIONAL
     by_id = "13 the key is a 16-byte id, the ttl field its token"
+    who = "7-8 = 1 the upper key says who"
     return [
         Spec(f.NOP, r.ANYONE, none, "", _NO_VALUE, False, "", 0, "",
              "Does nothing, answered with an empty success."),
@@ -202,28 +199,35 @@ def _rows() -> list[Spec]:
              "Ends the connection after everything before it was answered."),
         Spec(f.SET, r.PRODUCE, k.UNLESS_JOB, "key; may be empty for type 6", None, True,
              "entry of any type, or a job (type 6)",
-             TIMEOUT | EXACT | OVERWRITE | PERSIST | PERSIST_SET | LISTEN | TTL,
-             "3 expiry, 4 set expiry exactly, 5 overwrite, 9 or 12 persist, 11 listen, 13 ttl",
+             TIMEOUT | EXACT | OVERWRITE | QUERY_BITS | PERSIST | PERSIST_SET | LISTEN | TTL,
+             "3 expiry, 4 set expiry exactly, 5 overwrite, 9 or 12 persist, 11 listen, 13 ttl, "
+             f"{who} (entries)",
              "Stores an entry, or puts a job."),
-        Spec(f.GET, r.EITHER, optional, "key, range, pattern or cursor", _NO_VALUE, False, "",
+        Spec(f.GET, r.EITHER, optional, "key, range, pattern or cursor", _TEXT, False,
+             "worker of the lease, instead of the name of HELLO",
              TIMEOUT | EXACT | WORKED_ON | QUERY_BITS | DATA | TTL,
              "3 lease, 3+4 expiry, 4 touch, 6 skip worked on, 7-8 query, 10 data, "
-             "13 tell expiry (ttl field 0)",
+             "13 tell expiry (ttl field 0) or all of an entry (1)",
              "Reads one entry or job, or several entries."),
-        Spec(f.DELETE, r.EITHER, needed, "key", _TEXT, False, "queue; without it every queue",
-             OVERWRITE | PERSIST | BY_ID, f"5 purge, 9 persist, {by_id}",
+        Spec(f.DELETE, r.EITHER, needed, "key", _TEXT, False,
+             "queue; empty: the entry alone; without it the entry and every queue",
+             OVERWRITE | QUERY_BITS | PERSIST | BY_ID,
+             f"5 purge, 9 persist, {who} (entries), {by_id}",
              "Deletes an entry or a job; a missing one is a success."),
-        Spec(f.ADD, r.PRODUCE, needed, "key", _NUMBER, True, "number to add", PERSIST,
-             "9 persist", "Adds to a number."),
-        Spec(f.NOT, r.PRODUCE, needed, "key", _NO_VALUE, False, "", PERSIST, "9 persist",
-             "Flips a boolean."),
-        Spec(f.TRUNCATE, r.PRODUCE, needed, "key", _INTEGER, True, "new size", PERSIST,
-             "9 persist", "Cuts a value, or extends it with zero bytes."),
-        Spec(f.LOCK, r.PRODUCE, needed, "key", _NO_VALUE, False, "", TIMEOUT, "3 deadline",
-             "Locks a key for this client."),
-        Spec(f.UNLOCK, r.PRODUCE, needed, "key", _NO_VALUE, False, "", 0, "", "Frees a lock."),
+        Spec(f.ADD, r.PRODUCE, needed, "key", _NUMBER, True, "number to add",
+             QUERY_BITS | PERSIST | PERSIST_SET, f"9 or 12 persist, {who}", "Adds to a number."),
+        Spec(f.NOT, r.PRODUCE, needed, "key", _NO_VALUE, False, "",
+             QUERY_BITS | PERSIST, f"9 persist, {who}", "Flips a boolean."),
+        Spec(f.TRUNCATE, r.PRODUCE, needed, "key", _INTEGER, True, "new size",
+             QUERY_BITS | PERSIST, f"9 persist, {who}",
+             "Cuts a value, or extends it with zero bytes."),
+        Spec(f.LOCK, r.PRODUCE, needed, "key", _NO_VALUE, False, "",
+             TIMEOUT | QUERY_BITS, f"3 deadline, {who}", "Locks a key for this client."),
+        Spec(f.UNLOCK, r.PRODUCE, needed, "key", _NO_VALUE, False, "", QUERY_BITS, who,
+             "Frees a lock."),
         Spec(f.RENAME, r.PRODUCE, needed, "old key", _BUFFER, True, "new key",
-             OVERWRITE | PERSIST, "5 overwrite, 9 persist", "Renames a key in one step."),
+             OVERWRITE | QUERY_BITS | PERSIST, f"5 overwrite, 9 persist, {who}",
+             "Renames a key in one step."),
         Spec(f.NEXT, r.CONSUME, optional, "queue, or empty for any", _INTEGER, False,
              "time to wait, ms", TIMEOUT | OVERWRITE | DATA | EXTENDED,
              "3 lease deadline, 5 take and delete, 10 data, "
@@ -241,8 +245,8 @@ def _rows() -> list[Spec]:
              WORKED_ON | QUERY_BITS, "6 queue, 7-8 = 1 range", "Subscribes to pushes."),
         Spec(f.UNLISTEN, r.EITHER, optional, "key, or queue with bit 6", _NO_VALUE, False, "",
              WORKED_ON | QUERY_BITS, "6 queue, 7-8 = 1 range", "Ends a subscription."),
-        Spec(f.ALIAS, r.PRODUCE, needed, "key", _BUFFER, True, "further key", PERSIST,
-             "9 persist", "Gives an entry one more key."),
+        Spec(f.ALIAS, r.PRODUCE, needed, "key", _BUFFER, True, "further key",
+             QUERY_BITS | PERSIST, f"9 persist, {who}", "Gives an entry one more key."),
         Spec(f.HELLO, r.ANYONE, optional, "client name", _BUFFER, False, "capabilities", 0, "",
              "Names the client, shows its token, chooses the journal."),
         Spec(f.STATUS, r.EITHER, none, "", _NO_VALUE, False, "", 0, "",
@@ -275,8 +279,8 @@ def _rows() -> list[Spec]:
              False, "most jobs to bring back", PERSIST | BY_ID, f"9 persist, {by_id}",
              "Brings dead jobs back to their queues."),
         Spec(f.INSPECT, r.EITHER, optional, "name; id with bit 13", _TEXT, True,
-             '"job", "job QUEUE", "queue", "queues", "journal" or "server"', BY_ID, by_id,
-             "Tells all about one thing, as JSON."),
+             '"job", "job QUEUE", "queue", "queues", "entries", "journal" or "server"', BY_ID,
+             by_id, "Tells all about one thing, as JSON."),
         Spec(f.LIST, r.EITHER, optional, "queue, empty for all; or cursor", _TEXT, False,
              "JSON object: state, key prefix, limit", QUERY_BITS, "7-8 = 3 cursor",
              "Lists jobs, as JSON."),
@@ -286,109 +290,3 @@ def _rows() -> list[Spec]:
 
 
 FUNCTIONS: dict[int, Spec] = {int(row.function): row for row in _rows()}
-
-
-def check(
-    function: int, flags: int, key: bytes, value_type: int | None, ttl: int | None
-) -> RequestError | None:
-    """Say what is wrong with a well-framed request; None = nothing."""
-    rule = _RULES.get(function)
-    if rule is None:
-        return BadFunction(f"{function} is unknown")
-    forbidden, value_rule, types, key_rule, also = rule
-    if flags & forbidden:
-        return BadFlags(f"{Function(function).name} does not take bits {_bits(flags & forbidden)}")
-    if value_type is None:
-        if value_rule == _MUST:
-            return BadFlags(f"{Function(function).name} needs a value")
-    elif value_rule == _NEVER:
-        return BadFlags(f"{Function(function).name} takes no value")
-    elif types is not None and value_type not in types:
-        return WrongType(f"{Function(function).name} does not take a value of type {value_type}")
-    if key:
-        if key_rule == _NEVER:
-            return BadRequest(f"{Function(function).name} takes no key")
-    elif key_rule == _MUST or (key_rule == _UNLESS_JOB and value_type != _JOB):
-        return BadRequest(f"{Function(function).name} needs a key")
-    return None if also is None else also(flags, key, value_type, ttl)
-
-
-def _bits(flags: int) -> str:
-    return ", ".join(str(bit) for bit in range(16) if flags >> bit & 1)
-
-
-# The combinations that a mask cannot tell, by function.
-_Also = Callable[[int, bytes, int | None, int | None], RequestError | None]
-
-
-def _also_get(flags: int, key: bytes, _: int | None, ttl: int | None) -> RequestError | None:
-    if not key and (flags & QUERY_BITS) >> QUERY_SHIFT != Query.RANGE:
-        return BadRequest("GET needs a key")
-    return _also_next(flags, key, None, ttl)
-
-
-def _also_next(_: int, __: bytes, ___: int | None, ttl: int | None) -> RequestError | None:
-    return BadFlags("the ttl field must be 0 here") if ttl else None
-
-
-def _also_listen(flags: int, _: bytes, __: int | None, ___: int | None) -> RequestError | None:
-    query = (flags & QUERY_BITS) >> QUERY_SHIFT
-    if query > Query.RANGE or (query and flags & WORKED_ON):
-        return BadFlags("LISTEN takes a key, a range of keys, or one queue")
-    return None
-
-
-def _also_list(flags: int, _: bytes, __: int | None, ___: int | None) -> RequestError | None:
-    query = (flags & QUERY_BITS) >> QUERY_SHIFT
-    return None if query in (Query.KEY, Query.CURSOR) else BadFlags("LIST takes no such query")
-
-
-def _also_by_id(flags: int, key: bytes, _: int | None, __: int | None) -> RequestError | None:
-    return BadRequest("an id has 16 bytes") if flags & BY_ID and len(key) != 16 else None
-
-
-def _also_done(
-    flags: int, key: bytes, value_type: int | None, ttl: int | None
-) -> RequestError | None:
-    if flags & BY_ID:
-        if value_type == Type.INTEGER:
-            return WrongType("with bit 13 the value of DONE is the result")
-    elif value_type not in (None, Type.INTEGER):
-        return WrongType("the value of DONE is a token; send a result with bit 13")
-    return _also_by_id(flags, key, value_type, ttl)
-
-
-_ALSO: dict[Function, _Also] = {
-    Function.GET: _also_get,
-    Function.NEXT: _also_next,
-    Function.DONE: _also_done,
-    Function.LISTEN: _also_listen,
-    Function.UNLISTEN: _also_listen,
-    Function.LIST: _also_list,
-    Function.DELETE: _also_by_id,
-    Function.FAIL: _also_by_id,
-    Function.TOUCH: _also_by_id,
-    Function.RELEASE: _also_by_id,
-    Function.RESULT: _also_by_id,
-    Function.REDRIVE: _also_by_id,
-    Function.INSPECT: _also_by_id,
-}
-_NEVER, _MAY, _MUST, _UNLESS_JOB = 0, 1, 2, 3
-_KEY_RULE = {
-    Key.NONE: _NEVER,
-    Key.OPTIONAL: _MAY,
-    Key.NEEDED: _MUST,
-    Key.UNLESS_JOB: _UNLESS_JOB,
-}
-_JOB = int(Type.JOB)
-# Per function: forbidden bits, value rule, value types, key rule, further check.
-_RULES: dict[int, tuple[int, int, frozenset[int] | None, int, _Also | None]] = {
-    number: (
-        0xFFFF & ~(row.bits | ALWAYS_ALLOWED),
-        _MUST if row.value_needed else _NEVER if row.types == _NO_VALUE else _MAY,
-        row.types,
-        _KEY_RULE[row.key],
-        _ALSO.get(row.function),
-    )
-    for number, row in FUNCTIONS.items()
-}

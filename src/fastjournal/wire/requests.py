@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from fastjournal.wire.checks import check
 from fastjournal.wire.fj import MAX_INSTANT, VERSION, Refusal, Request
 from fastjournal.wire.functions import (
     FUNCTIONS,
@@ -26,7 +27,6 @@ from fastjournal.wire.functions import (
     TIMEOUT,
     TTL,
     VALUE_BITS,
-    check,
 )
 
 __all__ = ["BEFORE_HELLO", "Limits", "RequestParser"]
