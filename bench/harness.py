@@ -43,7 +43,8 @@ class Row:
 class Bench:
     """One benchmark program: parses its arguments, measures, prints, records."""
 
-    def __init__(self, name: str, about: str) -> None:
+    def __init__(self, name: str, about: str, repeats: int = 7) -> None:
+        """`repeats`: of each measure, unless the command line says otherwise."""
         parser = argparse.ArgumentParser(description=about)
         parser.add_argument("--quick", action="store_true", help="under a minute, rougher figures")
         parser.add_argument("--json", type=Path, metavar="FILE", help="append JSON lines here")
@@ -51,7 +52,7 @@ class Bench:
         given = parser.parse_args()
         self.name = name
         self.quick: bool = given.quick
-        self.repeats = max(3, given.repeats or (3 if given.quick else 7))
+        self.repeats = max(3, given.repeats or (3 if given.quick else repeats))
         self.rows: list[Row] = []
         self._json: Path | None = given.json
         print(f"{name}: {about}\n{machine()}\n{self.repeats} repeats, median [smallest, largest]\n")

@@ -3,8 +3,13 @@
 Rows: reading all columns, five, one; replay; audit; clean; growth with the log and with cores.
 The log holds random values, which do not compress: what Parquet gains is layout, not zip. Page
 cache warm, two cores, Spark's full compiler. `--quick`: 100 MB, else 1 GB and 5 million records
-(BENCH_RECORDS=1000000 for another size). Beside each row by the clock stands one by CPU time, of
-the JVM and all Python workers together: on a shared machine it is the steadier figure.
+(BENCH_RECORDS=1000000 for another size); three repeats unless told. Beside each row by the clock
+stands one by CPU time, of the JVM and all Python workers together: on a shared machine it is the
+steadier figure. What is being done goes to standard error.
+
+JSON lines are read for all columns only: a reader of JSON parses a whole line for any of them. One
+Python process replays the log of a fifth of the size: it takes minutes for the large one, and its
+speed does not depend on the size.
 """
 
 from __future__ import annotations
@@ -13,9 +18,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -29,69 +33,20 @@ from fastjournal.spark import local_session, read
 from fastjournal.spark.audit import audit
 from fastjournal.spark.clean import clean
 from harness import Bench
+from spark_data import T0, write_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-T0 = 1_700_000_000_000_000_000
-SEGMENT = 64 << 20
 FIVE = ["time", "command", "id", "queue", "size"]
 
 
-def payloads(count: int, *, ending: bool = True) -> Iterator[bytes]:
-    """Lives of jobs: a quarter are adds of about 790 bytes; 19 of 20 jobs end, or none does."""
-    random = Random(5)
-    pool = random.randbytes(1 << 22)
-    young: list[tuple[bytes, int]] = []
-    for n in range(count):
-        roll = random.random()
-        if roll < 0.26 or not young:
-            row = random.randbytes(16)
-            at = random.randrange(len(pool) - 700)
-            young.append((row, 0))
-            value = pool[at : at + 700]
-            yield encode(
-                k.Add(row, b"queue-%d" % (n % 20), 60_000, 86_400_000, 1, 0, 0, value, 0, T0 + n)
-            )
-            continue
-        at = random.randrange(min(len(young), 5000))
-        row, stage = young[at]
-        if not ending:
-            yield encode(k.Start(row) if stage == 0 else k.Timeout(row))
-            young[at] = (row, 1 - stage)
-            continue
-        if stage == 0:
-            yield encode(k.Start(row))
-        elif stage == 1:
-            yield encode(k.Complete(row, b""))
-        else:
-            yield encode(k.Delete(row))
-            young[at] = young[-1]
-            young.pop()
-            continue
-        young[at] = (row, stage + 1)
+_BEGAN = perf_counter()
 
 
-def write_log(directory: Path, count: int, *, ending: bool = True) -> int:
-    """A journal of so many records; returns its bytes."""
-    directory.mkdir()
-    number, held, size, time, total = 1, list[bytes](), 0, T0, 0
-
-    def seal() -> None:
-        nonlocal number, size, time, total
-        data, done = encode_many(time, held)
-        (directory / segment_name(number)).write_bytes(WORKQ.encode() + data)
-        number, size, time, total = number + 1, 0, time + done, total + len(data)
-        held.clear()
-
-    for payload in payloads(count, ending=ending):
-        held.append(payload)
-        size += len(payload) + 21
-        if size >= SEGMENT:
-            seal()
-    if held:
-        seal()
-    return total
+def say(words: str) -> None:
+    """What is being done now, for whoever waits."""
+    print(f"[{perf_counter() - _BEGAN:5.0f} s] {words}", file=sys.stderr, flush=True)
 
 
 def drain(frame: DataFrame) -> None:
@@ -124,12 +79,18 @@ def cpu_seconds() -> float:
 class Meter:
     """Things done in a second by the clock; remembers how many in a second of CPU time."""
 
-    def __init__(self, count: float, work: Callable[[], object]) -> None:
+    def __init__(
+        self, count: float, work: Callable[[], object], prepare: Callable[[], object] | None = None
+    ) -> None:
+        """`prepare` is done before each run and does not count."""
         self._count = count
         self._work = work
+        self._prepare = prepare
         self.by_cpu: list[float] = []
 
     def __call__(self) -> float:
+        if self._prepare is not None:
+            self._prepare()
         cpu, start = cpu_seconds(), perf_counter()
         self._work()
         took = perf_counter() - start
@@ -139,6 +100,7 @@ class Meter:
 
 def both_rows(bench: Bench, name: str, unit: str, ours: Meter, peers: dict[str, Meter]) -> None:
     """One row by the clock, one by CPU time, from the same runs."""
+    say(name)
     bench.row(name, ours, peers, unit=f"{unit}/s", better="higher")
     told = {peer: iter(meter.by_cpu).__next__ for peer, meter in peers.items()}
     bench.row(
@@ -175,6 +137,7 @@ def session(cores: int) -> SparkSession:
 def reading(bench: Bench, spark: SparkSession, directory: Path, work: Path, count: int) -> None:
     """All columns, five, one; beside Parquet and JSON lines of the same rows."""
     whole = read(spark, directory)
+    say("writing Parquet and JSON")
     whole.write.option("compression", "zstd").parquet(str(work / "parquet"))
     whole.write.json(str(work / "json"))
     schema = whole.schema
@@ -197,19 +160,20 @@ def reading(bench: Bench, spark: SparkSession, directory: Path, work: Path, coun
             drain(chosen.groupBy("command").count() if len(columns) == 1 else chosen)
 
         peers = {"Parquet, zstd": Meter(count, lambda f=finish: f(parquet()))}  # type: ignore[misc]
-        if not columns or not bench.quick:
+        if not columns:
             peers["JSON lines"] = Meter(count, lambda f=finish: f(lines()))  # type: ignore[misc]
         ours = Meter(count, lambda c=columns, f=finish: f(read(spark, directory, columns=c)))  # type: ignore[misc]
         both_rows(bench, f"read, {name}", "records", ours, peers)
     shutil.rmtree(work / "json")
+    shutil.rmtree(work / "parquet")
 
 
-def replaying(bench: Bench, spark: SparkSession, directory: Path, count: int, words: str) -> None:
+def replaying(
+    bench: Bench, spark: SparkSession, directory: Path, count: int, words: str, *, peer: bool
+) -> None:
     """The state from the log, beside one plain Python process."""
-    peers = {"one Python process, all indexes": Meter(count, lambda: plain_replay(directory))}
-    if count > 2_000_000:
-        peers = {}
-        bench.left_out("one Python process", "takes minutes at this size; see the smaller log")
+    plain = Meter(count, lambda: plain_replay(directory))
+    peers = {"one Python process, all indexes": plain} if peer else {}
     ours = Meter(count, lambda: drain(read(spark, directory, view="jobs", shards=2)))
     both_rows(bench, f"replay, {count:,} records, {words}", "records", ours, peers)
 
@@ -226,21 +190,23 @@ def auditing(bench: Bench, spark: SparkSession, directory: Path, count: int) -> 
 
 def cleaning(bench: Bench, spark: SparkSession, directory: Path, work: Path, size: int) -> None:
     """A whole journal, of which most is dead."""
-    copies = [work / f"clean{n}" for n in range(bench.repeats)]
-    for copy in copies:
+    copy = work / "clean"
+
+    def prepare() -> None:
+        shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(directory, copy)
         (copy / segment_name(999)).write_bytes(WORKQ.encode() + _one_record())
-    left = iter(copies)
-    ours = Meter(size / 1e6, lambda: clean(spark, next(left), now=T0 + 10**18))
+
+    ours = Meter(size / 1e6, lambda: clean(spark, copy, now=T0 + 10**18), prepare)
     both_rows(bench, "clean", "MB", ours, {})
-    for copy in copies:
-        shutil.rmtree(copy)
+    shutil.rmtree(copy)
 
 
 def one_core(bench: Bench, directory: Path, count: int) -> None:
     """The same replay with half the cores."""
     spark = session(1)
     measure = Meter(count, lambda: drain(read(spark, directory, view="jobs", shards=1)))
+    say("a session with one core")
     measure()
     measure.by_cpu.clear()
     both_rows(bench, f"replay, {count:,} records, 1 core", "records", measure, {})
@@ -252,27 +218,28 @@ def _one_record() -> bytes:
 
 
 def main() -> None:
-    bench = Bench("spark", "Spark over the log, beside Spark's own readers and plain Python")
+    bench = Bench("spark", "Spark over the log, beside Spark's own readers and plain Python", 3)
     large = int(os.environ.get("BENCH_RECORDS", 480_000 if bench.quick else 5_000_000))
     small = large // 5
     work = Path(tempfile.mkdtemp(prefix="fastjournal-bench-", dir=os.environ.get("BENCH_DIR")))
     try:
+        say("writing logs")
         write_log(work / "small", small)
+        write_log(work / "living", small, ending=False)
         size = write_log(work / "large", large)
-        print(f"{large:,} records, {size / 1e6:.0f} MB\n", file=sys.stderr)
+        say(f"{large:,} records, {size / 1e6:.0f} MB; starting Spark")
         spark = session(2)
         drain(read(spark, work / "small"))
         reading(bench, spark, work / "large", work, large)
-        write_log(work / "living", small, ending=False)
-        replaying(bench, spark, work / "living", small, "no job ended")
-        replaying(bench, spark, work / "small", small, "most ended")
-        replaying(bench, spark, work / "large", large, "most ended")
+        replaying(bench, spark, work / "living", small, "no job ended", peer=True)
+        replaying(bench, spark, work / "small", small, "most ended", peer=True)
+        replaying(bench, spark, work / "large", large, "most ended", peer=False)
         auditing(bench, spark, work / "small", small)
         cleaning(bench, spark, work / "large", work, size)
         spark.stop()
-        if not bench.quick:
-            one_core(bench, work / "large", large)
+        one_core(bench, work / "large", large)
         bench.finish()
+        say("done")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
