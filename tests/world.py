@@ -318,7 +318,9 @@ class World:
         state = self.journal._state
         assert len(state.rows) == len(self.oracle.rows)
         for theirs in self.oracle.rows:
-            ours = job_of(state.rows[theirs["id"]])._asdict()
+            row = state.rows[theirs["id"]]
+            self.journal.engine.load(row)
+            ours = job_of(row)._asdict()
             ours["state"] = ours["state"].letter
             for name, value in theirs.items():
                 if name in ours:

@@ -34,6 +34,7 @@ __all__ = [
     "Loading",
     "LockTimeout",
     "Locked",
+    "MemoryFull",
     "NoSpace",
     "NotFound",
     "NotLocked",
@@ -143,6 +144,10 @@ class QueueFull(RequestError):
     """The write queue is full; try again later."""
 
     code = "FULL"
+
+
+class MemoryFull(QueueFull):
+    """There is no room in memory for one more entry that lives there only."""
 
 
 class TooLarge(RequestError):

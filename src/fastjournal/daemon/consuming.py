@@ -293,6 +293,7 @@ def get(session: FjConnection, request: Request, now: int) -> bytes:
     if request.flags & QUERY_BITS or request.timeout is not None:
         raise BadFunction("GET serves one job by its key here")
     row = named_row(session, b"", request.key, leased=False)
+    session.host.engine.load(row)
     pair = short_of(lease_of(row))
     working = WORKED_ON if row.state is State.PROCESSING else 0
     if request.flags & WORKED_ON and working:

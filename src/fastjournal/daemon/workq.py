@@ -319,7 +319,7 @@ class WorkqConnection(Connection):
         return reply
 
     def _inspect_job(self, c: w.InspectJob, now: int) -> bytes:
-        return answer.inspect_jobs([view(living(self.host.state, c.id, now))])
+        return answer.inspect_jobs([self._view(living(self.host.state, c.id, now))])
 
     def _inspect_jobs(self, c: w.InspectJobs, now: int) -> bytes:
         self.host.state.promote(now)
@@ -340,7 +340,7 @@ class WorkqConnection(Connection):
                 if (row := lane.rows.get(i)) is not None and row.place == READY and row.lane is lane
             )
         first = heapq.nsmallest(c.offset + c.limit, rows, key=order)[c.offset :]
-        return answer.inspect_jobs([view(row) for row in first])
+        return answer.inspect_jobs([self._view(row) for row in first])
 
     def _inspect_queue(self, c: w.InspectQueue, now: int) -> bytes:
         self.host.state.promote(now)
@@ -353,6 +353,10 @@ class WorkqConnection(Connection):
         known = {name.decode("utf-8", "replace") for name in self.host.state.lanes if name}
         names = sorted(known | set(self.side.names))[c.offset : c.offset + c.limit]
         return answer.inspect_queues([self._queue_view(name) for name in names])
+
+    def _view(self, row: Row) -> answer.JobView:
+        self.host.engine.load(row)
+        return view(row)
 
     def _queue_view(self, name: str) -> answer.QueueView:
         lane = self.host.state.lanes.get(name.encode())

@@ -7,6 +7,7 @@ from fastjournal.errors import NotFound
 from fastjournal.journal import kinds as k
 from fastjournal.journal.rows import Row
 from fastjournal.journal.state import JournalState
+from fastjournal.journal.stored import value_of
 from fastjournal.model import State
 from fastjournal.wire import workq_replies as answer
 
@@ -37,7 +38,7 @@ def view(row: Row) -> answer.JobView:
         row.lane.name.decode("utf-8", "replace"),
         policy.lease or row.lane.settings.lease // MILLISECOND,
         max(0, row.expires - start) // MILLISECOND if row.expires else 0,
-        row.value,
+        value_of(row),
         policy.max_attempts,
         row.attempts,
         policy.max_fails,

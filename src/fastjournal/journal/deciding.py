@@ -29,6 +29,7 @@ from fastjournal.journal.kinds import (
 )
 from fastjournal.journal.rows import Row, image
 from fastjournal.journal.state import JournalState
+from fastjournal.journal.stored import Stored
 from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, QueueSettings, State
 
 __all__ = ["Chance", "Deciding", "Limits", "backoff", "gone", "instant_after", "random_ids"]
@@ -176,9 +177,13 @@ class Deciding:
         """The command, or the whole row as it leaves it when its records have grown too many.
 
         A row renewed or given back for ever would fill the disk: each image makes the records
-        before it worthless, and costs at most as much as they did.
+        before it worthless, and costs at most as much as they did. Where the value is not in memory
+        the state is told that the row would be worth it (`unstated`).
         """
         if row.rare.chain * _PLAIN_RECORD < len(row.value) + len(row.key) + _CHAIN_SLACK:
+            return command
+        if type(row.value) is Stored:
+            self.state.unstated = row
             return command
         scratch = JournalState()
         for part in image(row):

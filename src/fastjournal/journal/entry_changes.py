@@ -18,6 +18,7 @@ from fastjournal.journal.entry_writes import EntryWrites
 from fastjournal.journal.kinds import Value
 from fastjournal.journal.numbered import is_known, operation_of
 from fastjournal.journal.rows import Row
+from fastjournal.journal.stored import value_of
 from fastjournal.model import State
 
 __all__ = ["EntryChanges"]
@@ -45,7 +46,7 @@ class EntryChanges(EntryWrites):
         if row is not None:
             if done := self._done(row, operation, now):
                 return done
-            total = added(row.kind, row.value, kind, data)
+            total = added(row.kind, value_of(row), kind, data)
             return self._change(row, row.kind, total, operation, timestamp, now)
         slot = self.slot(key)
         if operation and slot is not None:
@@ -82,7 +83,8 @@ class EntryChanges(EntryWrites):
         operation = operation_of(sender, timestamp) if sender else b""
         if done := self._done(row, operation, now):
             return done
-        return self._change(row, row.kind, flipped(row.kind, row.value), operation, timestamp, now)
+        turned = flipped(row.kind, value_of(row))
+        return self._change(row, row.kind, turned, operation, timestamp, now)
 
     def truncate(
         self,
@@ -101,7 +103,8 @@ class EntryChanges(EntryWrites):
         row, now = self._changing(key, now, timestamp, by)
         if row is None:
             raise NotFound(f"no entry {key!r}")
-        return self._change(row, row.kind, resized(row.kind, row.value, size), b"", timestamp, now)
+        data = resized(row.kind, value_of(row), size)
+        return self._change(row, row.kind, data, b"", timestamp, now)
 
     def _changing(self, key: bytes, now: int, timestamp: int, by: Writer) -> tuple[Row | None, int]:
         self.check_key(key)
@@ -116,7 +119,7 @@ class EntryChanges(EntryWrites):
         """The answer to a change that was made already."""
         if not operation or not is_known(row.rare.operations, operation, now):
             return None
-        return Decided(stale=True, found=1, kind=row.kind, data=row.value)
+        return Decided(stale=True, found=1, kind=row.kind, data=value_of(row))
 
     def _change(
         self, row: Row, kind: int, data: bytes, operation: bytes, timestamp: int, now: int

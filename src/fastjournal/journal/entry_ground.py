@@ -22,6 +22,7 @@ from fastjournal.journal.deciding import Deciding, Limits
 from fastjournal.journal.entry_locks import NOBODY, Locks, Writer
 from fastjournal.journal.kinds import PERSIST, Command, Group, Keys, Purge, Put, Tomb, policy_of
 from fastjournal.journal.rows import Row
+from fastjournal.journal.stored import value_of
 from fastjournal.model import MAX_INSTANT, State
 
 __all__ = ["NOTHING", "Decided", "EntryGround", "Plan", "is_kept", "keys_of"]
@@ -116,7 +117,7 @@ class EntryGround(Deciding):
         return Entry(
             key,
             row.kind,
-            row.value if data else b"",
+            value_of(row) if data else b"",
             row.inserted,
             row.modified,
             row.expires,

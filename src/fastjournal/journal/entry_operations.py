@@ -8,6 +8,7 @@ Rules: those of `operations`, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fastjournal.entry import Entry
@@ -19,6 +20,7 @@ from fastjournal.journal.entry_ground import Decided
 from fastjournal.journal.entry_locks import Lock, Writer
 from fastjournal.journal.entry_reads import Reading
 from fastjournal.journal.rows import IDLE, LEASED, Row
+from fastjournal.journal.stored import ValueNeeded
 
 __all__ = ["EntryOperations", "EntryPage"]
 
@@ -49,16 +51,16 @@ class EntryOperations:
     def add(self, key: bytes, kind: int, data: bytes, **how: Any) -> Decided:
         """Add to a number."""
         self._has_room()
-        return self._done(self.decide.add(key, kind, data, self._now(), **how))
+        return self._done(self._ask(self.decide.add, key, kind, data, self._now(), **how))
 
     def flip(self, key: bytes, **how: Any) -> Decided:
         """Turn a boolean over."""
-        return self._done(self.decide.flip(key, self._now(), **how))
+        return self._done(self._ask(self.decide.flip, key, self._now(), **how))
 
     def truncate(self, key: bytes, size: int, **how: Any) -> Decided:
         """Cut or fill up a value."""
         self._has_room()
-        return self._done(self.decide.truncate(key, size, self._now(), **how))
+        return self._done(self._ask(self.decide.truncate, key, size, self._now(), **how))
 
     def rename(self, key: bytes, new: bytes, **how: Any) -> Decided:
         """Give an entry another key."""
@@ -86,6 +88,8 @@ class EntryOperations:
         reading = reading or Reading()
         now = self._now()
         row = self.decide.get(key, now, reading)
+        if reading.data:
+            self._engine.load(row)
         self._read(row, now, reading, single=True)
         return self.decide.picture(row, key, now, reading.data)
 
@@ -101,6 +105,8 @@ class EntryOperations:
                 if row.id not in read:
                     read.add(row.id)
                     self._read(row, now, reading, single=False)
+                if reading.data:
+                    self._engine.load(row)
                 entries.append(self.decide.picture(row, key, now, reading.data))
         return EntryPage(entries, found.cursor)
 
@@ -126,8 +132,18 @@ class EntryOperations:
             if reading.lease or reading.expires:
                 raise
 
+    def _ask(self, decide: Callable[..., Decided], *given: Any, **how: Any) -> Decided:
+        """Decide; once more with the value it needs in memory."""
+        try:
+            return decide(*given, **how)
+        except ValueNeeded as needed:
+            self._engine.load(needed.row)
+        return decide(*given, **how)
+
     def _done(self, decided: Decided) -> Decided:
         engine = self._engine
+        if decided.remembered is not None:
+            engine.check_room(decided.remembered)
         if decided.logged is not None:
             engine.commit(decided.logged)
         if decided.remembered is not None:

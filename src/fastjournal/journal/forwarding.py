@@ -77,7 +77,7 @@ class Forwarding:
         if not engine.reserve.held:
             engine.reserve.check()
         now = now or engine.clock.now()
-        put, put_plain = self._jobs.put, self._jobs.put_plain
+        put, put_plain = engine.put, self._jobs.put_plain
         commit, rows = engine.commit, state.rows
         named = len(sender) == 12 and sender[6] & 0xF0 == 0x80
         most = self._jobs.limits.max_value

@@ -60,7 +60,7 @@ class Inspection(Access):
                 row = min(found, key=lambda r: r.state, default=None)
             if row is None or row.state is State.DELETED or 0 < row.expires < now:
                 raise NotFound(f"no job {job_id.hex() if job_id else key!r}")
-            return job_of(row)
+            return self._picture(row)
 
     def jobs(
         self,
@@ -80,7 +80,7 @@ class Inspection(Access):
         with self._engine.lock:
             now = self._state.promote(self._clock.now())
             rows = islice(self._matching(name, state, now), offset, offset + limit)
-            return sorted((job_of(row) for row in rows), key=lambda job: job.inserted)
+            return sorted((self._picture(row) for row in rows), key=lambda job: job.inserted)
 
     def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
@@ -128,7 +128,11 @@ class Inspection(Access):
     def digest(self) -> str:
         """A hash of everything that a replay of the log must give again."""
         with self._engine.lock:
-            return self._state.digest()
+            return self._state.digest(self._engine.value)
+
+    def _picture(self, row: Row) -> Job:
+        self._engine.load(row)
+        return job_of(row)
 
     def _matching(self, queue: bytes | None, state: State | None, now: int) -> Iterator[Row]:
         for row in self._state.rows.values():

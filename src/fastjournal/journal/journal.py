@@ -33,6 +33,7 @@ from fastjournal.edges import (
 from fastjournal.errors import BadRequest, JournalError, NoSpace, SettingError
 from fastjournal.journal.administration import Administration
 from fastjournal.journal.background import Background
+from fastjournal.journal.bounded import BoundedEngine
 from fastjournal.journal.consuming import Consuming
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.inspection import Inspection
@@ -44,14 +45,17 @@ from fastjournal.journal.operations import Operations, Receipt
 from fastjournal.journal.reserve import Reserve
 from fastjournal.journal.snapshot import remove_snapshots
 from fastjournal.journal.upkeep import Upkeep
+from fastjournal.journal.values import LARGE, BoundedState
 from fastjournal.log.commitlog import CommitLog
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
+from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
 from fastjournal.model import DEFAULT_PRIORITY, NewJob
 
 __all__ = ["Journal", "Receipt"]
 
+MIN_MEMORY = 1024
+"""The smallest memory limit: less is surely a mistake about its unit."""
 _PUT_ARGUMENTS = inspect.signature(new_job).parameters.keys() - {"now", "limit"}
 
 
@@ -70,6 +74,8 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         history: str = "delete",
         archive: str | Path | None = None,
         max_payload: int = MAX_VALUE,
+        memory_limit: int | None = None,
+        evict_from: int = LARGE,
         on_failure: str = "stop",
         background: bool = True,
         clock: Clock = SYSTEM_CLOCK,
@@ -83,6 +89,10 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
         log after which a snapshot is taken, 0 for never. `history`: `delete`, or `archive` to copy
         sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
+        `memory_limit`: bytes of values to hold in memory, None for all of them; the others are read
+        from the log when they are asked for. `evict_from`: values of fewer bytes stay in memory and
+        do not count. With a limit segments are no larger than an eighth of it, for cleaning holds
+        one in memory.
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
@@ -90,6 +100,14 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             raise SettingError("max_payload must be 1 byte to 8 MiB", name="max_payload")
         if snapshot_bytes < 0:
             raise SettingError("snapshot_bytes must not be negative", name="snapshot_bytes")
+        if memory_limit is not None:
+            if memory_limit < MIN_MEMORY:
+                raise SettingError(
+                    f"memory_limit must be {MIN_MEMORY} bytes or more", name="memory_limit"
+                )
+            segment_size = min(segment_size, max(MIN_SEGMENT_SIZE, memory_limit // 8))
+        if evict_from < 1:
+            raise SettingError("evict_from must be 1 byte or more", name="evict_from")
         interval = length(clean_interval, "clean_interval")
         self.path = Path(path)
         self.max_payload = max_payload
@@ -106,13 +124,19 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         )
         try:
             started = self._clock.monotonic()
-            self.replayed = replay(stream)
+            bounded = None if memory_limit is None else BoundedState(memory_limit, evict_from)
+            self.replayed = replay(stream, state=bounded)
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
             self._clock.go_on_from(state.now)
             jobs = Jobs(state, chance=chance, limits=Limits(max_value=max_payload))
-            self._engine = Engine(state, jobs, self._log, self._clock, Reserve(stream))
+            self._engine: Engine
+            reserve = Reserve(stream)
+            if bounded is None:
+                self._engine = Engine(state, jobs, self._log, self._clock, reserve)
+            else:
+                self._engine = BoundedEngine(bounded, jobs, self._log, self._clock, reserve)
             folder = Path(archive) if archive else self.path / "archive"
             self._upkeep = Upkeep(
                 self._engine,

@@ -25,6 +25,7 @@ from __future__ import annotations
 from fastjournal.clock import MILLISECOND
 from fastjournal.journal.kinds import DEFAULT_POLICY, Policy, Put, policy_of
 from fastjournal.journal.rows import Row
+from fastjournal.journal.stored import value_of
 from fastjournal.model import NewJob
 
 __all__ = ["bounded_due", "later", "merge", "policy_for"]
@@ -47,7 +48,7 @@ def merge(row: Row, job: NewJob, rank: int, timestamp: int, now: int, max_wait: 
         timestamp if newer else row.modified,
         later(row.expires, job.expires),
         job.kind if newer else row.kind,
-        job.value if newer else row.value,
+        job.value if newer else value_of(row),
         policy_for(job, row.policy) if newer else row.policy,
         row.attempts,
         0,

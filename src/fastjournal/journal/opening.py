@@ -13,14 +13,15 @@ Rules:
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fastjournal.errors import CorruptCommand, CorruptRecord
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import decode
-from fastjournal.journal.snapshot import Snapshot, newest_snapshot, read_snapshot
+from fastjournal.journal.snapshot import Snapshot, newest_snapshot, snapshot_records
 from fastjournal.journal.state import JournalState
+from fastjournal.journal.values import BoundedState, Values
 from fastjournal.log.record import Record
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
@@ -47,23 +48,31 @@ class Replayed:
 
 
 def replay(
-    stream: Stream, progress: Callable[[int], None] | None = None, until: int | None = None
+    stream: Stream,
+    progress: Callable[[int], None] | None = None,
+    until: int | None = None,
+    state: JournalState | None = None,
 ) -> Replayed:
     """Replay a journal's directory; `until`: only records up to this TIME, without a snapshot.
 
-    `progress` is told, now and then, how many records have been read.
+    `progress` is told, now and then, how many records have been read. `state`: an empty one to
+    replay into.
     """
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _replay(stream, progress, until)
+        return _replay(stream, progress, until, state or JournalState())
     finally:
         if collecting:
             gc.enable()
 
 
-def _replay(stream: Stream, progress: Callable[[int], None] | None, until: int | None) -> Replayed:
-    state = JournalState()
+def _replay(
+    stream: Stream,
+    progress: Callable[[int], None] | None,
+    until: int | None,
+    state: JournalState,
+) -> Replayed:
     state.suspend()
     snapshot = newest_snapshot(stream) if until is None else None
     as_of = overlap = 0
@@ -75,17 +84,18 @@ def _replay(stream: Stream, progress: Callable[[int], None] | None, until: int |
     record: Record | None = None
     cursor = stream.open_cursor(start)
     apply = state.replay
+    bounded = state if isinstance(state, BoundedState) else None
     try:
         for batch in cursor.batches():
             if until is not None and batch[-1].time > until:
                 batch = [record for record in batch if record.time <= until]
             if batch and batch[0].time <= overlap:
                 over = [record for record in batch if record.time <= overlap]
-                for record in over:
+                for record in _told(over, bounded):
                     _apply_over(state, decode(record.payload), record.time)
                 count += len(over)
                 batch = batch[len(over) :]
-            for record in batch:
+            for record in batch if bounded is None else _told(batch, bounded):
                 apply(record[1], record[0])  # payload, time; by number, which is faster
             count += len(batch)
             if progress is not None:
@@ -98,6 +108,8 @@ def _replay(stream: Stream, progress: Callable[[int], None] | None, until: int |
         raise CorruptRecord(path, record.offset, str(error)) from error
     finally:
         cursor.close()
+    if bounded is not None:
+        bounded.values.here = None
     state.resume()
     clean = until is None and record is not None and _is_clean_mark(record.payload)
     return Replayed(state, snapshot, as_of, count, clean)
@@ -107,12 +119,26 @@ def _load(stream: Stream, snapshot: Snapshot, state: JournalState) -> tuple[int,
     """Apply the images; returns the TIMEs of the first part and of the last one."""
     first: int | None = None
     as_of = 0
-    for as_of, payloads in read_snapshot(stream, snapshot):
+    bounded = state if isinstance(state, BoundedState) else None
+    for as_of, records in snapshot_records(stream, snapshot):
         if first is None:
             first = as_of
-        for payload in payloads:
-            state.replay(payload, as_of + 1)
+        for record in _told(records, bounded):
+            state.replay(record.payload, as_of + 1)
     return first or 0, as_of
+
+
+def _told(records: Iterable[Record], bounded: BoundedState | None) -> Iterable[Record]:
+    """The records; a bounded state hears where each of them stands before it is applied."""
+    return records if bounded is None else _telling(records, bounded.values)
+
+
+def _telling(records: Iterable[Record], values: Values) -> Iterator[Record]:
+    large = values.large
+    for record in records:
+        if len(record.payload) >= large:
+            values.here = (record.time, record.segment, record.offset)
+        yield record
 
 
 def _apply_over(state: JournalState, command: k.Command, time: int) -> None:

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fastjournal.errors import AlreadyExists, JournalFault, LeaseLost, NotFound
+from fastjournal.errors import AlreadyExists, JournalFault, LeaseLost, NotFound, SegmentError
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.forwarding import Forwarding
 from fastjournal.journal.jobs import Granted, Jobs
@@ -66,7 +66,7 @@ class Operations(Forwarding):
         if not engine.reserve.held:
             engine.reserve.check()
         now = now or engine.clock.now()
-        command, outcome, job_id = self._jobs.put(job, now, checked=checked)
+        command, outcome, job_id = engine.put(job, now, checked=checked)
         counts = engine.counts
         counts.puts += 1
         if command is not None:
@@ -87,7 +87,7 @@ class Operations(Forwarding):
             engine.reserve.check()
         now = engine.clock.now()
         self._jobs.check_all(jobs, now, checked=checked)
-        put, commit = self._jobs.put, engine.commit
+        put, commit = engine.put, engine.commit
         receipts = []
         with engine.batch():
             for job in jobs:
@@ -133,6 +133,13 @@ class Operations(Forwarding):
                     engine.pass_on()
                 return Leased(leases, granted.next_due)
             row = granted.row
+            try:
+                engine.load(row)
+            except SegmentError:  # its value is damaged
+                if leases:
+                    break
+                engine.commit(granted.command, now)  # else it would stand in the way of all others
+                raise
             shown = lease_of(row) if take else None
             try:
                 engine.commit(granted.command, now)

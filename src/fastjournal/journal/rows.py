@@ -36,6 +36,7 @@ from fastjournal.journal.kinds import (
     Tomb,
     Value,
 )
+from fastjournal.journal.stored import Stored, ValueNeeded, value_of
 from fastjournal.model import Job, State
 from fastjournal.model import Lease as LeaseView
 
@@ -129,7 +130,8 @@ class Row:
     id: bytes
     lane: Lane
     key: bytes
-    value: bytes
+    value: bytes | Stored
+    """Its bytes, or where they lie; `value_of` tells them apart."""
     kind: int
     rank: int
     due: int
@@ -174,7 +176,7 @@ class Row:
         return f"<Row {self.id.hex()} {self.state.letter} {self.queue!r} {self.key!r}>"
 
 
-def put_of(row: Row) -> Put:
+def put_of(row: Row, value: bytes) -> Put:
     """The row as a waiting image with its counters."""
     more = row.rare
     return Put(
@@ -187,7 +189,7 @@ def put_of(row: Row) -> Put:
         row.modified,
         row.expires,
         row.kind,
-        row.value,
+        value,
         row.policy,
         row.attempts,
         more.timeouts,
@@ -196,9 +198,14 @@ def put_of(row: Row) -> Put:
     )
 
 
-def image(row: Row) -> list[Command]:
-    """The commands that give this very row when applied to an empty state."""
-    put = put_of(row)
+def image(row: Row, value: bytes | None = None) -> list[Command]:
+    """The commands that give this very row when applied to an empty state.
+
+    `value`: its value, where the row itself does not hold it.
+    """
+    if value is None:
+        value = value_of(row)
+    put = put_of(row, value)
     more = row.rare
     if row.state is State.FAILED:
         if more.reason != FAILED:
@@ -209,7 +216,7 @@ def image(row: Row) -> list[Command]:
         return [put, Tomb(row.id, row.lane.name, row.key, row.modified)]
     commands: list[Command] = [put]
     commands.extend(
-        Value(row.id, row.kind, row.value, row.modified, operation)
+        Value(row.id, row.kind, value, row.modified, operation)
         for operation in more.operations or ()
     )
     if more.reason:
@@ -224,6 +231,9 @@ def image(row: Row) -> list[Command]:
 
 def job_of(row: Row) -> Job:
     """A picture of the row for callers."""
+    value = row.value
+    if type(value) is Stored:
+        raise ValueNeeded(row)
     more = row.more or _NOTHING
     policy, lane = row.policy, row.lane
     flags = policy.flags
@@ -235,7 +245,7 @@ def job_of(row: Row) -> Job:
             row.id,
             lane.name,
             row.key,
-            row.value,
+            value,
             row.state,
             row.rank,
             row.due,

@@ -28,7 +28,7 @@ import google_crc32c
 from fastjournal.errors import CorruptRecord, SegmentError
 from fastjournal.journal.commands import decode, encode
 from fastjournal.journal.kinds import Mark
-from fastjournal.log.record import decode_many, encode_many
+from fastjournal.log.record import Record, decode_many, encode_many, record_size
 from fastjournal.log.segment import HEADER_SIZE, Header
 from fastjournal.log.stream import Stream
 from fastjournal.log.writer import write_failure
@@ -38,6 +38,8 @@ __all__ = [
     "newest_snapshot",
     "read_snapshot",
     "remove_snapshots",
+    "snapshot_path",
+    "snapshot_records",
     "write_snapshot",
 ]
 
@@ -62,11 +64,17 @@ class Snapshot:
 
 
 def write_snapshot(
-    stream: Stream, first: int, parts: Iterable[tuple[int, list[bytes]]]
+    stream: Stream,
+    first: int,
+    parts: Iterable[tuple[int, list[bytes]]],
+    told: Callable[[int, int, int, list[bytes]], None] | None = None,
 ) -> Snapshot:
-    """Write parts (as-of TIME, payloads), sync, read back, then set the checkpoint."""
+    """Write parts (as-of TIME, payloads), sync, read back, then set the checkpoint.
+
+    `told` hears where payloads stand: number of the snapshot, TIME and offset of the first record.
+    """
     files = stream.files
-    path = _path(stream, first, "snapshot")
+    path = snapshot_path(stream, first)
     try:
         for old in (_path(stream, first, "checkpoint"), path):
             if files.exists(old):
@@ -82,6 +90,8 @@ def write_snapshot(
                 mark = encode(Mark(as_of, first, 0, b"as of"))
                 data, added = encode_many(time, [mark, *payloads])
                 _write(handle.write(data), data)
+                if told is not None:
+                    told(first, time + 1, size + record_size(len(mark)), payloads)
                 crc = google_crc32c.extend(crc, data)
                 count, size, time = count + added, size + len(data), time + added
             handle.sync()
@@ -104,7 +114,7 @@ def newest_snapshot(stream: Stream) -> Snapshot | None:
     for first in sorted(checkpoints, reverse=True):
         facts = _checkpoint_facts(stream, first)
         if facts is not None and first in snapshots:
-            return Snapshot(first, _path(stream, first, "snapshot"), *facts)
+            return Snapshot(first, snapshot_path(stream, first), *facts)
     oldest = min(stream.segments(), default=0)
     for first in (*checkpoints, *snapshots):
         if first <= oldest or not oldest:
@@ -115,21 +125,37 @@ def newest_snapshot(stream: Stream) -> Snapshot | None:
 
 def read_snapshot(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[bytes]]]:
     """Its parts: as-of TIME and payloads. Damage is refused with its place."""
-    as_of = 0
-    part: list[bytes] = []
-    for payload in _payloads(stream, snapshot):
+    for as_of, part in snapshot_records(stream, snapshot):
+        yield as_of, [record.payload for record in part]
+
+
+def snapshot_records(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[Record]]]:
+    """Its parts, cut so that none is too large: as-of TIME and records.
+
+    TIMEs and offsets are those in the snapshot; the segment is its number with a minus sign.
+    """
+    as_of = size = 0
+    part: list[Record] = []
+    for record in _records(stream, snapshot):
+        payload = record.payload
         if payload[0] == _MARK_TYPE:
             if part:
                 yield as_of, part
             mark = decode(payload)
             assert isinstance(mark, Mark)
-            as_of, part = mark.when, []
-        else:
-            part.append(payload)
-            if len(part) >= 10_000:
-                yield as_of, part
-                part = []
+            as_of, part, size = mark.when, [], 0
+            continue
+        if part and (len(part) >= 10_000 or size + len(payload) > _CHUNK):
+            yield as_of, part
+            part, size = [], 0
+        part.append(record)
+        size += len(payload)
     yield as_of, part
+
+
+def snapshot_path(stream: Stream, first: int) -> Path:
+    """Where the snapshot of this number lies."""
+    return _path(stream, first, "snapshot")
 
 
 def remove_snapshots(
@@ -153,7 +179,7 @@ def remove_snapshots(
 _MARK_TYPE = encode(Mark(0, 0, 0, b""))[0]
 
 
-def _payloads(stream: Stream, snapshot: Snapshot) -> Iterator[bytes]:
+def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
     path = snapshot.path
     try:
         handle = stream.files.open_read(path)
@@ -168,15 +194,16 @@ def _payloads(stream: Stream, snapshot: Snapshot) -> Iterator[bytes]:
         offset, want = HEADER_SIZE, _CHUNK
         while offset < snapshot.size:
             data = handle.read(offset, want)
-            records, stop, broken = decode_many(data, 0, len(data), 0, offset, stream.max_payload)
+            records, stop, broken = decode_many(
+                data, 0, len(data), -snapshot.first, offset, stream.max_payload
+            )
             if not records:
                 if len(data) == want and want < stream.max_payload * 2:
                     want = stream.max_payload * 2
                     continue
                 reason = broken.reason if broken else "ends early"
                 raise CorruptRecord(path, offset, reason)
-            for record in records:
-                yield record.payload
+            yield from records
             offset += stop
             want = _CHUNK
     except OSError as error:
@@ -186,7 +213,7 @@ def _payloads(stream: Stream, snapshot: Snapshot) -> Iterator[bytes]:
 
 
 def _read_back(stream: Stream, snapshot: Snapshot) -> None:
-    count = sum(1 for _ in _payloads(stream, snapshot))
+    count = sum(1 for _ in _records(stream, snapshot))
     if count != snapshot.records:
         raise SegmentError(
             snapshot.path, f"{snapshot.records} records were written, {count} are there"

@@ -26,9 +26,8 @@ from fastjournal.journal.commands import decode, encode
 from fastjournal.journal.image import get_fields
 from fastjournal.journal.kinds import Command
 from fastjournal.journal.places import dead_until
-from fastjournal.journal.rows import (
-    image,
-)
+from fastjournal.journal.rows import Row, image
+from fastjournal.journal.stored import value_of
 from fastjournal.model import DEFAULT_SETTINGS, State
 
 __all__ = ["JournalState"]
@@ -45,6 +44,8 @@ class JournalState(Changes):
         """TIME of the newest record applied; set when its effect is complete."""
         self.mark_at = 0
         """TIME of the newest MARK."""
+        self.unstated: Row | None = None
+        """A row of many records to be stated anew once its value is in memory."""
         self._appliers: dict[type, Callable[[Any, int], None]] = {
             k.Add: self._add,
             k.Schedule: self._add,
@@ -108,25 +109,25 @@ class JournalState(Changes):
             if row is not None and row.at > time:
                 row.at = time
 
-    def digest(self) -> str:
-        """A hash of everything replay must give again."""
+    def digest(self, values: Callable[[Row], bytes] = value_of) -> str:
+        """A hash of everything replay must give again; `values` gives the values of rows."""
         total = blake2b(digest_size=16)
-        for line in self.lines():
+        for line in self.lines(values):
             total.update(line)
         return total.hexdigest()
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self, values: Callable[[Row], bytes] = value_of) -> Iterator[bytes]:
         """Settings, senders and row images as payloads, in a fixed order."""
-        for command in self.commands():
+        for command in self.commands(values):
             yield encode(command)
 
-    def commands(self) -> Iterator[Command]:
+    def commands(self, values: Callable[[Row], bytes] = value_of) -> Iterator[Command]:
         """The commands that give this very state, but for rows that live in memory only."""
         yield from self.general_commands()
         for row_id in sorted(self.rows):
             row = self.rows[row_id]
             if row.policy.flags & k.PERSIST:
-                yield from image(row)
+                yield from image(row, values(row))
 
     def general_commands(self) -> Iterator[Command]:
         """Those of them that concern no row: settings and senders."""

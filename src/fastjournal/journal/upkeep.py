@@ -21,13 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from operator import length_hint
 from pathlib import Path
 
 from fastjournal.errors import LockTimeout, SegmentError
+from fastjournal.journal.bounded import BoundedEngine
 from fastjournal.journal.commands import encode
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.generations import Disposal, Generations, settings_of
 from fastjournal.journal.kinds import PERSIST, Mark
+from fastjournal.journal.moving import Moving
 from fastjournal.journal.opening import Replayed
 from fastjournal.journal.retention import Retention
 from fastjournal.journal.rows import image
@@ -39,6 +43,7 @@ from fastjournal.log.stream import Stream
 __all__ = ["Upkeep", "UpkeepStatus"]
 
 _PART = 500
+_PART_BYTES = 1024 * 1024
 _LOCK_WAIT = 1.0
 
 
@@ -122,7 +127,11 @@ class Upkeep:
         first = parse_name(self._engine.log.rotate().name)
         assert first is not None
         as_of: list[int] = []
-        snapshot = write_snapshot(self._stream, first, self.parts(as_of))
+        moving = self._moving()
+        told = None if moving is None else moving.imaged
+        snapshot = write_snapshot(self._stream, first, self.parts(as_of), told)
+        if moving is not None:
+            moving.snapped(first)
         self._snapshot = snapshot
         self._retention.snapshot_at = as_of[0]
         remove_snapshots(self._stream, snapshot, self._disposal().remove)
@@ -147,7 +156,11 @@ class Upkeep:
                 retention.survey(number, ((r.time, r.payload) for r in records))
         if not retention.plan(sealed, now):
             return []
-        cleaned = cleaner.clean(retention.clean, before_replace=self._settle)
+        moving = self._moving()
+        clean = retention.clean if moving is None else moving.watched(retention.clean)
+        cleaned = cleaner.clean(clean, before_replace=self._settle)
+        if moving is not None:
+            moving.cleaned()
         retention.finish()
         self.status.segments_cleaned += len(cleaned)
         self.status.bytes_freed += sum(c.bytes_before - c.bytes_after for c in cleaned)
@@ -157,6 +170,10 @@ class Upkeep:
         """Bytes of ends that may wait because an old snapshot still holds what has ended."""
         assert self._snapshot is not None
         return max(self._engine.log.options.segment_size, self._snapshot.size)
+
+    def _moving(self) -> Moving | None:
+        engine = self._engine
+        return Moving(engine) if isinstance(engine, BoundedEngine) else None
 
     def _settle(self) -> None:
         with self._engine.lock:
@@ -171,14 +188,27 @@ class Upkeep:
             as_of.append(engine.log.written_time)
             general = [encode(c) for c in engine.state.general_commands()]
         yield as_of[0], general
-        for start in range(0, len(ids), self.part):
+        left = iter(ids)
+        more = True
+        while more:
             with engine.lock:
-                rows = map(engine.state.rows.get, ids[start : start + self.part])
                 as_of.append(engine.log.written_time)
-                kept = [r for r in rows if r is not None and r.policy.flags & PERSIST]
-                part = [encode(c) for row in kept for c in image(row)]
+                part, more = self._part(left)
             yield as_of[-1], part
         engine.log.sync()
+
+    def _part(self, ids: Iterator[bytes]) -> tuple[list[bytes], bool]:
+        """Images of the next rows, and whether there may be more."""
+        engine, part, size = self._engine, list[bytes](), 0
+        for row_id in islice(ids, self.part):
+            row = engine.state.rows.get(row_id)
+            if row is not None and row.policy.flags & PERSIST:
+                images = [encode(command) for command in image(row, engine.value(row))]
+                part += images
+                size += sum(map(len, images))
+                if size >= _PART_BYTES:
+                    return part, True
+        return part, length_hint(ids) > 0
 
     def _drop_covered(self) -> None:
         cleaner = Cleaner(self._stream, self._engine.log.sync)

@@ -25,8 +25,9 @@ from fastjournal.journal.inspection import Inspection, JournalStatus
 from fastjournal.journal.jobs import Jobs
 from fastjournal.journal.kinds import Group
 from fastjournal.journal.opening import Replayed, replay
-from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY
+from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row
 from fastjournal.journal.snapshot import Snapshot, newest_snapshot
+from fastjournal.journal.stored import value_of
 from fastjournal.journal.upkeep import UpkeepStatus
 from fastjournal.log.counters import Counters, LogStatus
 from fastjournal.log.cursor import Cursor
@@ -46,6 +47,12 @@ class _Alone:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.values = None
+
+    value = staticmethod(value_of)
+
+    def load(self, row: Row) -> None:
+        """It is there."""
 
 
 class JournalView(Inspection):

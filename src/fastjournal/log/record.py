@@ -41,6 +41,7 @@ __all__ = [
     "encode",
     "encode_many",
     "encode_time",
+    "record_size",
     "uvarint",
 ]
 
@@ -92,6 +93,15 @@ def uvarint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def record_size(payload: int) -> int:
+    """Bytes of a record with a payload of so many bytes."""
+    size = MIN_RECORD + payload
+    while payload >= 0x80:
+        payload >>= 7
+        size += 1
+    return size
 
 
 def encode_time(time: int, zone: int = 0) -> bytes:

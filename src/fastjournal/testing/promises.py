@@ -128,7 +128,7 @@ def check_stale_token(journal: Journal, job_id: bytes, token: int) -> None:
 def check_replay(journal: Journal) -> None:
     """The files, replayed now, give the state."""
     with journal.engine.lock:
-        live = journal.engine.state.digest()
+        live = journal.digest()
         again = replay(journal.engine.log.stream).state.digest()
     if live != again:
         raise PromiseBroken(f"the state is {live}, its log replays to {again}")

@@ -1,0 +1,195 @@
+"""Decide, log, apply, with a bounded memory: values that were let go are read back from the log.
+
+Rules: those of `engine`, and
+
+1. `load` sees to it that a row has its value, until another value comes; `value` reads it without
+   keeping it. Whoever shows a row calls one of them first, under the lock.
+2. A value is read by the place of its record and checked by its CRC and TIME; a record that was
+   moved by a cleaner, of this process or of another, is found again by its TIME. What cannot be
+   read is a `SegmentError` or `CorruptRecord` to whoever asked for this value; all others are
+   readable as before.
+3. A place is only ever written down once its record is in the log. While it is not known for sure
+   it names the oldest segment in which the record may be.
+4. A row of many records whose value is not in memory is stated anew right after the command that
+   asked for it, as far as that can be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from fastjournal.clock import SteadyClock
+from fastjournal.errors import (
+    CorruptCommand,
+    CorruptRecord,
+    JournalError,
+    NoSpace,
+    SegmentError,
+    WriteFailed,
+)
+from fastjournal.journal import kinds as k
+from fastjournal.journal.commands import decode
+from fastjournal.journal.engine import Engine
+from fastjournal.journal.jobs import Jobs, Placed
+from fastjournal.journal.kinds import Command
+from fastjournal.journal.reserve import Reserve
+from fastjournal.journal.rows import Row, image
+from fastjournal.journal.snapshot import snapshot_path
+from fastjournal.journal.stored import Stored, ValueNeeded
+from fastjournal.journal.values import BoundedState, Values
+from fastjournal.log.commitlog import CommitLog
+from fastjournal.log.lookup import Lookup, read_record
+from fastjournal.log.record import BrokenRecord, record_size
+from fastjournal.log.segment import HEADER_SIZE
+from fastjournal.model import NewJob
+
+__all__ = ["BoundedEngine", "Moved"]
+
+_AT_A_TIME = 1000  # rows moved under the lock
+_AROUND = 512
+
+Moved = tuple[bytes, int, int, int]
+"""Row, TIME, segment and offset of a record that holds its value."""
+
+
+class BoundedEngine(Engine):
+    """State, decisions and log of a journal that may be larger than memory."""
+
+    def __init__(
+        self,
+        state: BoundedState,
+        jobs: Jobs,
+        log: CommitLog,
+        clock: SteadyClock,
+        reserve: Reserve,
+    ) -> None:
+        super().__init__(state, jobs, log, clock, reserve)
+        self.values: Values = state.values
+        self.put = self._put
+        self._lookup = Lookup(log.stream, state.values.large)
+        self._segment = log.position.segment  # none of the records to come is in an older one
+
+    def commit(self, command: Command, now: int = 0) -> int:
+        """Log one command and apply it; returns the TIME of its record."""
+        time = super().commit(command, now)
+        if self.state.unstated is not None:
+            self._restate()
+        return time
+
+    def _commit(self, command: Command, payload: bytes, now: int = 0) -> int:
+        time = super()._commit(command, payload, now)
+        self.written(time, (payload,))
+        return time
+
+    def written(self, first: int, payloads: Sequence[bytes]) -> None:
+        """Note where the records just written stand."""
+        at = self.log.position
+        start = at.offset - sum(record_size(len(payload)) for payload in payloads)
+        if start >= HEADER_SIZE:
+            self._segment = at.segment
+            self.values.written(first, at.segment, start, payloads)
+        else:  # another thread has gone on to the next segment meanwhile
+            self.values.written(first, self._segment, 0, payloads)
+
+    def load(self, row: Row) -> None:
+        """Let a row have its value until another one comes."""
+        if type(row.value) is Stored:
+            self.values.hold(row, self.value(row))
+        else:
+            self.values.touch(row)
+
+    def value(self, row: Row) -> bytes:
+        """A row's value, which is not kept if it was not there."""
+        place = row.value
+        if type(place) is not Stored:
+            return place
+        payload = self._read(place)
+        value: bytes | None = None
+        try:
+            command = decode(payload)
+        except CorruptCommand as error:
+            raise self._damage(place, str(error)) from error
+        for member in command.members if isinstance(command, k.Group) else (command,):
+            if getattr(member, "id", b"") != row.id:
+                continue
+            if isinstance(member, (k.Put, k.Value)):
+                value = member.value
+            elif isinstance(member, (k.Add, k.Schedule)):
+                value = member.payload
+        if value is None or len(value) != place.size:
+            raise self._damage(place, f"does not hold the value of {row.id.hex()}")
+        return value
+
+    def check_room(self, command: Command) -> None:
+        """Refuse what would take more memory than there may be."""
+        self.values.check(command)
+
+    def moved(self, records: Iterable[Moved], below: int | None = None) -> None:
+        """Note where records stand that another file has taken in.
+
+        With `below` all values that lie below this segment, or in an older snapshot, move there;
+        without it only those of the very record.
+        """
+        left = iter(records)
+        while some := list(islice(left, _AT_A_TIME)):
+            with self.lock:
+                for row_id, time, segment, offset in some:
+                    row = self.state.rows.get(row_id)
+                    place = None if row is None else self.values.place_of(row)
+                    if place is None or not place.segment:
+                        continue
+                    if below is None:
+                        if place.time == time and place.segment == segment:
+                            place.offset = offset
+                    elif place.segment < below:
+                        place.time, place.segment, place.offset = time, segment, offset
+
+    def _put(self, job: NewJob, now: int, **how: Any) -> Placed:
+        jobs = self.jobs
+        stamp = jobs._stamp
+        try:
+            return jobs.put(job, now, **how)
+        except ValueNeeded as needed:
+            self.load(needed.row)
+        jobs._stamp = stamp  # as if it had been asked once
+        return jobs.put(job, now, **how)
+
+    def _restate(self) -> None:
+        row, self.state.unstated = self.state.unstated, None
+        if row is None or self.state.rows.get(row.id) is not row:
+            return
+        try:
+            value = self.value(row)
+        except JournalError:
+            return  # whoever wants the value is told
+        try:
+            super().commit(k.Group(tuple(image(row, value))))
+        except (NoSpace, WriteFailed):
+            if self.log.failure is not None:
+                raise
+
+    def _read(self, place: Stored) -> bytes:
+        stream = self.log.stream
+        if place.segment > 0:
+            record = self._lookup.read(place.time, place.segment, place.offset, place.size)
+            place.segment, place.offset = record.segment, record.offset
+            return record.payload
+        path = snapshot_path(stream, -place.segment)
+        try:
+            time, payload = read_record(
+                stream.files, path, place.offset, place.size + _AROUND, stream.max_payload
+            )
+        except BrokenRecord as broken:
+            raise self._damage(place, broken.reason) from None
+        except OSError as error:
+            raise SegmentError(path, f"cannot be read: {error}") from error
+        if time != place.time:
+            raise self._damage(place, "another record stands there")
+        return payload
+
+    def _damage(self, place: Stored, reason: str) -> CorruptRecord:
+        stream, number = self.log.stream, place.segment
+        path = stream.segment_path(number) if number > 0 else snapshot_path(stream, -number)
+        return CorruptRecord(path, place.offset, reason)
