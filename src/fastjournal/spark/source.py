@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
 from fastjournal.errors import SettingError
 from fastjournal.spark.failure import told
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["FastJournalDataSource", "JournalReader", "Shard", "Span"]
+__all__ = ["FastJournalDataSource", "JournalReader", "Shard", "Span", "checked", "read_span"]
 
 
 @dataclass
@@ -49,7 +56,7 @@ class Shard(InputPartition):
 
 
 class FastJournalDataSource(DataSource):
-    """Reads journals: `spark.read.format("fastjournal").load(directory)`."""
+    """Reads journals and puts jobs: `spark.read.format("fastjournal").load(directory)`."""
 
     @classmethod
     def name(cls) -> str:
@@ -59,7 +66,9 @@ class FastJournalDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns asked for, or the usual ones of the view."""
         with told():
-            settings = Settings.parse(self.options)
+            from fastjournal.spark.stream import split_options
+
+            settings = Settings.parse(split_options(self.options)[0])
             return struct(settings.view, names_of(settings))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -68,12 +77,33 @@ class FastJournalDataSource(DataSource):
             settings = Settings.parse(self.options)
             return JournalReader(schema, settings)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A reader that follows one journal."""
+        from fastjournal.spark.stream import JournalStreamReader, StreamSettings
+
+        with told():
+            return JournalStreamReader(schema, StreamSettings.parse(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer that makes jobs of rows."""
+        from fastjournal.spark.sink import JournalWriter, SinkSettings
+
+        with told():
+            return JournalWriter(schema, SinkSettings.parse(self.options), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A writer that makes jobs of the rows of each batch, once."""
+        from fastjournal.spark.sink import JournalStreamWriter, SinkSettings
+
+        with told():
+            return JournalStreamWriter(schema, SinkSettings.parse(self.options), overwrite)
+
 
 class JournalReader(DataSourceReader):
     """Plans on the driver, reads in the tasks."""
 
     def __init__(self, schema: StructType, settings: Settings) -> None:
-        self.settings = _checked(schema, settings)
+        self.settings = checked(schema, settings)
 
     def partitions(self) -> list[InputPartition]:
         """Packs of segments, or shards of rows."""
@@ -84,7 +114,7 @@ class JournalReader(DataSourceReader):
         """The batches of one partition; Spark hands a foreign one when there is nothing to read."""
         with told():
             if isinstance(partition, Span):
-                yield from _read_span(partition, self.settings)
+                yield from read_span(partition, self.settings)
             elif isinstance(partition, Shard):
                 from fastjournal.spark.replay import shard_batches
 
@@ -96,7 +126,7 @@ class JournalReader(DataSourceReader):
                     yield from spool_rows(partition, self.settings)
 
 
-def _checked(schema: StructType, settings: Settings) -> Settings:
+def checked(schema: StructType, settings: Settings) -> Settings:
     """Settings that read the columns of `schema`; its types must be the view's own."""
     names = tuple(schema.fieldNames())
     settings = replace(settings, columns=names)
@@ -122,7 +152,8 @@ def _partitions(settings: Settings) -> list[InputPartition]:
     return [Span(pieces) for pieces in pack(plan(settings), settings.max_partition_bytes)]
 
 
-def _read_span(span: Span, settings: Settings) -> Iterator[pa.RecordBatch]:
+def read_span(span: Span, settings: Settings) -> Iterator[pa.RecordBatch]:
+    """The rows of the segments of one task."""
     from fastjournal.spark.columns import batches, coalesced
     from fastjournal.spark.surveys import segment_rows
 

@@ -1,0 +1,329 @@
+"""The single writer takes staged segments in, each batch once.
+
+    <staging>/<batch>/part-<partition>-<attempt>.log    staged by a task
+    <staging>/<batch>/manifest.json                     which of them are the batch
+
+Rules:
+
+1. A batch is (application, version). The journal remembers the newest version of an application as
+   the mark of a sender, in one record with the batch's last job: a batch whose version is not above
+   it came before, and changes nothing. A batch without an application is remembered by nobody.
+2. Before the first row is taken in, the manifest is on stable storage. From then on the batch is
+   what it names: whoever comes again with the same batch goes on with those files, and what was
+   staged anew is dropped. So rows computed in another order the second time do no harm.
+3. Row n of a batch has the sender of the batch and mark n + 2, which is its id too unless it
+   brought one: a writer that dies half-way knows from the log how far it had come.
+4. Rows without key and id, in queues without settings of their own, meet no other row: they are
+   stamped column by column and appended. All others are decided by the journal, one by one.
+5. What was staged and is not needed any more is removed: by the adoption, the abort, or the next
+   batch of the same application.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from fastjournal.errors import BadRequest, Locked, LockTimeout
+from fastjournal.journal.commands import decode, encode
+from fastjournal.journal.forwarding import Taken
+from fastjournal.journal.journal import Journal
+from fastjournal.journal.kinds import Group, Put, Sender
+from fastjournal.journal.receiving import Receiver
+from fastjournal.log.scan import Chunk, Scan
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.model import Mode, NewJob
+from fastjournal.spark.glance import glance
+from fastjournal.spark.plan import Piece, load
+from fastjournal.spark.staging import Staged
+from fastjournal.spark.stamping import stamped
+
+if TYPE_CHECKING:
+    from fastjournal.log.appender import Appender
+
+__all__ = [
+    "MAX_VERSION",
+    "Adopted",
+    "Batch",
+    "Target",
+    "adopt",
+    "adopt_into",
+    "begin",
+    "discard",
+]
+
+MANIFEST = "manifest.json"
+MAX_VERSION = 2**32 - 3
+_FIRST_MARK = 2
+_MAX_ROWS = 2**32 - 4
+_NO_ID = bytes(16)
+
+
+class Adopted(NamedTuple):
+    """What became of the rows of a batch."""
+
+    rows: int = 0
+    new: int = 0
+    merged: int = 0
+    stale: int = 0
+    refused: int = 0
+    """Not taken in: expired before they came."""
+    repeated: int = 0
+    """Taken in by an earlier attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Which batch it is: an application's version, or a name that nobody has used before."""
+
+    app: str
+    version: int
+    name: str = ""
+
+    @property
+    def sender(self) -> bytes:
+        """The sender of its rows; it looks like the beginning of a UUID of version 8."""
+        text = f"{self.app}\0{self.version}\0{self.name}"
+        made = bytearray(blake2b(text.encode(), digest_size=12, person=b"fj-batch").digest())
+        made[6] = made[6] & 0x0F | 0x80
+        return bytes(made)
+
+    @property
+    def application(self) -> bytes:
+        """The sender whose mark is the newest version."""
+        text = self.app.encode()
+        if len(text) > 200:
+            text = blake2b(text, digest_size=16).hexdigest().encode()
+        return b"spark-txn:" + text
+
+    @property
+    def mark(self) -> int:
+        """The mark of this version."""
+        return self.version + _FIRST_MARK
+
+    @property
+    def group(self) -> str:
+        """Name of the directory of its application."""
+        return blake2b((self.app or self.name).encode(), digest_size=8).hexdigest()
+
+    def folder(self, staging: Path) -> Path:
+        """Where its tasks leave their files."""
+        return staging / self.group / f"{self.version}"
+
+
+class Target(Protocol):
+    """A journal that takes in the jobs of a sender, in this process or behind a daemon."""
+
+    def put_from(self, sender: bytes, jobs: Iterator[tuple[int, NewJob]]) -> Taken:
+        """Take in those whose marks are new."""
+
+    def mark_of(self, sender: bytes) -> int:
+        """How far a sender has come."""
+
+    def forget_sender(self, sender: bytes) -> None:
+        """Nothing of it will come again."""
+
+
+def begin(staging: Path, batch: Batch, staged: Sequence[Staged]) -> list[Staged]:
+    """Settle which files are the batch: those of an earlier attempt, if one got so far."""
+    folder = batch.folder(staging)
+    manifest = folder / MANIFEST
+    if not manifest.exists():
+        if not staged:
+            return []
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f"{MANIFEST}.{os.getpid()}"
+        files = [{**asdict(one), "queues": [q.hex() for q in one.queues]} for one in staged]
+        with draft.open("w") as file:
+            json.dump({"app": batch.app, "version": batch.version, "files": files}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(manifest)
+        _sync(folder)
+        _sync(folder.parent)
+    return [
+        Staged(one["path"], one["rows"], one["plain"], tuple(map(bytes.fromhex, one["queues"])))
+        for one in json.loads(manifest.read_text())["files"]
+    ]
+
+
+def discard(staging: Path, batch: Batch, *, all_of_app: bool = False) -> None:
+    """Remove what was staged for a batch, or for its application; a manifest stays for a retry."""
+    folder = batch.folder(staging)
+    if all_of_app:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+    elif not (folder / MANIFEST).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    for empty in (folder.parent, staging):
+        with contextlib.suppress(OSError):
+            empty.rmdir()
+
+
+def adopt(
+    directory: str,
+    batch: Batch,
+    staged: Sequence[Staged],
+    *,
+    lock_seconds: float = 60.0,
+    stream: Stream | None = None,
+) -> Adopted:
+    """Take a batch in as the journal's single writer; `stream`: how its log is opened."""
+    rows = _rows_of(staged)
+    if not rows:
+        return Adopted()
+    stream = stream or Stream(directory, WORKQ)
+    stream.create()
+    with _writer(directory):
+        if all(one.plain for one in staged):
+            appender = stream.open_appender()
+            appender.lock(lock_seconds)
+            try:
+                done = _appended(appender, batch, staged, rows)
+            finally:
+                appender.unlock()
+            if done is not None:
+                return done
+        stream.lock_appender(lock_seconds).release()  # a journal waits for its lock only briefly
+        with Journal(directory, background=False, sync="os") as journal:
+            done = adopt_into(Receiver(journal), batch, staged)
+            journal.sync()
+            return done
+
+
+def adopt_into(target: Target, batch: Batch, staged: Sequence[Staged]) -> Adopted:
+    """Let a journal decide the rows of a batch, one by one."""
+    rows = _rows_of(staged)
+    if not rows:
+        return Adopted()
+    if batch.app and target.mark_of(batch.application) >= batch.mark:
+        target.forget_sender(batch.sender)
+        return Adopted(rows, repeated=rows)
+    jobs = _jobs(batch, staged)
+    taken = []
+    if batch.app:
+        taken.append(target.put_from(batch.sender, _first(jobs, rows - 1)))
+        last = [(batch.mark, job) for _, job in jobs]
+        taken.append(target.put_from(batch.application, iter(last)))
+    else:
+        taken.append(target.put_from(batch.sender, jobs))
+    target.forget_sender(batch.sender)
+    new, merged, twins, stale = (sum(t.outcomes[n] for t in taken) for n in range(4))
+    return Adopted(
+        rows,
+        new + twins,
+        merged,
+        stale,
+        sum(len(t.refused) for t in taken),
+        sum(t.repeated for t in taken),
+    )
+
+
+def _rows_of(staged: Sequence[Staged]) -> int:
+    rows = sum(one.rows for one in staged)
+    if rows > _MAX_ROWS:
+        raise BadRequest(f"a batch of {rows} rows is more than {_MAX_ROWS}")
+    return rows
+
+
+@contextlib.contextmanager
+def _writer(directory: str) -> Iterator[None]:
+    try:
+        yield
+    except LockTimeout as error:
+        raise Locked(
+            f"{directory} has a writer already ({error}); if it is a daemon, write to its url"
+        ) from error
+
+
+def _chunks(staged: Sequence[Staged]) -> Iterator[Chunk]:
+    for one in staged:
+        if one.rows:
+            data = load(Piece(one.path, 0, 0, newest=False))
+            for chunk in Scan(data, path=one.path):
+                assert isinstance(chunk, Chunk)
+                yield chunk
+
+
+def _appended(
+    appender: Appender, batch: Batch, staged: Sequence[Staged], rows: int
+) -> Adopted | None:
+    """Take in rows that meet no other; None if some queue has rules that a row may meet."""
+    found = glance(str(appender.stream.path), batch.sender)
+    before = found.mark_of(batch.sender)
+    if batch.app and found.mark_of(batch.application) >= batch.mark:
+        if before:
+            appender.append(encode(Sender(batch.sender, 0)))
+            appender.sync()
+        return Adopted(rows, repeated=rows)
+    if not found.is_plain({name for one in staged for name in one.queues}):
+        return None
+    return _append(appender, batch, staged, rows, before)
+
+
+def _append(
+    appender: Appender, batch: Batch, staged: Sequence[Staged], rows: int, before: int
+) -> Adopted:
+    """Stamp and append rows that meet no other; `before`: the mark reached by a dead writer."""
+    sender = batch.sender
+    if not before:
+        appender.append(encode(Sender(sender, _FIRST_MARK - 1)))
+    done = max(0, before - _FIRST_MARK + 1)
+    row = 0
+    for chunk in _chunks(staged):
+        skip = min(max(done - row, 0), len(chunk))
+        if skip < len(chunk):
+            now = max(appender.stream.clock.now(), appender.last_time + 1)
+            for payloads in stamped(chunk, skip, sender, row + _FIRST_MARK, now):
+                row_end = row + skip + len(payloads)
+                if batch.app and row_end == rows:
+                    put = decode(payloads.pop())
+                    version = Sender(batch.application, batch.mark)
+                    payloads.append(encode(Group((put, version))))
+                appender.append_many(payloads)
+                skip += len(payloads)
+        row += len(chunk)
+    appender.append(encode(Sender(sender, 0)))
+    appender.sync()
+    return Adopted(rows, rows - done, repeated=done)
+
+
+def _jobs(batch: Batch, staged: Sequence[Staged]) -> Iterator[tuple[int, NewJob]]:
+    mark = _FIRST_MARK
+    for chunk in _chunks(staged):
+        for payload in chunk.payloads().to_pylist():
+            put = decode(payload)
+            assert isinstance(put, Put)
+            given = put.id if put.id != _NO_ID else batch.sender + mark.to_bytes(4, "big")
+            yield (
+                mark,
+                NewJob(
+                    put.queue,
+                    put.value,
+                    put.key,
+                    Mode.MERGE if put.key else Mode.PLAIN,
+                    put.rank,
+                    put.due,
+                    put.expires,
+                    id=given,
+                ),
+            )
+            mark += 1
+
+
+def _first(jobs: Iterator[tuple[int, NewJob]], count: int) -> Iterator[tuple[int, NewJob]]:
+    for _ in range(count):
+        yield next(jobs)
+
+
+def _sync(directory: Path) -> None:
+    from fastjournal.log.files import DISK
+
+    DISK.sync_directory(directory)
