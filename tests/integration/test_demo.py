@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
-from fastjournal.cli.demo import payload, run
+from fastjournal.cli.demo import run
+from fastjournal.cli.demo.log_act import payload
+from fastjournal.cli.demo.service_act import TOMORROW, ServiceAct
+from fastjournal.cli.demo.stage import Stage
 from fastjournal.log.stream import Stream
 
 
@@ -29,7 +32,7 @@ def steady(place: Path) -> list[bytes]:
 @pytest.mark.kill
 def test_the_demo_kills_real_processes_and_every_claim_holds(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fastjournal.cli.app", "demo", str(tmp_path / "demo")],
+        [sys.executable, "-m", "fastjournal.cli.app", "demo", "--brief", str(tmp_path / "demo")],
         capture_output=True,
         text=True,
         check=False,
@@ -46,6 +49,36 @@ def test_the_demo_kills_real_processes_and_every_claim_holds(tmp_path: Path) -> 
 
 
 @pytest.mark.kill
+def test_the_service_is_shown_with_its_worker_and_its_daemon_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = Stage()
+    rows = ServiceAct(stage, tmp_path / "service").show()
+    assert stage.verdict() == 0, capsys.readouterr().out
+    assert len(rows) == TOMORROW + 1
+    out = capsys.readouterr().out
+    assert "puts while there was no daemon" in out
+    assert "merged away" in out
+
+
+@pytest.mark.slow
+def test_the_whole_demo_ends_with_spark_a_summary_and_a_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "fastjournal.cli.app", "demo", "--report", str(report)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the very 26 rows" in done.stdout
+    assert "What was shown" in done.stdout
+    assert str(report) in done.stdout
+    assert "<svg" in report.read_text()
+
+
+@pytest.mark.kill
 def test_the_demo_fails_when_an_acknowledged_record_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,7 +87,7 @@ def test_the_demo_fails_when_an_acknowledged_record_is_missing(
             appender.append_many([payload(number) for number in range(10)])
         return 12
 
-    assert run(tmp_path / "demo", forgetful, steady) == 1
+    assert run(tmp_path / "demo", brief=True, write=forgetful, work=steady) == 1
     out = capsys.readouterr().out
     assert "✗ all 12 acknowledged records are there" in out
     assert out.count("✗") == 1
@@ -71,7 +104,7 @@ def test_the_demo_fails_when_a_journal_does_not_keep_its_word(
             return [*told, b"put " + b"00" * 16]
         return [*told, told[0].replace(b"put", b"done")]
 
-    assert run(tmp_path / "demo", patient, unlucky) == 1
+    assert run(tmp_path / "demo", brief=True, write=patient, work=unlucky) == 1
     out = capsys.readouterr().out
     assert out.count("✗") == 1
     assert re.search(rf"✗ no acknowledged job is lost, and none .*: job \w+ .* is {word}", out)

@@ -63,14 +63,26 @@ def demo(
         Path | None,
         typer.Argument(help="Where to keep its files; a temporary directory if not given."),
     ] = None,
+    report: Annotated[
+        Path, typer.Option(help="Where to leave the report that Spark makes.")
+    ] = Path("fastjournal-report.html"),
+    brief: Annotated[
+        bool, typer.Option(help="Only the log and the journal: no daemon, no Spark.")
+    ] = False,
 ) -> None:
-    """Watch a log and a journal at work, their processes killed, nothing lost.
+    """Watch all of it at work, its processes killed, nothing lost.
 
     Ends with exit code 1 if any of its claims turns out false.
+
+    Examples:
+
+        fastjournal demo
+
+        fastjournal demo ./look-inside --report report.html
     """
     from fastjournal.cli.demo import run
 
-    raise typer.Exit(run(directory))
+    raise typer.Exit(run(directory, report=report, brief=brief))
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from fastjournal.cli.stage import Stage, killed_after
+from fastjournal.cli.demo.stage import Stage, killed_after
 from fastjournal.journal.journal import Journal
 from fastjournal.model import Outcome, Receipt, State
 from fastjournal.testing.promises import (
@@ -38,7 +38,7 @@ MAX_WAIT = 30  # seconds
 THREADS = 4
 KILL_AFTER = 2000  # answers
 
-_PROGRAM = "from fastjournal.cli.demo_jobs import {0}; import sys; {0}(sys.argv[1])"
+_PROGRAM = "from fastjournal.cli.demo.jobs_act import {0}; import sys; {0}(sys.argv[1])"
 
 
 def doomed(directory: str) -> None:

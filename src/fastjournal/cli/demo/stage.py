@@ -12,6 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
 
 __all__ = ["Stage", "killed_after"]
 
@@ -22,6 +24,8 @@ class Stage:
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         self.failed = 0
+        self.held = 0
+        self._figures: list[tuple[str, str]] = []
 
     def act(self, text: str) -> None:
         """A new act begins."""
@@ -40,6 +44,7 @@ class Stage:
     def claim(self, text: str, holds: bool) -> None:
         """A claim, and whether it is true."""
         if holds:
+            self.held += 1
             self.console.print(f"  [green]✓[/] {text}", soft_wrap=True)
         else:
             self.failed += 1
@@ -54,13 +59,25 @@ class Stage:
         else:
             self.claim(text, True)
 
+    def figure(self, what: str, value: str) -> None:
+        """Something for the summary."""
+        self._figures.append((what, value))
+
     def verdict(self) -> int:
-        """The last line, and the exit code."""
+        """The summary, the last line, and the exit code."""
         self.console.print()
+        if self._figures:
+            self.console.print(Rule("[bold]What was shown[/]", characters="═"))
+            grid = Table(box=None, show_header=False, padding=(0, 2))
+            for row in self._figures:
+                grid.add_row(*map(Text, row))
+            self.console.print(grid)
+            self.console.print()
         if self.failed:
-            self.console.print(f"[bold red]{self.failed} claims failed[/]")
+            count = f"{self.failed} of {self.held + self.failed} claims"
+            self.console.print(f"[bold red]{count} failed[/]")
             return 1
-        self.console.print("[bold green]every claim held[/]")
+        self.console.print(f"[bold green]every claim held ({self.held} of {self.held})[/]")
         return 0
 
 

@@ -1,4 +1,4 @@
-"""The demonstration; first a log: written, its writer killed, recovered and verified.
+"""The first act of the demonstration: a log, its writer killed, recovered and verified.
 
 Rules:
 
@@ -12,26 +12,24 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from fastjournal.cli.demo_jobs import JobsAct
+from fastjournal.cli.demo.stage import Stage, killed_after
 from fastjournal.cli.render import bytes_text, instant
-from fastjournal.cli.stage import Stage, killed_after
-from fastjournal.errors import CorruptRecord, SettingError
+from fastjournal.errors import CorruptRecord
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN
 from fastjournal.log.stream import Stream
 from fastjournal.log.verify import Fault, verify
 
-__all__ = ["child", "run"]
+__all__ = ["LogAct", "child", "payload"]
 
 SEGMENT_SIZE = 64 * 1024
 KILL_AFTER = 1000  # acknowledged records
 
-_WRITER = "from fastjournal.cli.demo import child; import sys; child(sys.argv[1])"
+_WRITER = "from fastjournal.cli.demo.log_act import child; import sys; child(sys.argv[1])"
 
 
 def payload(number: int) -> bytes:
@@ -51,48 +49,35 @@ def child(directory: str) -> None:
             number += 1
 
 
-def run(
-    directory: Path | None,
-    write: Callable[[Path], int] | None = None,
-    work: Callable[[Path], list[bytes]] | None = None,
-) -> int:
-    """Show it; returns the exit code. `write` and `work` replace the killed processes in tests."""
-    with tempfile.TemporaryDirectory(prefix="fastjournal-demo-") as temporary:
-        place = directory if directory is not None else Path(temporary, "demo")
-        if place.exists() and any(place.iterdir()):
-            raise SettingError(f"{place} is not empty: the demo wants a directory of its own")
-        place.mkdir(parents=True, exist_ok=True)
-        stage = Stage()
-        stage.act("First act: the log")
-        _LogAct(stage, place / "log").show(write or _write_and_kill)
-        stage.act("Second act: the journal")
-        JobsAct(stage, place / "jobs", work).show()
-        return stage.verdict()
-
-
 def _write_and_kill(place: Path) -> int:
     """Run the writer, kill it in the middle; returns how many records it was told were safe."""
     return len(killed_after(_WRITER, place, KILL_AFTER))
 
 
-class _LogAct:
-    def __init__(self, stage: Stage, place: Path) -> None:
+class LogAct:
+    """Shows the log; `write` replaces the killed process in tests."""
+
+    def __init__(
+        self, stage: Stage, place: Path, write: Callable[[Path], int] | None = None
+    ) -> None:
         self.stage = stage
         self.place = place
         self.stream = Stream(place)
+        self.write = write or _write_and_kill
 
-    def show(self, write: Callable[[Path], int]) -> None:
+    def show(self) -> None:
+        """All steps."""
         self.stream.create()
-        acknowledged = self._written(write)
+        acknowledged = self._written()
         self._torn()
         survivors = self._recovered(acknowledged)
         self._goes_on(survivors)
         self._damaged()
 
-    def _written(self, write: Callable[[Path], int]) -> int:
+    def _written(self) -> int:
         self.stage.step("A process appends records, each synced before it is acknowledged")
         self.stage.say(f"log: {self.place}")
-        acknowledged = write(self.place)
+        acknowledged = self.write(self.place)
         self.stage.say("kill -9, in the middle of its work")
         self.stage.claim(f"it had {acknowledged} records acknowledged", acknowledged > 0)
         return acknowledged

@@ -1,0 +1,60 @@
+"""The demonstration: what this is, shown at work, in four acts.
+
+Rules:
+
+1. Every claim is checked by the code that an operator would use; one that fails makes the exit
+   code 1.
+2. Processes are real and are killed with SIGKILL. Nothing is left running, whatever happens.
+3. Its files live in a temporary directory unless one is named; only the report stays.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fastjournal.cli.demo.jobs_act import JobsAct
+from fastjournal.cli.demo.log_act import LogAct
+from fastjournal.cli.demo.stage import Stage
+from fastjournal.errors import SettingError
+
+__all__ = ["run"]
+
+
+def run(
+    directory: Path | None,
+    *,
+    report: Path = Path("fastjournal-report.html"),
+    brief: bool = False,
+    write: Callable[[Path], int] | None = None,
+    work: Callable[[Path], list[bytes]] | None = None,
+) -> int:
+    """Show it; returns the exit code.
+
+    `brief`: only the acts of one process, the log and the journal. `write` and `work` replace the
+    processes that these kill, for tests.
+    """
+    with tempfile.TemporaryDirectory(prefix="fastjournal-demo-") as temporary:
+        place = directory if directory is not None else Path(temporary, "demo")
+        if place.exists() and any(place.iterdir()):
+            raise SettingError(f"{place} is not empty: the demo wants a directory of its own")
+        place.mkdir(parents=True, exist_ok=True)
+        stage = Stage()
+        stage.act("First act: the log")
+        LogAct(stage, place / "log", write).show()
+        stage.act("Second act: the journal")
+        JobsAct(stage, place / "jobs", work).show()
+        if not brief:
+            _whole_story(stage, place, report)
+        return stage.verdict()
+
+
+def _whole_story(stage: Stage, place: Path, report: Path) -> None:
+    from fastjournal.cli.demo.service_act import ServiceAct
+    from fastjournal.cli.demo.spark_act import SparkAct
+
+    stage.act("Third act: producers, spool, forwarder, daemon, workers")
+    rows = ServiceAct(stage, place / "service").show()
+    stage.act("Fourth act: the same log in Spark")
+    SparkAct(stage, place / "service" / "data" / "default", report).show(rows)

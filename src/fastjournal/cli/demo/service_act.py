@@ -1,0 +1,208 @@
+"""The third act of the demonstration: the whole service, its worker and its daemon killed.
+
+Rules:
+
+1. Each letter and each newest version of a page that a producer was told is in the spool must be
+   found in the notes of a worker in the end; a letter may be there twice, if its worker or the
+   daemon was killed in between. That is at-least-once, and it is counted.
+2. The producers never stop: what they do while the daemon is dead is part of the claim.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.cli.demo.board import Board
+from fastjournal.cli.demo.players import KEYS, Troupe
+from fastjournal.cli.demo.stage import Stage
+from fastjournal.connecting import connect
+from fastjournal.model import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastjournal.model import Job
+
+__all__ = ["ServiceAct"]
+
+PRODUCERS = 2
+LEASE = 1.0  # seconds
+MAX_WAIT = 1.0  # seconds by which requests can put off a page
+TOMORROW = 25  # letters that wait for the next day
+PATIENCE = 60.0  # seconds until something that must happen counts as not happening
+
+
+class ServiceAct:
+    """Shows the service; the rows that are left in the end are those that Spark must find."""
+
+    def __init__(self, stage: Stage, place: Path) -> None:
+        self._stage = stage
+        self._place = place
+
+    def show(self) -> list[Job]:
+        """All steps; returns the rows of the daemon at the end."""
+        stage = self._stage
+        with Troupe(self._place) as troupe:
+            stage.step("A daemon, a forwarder and two workers start; two producers begin to write")
+            daemon = troupe.daemon()
+            with connect(troupe.url) as client:
+                client.configure("traps", lease=LEASE)
+                client.configure("mail", max_fails=2, backoff_base=0.1)
+                client.configure("pages", max_wait=MAX_WAIT)
+            forwarder = troupe.forwarder()
+            workers = [troupe.worker(name, "mail", "pages") for name in ("ada", "bob")]
+            board = Board(troupe.url, troupe.spool, lambda: len(troupe.told("*.notes")))
+            with board.shown(stage.console):
+                producers = [troupe.producer(number) for number in range(PRODUCERS)]
+                self._await(lambda: len(troupe.told("*.notes")) > 50, "the first letters arrive")
+                self._worker_killed(troupe)
+                daemon = self._daemon_killed(troupe, daemon)
+                troupe.enough()
+                for producer in producers:
+                    producer.wait(PATIENCE)
+                self._await(lambda: _delivered(troupe), "everything put is worked on")
+                with connect(troupe.url) as client:
+                    self._await(lambda: _idle(client), "nothing is left over")
+            self._judge(troupe)
+            rows = self._left(troupe)
+            codes = troupe.end(*workers, forwarder, daemon)
+            stage.claim("all of them stop when asked to", codes == [0] * len(codes))
+        return rows
+
+    def _worker_killed(self, troupe: Troupe) -> None:
+        stage = self._stage
+        stage.step("A worker is killed with a job in its hands")
+        with connect(troupe.url) as client:
+            doomed = troupe.worker("doomed", "traps")
+            job = client.put(b"trap", queue="traps").id
+            self._await(lambda: _trapped(troupe, job), "it takes the job")
+            stage.say("it will never end that job; its heartbeat keeps the lease while it lives")
+            troupe.worker("cleo", "traps")
+            troupe.kill(doomed)
+            start = time.monotonic()
+            self._await(lambda: _gone(client, job), "the lease ends and another worker gets it")
+            took = f"{time.monotonic() - start:.1f} s"
+            stage.figure("a killed worker's job, done by another", f"after {took}")
+            stage.claim(
+                f"handed on and done {took} after kill -9, by the end of its lease of {LEASE:g} s",
+                ["traps", "", "trap"] in troupe.told("*.notes"),
+            )
+
+    def _daemon_killed(self, troupe: Troupe, daemon: Any) -> Any:
+        stage = self._stage
+        stage.step("The daemon is killed with -9; the producers do not notice")
+        troupe.kill(daemon)
+        before = len(troupe.told("*.told"))
+        time.sleep(0.7)  # the audience sees the spool grow
+        after = len(troupe.told("*.told"))
+        stage.figure("puts while the daemon was dead", f"{after - before:,}, none of them waited")
+        stage.claim(f"{after - before} puts while there was no daemon", after > before)
+        start = time.monotonic()
+        daemon = troupe.daemon()
+        stage.say(f"started again: it answers after {time.monotonic() - start:.1f} s")
+        with connect(troupe.url) as client:
+            status = client.status()
+            replayed = f"{status.replayed_records:,} records in {status.replay_seconds:.3f} s"
+            stage.say(f"replayed {replayed}")
+            stage.figure("replayed after kill -9 of the daemon", replayed)
+            client.put(b"poison", queue="mail")
+            client.put_many(
+                {"payload": b"later %d" % n, "queue": "tomorrow", "delay": 86_400}
+                for n in range(TOMORROW)
+            )
+        return daemon
+
+    def _judge(self, troupe: Troupe) -> None:
+        stage = self._stage
+        stage.step("What was asked for, what was done")
+        told, notes = troupe.told("*.told"), troupe.told("*.notes")
+        letters = {words[1] for words in told if words[0] == "mail"}
+        delivered = Counter(words[2] for words in notes if words[0] == "mail")
+        twice = sum(count - 1 for count in delivered.values())
+        stage.figure("letters put, letters delivered", f"{len(letters):,}, {len(delivered):,}")
+        stage.claim(
+            f"all {len(letters):,} letters were delivered ({twice} of them again)",
+            letters == set(delivered),
+        )
+        asked = [words for words in told if words[0] == "pages"]
+        made = [words for words in notes if words[0] == "pages"]
+        stage.figure("requests for pages, runs", f"{len(asked):,}, {len(made):,}")
+        stage.claim(
+            f"{len(asked):,} requests for {KEYS} pages became {len(made)} runs: "
+            f"{1 - len(made) / len(asked):.0%} merged away",
+            KEYS <= len(made) < len(asked) / 2,
+        )
+        stage.claim("each page was made after its last request", _newest(asked, made))
+        slowest = max(int(words[1]) for words in told if words[0] == "slowest")
+        stage.claim(
+            f"the slowest request spent {slowest:,} µs on its two puts, the daemon dead or not",
+            slowest < 1_000_000,
+        )
+
+    def _left(self, troupe: Troupe) -> list[Job]:
+        with connect(troupe.url) as client:
+            rows: list[Job] = client.jobs(limit=1000)
+            dead = [row for row in rows if row.state is State.FAILED]
+            self._stage.claim(
+                f"{TOMORROW} letters wait for tomorrow, one that cannot be delivered is dead "
+                f"after {dead[0].fails if dead else 0} tries",
+                len(rows) == TOMORROW + 1 and [row.value for row in dead] == [b"poison"],
+            )
+            return rows
+
+    def _await(self, happened: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not happened():
+            if time.monotonic() > deadline:
+                self._stage.claim(what, False)
+                return
+            time.sleep(0.02)
+
+
+def _newest(asked: list[list[str]], made: list[list[str]]) -> bool:
+    """Whether some run of each page had what its last request brought.
+
+    The last request is that of one of the producers; which of theirs came later, nobody told.
+    """
+    last: dict[str, dict[str, str]] = {}
+    for _, page, text in asked:
+        last.setdefault(page, {})[text.partition("-")[0]] = text
+    runs = {(page, text) for _, page, text in made}
+    return len(last) == KEYS and all(
+        any((page, text) in runs for text in texts.values()) for page, texts in last.items()
+    )
+
+
+def _delivered(troupe: Troupe) -> bool:
+    """Whether the workers have seen all that the producers put."""
+    told, notes = troupe.told("*.told"), troupe.told("*.notes")
+    letters = {words[1] for words in told if words[0] == "mail"}
+    return letters <= {words[2] for words in notes if words[0] == "mail"} and _newest(
+        [words for words in told if words[0] == "pages"],
+        [words for words in notes if words[0] == "pages"],
+    )
+
+
+def _trapped(troupe: Troupe, job: bytes) -> bool:
+    return ["trapped", job.hex()] in troupe.told("doomed.notes")
+
+
+def _idle(client: Any) -> bool:
+    """Whether nothing is left but what waits for tomorrow and what is dead."""
+    return all(
+        not (one.ready or one.held or one.leased or (one.future and one.name != b"tomorrow"))
+        for one in client.queues()
+    )
+
+
+def _gone(client: Any, job: bytes) -> bool:
+    from fastjournal.errors import NotFound
+
+    try:
+        client.job(job)
+    except NotFound:
+        return True
+    return False
