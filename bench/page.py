@@ -1,0 +1,162 @@
+"""How the figures of the suite look: a page, a table for the docs, a chart for the README.
+
+Rules:
+
+1. Nothing is fetched from anywhere: styles and pictures stand in the file itself.
+2. Bars of a row share one scale; where smaller is better the shorter bar wins, and it is said.
+3. Ours is always shown first, ahead or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+__all__ = ["chart", "html_page", "markdown_table"]
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1d2430; --dim: #667085; --line: #e3e6eb; --paper: #fff;
+  --ours: #1f6feb; --peer: #b6bfcc; --good: #18794e; --bad: #b42318; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8ebf0; --dim: #98a2b3; --line: #2c333f;
+  --paper: #14181f; --ours: #58a6ff; --peer: #4a5568; --good: #4cc38a; --bad: #ff8a80; } }
+* { box-sizing: border-box }
+body { margin: 0 auto; max-width: 60rem; padding: 2rem 1rem 4rem; background: var(--paper);
+  color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
+h1 { margin: 0 } h2 { margin: 2.5rem 0 .5rem; border-bottom: 1px solid var(--line) }
+.dim { color: var(--dim) }
+.row { padding: .7rem 0; border-bottom: 1px solid var(--line) }
+.name { font-weight: 600 }
+.bar { display: grid; grid-template-columns: minmax(8rem, 15rem) 1fr 12rem; gap: .75rem;
+  align-items: center; }
+.bar > span:first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap }
+.bar i { display: block; height: .8rem; border-radius: 2px; background: var(--peer);
+  min-width: 2px }
+.bar.ours i { background: var(--ours) }
+.figure { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap }
+.ahead { color: var(--good) } .behind { color: var(--bad) }
+@media (max-width: 40rem) { .bar { grid-template-columns: 1fr 7rem } .bar i { grid-column: 1 / -1;
+  grid-row: 2 } }
+"""
+
+_HEADLINES = (
+    ("spool", "put, p50", "put into the spool, p50"),
+    ("log", "append, sync=os", "append to the log"),
+    ("journal", "whole cycle, os", "put, lease, complete, embedded"),
+    ("journal", "whole cycle, always, 100 at once", "the same synced, 100 at once"),
+    ("spark", "all columns", "the log in Spark, all columns"),
+)
+"""Program, row and caption of what the chart in the README shows."""
+
+
+def html_page(results: dict[str, Any]) -> str:
+    """All rows as bars."""
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        "<meta name=viewport content='width=device-width, initial-scale=1'>",
+        f"<title>fastjournal: benchmarks</title><style>{_STYLE}</style>",
+        "<h1>Benchmarks</h1>",
+        f"<p class=dim>{escape(results['machine'])} · {escape(results['taken'])} · ",
+        "short runs" if results["quick"] else "full runs",
+        " · medians; ours with its smallest and largest</p>",
+    ]
+    for program in results["programs"]:
+        took = f"{program['seconds']:.0f} s"
+        parts.append(f"<h2>{escape(program['name'])} <small class=dim>{took}</small></h2>")
+        if program["failed"]:
+            parts.append("<p class=behind>This program failed; its rows are missing.</p>")
+        parts += [f"<p class=dim>Left out: {escape(why)}</p>" for why in program["left_out"]]
+        for row in program["rows"]:
+            parts.append("".join(_bars(row)))
+    return "\n".join(parts) + "\n"
+
+
+def _bars(row: dict[str, Any]) -> Iterator[str]:
+    better = "smaller is better" if row["better"] == "lower" else "larger is better"
+    yield f"<div class=row><div class=name>{escape(row['row'])} "
+    yield f"<span class=dim>{escape(row['unit'])}, {better}</span></div>"
+    most = max([row["ours"], *row["peers"].values()]) or 1.0
+    low, high = (figure(value) for value in row["spread"])
+    yield _bar("ours", row["ours"] / most, f"{figure(row['ours'])} [{low}, {high}]", "ours")
+    for name, value in row["peers"].items():
+        ratio, word = against(row, value)
+        text = f"{figure(value)} <span class={word}>{ratio:.1f}× {word}</span>"
+        yield _bar(escape(name), value / most, text, "")
+    yield "</div>"
+
+
+def _bar(name: str, share: float, text: str, kind: str) -> str:
+    return (
+        f"<div class='bar {kind}'><span>{name}</span>"
+        f"<i style='width:{100 * share:.1f}%'></i><span class=figure>{text}</span></div>"
+    )
+
+
+def against(row: dict[str, Any], peer: float) -> tuple[float, str]:
+    """By how much we are ahead of a peer or behind it: a ratio of at least one, and which."""
+    ours = row["ours"]
+    if not ours or not peer:
+        return 1.0, "ahead"
+    ratio = peer / ours if row["better"] == "lower" else ours / peer
+    return (ratio, "ahead") if ratio >= 1 else (1 / ratio, "behind")
+
+
+def markdown_table(results: dict[str, Any]) -> str:
+    """The rows that have a peer, as a table of the docs."""
+    kind = "Short runs" if results["quick"] else "Full runs"
+    lines = [
+        f"{kind}, {results['machine']}, {results['taken']}.\n",
+        "| program | row | unit | ours | spread | peers |",
+        "|---|---|---|---:|---|---|",
+    ]
+    for program in results["programs"]:
+        for row in program["rows"]:
+            low, high = (figure(value) for value in row["spread"])
+            peers = []
+            for name, value in row["peers"].items():
+                ratio, word = against(row, value)
+                peers.append(f"{name} {figure(value)} ({ratio:.1f}× {word})")
+            cells = (
+                program["name"], row["row"], row["unit"], figure(row["ours"]), f"{low}–{high}",
+                "; ".join(peers) or "–",
+            )  # fmt: skip
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines += [f"\n{program['name']}, left out: {why}\n" for why in program["left_out"]]
+    return "\n".join(lines) + "\n"
+
+
+def chart(results: dict[str, Any]) -> str:
+    """Headlines as a picture: how many times a peer's figure is worse, or better, than ours."""
+    bars = []
+    for name, wanted, caption in _HEADLINES:
+        for program in results["programs"]:
+            for row in program["rows"] if program["name"] == name else ():
+                if row["row"] == wanted and row["peers"]:
+                    bars += [(caption, row, peer, value) for peer, value in row["peers"].items()]
+    height = 34 + 26 * len(bars)
+    out = [
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 760 {height}' width='760' ",
+        f"height='{height}' font-family='system-ui, sans-serif' font-size='13'>",
+        f"<rect width='760' height='{height}' rx='6' fill='#ffffff'/>",
+        "<text x='12' y='20' fill='#667085'>How many times faster than the same work with…",
+        " (grey: slower)</text>",
+    ]
+    most = max([against(row, value)[0] for _, row, _, value in bars], default=1.0)
+    for number, (caption, row, peer, value) in enumerate(bars):
+        ratio, word = against(row, value)
+        y = 34 + 26 * number
+        width = max(2.0, 250 * ratio / most)
+        colour = "#1f6feb" if word == "ahead" else "#b6bfcc"
+        out += [
+            f"<text x='12' y='{y + 15}' fill='#1d2430'>{escape(caption)}</text>",
+            f"<text x='245' y='{y + 15}' fill='#667085'>{escape(peer)}</text>",
+            f"<rect x='430' y='{y + 4}' width='{width:.1f}' height='14' rx='2' fill='{colour}'/>",
+            f"<text x='{436 + width:.1f}' y='{y + 15}' fill='#1d2430'>{ratio:.1f}×</text>",
+        ]
+    out.append("</svg>\n")
+    return "".join(out)
+
+
+def figure(value: float) -> str:
+    """A number with three figures, thousands marked."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
