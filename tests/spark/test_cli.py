@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,21 @@ def test_replay_takes_an_instant_and_writes_parquet(spark: SparkSession, tmp_pat
     early = lines(run("replay", path, "--as-of", "1794708289819439615", "--json"))
     assert (now > 20, len(early)) == (True, 1)
     assert early[0]["state"] == "WAITING" and len(early[0]["id"]) == 32
+
+
+def test_the_shell_runs_what_is_typed_and_leaves_nothing_behind(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    typed = (
+        "print(sql('select count(*) from jobs').first()[0], journal.records().count())\nexit()\n"
+    )
+    path = GOLDEN / "multi-segment"
+    done = CliRunner().invoke(app, ["shell", str(path)], input=typed, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "37 63" in done.output
+    assert "views: records, jobs, segments" in done.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_long_table_is_cut_and_says_so(spark: SparkSession) -> None:

@@ -36,7 +36,6 @@ spark.stop()
 
 
 def test_a_connect_session_reads_replays_audits_and_cleans(tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
     path = tmp_path / "journal"
     path.mkdir()
     for segment in (GOLDEN / "multi-segment").glob("*.log"):

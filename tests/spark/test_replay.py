@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 from fastjournal.clock import SystemClock
 from fastjournal.errors import BadRequest, LeaseLost, NotFound
@@ -35,7 +37,7 @@ from fastjournal.spark.settings import Settings
 from fastjournal.spark.tasks import Task
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workq"
 INSTANTS = ("due", "inserted", "modified", "expires", "lease_start", "lease_until")
@@ -225,6 +227,34 @@ def test_as_of_an_instant_in_spark_leaves_out_what_came_later(
     times = [row["time_ns"] for row in table.records(columns=["time_ns"]).collect()]
     for upto in sorted(times)[9::20]:
         assert of_frame(table.jobs(as_of=upto, columns=EXACT)) == plain(golden, upto)
+
+
+def test_as_of_every_tenth_record_of_a_history_in_spark_gives_the_state_of_that_moment(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One Spark job over a reading for each instant; the oracle applies every record in order."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    path, clock = tmp_path / "j", Hand()
+    journal = Journal(
+        path, sync="os", segment_size=4096, background=False, clock=clock, chance=Random(3)
+    )
+    live(journal, clock, Random(4), 130, upkeep=False)
+    journal.close()
+    cursor = Stream(path, WORKQ).open_cursor()
+    times = [record.time for record in cursor][9::10]
+    cursor.close()
+    assert len(times) >= 10
+    table = JournalTable.for_path(spark, path)
+    frames = [
+        table.jobs(as_of=upto, columns=EXACT, shards=1).withColumn("upto", F.lit(upto))
+        for upto in times
+    ]
+    found: dict[int, dict[bytes, tuple[Any, ...]]] = {upto: {} for upto in times}
+    for row in reduce(DataFrame.unionByName, frames).collect():
+        *values, upto = (bytes(v) if isinstance(v, bytearray) else v for v in row)
+        found[upto][values[0]] = tuple(values)
+    assert found == {upto: plain(path, upto) for upto in times}
 
 
 def test_more_shares_than_walks_pay_for_are_folded_behind_a_shuffle(

@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -145,6 +146,8 @@ def shell(
     Examples:
 
         fastjournal spark shell ./jobs
+
+        echo 'sql("select count(*) from jobs").show()' | fastjournal spark shell ./jobs
     """
     import code
 
@@ -158,4 +161,5 @@ def shell(
             "spark: the session; journal: JournalTable; sql('select * from jobs').show()\n"
             "views: records, jobs, segments"
         )
-        code.interact(banner=banner, local=names, exitmsg="")
+        with suppress(SystemExit):  # exit() ends the prompt, not the tidying up behind it
+            code.interact(banner=banner, local=names, exitmsg="")
