@@ -23,7 +23,7 @@ from fastjournal.spark.settings import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["batches", "coalesced", "readable"]
+__all__ = ["Columns", "batches", "coalesced", "readable"]
 
 _FIELD_COLUMNS = frozenset({*NUMBERS, *SLICES, "key_bytes", "_error"})
 _TIMES = frozenset({"due", "inserted", "expires"})
@@ -60,7 +60,7 @@ def _micros(nanos: Any) -> Any:
     return np.floor_divide(nanos, 1000)
 
 
-class _Batch:
+class Columns:
     """The columns of one chunk, each made when it is asked for."""
 
     def __init__(self, chunk: Chunk, piece: Piece, fields: Fields | None) -> None:
@@ -185,7 +185,7 @@ def batches(
             if not len(chunk):
                 continue
             fields = Fields(chunk)
-        batch = _Batch(chunk, piece, fields)
+        batch = Columns(chunk, piece, fields)
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
 
 
