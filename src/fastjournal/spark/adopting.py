@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fastjournal.errors import BadRequest, Locked, LockTimeout
 from fastjournal.journal.commands import decode, encode
-from fastjournal.journal.forwarding import Taken
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.kinds import Group, Put, Sender
 from fastjournal.journal.receiving import Receiver
@@ -119,10 +118,26 @@ class Batch:
         return staging / self.group / f"{self.version}"
 
 
+class Result(Protocol):
+    """What became of the jobs of one call."""
+
+    @property
+    def outcomes(self) -> tuple[int, int, int, int]:
+        """How many are new, merged, twins, stale."""
+
+    @property
+    def repeated(self) -> int:
+        """How many came before."""
+
+    @property
+    def refused(self) -> Sequence[object]:
+        """Those that were refused."""
+
+
 class Target(Protocol):
     """A journal that takes in the jobs of a sender, in this process or behind a daemon."""
 
-    def put_from(self, sender: bytes, jobs: Iterator[tuple[int, NewJob]]) -> Taken:
+    def put_from(self, sender: bytes, jobs: Iterator[tuple[int, NewJob]]) -> Result:
         """Take in those whose marks are new."""
 
     def mark_of(self, sender: bytes) -> int:
@@ -207,7 +222,7 @@ def adopt_into(target: Target, batch: Batch, staged: Sequence[Staged]) -> Adopte
         target.forget_sender(batch.sender)
         return Adopted(rows, repeated=rows)
     jobs = _jobs(batch, staged)
-    taken = []
+    taken: list[Result] = []
     if batch.app:
         taken.append(target.put_from(batch.sender, _first(jobs, rows - 1)))
         last = [(batch.mark, job) for _, job in jobs]
