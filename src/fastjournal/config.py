@@ -25,6 +25,7 @@ from fastjournal.errors import SettingError
 __all__ = [
     "DEFAULT_PORT",
     "RELOADABLE",
+    "WEB_PORT",
     "JournalSettings",
     "LimitSettings",
     "LogSettings",
@@ -37,6 +38,7 @@ __all__ = [
 DEFAULT_PORT = 17994
 """0x464A: the letters FJ."""
 WORKQ_PORT = 9922
+WEB_PORT = DEFAULT_PORT + 1
 RELOADABLE = ("limits", "log", "tokens", "tls")
 
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -50,8 +52,11 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How much a connection may cost; sizes in bytes, times in seconds."""
 
     max_connections: _Count = 10_000
+    """Peers beyond this number are turned away."""
     max_message: _Bytes = 16 << 20
+    """Largest request or reply."""
     max_payload: Annotated[int, Meta(ge=1, le=8 << 20)] = 1 << 20
+    """Largest payload, value or result."""
     high_water: _Bytes = 1 << 20
     """Unsent bytes above which a connection is not read any more."""
     max_output: _Bytes = 64 << 20
@@ -65,6 +70,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     idle_timeout: _Off = 900.0
     """A peer that says and awaits nothing for so long is cut; 0: never."""
     push_backlog: _Count = 1000
+    """Pushes a slow listener may leave unread; then it is told that some were lost."""
     drain: _Off = 10.0
     """How long a stop waits for requests under way."""
 
@@ -73,20 +79,32 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How each journal is kept; see `Journal`."""
 
     sync: Literal["always", "interval", "os"] = "interval"
+    """When an answer is sent: after a sync, or after the write."""
     sync_interval: Annotated[int, Meta(ge=1, le=3_600_000)] = 1000
+    """Milliseconds between two syncs under `interval`."""
     segment_size: Annotated[int, Meta(ge=4096)] = 64 << 20
+    """Bytes after which the log goes on in the next segment."""
     clean_interval: _Off = 300.0
+    """Seconds between two cleanings; 0: never by itself."""
     snapshot_bytes: Annotated[int, Meta(ge=0)] = 256 << 20
+    """Growth of the log, in bytes, after which a snapshot is taken; 0: never by itself."""
+    memory_limit: Annotated[int, Meta(ge=0)] = 0
+    """Bytes of values that a journal holds in memory, the others stay on disk; 0: all of them."""
     history: Literal["delete", "archive"] = "delete"
+    """What becomes of cleaned segments; `archive` keeps a whole copy of each."""
     on_failure: Literal["stop", "die"] = "stop"
+    """After a failed sync: refuse every write, or end the process with exit code 4."""
     zone_bytes: Literal["0000", "ffff"] = "0000"
+    """Zone bytes of record times; `ffff` is what the Workq server writes."""
 
 
 class TlsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Files of certificates, PEM."""
 
     certificate: str = ""
+    """Certificate of the daemon; with `key` it turns TLS on."""
     key: str = ""
+    """Private key of the certificate."""
     client_ca: str = ""
     """Peers must show a certificate of these authorities (mutual TLS)."""
 
@@ -95,7 +113,9 @@ class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What the daemon says on standard error."""
 
     format: Literal["text", "json"] = "text"
+    """Lines for people, or JSON lines."""
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important lines still written."""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,9 +129,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Addresses of the Workq protocol, which knows no tokens and no TLS."""
     http: str = ""
     """Address of /metrics, /healthz and /readyz."""
+    web: str = ""
+    """Address of the dashboard; its port is 17995 unless given."""
     journals: tuple[_Name, ...] = ()
     """Journals to make if they are missing; those in `data` are served anyway."""
     default_journal: _Name = "default"
+    """The journal of clients that name none, and of the Workq protocol."""
     tokens: str = ""
     """File of token hashes; with it every client must show one."""
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "660"
@@ -119,9 +142,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     insecure: bool = False
     """Listen beyond this machine without tokens and TLS."""
     limits: LimitSettings = LimitSettings()
+    """Table `[limits]`."""
     journal: JournalSettings = JournalSettings()
+    """Table `[journal]`."""
     tls: TlsSettings = TlsSettings()
+    """Table `[tls]`."""
     log: LogSettings = LogSettings()
+    """Table `[log]`."""
 
 
 def load(

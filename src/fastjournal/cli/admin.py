@@ -6,7 +6,7 @@ They take no lock and change nothing: they work beside the process the journal b
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +38,9 @@ from fastjournal.cli.shapes import (
 )
 from fastjournal.cli.target import open_view
 from fastjournal.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from fastjournal.journal.inspection import JournalStatus
 
 __all__ = ["app"]
 
@@ -151,7 +154,8 @@ def stat(directory: Directory = HERE, url: Url = None, as_json: Json = False) ->
         return
     log = status.log
     figures = [f"{getattr(status, name):,} {name}" for name in QUEUE_NUMBERS]
-    typer.echo(f"{status.rows:,} jobs in {status.queues} queues: {', '.join(figures)}")
+    typer.echo(f"{status.jobs:,} jobs in {status.queues} queues: {', '.join(figures)}")
+    typer.echo(f"{status.entries:,} entries" + _memory(status))
     typer.echo(
         f"{bytes_text(log.counters.bytes)} of log, newest segment {log.active.name}, "
         f"last record {instant(log.written_time)} "
@@ -186,6 +190,14 @@ def top(
 
     with open_view(directory, url, follow=True) as view:
         watch(view, str(url or directory), interval, once=once)
+
+
+def _memory(status: JournalStatus) -> str:
+    """How much of its memory a bounded journal uses."""
+    if status.memory_limit is None:
+        return ""
+    used = status.value_bytes + status.unlogged_bytes
+    return f"; {bytes_text(used)} of values in memory, limit {bytes_text(status.memory_limit)}"
 
 
 def _show(values: dict[str, Any]) -> None:

@@ -170,8 +170,13 @@ def status_values(status: JournalStatus) -> dict[str, Any]:
     """A journal for programs."""
     return {
         "rows": status.rows,
+        "jobs": status.jobs,
+        "entries": status.entries,
         "queues": status.queues,
         **{name: getattr(status, name) for name in QUEUE_NUMBERS},
+        "memory_limit": status.memory_limit,
+        "value_bytes": status.value_bytes,
+        "unlogged_bytes": status.unlogged_bytes,
         "log_bytes": status.log.counters.bytes,
         "log_records": status.log.counters.writes,
         "written_time": status.log.written_time,

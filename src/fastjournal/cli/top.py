@@ -58,7 +58,7 @@ class Top:
         log = status.log.counters
         head = Text.assemble(
             (self._name, "bold"),
-            f"  {instant(now)[:19]}Z  {status.rows:,} jobs, {bytes_text(log.bytes)} of log",
+            f"  {instant(now)[:19]}Z  {status.jobs:,} jobs, {bytes_text(log.bytes)} of log",
             self._rates(now, log.writes),
         )
         room = len(queues) if height is None else max(1, height - _OTHER_LINES)

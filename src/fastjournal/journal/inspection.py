@@ -9,7 +9,18 @@ from typing import NamedTuple
 from fastjournal.edges import Text, id_bytes, key_bytes, queue_bytes
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.access import Access
-from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row, job_of
+from fastjournal.journal.rows import (
+    DEAD,
+    DONE,
+    FUTURE,
+    HELD,
+    IDLE,
+    LEASED,
+    PLACES,
+    READY,
+    Row,
+    job_of,
+)
 from fastjournal.journal.upkeep import UpkeepStatus
 from fastjournal.keys import domain
 from fastjournal.log.counters import LogStatus
@@ -22,6 +33,7 @@ class JournalStatus(NamedTuple):
     """A whole journal at one moment."""
 
     rows: int
+    """All of them: jobs, entries, tombstones."""
     queues: int
     ready: int
     future: int
@@ -37,6 +49,16 @@ class JournalStatus(NamedTuple):
     clean_start: bool
     """Whether the journal had been closed in order before it was opened."""
     disk_full: bool
+    jobs: int = 0
+    """Rows in queues."""
+    entries: int = 0
+    """Key/value entries, each counted once whatever its keys."""
+    memory_limit: int | None = None
+    """Bytes of values that may be in memory; None: all of them are."""
+    value_bytes: int = 0
+    """Bytes of large values in memory; 0 without a limit."""
+    unlogged_bytes: int = 0
+    """Bytes of entries that live in memory only; 0 without a limit."""
 
 
 class Inspection(Access):
@@ -102,20 +124,9 @@ class Inspection(Access):
     def status(self) -> JournalStatus:
         """The whole journal."""
         with self._engine.lock:
-            self._state.promote(self._clock.now())
-            counts = [0] * 8
-            lanes = [lane for lane in self._state.lanes.values() if lane.name]
-            for lane in lanes:
-                counts = [a + b for a, b in zip(counts, lane.counts, strict=True)]
+            values = self._engine.values
             return JournalStatus(
-                len(self._state.rows),
-                len(lanes),
-                counts[READY],
-                counts[FUTURE],
-                counts[HELD],
-                counts[LEASED],
-                counts[DONE],
-                counts[DEAD],
+                *self._row_counts(),
                 self._log.status(),
                 self._log.options.sync,
                 self._upkeep.status,
@@ -123,7 +134,30 @@ class Inspection(Access):
                 self.replay_seconds,
                 self.replayed.clean,
                 not self._engine.reserve.held,
+                *self._kinds(),
+                None if values is None else values.limit,
+                0 if values is None else values.bytes,
+                0 if values is None else values.unlogged,
             )
+
+    def _row_counts(self) -> tuple[int, int, int, int, int, int, int, int]:
+        """Rows, queues, and how many jobs stand where."""
+        self._state.promote(self._clock.now())
+        counts = [0] * PLACES
+        lanes = [lane for lane in self._state.lanes.values() if lane.name]
+        for lane in lanes:
+            counts = [a + b for a, b in zip(counts, lane.counts, strict=True)]
+        return (
+            len(self._state.rows), len(lanes), counts[READY], counts[FUTURE], counts[HELD],
+            counts[LEASED], counts[DONE], counts[DEAD],
+        )  # fmt: skip
+
+    def _kinds(self) -> tuple[int, int]:
+        """How many jobs, how many entries."""
+        lanes = self._state.lanes
+        entries = lanes.get(b"")
+        jobs = sum(lane.total for lane in lanes.values() if lane.name)
+        return jobs, 0 if entries is None else entries.counts[IDLE] + entries.counts[LEASED]
 
     def digest(self) -> str:
         """A hash of everything that a replay of the log must give again."""

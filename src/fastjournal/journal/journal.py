@@ -91,7 +91,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
         `memory_limit`: bytes of values to hold in memory, None for all of them; the others are read
         from the log when they are asked for. `evict_from`: values of fewer bytes stay in memory and
-        do not count. With a limit segments are no larger than an eighth of it, for cleaning holds
+        do not count. With a limit segments are no larger than a sixteenth of it, for cleaning holds
         one in memory.
         """
         if history not in ("delete", "archive"):
@@ -105,7 +105,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                 raise SettingError(
                     f"memory_limit must be {MIN_MEMORY} bytes or more", name="memory_limit"
                 )
-            segment_size = min(segment_size, max(MIN_SEGMENT_SIZE, memory_limit // 8))
+            segment_size = min(segment_size, max(MIN_SEGMENT_SIZE, memory_limit // 16))
         if evict_from < 1:
             raise SettingError("evict_from must be 1 byte or more", name="evict_from")
         interval = length(clean_interval, "clean_interval")

@@ -25,7 +25,7 @@ from fastjournal.journal.inspection import Inspection, JournalStatus
 from fastjournal.journal.jobs import Jobs
 from fastjournal.journal.kinds import Group
 from fastjournal.journal.opening import Replayed, replay
-from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row
+from fastjournal.journal.rows import Row
 from fastjournal.journal.snapshot import Snapshot, newest_snapshot
 from fastjournal.journal.stored import value_of
 from fastjournal.journal.upkeep import UpkeepStatus
@@ -97,19 +97,14 @@ class JournalView(Inspection):
     def status(self) -> JournalStatus:
         """The whole journal, as far as its files tell."""
         with self._engine.lock:
-            self._state.promote(self._clock.now())
-            counts = [0] * 8
-            lanes = [lane for lane in self._state.lanes.values() if lane.name]
-            for lane in lanes:
-                counts = [a + b for a, b in zip(counts, lane.counts, strict=True)]
+            rows = self._row_counts()
             size, newest = self._log_size()
             counters = Counters(writes=self._records, bytes=size)
             time = self._state.applied
             log = LogStatus(0, 0, time, 0, newest, newest, False, "", counters)
             return JournalStatus(
-                len(self._state.rows), len(lanes), counts[READY], counts[FUTURE], counts[HELD],
-                counts[LEASED], counts[DONE], counts[DEAD], log, "", UpkeepStatus(),
-                self.replayed.records, self.replay_seconds, self.replayed.clean, False,
+                *rows, log, "", UpkeepStatus(), self.replayed.records, self.replay_seconds,
+                self.replayed.clean, False, *self._kinds(),
             )  # fmt: skip
 
     def close(self) -> None:
