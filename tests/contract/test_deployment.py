@@ -1,0 +1,154 @@
+"""What lies in deploy/ fits the program: its commands, options, settings, ports and paths exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+from fastjournal import __version__
+from fastjournal.cli.app import app
+from fastjournal.config import load
+from fastjournal.daemon.security import check_exposure
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+HARDENED = ("NoNewPrivileges", "ProtectSystem", "ProtectHome", "PrivateTmp", "LockPersonality")
+
+
+def command_of(words: list[str]) -> None:
+    """Fails unless the words are a command of ours with options that it has."""
+    command: Any = typer.main.get_command(app)
+    known = {option for one in command.commands[words[0]].params for option in one.opts}
+    used = [word for word in words[1:] if word.startswith("--")]
+    assert used, words
+    assert set(used) <= known, words
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_starts_a_command_that_exists_and_is_hardened(unit: Path) -> None:
+    text = unit.read_text()
+    started = re.findall(r"^ExecStart=/usr/bin/fastjournal (.*)$", text, re.MULTILINE)
+    assert len(started) == 1
+    command_of(started[0].split())
+    for setting in HARDENED:
+        assert re.search(rf"^{setting}=(yes|strict)$", text, re.MULTILINE), setting
+
+
+def test_there_is_a_unit_for_the_daemon_the_forwarder_and_the_worker() -> None:
+    assert [path.name for path in UNITS] == [
+        "fastjournal-forward@.service", "fastjournal-worker@.service", "fastjournal.service",
+    ]  # fmt: skip
+
+
+def test_the_settings_for_systemd_are_taken_by_the_program() -> None:
+    settings = load(DEPLOY / "systemd" / "fastjournal.toml", environment={})
+    check_exposure(settings)
+    assert settings.data == "/var/lib/fastjournal"
+
+
+@pytest.fixture(scope="module")
+def kinds() -> dict[str, Any]:
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / "fastjournal.yaml").read_text())
+    return {one["kind"]: one for one in documents}
+
+
+def test_the_settings_for_kubernetes_are_taken_and_want_tokens_and_tls(
+    kinds: dict[str, Any], tmp_path: Path
+) -> None:
+    text = kinds["ConfigMap"]["data"]["fastjournal.toml"]
+    path = tmp_path / "fastjournal.toml"
+    path.write_text(text)
+    settings = load(path, environment={})
+    assert settings.tokens
+    assert settings.tls.certificate
+    assert settings.tls.key
+    given = tomllib.loads(text)
+    assert given["journal"]["sync"] == "always"
+    check_exposure(settings)
+
+
+def test_the_pod_mounts_what_the_settings_name_and_opens_their_ports(
+    kinds: dict[str, Any],
+) -> None:
+    given = tomllib.loads(kinds["ConfigMap"]["data"]["fastjournal.toml"])
+    pod = kinds["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {Path(one["mountPath"]) for one in container["volumeMounts"]}
+    named = [given["data"], given["tokens"], given["tls"]["certificate"], given["tls"]["key"]]
+    for path in map(Path, named):
+        assert path in mounts or path.parent in mounts, path
+    assert Path(container["args"][2]) in mounts
+    command_of(container["args"])
+    ports = {one["containerPort"] for one in container["ports"]}
+    wanted = {int(one.rpartition(":")[2]) for one in [*given["listen"], given["http"]]}
+    assert ports == wanted
+    assert {one["port"] for one in kinds["Service"]["spec"]["ports"]} == wanted
+
+
+def test_the_pod_is_one_is_not_root_and_may_write_only_to_its_volumes(
+    kinds: dict[str, Any],
+) -> None:
+    spec = kinds["StatefulSet"]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert spec["replicas"] == 1  # a journal has one writer
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["image"] == f"fastjournal:{__version__}"
+    user = f"USER {pod['securityContext']['runAsUser']}:"
+    assert user in (DEPLOY / "docker" / "Dockerfile").read_text()
+
+
+@pytest.fixture(scope="module")
+def replay() -> ModuleType:
+    loader = SourceFileLoader("replay", str(DEPLOY / "docker" / "replay"))
+    spec = importlib.util.spec_from_loader("replay", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_the_dockerfile_keeps_its_rules(replay: ModuleType) -> None:
+    found = replay.steps((DEPLOY / "docker" / "Dockerfile").read_text())
+    assert replay.faults(found) == []
+    copied = [rest.split()[:-1] for word, rest in found if word == "COPY"]
+    root = DEPLOY.parent
+    for name in [name for names in copied for name in names if not name.startswith(("--", "$"))]:
+        assert (root / name).exists(), name
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("FROM python", "no version"),
+        ("FROM python:latest", "no version"),
+        ("ADD x y", "use COPY"),
+        ("COPY . .", "names nothing"),
+        ("CMD fastjournal serve", "in a shell"),
+        ("USER root", "not a number"),
+        ("USER 0", "not a number"),
+    ],
+)
+def test_the_rules_find_a_dockerfile_that_breaks_them(
+    replay: ModuleType, line: str, fault: str
+) -> None:
+    text = (DEPLOY / "docker" / "Dockerfile").read_text() + "\n" + line + "\n"
+    assert any(fault in one for one in replay.faults(replay.steps(text)))
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_dockerfile_give_a_daemon_that_answers(
+    replay: ModuleType, tmp_path: Path
+) -> None:
+    replay.main(tmp_path / "image")
+    assert (tmp_path / "image" / "last" / "opt" / "fastjournal" / "bin" / "fastjournal").is_file()
