@@ -4,10 +4,9 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS  ?= 2
-BENCHES := $(filter-out bench/harness.py,$(wildcard bench/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz docs reference bench bench-quick clean
+.PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz docs reference bench bench-quick image clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt tools/setup
 
 setup: $(STAMP)  ## build .venv with everything in it, Spark and its Java included
 
-demo: $(STAMP)  ## watch a log and a journal at work, their processes killed, nothing lost
-	$(BIN)/fastjournal demo
+demo: $(STAMP)  ## watch all of it at work, its processes killed, nothing lost, and Spark's report
+	$(BIN)/fastjournal demo --report build/demo-report.html
 
 test: $(STAMP)  ## run the tests, except the slow ones and those that need a cluster
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not cluster" $(ARGS)
@@ -57,11 +56,14 @@ docs: $(STAMP)  ## the documentation as HTML in docs/_build/html; a warning is a
 reference: $(STAMP)  ## write the parts of the documentation that are made from the code
 	$(BIN)/python tools/reference --write
 
-bench: $(STAMP)  ## every benchmark, at full length
-	@set -e; for program in $(BENCHES); do echo "== $$program"; $(BIN)/python $$program; done
+bench: $(STAMP)  ## every benchmark at full length: build/bench/index.html, and the table in the docs
+	$(BIN)/python bench/suite.py --docs $(ARGS)
 
-bench-quick: $(STAMP)  ## every benchmark, under a minute each
-	@set -e; for program in $(BENCHES); do echo "== $$program"; $(BIN)/python $$program --quick; done
+bench-quick: $(STAMP)  ## every benchmark, rougher: build/bench/index.html
+	$(BIN)/python bench/suite.py --quick $(ARGS)
+
+image: $(STAMP)  ## the steps of the Dockerfile, run here without Docker
+	$(BIN)/python deploy/docker/replay
 
 clean:  ## remove .venv and everything built
 	rm -rf $(VENV) .venv-fuzz build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
