@@ -122,9 +122,14 @@ class Connection(asyncio.Protocol, abc.ABC):
         if self.gone:
             return
         self._write(data)
+        if self.leaving or self.stuck_since:
+            self.watch_output()
+
+    def watch_output(self) -> None:
+        """Something was sent to a peer that is to leave, or that does not read."""
         if self.leaving:
             self.finish()
-        elif self.stuck_since:
+        else:
             limit = self.server.settings.limits.max_output
             if self._transport.get_write_buffer_size() > limit:
                 self.cut("slow", "too much output waits")

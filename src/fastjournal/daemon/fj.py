@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.daemon.connection import Connection
-from fastjournal.daemon.quick import FEW, quick_answer
+from fastjournal.daemon.quick import FEW, is_quick, quick_answer
 from fastjournal.daemon.requests import HANDLERS, Handler, reserved
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.errors import BadRequest, JournalError, NotFound, ReadOnly, Unauthorized
@@ -67,6 +67,8 @@ _ROLES = {
     Role.EITHER: frozenset({"produce", "consume"}),
     Role.ADMIN: frozenset({"admin"}),
 }
+_LOOKS = frozenset((Function.STATUS, Function.INSPECT, Function.LIST, Function.RESULT))
+"""What the role `read` may call."""
 
 
 def allowed(roles: frozenset[str]) -> dict[int, Handler]:
@@ -74,7 +76,10 @@ def allowed(roles: frozenset[str]) -> dict[int, Handler]:
     return {
         number: handler
         for number, handler in HANDLERS.items()
-        if _NEEDS[number] is Role.ANYONE or "admin" in roles or _ROLES[_NEEDS[number]] & roles
+        if _NEEDS[number] is Role.ANYONE
+        or "admin" in roles
+        or _ROLES[_NEEDS[number]] & roles
+        or ("read" in roles and number in _LOOKS)
     }
 
 
@@ -122,12 +127,14 @@ class FjConnection(Connection):
         if self.leaving:
             return
         parser = self.parser
-        if (
-            self.quick
-            and self.host.peers <= FEW
-            and not (self.behind or self.asked or self._held or parser.pending)
-        ):
-            reply = quick_answer(self, data)
+        if self.quick and not (self._held or parser.pending) and is_quick(self, data):
+            host = self.host
+            if host.peers > FEW or self.behind or self.asked or host.always:
+                host.submit(self, data)
+                return
+            now = host.engine.clock.now()
+            with host.engine.lock:
+                reply = quick_answer(self, data, now)
             if reply is not None:
                 self._write(reply)
                 return
@@ -158,7 +165,7 @@ class FjConnection(Connection):
                 self.host.submit(self, items)
             if not self.guarded:
                 parser.open(self.server.wire_limits)
-                self.quick = not self.host.always and not self.host.closed
+                self.quick = not self.host.closed
             items = parser.feed(b"")
         return items
 
@@ -182,8 +189,8 @@ class FjConnection(Connection):
 
     def is_single(self, items: Sequence[Any]) -> bool:
         """Whether they are one request that makes one command at most."""
-        if len(items) != 1:
-            return False
+        if items.__class__ is bytes or len(items) != 1:
+            return items.__class__ is bytes
         item = items[0]
         if item.__class__ is not Request:
             return False
@@ -191,10 +198,18 @@ class FjConnection(Connection):
         return item[0] in _SINGLE or (item[0] == _LEASE and item[10][2:4] == b"\0\1")
 
     def serve(self, items: Sequence[Any], now: int) -> bytes:
-        """Carry out requests under the lock; returns the replies."""
+        """Carry out requests under the lock; returns the replies.
+
+        Bytes instead of requests are one message that `is_quick`.
+        """
+        stable = STABLE if self.host.always else 0
+        if items.__class__ is bytes:
+            reply = quick_answer(self, items, now, stable)
+            if reply is not None:
+                return reply
+            items = self._parsed(items)
         handlers = self.handlers
         stopped = self.host.engine.log.failure
-        stable = STABLE if self.host.always else 0
         out: list[bytes] = []
         size = 0
         for item in items:
@@ -234,7 +249,11 @@ class FjConnection(Connection):
 
     def send(self, data: bytes) -> None:
         """Send; then go on with what was held back."""
-        super().send(data)
+        if self.gone:
+            return
+        self._write(data)
+        if self.leaving or self.stuck_since:
+            self.watch_output()
         if self._held and not self.stuck_since:
             self._go_on()
 
@@ -250,6 +269,8 @@ class FjConnection(Connection):
         self.server.count_error(error.code)
         self._held = ()
         text = error_text(error)
+        if items.__class__ is bytes:
+            items = self._parsed(items)
         for item in items:
             if isinstance(item, Waiter):
                 item.end()
@@ -309,6 +330,10 @@ class FjConnection(Connection):
             self._go_on()
         while self._pushes and not self.stuck_since and not self.gone:
             self._write(self._pushes.popleft())
+
+    def _parsed(self, message: Sequence[int]) -> Sequence[Any]:
+        """The request in one whole message; the parser of the stream may have gone on already."""
+        return RequestParser(self.parser.limits).feed(bytes(message))
 
     def _again(self, waiter: Waiter, now: int) -> bytes:
         if waiter.answered:

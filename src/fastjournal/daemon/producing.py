@@ -41,6 +41,7 @@ from fastjournal.wire.jobvalue import (
     decode_job,
     decode_jobs,
     decode_plain,
+    decode_plain_jobs,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = ["forward", "puts", "set_job"]
 _SPECIAL = LISTEN_BIT | EXTENDED
 # Looking a member up in its enumeration costs more than the comparison.
 _BUFFER, _STALE = int(Type.BUFFER), Outcome.STALE
+_made = tuple.__new__
 
 
 def _new_job(put: JobPut, now: int) -> NewJob:
@@ -64,7 +66,7 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     """Put one job; layout 2 is answered with its outcome and id."""
     host = session.host
     if not request[7] and not request[3] and request[4] is None and not request[2] & _SPECIAL:
-        plain = decode_plain(request[10], host.max_payload)
+        plain = decode_plain(request[10], 0, host.max_payload)
         if plain is not None:
             job_id, outcome = host.operations.put(plain, now, checked=True)
             stale = STALE if outcome is _STALE else 0
@@ -87,15 +89,16 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
 
 def puts(session: FjConnection, request: Request, now: int) -> bytes:
     """Put many jobs."""
-    put = session.host.operations.put
-    outcomes = []
-    for job in decode_jobs(request.value, request.timestamp):
-        try:
-            receipt = put(_new_job(job, now), now)
-        except JournalError as error:
-            outcomes.append(PutOutcome(REFUSED, error=error_text(error)))
-        else:
-            outcomes.append(PutOutcome(receipt[1], receipt[0]))
+    host = session.host
+    jobs = None if request[3] else decode_plain_jobs(request[10], host.max_payload)
+    checked = jobs is not None
+    if jobs is None:
+        jobs = [_new_job(job, now) for job in decode_jobs(request[10], request[3])]
+    outcomes = [
+        PutOutcome(REFUSED, error=error_text(got)) if isinstance(got, JournalError)
+        else _made(PutOutcome, (got[1], got[0], ""))
+        for got in host.operations.put_each(jobs, now, checked=checked)
+    ]  # fmt: skip
     pair = Pair(b"", Type.BUFFER, encode_put_outcomes(outcomes))
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
 

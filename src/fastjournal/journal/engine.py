@@ -223,6 +223,8 @@ class Engine:
 
     def _remind(self, command: Command, time: int) -> None:
         """Let the timer know if something is to happen before it would look again."""
+        if command.__class__ is k.Put and command[4] <= time and not command[7]:
+            return  # due already, never expires
         deadline = self._deadline(command, time)
         if deadline < self.timer_at:
             self.timer_at = deadline
@@ -331,7 +333,8 @@ class Batch:
         self._payloads.append(payload)
         self._bytes += size
         engine.state.apply(command, time)
-        engine._remind(command, time)
+        if command.__class__ not in _NO_DEADLINE:
+            engine._remind(command, time)
         return time
 
     def flush(self) -> None:

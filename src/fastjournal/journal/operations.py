@@ -16,7 +16,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fastjournal.errors import AlreadyExists, JournalFault, LeaseLost, NotFound, SegmentError
+from fastjournal.errors import (
+    AlreadyExists,
+    JournalError,
+    JournalFault,
+    LeaseLost,
+    NotFound,
+    SegmentError,
+)
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.forwarding import Forwarding
 from fastjournal.journal.jobs import Granted, Jobs
@@ -99,6 +106,35 @@ class Operations(Forwarding):
         counts.puts += len(receipts)
         counts.merges += sum(outcome is _MERGED for _, outcome in receipts)
         counts.stale += sum(outcome is _STALE for _, outcome in receipts)
+        return receipts
+
+    def put_each(
+        self, jobs: Iterable[NewJob], now: int, *, checked: bool = False
+    ) -> list[Receipt | JournalError]:
+        """Take many jobs in, each for itself: a refused one has its error in its place.
+
+        `checked`: as for `put`.
+        """
+        engine = self._engine
+        if not engine.reserve.held:
+            engine.reserve.check()
+        put, commit, counts = engine.put, engine.commit, engine.counts
+        receipts: list[Receipt | JournalError] = []
+        for job in jobs:
+            try:
+                command, outcome, job_id = put(job, now, checked=checked)
+                if command is not None:
+                    commit(command)
+            except JournalError as error:
+                receipts.append(error)
+                continue
+            counts.puts += 1
+            if command is not None:
+                if outcome is _MERGED:
+                    counts.merges += 1
+            else:
+                counts.stale += 1
+            receipts.append(_new(Receipt, (job_id, outcome)))
         return receipts
 
     def add(self, job: Add | Schedule) -> None:

@@ -53,7 +53,8 @@ from typing import NamedTuple
 
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Job, Lease, Mode, NewJob, State
-from fastjournal.wire.fj import Pair
+from fastjournal.wire.fj import Pair, encode_reply
+from fastjournal.wire.functions import DATA
 
 __all__ = [
     "DELAY",
@@ -66,8 +67,10 @@ __all__ = [
     "decode_jobs",
     "decode_leased",
     "decode_plain",
+    "decode_plain_jobs",
     "encode_job",
     "encode_jobs",
+    "encode_lease_reply",
     "encode_leased",
     "encode_short",
     "short_of",
@@ -85,6 +88,11 @@ _SHORT = struct.Struct(">BBBBQIH")
 PUT_LAYOUT = _PUT = struct.Struct(">BBBB16sqQQQQQIIIHHI")
 """The fixed part of layout 2."""
 _LEASED = struct.Struct(">BBBB16sIQqqQQQQQQQIIIIIIHHHI")
+# Layout 2 for those who only ask whether it says anything special.
+_PLAIN = struct.Struct(">4s16sq52sHHI").unpack_from
+_KEYED, _UNKEYED, _NOTHING = b"\2\0\1\0", b"\2\2\1\0", bytes(52)
+_MERGE, _PLAIN_MODE = Mode.MERGE, Mode.PLAIN
+_new = tuple.__new__
 _COUNT = struct.Struct(">I")
 _PUT_SIZE = _PUT.size
 _LEASED_SIZE = _LEASED.size
@@ -246,33 +254,31 @@ def decode_job(value: bytes, key: bytes = b"", timestamp: int = 0) -> JobPut:
     return job
 
 
-def decode_plain(value: bytes, max_value: int) -> NewJob | None:
+def decode_plain(data: bytes, at: int, max_value: int) -> NewJob | None:
     """The job of a SET that says nothing out of the ordinary, checked; None: look closer.
 
-    Nearly every job is such a one: layout 2, a queue, no instants, no limits of its own.
+    Nearly every job is such a one: layout 2, a queue, no instants, no limits of its own. It fills
+    `data` from `at` on.
     """
-    if len(value) < _PUT_SIZE or value[0] != 2:
+    if len(data) < at + _PUT_SIZE:
         return None
-    (
-        _, mode, kind, zero, job_id, priority, due, expires, stamp, lease, ttl, attempts, timeouts,
-        fails, queue_size, key_size, size,
-    ) = _PUT.unpack_from(value)  # fmt: skip
-    key_at = _PUT_SIZE + queue_size
+    head, job_id, priority, rest, queue_size, key_size, size = _PLAIN(data, at)
+    queue_at = at + _PUT_SIZE
+    key_at = queue_at + queue_size
     data_at = key_at + key_size
     if (
-        due | expires | stamp | lease | ttl | attempts | timeouts | fails | zero
+        head != (_KEYED if key_size else _UNKEYED)
+        or rest != _NOTHING
         or not 0 < queue_size < 256
         or not 0 <= priority < 256
-        or mode != (0 if key_size else 2)
-        or kind != 1
         or size > max_value
-        or data_at + size != len(value)
+        or data_at + size != len(data)
         or job_id == NO_ID
     ):
         return None
-    return tuple.__new__(NewJob, (
-        value[_PUT_SIZE:key_at], value[data_at:], value[key_at:data_at], _MODES[mode], priority,
-        0, 0, 0, 0, 0, 0, 0, 1, 0, job_id,
+    return _new(NewJob, (
+        data[queue_at:key_at], data[data_at:], data[key_at:data_at],
+        _MERGE if key_size else _PLAIN_MODE, priority, 0, 0, 0, 0, 0, 0, 0, 1, 0, job_id,
     ))  # fmt: skip
 
 
@@ -286,12 +292,50 @@ def encode_jobs(jobs: Iterable[JobPut]) -> bytes:
 
 def decode_jobs(value: bytes, timestamp: int = 0) -> list[JobPut]:
     """The jobs of a PUTS; a malformed one refuses the whole message."""
+    return _decode_puts(value, 4, _count(value), b"", timestamp)
+
+
+def decode_plain_jobs(value: bytes, max_value: int) -> list[NewJob] | None:
+    """The jobs of a PUTS if all of them are as `decode_plain` wants them; None: look closer."""
+    end = len(value)
+    at = 4
+    jobs = []
+    unpack, new, keyed, unkeyed, nothing = _PLAIN, _new, _KEYED, _UNKEYED, _NOTHING
+    for _ in range(_count(value)):
+        queue_at = at + _PUT_SIZE
+        if queue_at > end:
+            return None
+        head, job_id, priority, rest, queue_size, key_size, size = unpack(value, at)
+        key_at = queue_at + queue_size
+        data_at = key_at + key_size
+        at = data_at + size
+        if (
+            head != (keyed if key_size else unkeyed)
+            or rest != nothing
+            or not 0 < queue_size < 256
+            or not 0 <= priority < 256
+            or size > max_value
+            or at > end
+            or job_id == NO_ID
+        ):
+            return None
+        mode = _MERGE if key_size else _PLAIN_MODE
+        jobs.append(
+            new(NewJob, (
+                value[queue_at:key_at], value[data_at:at], value[key_at:data_at], mode, priority,
+                0, 0, 0, 0, 0, 0, 0, 1, 0, job_id,
+            ))
+        )  # fmt: skip
+    return jobs if at == end else None
+
+
+def _count(value: bytes) -> int:
     if len(value) < 4:
         raise BadRequest("PUTS without a count")
     count: int = _COUNT.unpack_from(value)[0]
     if count > MAX_JOBS or count * _PUT_SIZE > len(value):
         raise BadRequest(f"PUTS of {count} jobs in {len(value)} bytes")
-    return _decode_puts(value, 4, count, b"", timestamp)
+    return count
 
 
 def encode_leased(lease: Lease) -> Pair:
@@ -312,6 +356,12 @@ def encode_leased(lease: Lease) -> Pair:
     except struct.error as error:
         raise OutOfRange(f"job does not fit layout 3: {error}") from None
     return tuple.__new__(Pair, (key, 6, b"".join((head, queue, worker, note, value)), None))
+
+
+def encode_lease_reply(identifier: int, timestamp: int, lease: Lease, flags: int = 0) -> bytes:
+    """The whole reply to a LEASE of one job, which is the commonest."""
+    pair = encode_leased(lease)
+    return encode_reply(identifier, timestamp, flags=flags | DATA, pairs=(pair,), several=True)
 
 
 def decode_leased(pair: Pair, until: int = 0) -> Lease:
