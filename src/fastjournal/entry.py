@@ -30,6 +30,8 @@ __all__ = [
     "STRING",
     "VOID",
     "Entry",
+    "EntryChange",
+    "EntryPage",
     "EntryValue",
     "added",
     "flipped",
@@ -80,6 +82,32 @@ class Entry(NamedTuple):
     def expires_at(self) -> datetime | None:
         """When it will be gone; None: never."""
         return as_datetime(self.expires)
+
+
+class EntryPage(NamedTuple):
+    """Some entries, and the cursor to the others."""
+
+    entries: list[Entry]
+    cursor: bytes
+    """Empty: these were the last. Valid over restarts."""
+
+
+class EntryChange(NamedTuple):
+    """A key whose entry was written, or is gone."""
+
+    key: bytes
+    """Empty: changes were lost, and everything may have changed."""
+    kind: int = VOID
+    """Type of its value now."""
+    gone: bool = False
+    """Deleted, renamed or expired."""
+    at: int = 0
+    """When it was told, by the clock of the daemon, ns since 1970."""
+
+    @property
+    def lost(self) -> bool:
+        """Changes were lost: whatever was known of any key may be old."""
+        return not self.key
 
 
 def to_value(value: object) -> tuple[int, bytes]:

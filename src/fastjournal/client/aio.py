@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from fastjournal.client import leases, operating, protocol
+from fastjournal.client.aentries import AsyncEntries
 from fastjournal.client.aleased import AsyncLeasedJob
 from fastjournal.client.alink import AsyncLink
 from fastjournal.client.alistening import AsyncListening
@@ -34,12 +35,22 @@ __all__ = ["AsyncClient", "AsyncLeasedJob", "AsyncListening"]
 class AsyncClient(AsyncLink):
     """A journal of a daemon; close it, or use it as an async context manager."""
 
+    _entries: AsyncEntries | None = None
+
     @classmethod
     async def open(cls, target: Target) -> AsyncClient:
         """Connect."""
         client = cls(target)
         await client._retrying(operating.ping(), target.connect_timeout)
         return client
+
+    @property
+    def entries(self) -> AsyncEntries:
+        """The journal's key/value entries."""
+        found = self._entries
+        if found is None:
+            found = self._entries = AsyncEntries(self)
+        return found
 
     async def put(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import Any
 
 from fastjournal.client import protocol
@@ -82,3 +83,7 @@ class AsyncLink:
             if self._pipe is None or not self._pipe.open:
                 self._pipe, self.about = await open_pipe(self.target)
             return self._pipe
+
+    def server_now(self) -> int:
+        """The daemon's time as far as we know it, ns since 1970."""
+        return time.time_ns() + (self._pipe.ahead if self._pipe is not None else 0)

@@ -10,8 +10,10 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -39,6 +41,8 @@ class Link:
         self.target = target
         self.about: dict[str, Any] = {}
         """What the server says of itself."""
+        self.ahead = 0
+        """The server's clock minus ours, ns; right to about half of what HELLO took."""
         self._parser = ReplyParser()
         self._awaited = 0
         self._early: list[Reply] = []
@@ -46,7 +50,9 @@ class Link:
         self._plain = not target.tls
         self._sock = self._connect(target)
         try:
-            self.about = self.call(operating.hello(target.name, target.token, target.journal))
+            sent = time.time_ns()
+            self.about, then = self.call(operating.hello(target.name, target.token, target.journal))
+            self.ahead = then - (sent + time.time_ns()) // 2
         except BaseException:
             self.close()
             raise
@@ -166,13 +172,12 @@ class Link:
         return self._early.pop(0)
 
     def pushes(self, seconds: float) -> list[Reply]:
-        """Wait for pushes; none if nothing came in time."""
-        if self._early:  # they came along with the answer to LISTEN
+        """Wait for pushes; none if nothing came in time. With 0, those that are here already."""
+        if self._early:  # they came along with an answer
             early, self._early = self._early, []
             return early
-        self._set_timeout(seconds)
         try:
-            data = self._sock.recv(_READ)
+            data = self._arrived() if not seconds else self._wait_for(seconds)
         except (BlockingIOError, TimeoutError):
             return []
         except OSError as error:
@@ -181,10 +186,32 @@ class Link:
         if not data:
             self.close()
             raise Unavailable(f"{self.target.address}: the daemon closed the connection")
-        return [reply for reply in self._parser.feed(data) if reply.is_push]
+        replies = self._parser.feed(data)
+        if self._parser.fault is not None:
+            self.close()
+            raise Unavailable(f"{self.target.address}: {self._parser.fault}")
+        return [reply for reply in replies if reply.is_push]
+
+    def _wait_for(self, seconds: float) -> bytes:
+        self._set_timeout(seconds)
+        return self._sock.recv(_READ)
+
+    def _arrived(self) -> bytes:
+        if self._plain:
+            return self._sock.recv(_READ, socket.MSG_DONTWAIT)
+        self._timeout = 0.0
+        self._sock.settimeout(0)
+        try:
+            return self._sock.recv(_READ)
+        except OSError as error:
+            if type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError"):
+                raise BlockingIOError from None
+            raise
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Give the connection up; whoever waits for something on it wakes up."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
     def _receive(self, count: int, data: bytes) -> list[Reply]:
@@ -253,11 +280,11 @@ def _take_quick(calls: Sequence[Call], values: list[Any], data: bytes) -> int:
         quick = call.quick
         if quick is None:
             break
-        stop = at + protocol.QUICK_SIZES[quick]
+        stop = at + protocol.QUICK_SIZES.get(quick, len(data))
         value = quick(data[at:stop]) if stop <= len(data) else None
         if value is None:
             break
-        values.append(None if value is True else value)
+        values.append(None if call.read is protocol.nothing else value)
         at = stop
     return at
 

@@ -138,15 +138,15 @@ def ping() -> Call:
 
 
 def hello(name: str, token: str, journal: str) -> Call:
-    """Say who we are."""
+    """Say who we are; the answer is what the server says of itself, and its time."""
     value = encode_hello(Hello(token, journal, DESCRIBE))
     fields = {"key": name.encode(), "value_type": Type.BUFFER, "value": value}
 
-    def read(reply: Reply) -> dict[str, Any]:
+    def read(reply: Reply) -> tuple[dict[str, Any], int]:
         about = load(value_of(reply))
         if not isinstance(about, dict):
             raise ProtocolError("the server does not say who it is")
-        return about
+        return about, reply.timestamp
 
     return make_call(Function.HELLO, read, fields)
 

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from fastjournal.client import operating, protocol
@@ -21,6 +22,8 @@ from fastjournal.wire.fj import Reply
 
 __all__ = ["Pipe", "open_pipe"]
 
+_MOST_PUSHES = 10_000
+
 
 class Pipe(asyncio.Protocol):
     """One connection."""
@@ -30,7 +33,10 @@ class Pipe(asyncio.Protocol):
         self.open = False
         self.fault: JournalError | None = None
         self.writable = asyncio.Event()
+        self.ended = asyncio.Event()
         self.pushed: asyncio.Queue[Reply] = asyncio.Queue()
+        self.ahead = 0
+        """The server's clock minus ours, ns."""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -60,11 +66,19 @@ class Pipe(asyncio.Protocol):
             return
         for note, reply in answers:
             if reply.is_push:
-                self.pushed.put_nowait(reply)
+                self._take_push(reply)
             elif not note.done():
                 note.set_result(reply)
         if self.conversation.fault is not None:
             self._end(Unavailable(str(self.conversation.fault)))
+
+    def _take_push(self, push: Reply) -> None:
+        """Whoever does not take its pushes loses them, and is told so."""
+        if self.pushed.qsize() >= _MOST_PUSHES:
+            while not self.pushed.empty():
+                self.pushed.get_nowait()
+            push = push._replace(pairs=())
+        self.pushed.put_nowait(push)
 
     def send(self, call: Call, *, listen: bool = False) -> asyncio.Future[Reply]:
         """Send a request; the future is its reply."""
@@ -83,6 +97,7 @@ class Pipe(asyncio.Protocol):
 
     def _end(self, error: JournalError) -> None:
         self.open = False
+        self.ended.set()
         self.fault = self.fault or error
         self.writable.set()
         for future in self.conversation.abandon():
@@ -106,6 +121,9 @@ async def open_pipe(target: Target) -> tuple[Pipe, dict[str, Any]]:
                     Pipe, target.host, target.port, ssl=tls, server_hostname=name
                 )
             call = operating.hello(target.name, target.token, target.journal)
-            return pipe, protocol.read(call, await pipe.send(call))
+            sent = time.time_ns()
+            about, then = protocol.read(call, await pipe.send(call))
+            pipe.ahead = then - (sent + time.time_ns()) // 2
+            return pipe, about
     except (OSError, TimeoutError) as error:
         raise Unavailable(f"{target.address}: {str(error) or 'no answer in time'}") from error

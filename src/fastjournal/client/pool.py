@@ -48,7 +48,8 @@ class Links:
         self._free: list[Link] = []
         self._forks = _forks
         self._closed = False
-        first = self._retrying(lambda _: Link(target), limit=target.connect_timeout)
+        self._ahead = 0
+        first = self._retrying(lambda _: self.open_link(), limit=target.connect_timeout)
         self.about: dict[str, Any] = first.about
         """What the daemon said of itself: version, journal, sync policy, roles, limits."""
         self._free.append(first)
@@ -123,7 +124,19 @@ class Links:
             link = self._free.pop()
             if not link.closed:
                 return link
-        return Link(self.target)
+        return self.open_link()
+
+    def open_link(self) -> Link:
+        """A connection of its own; close it."""
+        if self._closed:
+            raise Closed("the client is closed")
+        link = Link(self.target)
+        self._ahead = link.ahead
+        return link
+
+    def server_now(self) -> int:
+        """The daemon's time as far as we know it, ns since 1970."""
+        return time.time_ns() + self._ahead
 
     def give_back(self, link: Link) -> None:
         """Let others use the connection."""

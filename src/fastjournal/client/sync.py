@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fastjournal.client import leases, operating
+from fastjournal.client.entries import ClientEntries
 from fastjournal.client.listening import Listening
 from fastjournal.client.pipeline import Pipeline
 from fastjournal.client.pool import Links
@@ -33,6 +34,16 @@ __all__ = ["Client", "Listening", "Pipeline"]
 
 class Client(Links):
     """A journal of a daemon; close it, or use it as a context manager."""
+
+    _entries: ClientEntries | None = None
+
+    @property
+    def entries(self) -> ClientEntries:
+        """The journal's key/value entries: a mapping with more to it."""
+        found = self._entries
+        if found is None:
+            found = self._entries = ClientEntries(self)
+        return found
 
     def put(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.config import Settings
 from fastjournal.journal.journal import Journal
 from fastjournal.log.files import DISK, Files
@@ -33,7 +34,9 @@ def find_journals(settings: Settings) -> dict[str, Path]:
     return found
 
 
-def open_journal(path: Path, settings: Settings, files: Files = DISK) -> Journal:
+def open_journal(
+    path: Path, settings: Settings, files: Files = DISK, clock: Clock = SYSTEM_CLOCK
+) -> Journal:
     """Open one journal: recover and replay it."""
     if files is DISK:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,11 +50,13 @@ def open_journal(path: Path, settings: Settings, files: Files = DISK) -> Journal
         segment_size=options.segment_size,
         clean_interval=options.clean_interval,
         snapshot_bytes=options.snapshot_bytes,
+        memory_limit=options.memory_limit or None,
         history=options.history,
         max_payload=settings.limits.max_payload,
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
         files=files,
+        clock=clock,
     )
 
 

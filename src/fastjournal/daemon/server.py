@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -36,10 +36,14 @@ from fastjournal.daemon.journals import find_journals, open_journal
 from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
 from fastjournal.daemon.pushes import Pushes
 from fastjournal.daemon.security import check_exposure, server_context
+from fastjournal.daemon.sockets import address_of, remove_sockets, remove_stale
 from fastjournal.daemon.tokens import Tokens, read_tokens
 from fastjournal.errors import JournalError, SettingError
 from fastjournal.log.files import DISK, Files
 from fastjournal.wire.requests import Limits
+
+if TYPE_CHECKING:
+    from fastjournal.web.serving import Dashboard
 
 __all__ = ["Server"]
 
@@ -79,13 +83,14 @@ class Server:
         """Connections that were cut, by reason."""
         self.errors: Counter[str] = Counter()
         """Error replies, by code."""
-        self.addresses: dict[str, list[str]] = {"fj": [], "workq": [], "http": []}
+        self.addresses: dict[str, list[str]] = {p: [] for p in ("fj", "workq", "http", "web")}
         """Where it listens, by protocol."""
         self._pushes: dict[Hosted, Pushes] = {}
         self._servers: list[asyncio.Server] = []
         self._tls = server_context(settings.tls)
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
+        self._dashboard: Dashboard | None = None
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
@@ -98,6 +103,8 @@ class Server:
                 await self._open(name, path)
             self.default = self.journals[self.settings.default_journal]
             await self._listen_all(sockets)
+            if self.settings.web:
+                await self._open_dashboard()
         except BaseException:
             await self.stop()
             raise
@@ -111,6 +118,7 @@ class Server:
             fj=self.addresses["fj"],
             workq=self.addresses["workq"],
             http=self.addresses["http"],
+            web=self.addresses["web"],
             journals=sorted(self.journals),
             sync=self.settings.journal.sync,
             promise=PROMISES[self.settings.journal.sync],
@@ -124,6 +132,8 @@ class Server:
             return
         self.draining, self.ready = True, False
         notify("STOPPING=1")
+        if self._dashboard is not None:
+            await self._dashboard.stop()
         for server in self._servers:
             server.close()
         for connection in list(self.connections):
@@ -146,7 +156,7 @@ class Server:
                 self.log.error(
                     "journal did not close in order", journal=host.name, error=str(error)
                 )
-        _remove_sockets(self.addresses["fj"])
+        remove_sockets(self.addresses["fj"])
         self.log.info("stopped")
 
     def reload(self, settings: Settings) -> None:
@@ -257,7 +267,9 @@ class Server:
 
     async def _open(self, name: str, path: Path) -> None:
         self.log.info("replaying", journal=name, path=str(path))
-        journal = await asyncio.to_thread(open_journal, path, self.settings, self._files)
+        journal = await asyncio.to_thread(
+            open_journal, path, self.settings, self._files, self.clock
+        )
         self.journals[name] = Hosted(name, journal, self.loop)
         self.log.info(
             "replayed",
@@ -291,7 +303,7 @@ class Server:
         factory = self._factory(protocol)
         if address.startswith("unix:"):
             path = address[5:]
-            _remove_stale(path)
+            remove_stale(path)
             mask = os.umask(0o777 & ~int(self.settings.socket_mode, 8))
             try:
                 server = await self.loop.create_unix_server(factory, path, backlog=_BACKLOG)
@@ -305,7 +317,7 @@ class Server:
             server = await self.loop.create_server(factory, host, port, ssl=tls, backlog=_BACKLOG)
         except OSError as error:
             raise SettingError(f"cannot listen on {address}: {error}", name="listen") from error
-        self._add(protocol, server, [_address(sock) for sock in server.sockets])
+        self._add(protocol, server, [address_of(sock) for sock in server.sockets])
 
     async def _listen_socket(self, protocol: str, sock: socket.socket) -> None:
         factory = self._factory(protocol)
@@ -314,7 +326,7 @@ class Server:
             server = await self.loop.create_unix_server(factory, sock=sock, backlog=_BACKLOG)
         else:
             server = await self.loop.create_server(factory, sock=sock, ssl=tls, backlog=_BACKLOG)
-        self._add(protocol, server, [_address(sock)])
+        self._add(protocol, server, [address_of(sock)])
 
     async def _listen_http(self, sockets: list[socket.socket]) -> None:
         from fastjournal.daemon.web import HttpConnection
@@ -324,11 +336,17 @@ class Server:
 
         for sock in sockets:
             server = await self.loop.create_server(factory, sock=sock)
-            self._add("http", server, [_address(sock)])
+            self._add("http", server, [address_of(sock)])
         if not sockets:
             host, port = parse_address(self.settings.http, 0)
             server = await self.loop.create_server(factory, host, port)
-            self._add("http", server, [_address(sock) for sock in server.sockets])
+            self._add("http", server, [address_of(sock) for sock in server.sockets])
+
+    async def _open_dashboard(self) -> None:
+        from fastjournal.web.serving import Dashboard
+
+        self._dashboard = Dashboard(self, self._tls)
+        self.addresses["web"].append(await self._dashboard.start())
 
     def _add(self, protocol: str, server: asyncio.Server, addresses: list[str]) -> None:
         self._servers.append(server)
@@ -365,29 +383,3 @@ def _wire_limits(settings: Settings) -> Limits:
         max_value=min(limits.max_payload + 1 + 66_560, limits.max_message),
         max_message=limits.max_message,
     )
-
-
-def _address(sock: Any) -> str:
-    name = sock.getsockname()
-    if isinstance(name, tuple):
-        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
-    return f"unix:{name}"
-
-
-def _remove_sockets(addresses: list[str]) -> None:
-    for address in addresses:
-        if address.startswith("unix:"):
-            Path(address[5:]).unlink(missing_ok=True)
-
-
-def _remove_stale(path: str) -> None:
-    """A socket file that nobody listens on any more is in the way."""
-    if not Path(path).exists():
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except OSError:
-            Path(path).unlink()
-        else:
-            raise SettingError(f"somebody listens on {path}", name="listen")

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastjournal.clock import SECOND
 from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
-from fastjournal.entry import Entry, EntryValue, from_value, to_value
+from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value
 from fastjournal.errors import BadRequest, Locked, NotFound
+from fastjournal.held import HeldLock
 from fastjournal.journal.access import Access
 from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
 from fastjournal.journal.entry_locks import Writer
 from fastjournal.journal.entry_operations import EntryOperations
 from fastjournal.journal.entry_reads import Reading
-from fastjournal.journal.held import HeldLock
 from fastjournal.model import MAX_INSTANT
 
 if TYPE_CHECKING:
@@ -270,6 +270,29 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         """The entries whose keys hold this regular expression (RE2), in order."""
         raw = pattern.encode() if isinstance(pattern, str) else bytes(pattern)
         return self._scan(Scan(PATTERN, b"", raw, _PAGE), Reading(data=data))
+
+    def page(
+        self,
+        lower: Text = b"",
+        upper: Text = b"",
+        *,
+        match: Text = b"",
+        cursor: bytes = b"",
+        limit: int = 0,
+        data: bool = True,
+    ) -> EntryPage:
+        """Some entries of a range or pattern, at most `limit` (0: as many as fit), and a cursor.
+
+        Give its cursor back for the next page, from any process and after any restart.
+        """
+        if cursor:
+            scan = Scan.resume(cursor)
+        elif match:
+            scan = Scan(PATTERN, b"", match.encode() if isinstance(match, str) else match, limit)
+        else:
+            low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
+            scan = Scan(RANGE, low, high, limit)
+        return EntryPage(*self._write(partial(self.operations.page, scan, Reading(data=data))))
 
     def lock(
         self,

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.log.files import DISK, Files
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ class LocalDaemon:
         uvloop: bool = False,
         log: Any = None,
         files: Files = DISK,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Serve `data`; `settings` are nested like the file of settings.
 
         `log`: a structlog logger; warnings go to standard error unless told. `files`: where the
-        journals are, `MemoryFiles` for faults.
+        journals are, `MemoryFiles` for faults. `clock`: a `ManualClock` moves when told.
         """
         from fastjournal.config import load
 
@@ -55,6 +57,7 @@ class LocalDaemon:
         self._uvloop = uvloop
         self._log = log
         self._files = files
+        self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
@@ -170,7 +173,7 @@ class LocalDaemon:
         )
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.server = Server(self.settings, log=log, files=self._files)
+        self.server = Server(self.settings, log=log, files=self._files, clock=self._clock)
         await self.server.start()
         ready.set()
         await self._stop.wait()

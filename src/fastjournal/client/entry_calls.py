@@ -1,0 +1,360 @@
+"""Calls about key/value entries, from the arguments of `journal.entries`.
+
+Rules: those of `protocol`, and
+
+1. `now` is the daemon's time as far as we know it: lengths become instants by its clock.
+2. What may be sent again: plain writes (the last one wins), additions and flips (they carry a
+   number, so each is made once), reading, locking. Not: storing without overwriting, renaming.
+3. An entry persists unless told otherwise, and is answered as the daemon's sync policy promises.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, nothing, value_of
+from fastjournal.clock import SECOND
+from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
+from fastjournal.entry import Entry, EntryChange, EntryPage, EntryValue, from_value, to_value
+from fastjournal.errors import BadRequest, NotFound, ProtocolError
+from fastjournal.model import MAX_INSTANT
+from fastjournal.wire.entryvalue import ALL, decode_entry, encode_who
+from fastjournal.wire.fj import Reply, decode_integer, encode_integer
+from fastjournal.wire.functions import (
+    DATA,
+    EXACT,
+    OVERWRITE,
+    PERSIST,
+    PERSIST_SET,
+    WORKED_ON,
+    Function,
+    Query,
+    Type,
+)
+from fastjournal.wire.pictures import load
+
+__all__ = [
+    "add",
+    "alias",
+    "change",
+    "count",
+    "delete",
+    "entry",
+    "flip",
+    "get",
+    "listen",
+    "lock",
+    "page",
+    "plain_set",
+    "rename",
+    "set_entry",
+    "told",
+    "truncate",
+    "unlock",
+]
+
+_HEAD = b"JR\0\1\0\1"
+_JOB = int(Type.JOB)
+_LARGE = 1 << 20
+_U16 = struct.Struct(">H").unpack_from
+_new = tuple.__new__
+
+
+def _who(fence: int = 0, name: bytes = b"") -> dict[str, Any]:
+    if not fence and not name:
+        return {}
+    return {"query": Query.RANGE, "upper": encode_who(fence, name)}
+
+
+def _stamp(timestamp: Instant | None) -> int:
+    return 0 if timestamp is None else instant(timestamp, "timestamp")
+
+
+def _short(key: Text) -> bytes | None:
+    """A key of up to 255 bytes, None if it takes a closer look."""
+    if type(key) is str and key.isascii():
+        key = key.encode()
+    return key if type(key) is bytes and 0 < len(key) < 256 else None
+
+
+# Headers of SET and GET of a short key, up to its size; and size and type of a value.
+_KEYED = struct.Struct(">2sHHHHQB").pack
+_SMALL = struct.Struct(">BB").pack
+_MIDDLE = struct.Struct(">HB").pack
+_KEPT = OVERWRITE | PERSIST_SET
+
+
+def plain_set(key: Text, value: EntryValue) -> Call | None:
+    """`set_entry` that says nothing but these; None if it takes a closer look."""
+    name = _short(key)
+    if name is None:
+        return None
+    if type(value) is bytes:
+        kind, data = 1, value
+    else:
+        kind, data = to_value(value)
+    size = len(data) + 1
+    if size < 256:
+        head = _KEYED(b"FJ", 1, 2, 1, _KEPT | 2, 0, len(name))
+        message = head + name + _SMALL(size, kind) + data
+    elif size < 65_536:
+        head = _KEYED(b"FJ", 1, 2, 1, _KEPT | 4, 0, len(name))
+        message = head + name + _MIDDLE(size, kind) + data
+    else:
+        return None
+    return _new(Call, (message, _not_stale, 0.0, True, False, _quick_set))
+
+
+def set_entry(
+    now: int,
+    key: Text,
+    value: EntryValue,
+    ttl: Length | None = None,
+    expires: Instant | None = None,
+    touch: Length | None = None,
+    overwrite: bool = True,
+    persist: bool = True,
+    timestamp: Instant | None = None,
+    fence: int = 0,
+) -> Call:
+    """Store a value; the answer is False if an equal or newer one is there."""
+    name = key_bytes(key)
+    kind, data = to_value(value)
+    if ttl is not None and expires is not None:
+        raise BadRequest("give ttl or expires, not both")
+    kept = 0 if touch is None else length(touch, "touch")
+    lives = kept if ttl is None else length(ttl, "ttl")
+    until: int | None = None
+    if expires is not None:
+        until = instant(expires, "expires")
+    elif ttl is not None or touch is not None:
+        until = min(now + lives, MAX_INSTANT)
+    flags = (OVERWRITE if overwrite else 0) | (PERSIST_SET if persist else 0)
+    fields: dict[str, Any] = {
+        "flags": flags | (EXACT if until is not None else 0),
+        "timestamp": _stamp(timestamp), "timeout": until, "key": name, "value_type": kind,
+        "value": data, "ttl": -(-kept // SECOND) if kept else None,
+    }  # fmt: skip
+    return make_call(Function.SET, _not_stale, fields | _who(fence), again=overwrite)
+
+
+def _not_stale(reply: Reply) -> bool:
+    return not reply.stale
+
+
+def _quick_set(data: bytes) -> bool | None:
+    if len(data) == 17 and data[:6] == _HEAD and not data[16]:
+        return not data[7] & 0x10
+    return None
+
+
+QUICK_SIZES[_quick_set] = 17
+
+
+def get(key: Text) -> Call:
+    """Type and bytes of a value."""
+    name = _short(key)
+    if name is None:
+        return make_call(Function.GET, _read_value, {"flags": DATA, "key": key_bytes(key)})
+    message = _KEYED(b"FJ", 1, 3, 1, DATA, 0, len(name)) + name
+    return _new(Call, (message, _read_value, 0.0, True, False, _quick_value))
+
+
+def _read_value(reply: Reply) -> tuple[int, bytes]:
+    if not reply.pairs or reply.pairs[0].type == _JOB:
+        raise NotFound("there is no such entry")
+    return reply.pairs[0].type, reply.pairs[0].value
+
+
+def _quick_value(data: bytes) -> tuple[int, bytes] | None:
+    if len(data) < 20 or data[16:18] != b"\0\0" or data[:6] != _HEAD:
+        return None
+    layout = data[7] & 0x8F  # sizes, timeout, several
+    if layout == 2 and data[18] == len(data) - 19:
+        kind = data[19]
+        value = data[20:]
+    elif layout == 4 and len(data) > 20 and _U16(data, 18)[0] == len(data) - 20:
+        kind = data[20]
+        value = data[21:]
+    else:
+        return None
+    return None if kind == _JOB else (kind, value)
+
+
+def entry(
+    now: int,
+    key: Text,
+    data: bool = True,
+    lease: Length | None = None,
+    worker: Text = b"",
+    skip_worked_on: bool = False,
+    expires: Instant | None = None,
+) -> Call:
+    """An entry with all that is known of it."""
+    if lease is not None and expires is not None:
+        raise BadRequest("over a daemon give lease or expires, not both")
+    name = key_bytes(key)
+    fields: dict[str, Any] = {
+        "flags": (DATA if data else 0) | (WORKED_ON if skip_worked_on else 0),
+        "key": name, "ttl": ALL,
+    }  # fmt: skip
+    if worker:
+        fields |= {"value_type": Type.STRING, "value": worker_bytes(worker)}
+    if lease is not None:
+        fields["timeout"] = min(now + length(lease, "lease"), MAX_INSTANT)
+    elif expires is not None:
+        fields["timeout"] = instant(expires, "expires")
+        fields["flags"] |= EXACT
+
+    def read(reply: Reply) -> Entry:
+        return decode_entry(name, reply.pairs[0].type, value_of(reply))
+
+    return make_call(Function.GET, read, fields)
+
+
+def page(
+    lower: Text = b"",
+    upper: Text = b"",
+    match: Text = b"",
+    cursor: bytes = b"",
+    limit: int = 0,
+    data: bool = True,
+) -> Call:
+    """Some entries of a range, of a pattern, or the rest of either."""
+    fields: dict[str, Any] = {"flags": DATA if data else 0, "ttl": ALL}
+    if cursor:
+        fields |= {"query": Query.CURSOR, "key": cursor}
+    elif match:
+        raw = match.encode() if isinstance(match, str) else bytes(match)
+        fields |= {"query": Query.PATTERN, "key": raw}
+    else:
+        low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
+        if not 0 <= limit <= 65_535:
+            raise BadRequest(f"limit must be 0..65535, not {limit}")
+        fields |= {"query": Query.RANGE, "key": low, "upper": high, "limit": limit}
+    return make_call(Function.GET, _read_page, fields)
+
+
+def _read_page(reply: Reply) -> EntryPage:
+    return EntryPage([decode_entry(*pair[:3]) for pair in reply.pairs], reply.cursor or b"")
+
+
+def delete(
+    key: Text, purge: bool = False, timestamp: Instant | None = None, fence: int = 0
+) -> Call:
+    """Delete an entry; the answer says whether there was one."""
+    # An empty queue: the entry alone, no jobs of this key. Only a tombstone of an unknown key needs
+    # to be told that it is to last.
+    fields: dict[str, Any] = {
+        "flags": (OVERWRITE if purge else 0) | (0 if timestamp is None else PERSIST),
+        "timestamp": _stamp(timestamp), "key": key_bytes(key), "value_type": Type.STRING,
+    }  # fmt: skip
+    return make_call(Function.DELETE, _is_counted, fields | _who(fence))
+
+
+def _is_counted(reply: Reply) -> bool:
+    return decode_integer(value_of(reply)) > 0
+
+
+def add(
+    key: Text, number: float, sender: bytes, timestamp: int, persist: bool = True, fence: int = 0
+) -> Call:
+    """Add to a number; `sender` and `timestamp` (ns) number the addition."""
+    kind, data = to_value(number)
+    fields: dict[str, Any] = {
+        "flags": PERSIST_SET if persist else 0, "timestamp": timestamp, "key": key_bytes(key),
+        "value_type": kind, "value": data,
+    }  # fmt: skip
+    call = make_call(Function.ADD, change, fields | _who(fence, sender))
+    return call._replace(quick=_quick_change)
+
+
+def change(reply: Reply) -> EntryValue:
+    """The value after a change."""
+    return from_value(reply.pairs[0].type, value_of(reply))
+
+
+def _quick_change(data: bytes) -> EntryValue:
+    found = _quick_value(data)
+    return None if found is None else from_value(*found)
+
+
+def flip(key: Text, sender: bytes, timestamp: int, fence: int = 0) -> Call:
+    """Turn a boolean over; `sender` and `timestamp` (ns) number the change."""
+    fields: dict[str, Any] = {"timestamp": timestamp, "key": key_bytes(key)}
+    return make_call(Function.NOT, change, fields | _who(fence, sender))
+
+
+def truncate(key: Text, size: int, fence: int = 0) -> Call:
+    """Cut or fill up a value."""
+    if type(size) is not int or size < 0:
+        raise BadRequest("a size is a number, not negative")
+    fields: dict[str, Any] = {
+        "key": key_bytes(key), "value_type": Type.INTEGER, "value": encode_integer(size),
+    }  # fmt: skip
+    return make_call(Function.TRUNCATE, nothing, fields | _who(fence))
+
+
+def rename(
+    key: Text, new: Text, overwrite: bool = False, timestamp: Instant | None = None, fence: int = 0
+) -> Call:
+    """Give an entry another key; the answer is False if a newer write forbids it."""
+    fields: dict[str, Any] = {
+        "flags": OVERWRITE if overwrite else 0, "timestamp": _stamp(timestamp),
+        "key": key_bytes(key), "value_type": Type.BUFFER, "value": key_bytes(new),
+    }  # fmt: skip
+    return make_call(Function.RENAME, _not_stale, fields | _who(fence), again=False)
+
+
+def alias(key: Text, further: Text, fence: int = 0) -> Call:
+    """Give an entry a further key."""
+    fields: dict[str, Any] = {
+        "key": key_bytes(key), "value_type": Type.BUFFER, "value": key_bytes(further),
+    }  # fmt: skip
+    return make_call(Function.ALIAS, nothing, fields | _who(fence))
+
+
+def lock(key: bytes, owner: bytes, until: int) -> Call:
+    """Fencing number and deadline of a lock, taken or kept."""
+    fields: dict[str, Any] = {"key": key, "timeout": until}
+    return make_call(Function.LOCK, _read_lock, fields | _who(0, owner))
+
+
+def _read_lock(reply: Reply) -> tuple[int, int]:
+    return decode_integer(value_of(reply)), reply.timeout or 0
+
+
+def unlock(key: bytes, fence: int) -> Call:
+    """Free a lock; sent again, "not found" means that it had happened."""
+    call = make_call(Function.UNLOCK, nothing, {"key": key} | _who(fence))
+    return call._replace(settles=True)
+
+
+def count() -> Call:
+    """How many entries there are."""
+    fields = {"value_type": Type.STRING, "value": b"entries"}
+
+    def read(reply: Reply) -> int:
+        told = load(value_of(reply))
+        if not isinstance(told, dict):
+            raise ProtocolError("the server does not count entries")
+        return int(told["count"])
+
+    return make_call(Function.INSPECT, read, fields)
+
+
+def listen(lower: bytes, upper: bytes | None) -> Call:
+    """Be told of the changes of a key, or of a range."""
+    fields: dict[str, Any] = {"key": lower}
+    if upper is not None:
+        fields |= {"query": Query.RANGE, "upper": upper}
+    return make_call(Function.LISTEN, nothing, fields)
+
+
+def told(reply: Reply) -> EntryChange:
+    """What a push tells."""
+    pair = reply.pairs[0] if reply.pairs else None
+    if pair is None or not pair.key:
+        return EntryChange(b"", at=reply.timestamp)
+    return EntryChange(pair.key, pair.type, reply.gone, reply.timestamp)
