@@ -427,3 +427,24 @@ def test_the_client_loads_nothing_of_the_server() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_ids_drawn_by_many_threads_are_never_the_same() -> None:
+    """F49: two jobs under one id would be taken for one put that was sent again."""
+    from fastjournal.client.puts import new_id
+
+    drawn: list[list[bytes]] = [[] for _ in range(8)]
+    gate = threading.Barrier(8)
+
+    def draw(ids: list[bytes]) -> None:
+        gate.wait()
+        ids.extend(new_id() for _ in range(5000))
+
+    threads = [threading.Thread(target=draw, args=(ids,)) for ids in drawn]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    every = [job_id for ids in drawn for job_id in ids]
+    assert len(set(every)) == len(every) == 40_000
+    assert {(job_id[6] >> 4, job_id[8] >> 6, len(job_id)) for job_id in every} == {(4, 2, 16)}
