@@ -24,6 +24,7 @@ from fastjournal.cli.spark_session import (
     Limit,
     Master,
     Parquet,
+    end_progress,
     spark_session,
 )
 
@@ -133,6 +134,7 @@ def audit(
         if as_json or parquet or not rows.isEmpty():
             print_frame(rows, as_json, parquet, limit)
         else:
+            end_progress()
             typer.echo("sound: no finding")
     raise typer.Exit(code)
 
@@ -151,7 +153,7 @@ def shell(
     """
     import code
 
-    with spark_session(master, conf, [directory]) as spark:
+    with spark_session(master, conf, [directory], bar=False) as spark:
         from fastjournal.spark.table import JournalTable
 
         journal = JournalTable.for_path(spark, directory)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.cli.render import json_line, preview, table
+from fastjournal.cli.spark_session import end_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,9 +24,11 @@ def print_frame(frame: DataFrame, as_json: bool, parquet: Path | None, limit: in
         return
     if as_json:
         for row in frame.toLocalIterator():
+            end_progress()
             json_line({name: _plain(value) for name, value in row.asDict(recursive=True).items()})
         return
     rows = frame.limit(limit + 1).collect()
+    end_progress()
     numbers = [name for name, kind in frame.dtypes if kind in {"int", "bigint", "smallint"}]
     table(frame.columns, [[_cell(v) for v in row] for row in rows[:limit]], right=numbers)
     if len(rows) > limit:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +35,7 @@ __all__ = [
     "Limit",
     "Master",
     "Parquet",
+    "end_progress",
     "spark_session",
 ]
 
@@ -60,9 +61,9 @@ _SMALL = 256 << 20  # bytes of log below which a JVM that starts quickly is the 
 
 @contextmanager
 def spark_session(
-    master: str, conf: list[str] | None, directories: Sequence[Path]
+    master: str, conf: list[str] | None, directories: Sequence[Path], *, bar: bool = True
 ) -> Iterator[SparkSession]:
-    """A session whose JVM is silent and whose errors are one line."""
+    """A session whose JVM is silent and whose errors are one line; `bar`: with one of its tasks."""
     try:
         from pyspark.sql import SparkSession
 
@@ -84,7 +85,7 @@ def spark_session(
     try:
         with quietly(log):
             spark = local_session(master, **settings)
-        with _progress(spark):
+        with _progress(spark) if bar else nullcontext():
             yield spark
         failed = False
     except (typer.Exit, JournalError, BrokenPipeError):
@@ -137,30 +138,56 @@ def _pairs(conf: list[str]) -> dict[str, str]:
     return found
 
 
+class _Bar:
+    """A bar of the tasks that run, on a terminal; gone for good once something is printed."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn())
+        # Results belong on standard output, whatever it is: the bar must not take them to its own.
+        self._bar = Progress(
+            *columns,
+            console=console(error=True),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._over = threading.Event()
+        self._task = self._bar.add_task("tasks", total=None)
+        self._watcher = threading.Thread(target=self._watch, args=(spark,), daemon=True)
+        self._bar.start()
+        self._watcher.start()
+
+    def _watch(self, spark: SparkSession) -> None:
+        from fastjournal.spark.session import tasks_done
+
+        while not self._over.wait(0.2):
+            done, total = tasks_done(spark)
+            self._bar.update(self._task, completed=done, total=total or None)
+
+    def end(self) -> None:
+        """Take the bar away; again is harmless."""
+        if not self._over.is_set():
+            self._over.set()
+            self._watcher.join()
+            self._bar.stop()
+
+
+_shown: list[_Bar] = []
+
+
+def end_progress() -> None:
+    """Take the bar away before results are printed, so that the two do not mix on a terminal."""
+    while _shown:
+        _shown.pop().end()
+
+
 @contextmanager
 def _progress(spark: SparkSession) -> Iterator[None]:
-    """A bar of the tasks that run, on a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr.isatty():
+        _shown.append(_Bar(spark))
+    try:
         yield
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from fastjournal.spark.session import tasks_done
-
-    over = threading.Event()
-    columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console(error=True), transient=True) as bar:
-        task = bar.add_task("tasks", total=None)
-
-        def watch() -> None:
-            while not over.wait(0.2):
-                done, total = tasks_done(spark)
-                bar.update(task, completed=done, total=total or None)
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join()
+    finally:
+        end_progress()
