@@ -21,7 +21,7 @@ except ImportError:
 
 from fastjournal import __version__
 from fastjournal.cli import admin, entries, jobs, log, remote, spark, spool, steer, token
-from fastjournal.cli.serve import serve
+from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.worker import worker
 from fastjournal.errors import JournalError
 
@@ -46,7 +46,7 @@ app.add_typer(token.app, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
-app.command()(serve)
+app.command(cls=ServeCommand)(serve)
 app.command()(spool.forward)
 app.command()(worker)
 

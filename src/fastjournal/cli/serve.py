@@ -6,8 +6,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-__all__ = ["serve"]
+__all__ = ["ServeCommand", "serve"]
+
+_WEB = "127.0.0.1:17995"
+
+
+class ServeCommand(TyperCommand):
+    """Lets `--web` stand without an address."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give `--web` its address where none follows: one has a colon in front of a number."""
+        for at, word in enumerate(args):
+            if word == "--web":
+                following = args[at + 1] if at + 1 < len(args) else ""
+                if not following.rpartition(":")[2].isdigit() or ":" not in following:
+                    args = [*args[:at], f"--web={_WEB}", *args[at + 1 :]]
+        return super().parse_args(ctx, args)
 
 
 def serve(
@@ -26,11 +42,23 @@ def serve(
     http: Annotated[
         str | None, typer.Option(help="Address of /metrics, /healthz and /readyz.")
     ] = None,
+    web: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:PORT]", help="Also serve the dashboard. [127.0.0.1:17995 if not given]"
+        ),
+    ] = None,
     journal: Annotated[
         list[str] | None, typer.Option(help="Make this journal if it is missing; several times.")
     ] = None,
     sync: Annotated[str | None, typer.Option(help="always, interval or os. [interval]")] = None,
     sync_interval: Annotated[int | None, typer.Option(help="ms between syncs. [1000]")] = None,
+    memory_limit: Annotated[
+        int | None,
+        typer.Option(
+            help="Bytes of values a journal holds in memory; the others stay on disk. [no limit]"
+        ),
+    ] = None,
     tokens: Annotated[
         Path | None, typer.Option(help="File of tokens; see `fastjournal token`.")
     ] = None,
@@ -48,14 +76,18 @@ def serve(
     """Serve journals to many hosts.
 
     Without any option: one journal in ./fastjournal-data, on 127.0.0.1:17994.
+
+    Example: `fastjournal serve --web` and a browser on http://127.0.0.1:17995/
     """
     from fastjournal.config import Settings, load
     from fastjournal.daemon.running import run
 
     given: dict[str, Any] = {
-        "data": data, "listen": listen, "workq": workq, "http": http, "journals": journal,
-        "tokens": tokens, "insecure": insecure or None,
-        "journal": {"sync": sync, "sync_interval": sync_interval},
+        "data": data, "listen": listen, "workq": workq, "http": http, "web": web,
+        "journals": journal, "tokens": tokens, "insecure": insecure or None,
+        "journal": {
+            "sync": sync, "sync_interval": sync_interval, "memory_limit": memory_limit,
+        },
         "tls": {"certificate": tls_cert, "key": tls_key, "client_ca": tls_client_ca},
         "log": {"format": log_format, "level": log_level},
     }  # fmt: skip

@@ -21,7 +21,7 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 def add(
     file: _File,
     name: Annotated[str, typer.Argument(help="Who will use it.")],
-    role: Annotated[list[str], typer.Option(help="produce, consume or admin; several times.")],
+    role: Annotated[list[str], typer.Option(help="read, produce, consume or admin; several times.")],
     journal: Annotated[
         list[str] | None, typer.Option(help="Only for this journal; several times. Else all.")
     ] = None,

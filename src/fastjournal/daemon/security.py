@@ -48,6 +48,12 @@ def check_exposure(settings: Settings) -> None:
                 f"{address} is not loopback and the Workq protocol knows no tokens: say insecure",
                 name="workq",
             )
+    strangers = settings.web and not is_local(settings.web)
+    if strangers and not (settings.tokens and settings.tls.certificate):
+        raise SettingError(
+            f"{settings.web} is not loopback: give tokens and a TLS certificate, or say insecure",
+            name="web",
+        )
     if settings.http and not is_local(settings.http):
         raise SettingError(f"{settings.http} is not loopback: say insecure", name="http")
 

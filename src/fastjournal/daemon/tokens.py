@@ -4,8 +4,8 @@ The file has one line per token, `#` begins a remark:
 
     name  hash  roles  journals
 
-where `hash` is 64 hex digits of SHA-256, `roles` some of `produce,consume,admin`, and `journals` a
-list separated by commas, or `*`.
+where `hash` is 64 hex digits of SHA-256, `roles` some of `read,produce,consume,admin`, and
+`journals` a list separated by commas, or `*`.
 
 Rules:
 
@@ -30,7 +30,7 @@ from fastjournal.errors import SettingError
 
 __all__ = ["ROLES", "Grant", "Tokens", "add_token", "make_token", "read_tokens", "remove_token"]
 
-ROLES = ("produce", "consume", "admin")
+ROLES = ("read", "produce", "consume", "admin")
 _HASH = re.compile(r"[0-9a-f]{64}").fullmatch
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,100}").fullmatch
 

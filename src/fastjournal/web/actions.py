@@ -1,0 +1,216 @@
+"""The forms that change something: log in and out, pause, resume, redrive, delete, upkeep.
+
+Rules:
+
+1. Each is a POST from one of our own pages, with the session's secret (see `login`), by somebody
+   with the role `admin`. Who did what is in the daemon's log.
+2. They go through the journal's own operations, in a thread, and are answered when the journal has
+   kept its promise; many jobs are changed some hundred at a time, so that others get their turn.
+3. The answer leads back to the page, which tells what was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes, urlencode, urlsplit, urlunsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from fastjournal.daemon.hosting import Hosted
+from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound
+from fastjournal.web.rendering import Fields, Renderer, host_of, read_form
+from fastjournal.web.words import text
+
+if TYPE_CHECKING:
+    from fastjournal.web.serving import Dashboard
+
+__all__ = ["Actions"]
+
+_AT_ONCE = 200  # jobs under one hold of the lock
+_MAX_IDS = 1000
+_MAX_ALL = 100_000  # jobs that one press of a button changes
+
+
+class Actions:
+    """What may be done."""
+
+    def __init__(self, dashboard: Dashboard, renderer: Renderer) -> None:
+        self._dashboard = dashboard
+        self._render = renderer
+
+    async def login(self, request: Request) -> Response:
+        """Let in whoever shows a token."""
+        doors, server = self._dashboard.doors, self._dashboard.server
+        form = await read_form(request)
+        back = form.text("next")
+        if not doors.is_ours(request, form.text("secret"), doors.login_secret()):
+            raise HTTPException(403, "this form did not come from here; go back and try again")
+        response = RedirectResponse(_safe(back) or "/", 303)
+        peer = request.client.host if request.client else "?"
+        if not doors.enter(form.text("token"), response):
+            server.count_error("DENIED")
+            server.log.warning("denied", peer=peer, reason="wrong token on the dashboard")
+            return self._render.login(doors.login_secret(), True, back)
+        server.log.info("dashboard entered", peer=peer)
+        return response
+
+    async def logout(self, request: Request) -> Response:
+        """End a session."""
+        doors = self._dashboard.doors
+        viewer = doors.viewer(request)
+        form = await read_form(request)
+        response = RedirectResponse("/login", 303)
+        if viewer is not None and doors.is_ours(request, form.text("secret"), viewer.secret):
+            doors.leave(viewer, response)
+        return response
+
+    async def act(self, request: Request) -> Response:
+        """Change something in a journal."""
+        doors, server = self._dashboard.doors, self._dashboard.server
+        viewer = doors.viewer(request)
+        if viewer is None:
+            raise HTTPException(401, "show a token first")
+        host = host_of(self._dashboard, viewer, request)
+        form = await read_form(request)
+        if not doors.is_ours(request, form.text("secret"), viewer.secret):
+            raise HTTPException(403, "this form did not come from here; go back and try again")
+        if not viewer.admin:
+            raise HTTPException(403, "only the role admin may change anything")
+        name = form.text("do")
+        work = _WORK.get(name)
+        if work is None:
+            raise BadRequest(f"nothing is done by {name[:40]!r}")
+        said, count = await self._dashboard.beside(lambda: work(host, form))
+        server.log.info(
+            "dashboard",
+            did=name,
+            by=viewer.name or "anybody",
+            journal=host.name,
+            queue=text(_queue(form)),
+            jobs=count,
+        )
+        pulse = self._dashboard.pulses[host.name]
+        await pulse.look()
+        return RedirectResponse(
+            _told(_safe(form.text("back")) or f"/j/{host.name}/", said, count), 303
+        )
+
+
+def _configure(said: str, **changes: bool) -> Callable[[Hosted, Fields], tuple[str, int]]:
+    def work(host: Hosted, form: Fields) -> tuple[str, int]:
+        name = _queue(form)
+        host.journal.queue(name)  # a queue that is not there is not made
+        host.journal.configure(name, **changes)
+        return said, 0
+
+    return work
+
+
+def _redrive(host: Hosted, form: Fields) -> tuple[str, int]:
+    return "redriven", _each(host, _ids(form), host.operations.redrive)
+
+
+def _delete(host: Hosted, form: Fields) -> tuple[str, int]:
+    return "deleted", _each(host, _ids(form), host.operations.delete)
+
+
+def _redrive_all(host: Hosted, form: Fields) -> tuple[str, int]:
+    return "redriven", _each(host, _dead(host, form), host.operations.redrive)
+
+
+def _delete_all(host: Hosted, form: Fields) -> tuple[str, int]:
+    return "deleted", _each(host, _dead(host, form), host.operations.delete)
+
+
+def _each(host: Hosted, ids: list[bytes], work: Callable[[bytes], object]) -> int:
+    """Do something to each of these jobs; returns to how many."""
+    engine, count = host.engine, 0
+    for at in range(0, len(ids), _AT_ONCE):
+        with engine.lock:
+            if host.closed:
+                raise Closed("the journal is closed")
+            with engine.batch():
+                for row_id in ids[at : at + _AT_ONCE]:
+                    try:
+                        done = work(row_id)
+                    except (AlreadyExists, NotFound):
+                        if len(ids) == 1:
+                            raise
+                        continue
+                    count += done is not False
+            time = engine.last_time
+        engine.settle(time)
+    return count
+
+
+def _ids(form: Fields) -> list[bytes]:
+    try:
+        ids = [bytes.fromhex(one) for one in form.all("id")[:_MAX_IDS]]
+    except ValueError:
+        raise BadRequest("an id has 32 hexadecimal digits") from None
+    if not ids or any(len(one) != 16 for one in ids):
+        raise BadRequest("choose at least one job")
+    return ids
+
+
+def _dead(host: Hosted, form: Fields) -> list[bytes]:
+    name = _queue(form)
+    with host.engine.lock:
+        lane = host.state.lanes.get(name)
+        if lane is None:
+            raise NotFound(f"no queue {text(name)!r}")
+        return list(lane.dead)[:_MAX_ALL]
+
+
+def _queue(form: Fields) -> bytes:
+    """The name of a queue, which stands in forms as it does in addresses."""
+    return unquote_to_bytes(form.text("queue"))
+
+
+def _sync(host: Hosted, form: Fields) -> tuple[str, int]:
+    host.journal.sync()
+    return "synced", 0
+
+
+def _snapshot(host: Hosted, form: Fields) -> tuple[str, int]:
+    host.journal.snapshot()
+    return "snapshot", 0
+
+
+def _clean(host: Hosted, form: Fields) -> tuple[str, int]:
+    host.journal.clean()
+    return "cleaned", 0
+
+
+_WORK: dict[str, Callable[[Hosted, Fields], tuple[str, int]]] = {
+    "pause": _configure("paused", paused=True),
+    "drain": _configure("draining", draining=True),
+    "resume": _configure("resumed", paused=False, draining=False),
+    "redrive": _redrive,
+    "redrive-all": _redrive_all,
+    "delete": _delete,
+    "delete-all": _delete_all,
+    "sync": _sync,
+    "snapshot": _snapshot,
+    "clean": _clean,
+}
+
+
+def _safe(back: str) -> str:
+    """A path of ours; empty if it leads elsewhere."""
+    parts = urlsplit(back)
+    fine = back.startswith("/j/") and not parts.scheme and not parts.netloc
+    fine = fine and back.isascii() and back.isprintable() and "\\" not in back
+    return back if fine else ""
+
+
+def _told(back: str, said: str, count: int) -> str:
+    parts = urlsplit(back)
+    kept = [
+        pair for pair in parts.query.split("&") if pair and not pair.startswith(("said=", "count="))
+    ]
+    query = "&".join([*kept, urlencode({"said": said, "count": count})])
+    return urlunsplit(("", "", parts.path, query, ""))

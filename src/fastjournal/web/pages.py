@@ -1,0 +1,320 @@
+"""The pages that look. None of them changes anything.
+
+Rules:
+
+1. Figures come from the pulse, so a page costs the journal nothing; jobs and their lives are looked
+   up in a thread.
+2. A journal that the viewer may not see is as good as missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+
+from fastjournal.daemon.hosting import Hosted
+from fastjournal.errors import JournalError, NotFound
+from fastjournal.journal.history import Life, life_of
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.model import DEFAULT_SETTINGS, SETTING_NAMES, Job, QueueSettings, State
+from fastjournal.web.live import PLACES, QueueFigures
+from fastjournal.web.login import Viewer
+from fastjournal.web.looking import MAX_LOOK, Asked, look, place_of
+from fastjournal.web.phases import phases_of
+from fastjournal.web.rendering import Fields, Renderer, host_of, read_query
+from fastjournal.web.words import span
+
+if TYPE_CHECKING:
+    from fastjournal.web.serving import Dashboard
+
+__all__ = ["Pages"]
+
+_PAGE = 50
+_MAX_PAGES = 2000
+_MAX_STREAMS = 100
+_MAX_STEPS = 500
+_LENGTHS = frozenset(
+    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
+)
+_Handler = Callable[[Request, Viewer, Hosted, Fields], Awaitable[Response]]
+
+
+class Pages:
+    """What may be looked at."""
+
+    def __init__(self, dashboard: Dashboard, renderer: Renderer) -> None:
+        self._dashboard = dashboard
+        self._render = renderer
+        self._streams = 0
+
+    async def home(self, request: Request) -> Response:
+        """Lead to the first journal there is to see."""
+        viewer = self._dashboard.doors.viewer(request)
+        if viewer is None:
+            return _to_login(request)
+        server = self._dashboard.server
+        names = [server.settings.default_journal, *sorted(server.journals)]
+        for name in names:
+            if name in server.journals and viewer.opens(name):
+                return RedirectResponse(f"/j/{name}/", 303)
+        raise HTTPException(404, "this token opens no journal that is served here")
+
+    async def login(self, request: Request) -> Response:
+        """Ask for a token."""
+        doors = self._dashboard.doors
+        if doors.viewer(request) is not None:
+            return RedirectResponse("/", 303)
+        return self._render.login(doors.login_secret(), False, read_query(request).text("next"))
+
+    async def queues(self, request: Request) -> Response:
+        """All queues, and what goes on."""
+        return await self._page(request, self._queues)
+
+    async def queue(self, request: Request) -> Response:
+        """One queue."""
+        return await self._page(request, self._queue)
+
+    async def jobs(self, request: Request) -> Response:
+        """Look jobs up."""
+        return await self._page(request, self._jobs)
+
+    async def job(self, request: Request) -> Response:
+        """One job and its life."""
+        return await self._page(request, self._job)
+
+    async def dead(self, request: Request) -> Response:
+        """Jobs that were given up."""
+        return await self._page(request, self._dead)
+
+    async def health(self, request: Request) -> Response:
+        """The log, its syncs, the server."""
+        return await self._page(request, self._health)
+
+    async def history(self, request: Request) -> Response:
+        """What the plots show at first."""
+
+        async def told(_: Request, __: Viewer, host: Hosted, ___: Fields) -> Response:
+            return JSONResponse(self._dashboard.pulses[host.name].history())
+
+        return await self._page(request, told)
+
+    async def live(self, request: Request) -> Response:
+        """Figures as they change."""
+        doors = self._dashboard.doors
+        viewer = doors.viewer(request)
+        if viewer is None:
+            raise HTTPException(401, "show a token first")
+        host = host_of(self._dashboard, viewer, request)
+        if self._streams >= _MAX_STREAMS:
+            raise HTTPException(503, "too many are looking already")
+        pulse = self._dashboard.pulses[host.name]
+
+        async def told() -> Any:
+            self._streams += 1
+            try:
+                async for event in pulse.stream(lambda: doors.still_open(viewer)):
+                    yield event
+            finally:
+                self._streams -= 1
+
+        return StreamingResponse(told(), media_type="text/event-stream")
+
+    async def _page(self, request: Request, handler: _Handler) -> Response:
+        viewer = self._dashboard.doors.viewer(request)
+        if viewer is None:
+            return _to_login(request)
+        host = host_of(self._dashboard, viewer, request)
+        return await handler(request, viewer, host, read_query(request))
+
+    async def _queues(
+        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+    ) -> Response:
+        pulse = self._dashboard.pulses[host.name]
+        return self._render.page(
+            request, "queues.html", viewer, host, queues=pulse.queues, untold=pulse.untold
+        )
+
+    async def _queue(
+        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+    ) -> Response:
+        name = query.bytes("name")
+        status = host.journal.queue(name)  # NotFound becomes a page
+        pages = [
+            (place, await self._look(host, Asked(queue=name, place=place, limit=10)))
+            for place in ("leased", "ready", "future", "dead")
+        ]
+        counts = tuple(getattr(status, place) for place in PLACES)
+        row = QueueFigures(
+            "", "", counts, 0, status.next_due, status.settings.paused, status.settings.draining
+        )
+        return self._render.page(
+            request, "queue.html", viewer, host, name=name, row=row, places=PLACES,
+            settings=_settings(status.settings), changed=status.settings != DEFAULT_SETTINGS,
+            found=[(place, page) for place, page in pages if page.jobs],
+        )  # fmt: skip
+
+    async def _jobs(
+        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+    ) -> Response:
+        words, queue = query.text("q"), query.bytes("queue")
+        place = query.text("state")
+        number = query.number("page", _MAX_PAGES)
+        asked = Asked(
+            words.encode("utf-8", "surrogateescape"), queue, place if place in PLACES else "",
+            number * _PAGE, _PAGE,
+        )  # fmt: skip
+        found = await self._look(host, asked)
+        if len(found.jobs) == 1 and not number and words and _maybe_id(words) == found.jobs[0].id:
+            return RedirectResponse(f"/j/{host.name}/job/{found.jobs[0].id}", 303)
+        return self._render.page(
+            request, "jobs.html", viewer, host, asked=asked, words=words, found=found,
+            page_number=number, places=PLACES, max_look=MAX_LOOK,
+            gone=_maybe_id(words) if not found.jobs else "",
+        )  # fmt: skip
+
+    async def _dead(
+        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+    ) -> Response:
+        queue = query.bytes("queue")
+        number = query.number("page", _MAX_PAGES)
+        asked = Asked(queue=queue, place="dead", offset=number * _PAGE, limit=_PAGE)
+        found = await self._look(host, asked)
+        pulse = self._dashboard.pulses[host.name]
+        return self._render.page(
+            request, "dead.html", viewer, host, found=found, queue=queue, page_number=number,
+            queues=[row for row in pulse.queues if row.counts[-1]],
+        )  # fmt: skip
+
+    async def _job(self, request: Request, viewer: Viewer, host: Hosted, query: Fields) -> Response:
+        text = _maybe_id(request.path_params["id"])
+        if not text:
+            raise NotFound("an id has 32 hexadecimal digits")
+        row_id = bytes.fromhex(text)
+        job = await self._dashboard.beside(lambda: _find(host, row_id))
+        fault = ""
+        try:
+            life = await self._dashboard.beside(
+                lambda: _life(host, row_id, 0 if job is None else job.inserted)
+            )
+        except (JournalError, OSError) as error:
+            if job is None:
+                raise
+            life, fault = Life([], False, False, 0, b"", b""), str(error)
+        if job is None and not life.steps:
+            raise NotFound(f"no job {text}, and the log knows of none")
+        now = host.engine.clock.now()
+        last = life.steps[-1].after if life.steps else None
+        alive = job is not None or last in (State.WAITING, State.PROCESSING)
+        return self._render.page(
+            request, "job.html", viewer, host, id=text, job=job, life=life, fault=fault,
+            place="gone" if job is None else place_of(job, now),
+            phases=phases_of(life.steps, now if alive else 0),
+        )  # fmt: skip
+
+    async def _health(
+        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+    ) -> Response:
+        server = self._dashboard.server
+        status = host.journal.status()
+        segments, disk = await self._dashboard.beside(lambda: _files(host))
+        return self._render.page(
+            request, "health.html", viewer, host, status=status, segments=segments, disk=disk,
+            server=server, sync_bars=_bars(status.log.counters.sync_seconds, "s"),
+            group_bars=_bars(status.log.counters.group_size, ""),
+            errors=server.errors.most_common(), cuts=server.cuts.most_common(),
+        )  # fmt: skip
+
+    async def _look(self, host: Hosted, asked: Asked) -> Any:
+        return await self._dashboard.beside(lambda: look(host, asked))
+
+
+def _to_login(request: Request) -> Response:
+    path = request.url.path
+    return RedirectResponse("/login" + ("" if path == "/" else f"?next={quote(path)}"), 303)
+
+
+def _maybe_id(words: str) -> str:
+    """The words as an id, if they can be one."""
+    digits = words.strip().replace("-", "").lower()
+    fine = len(digits) == 32 and all(digit in "0123456789abcdef" for digit in digits)
+    return digits if fine else ""
+
+
+def _find(host: Hosted, row_id: bytes) -> Job | None:
+    try:
+        job = host.journal.job(row_id)
+    except NotFound:
+        return None
+    return job if job.queue else None
+
+
+def _life(host: Hosted, row_id: bytes, since: int) -> Life:
+    source = host.engine.log.stream
+    stream = Stream(source.path, WORKQ, files=source.files)
+    return life_of(stream, row_id, since=since, limit=_MAX_STEPS)
+
+
+def _settings(settings: QueueSettings) -> list[tuple[str, str, bool]]:
+    """Name, value in words, and whether it differs from the default."""
+    out = []
+    for name in SETTING_NAMES:
+        value = getattr(settings, name)
+        if name in ("paused", "draining"):
+            continue
+        if isinstance(value, bool):
+            told = "yes" if value else "no"
+        elif name in _LENGTHS:
+            told = span(value) if value else "none"
+        else:
+            told = str(value)
+        out.append((name, told, value != getattr(DEFAULT_SETTINGS, name)))
+    return out
+
+
+def _files(host: Hosted) -> tuple[list[tuple[str, int]], tuple[int, int]]:
+    """The newest segments with their sizes, and the disk's free and whole space."""
+    stream = host.engine.log.stream
+    found = []
+    for number in stream.segments()[-20:]:
+        try:
+            handle = stream.files.open_read(stream.segment_path(number))
+        except OSError:
+            continue
+        try:
+            found.append((stream.segment_path(number).name, handle.size()))
+        finally:
+            handle.close()
+    try:
+        usage = shutil.disk_usage(stream.path)
+    except OSError:
+        return found, (0, 0)
+    return found, (usage.free, usage.total)
+
+
+def _bars(histogram: Any, unit: str) -> list[tuple[str, int, int]]:
+    """Label, count and width in percent of each bar, without the empty ends."""
+    bounds = [*histogram.bounds, None]
+    counts = histogram.counts
+    used = [number for number, count in enumerate(counts) if count]
+    if not used:
+        return []
+    most = max(counts)
+    out = []
+    for number in range(used[0], used[-1] + 1):
+        bound = bounds[number]
+        if bound is None:
+            label = "more"
+        elif unit == "s":
+            label = "≤ " + span(round(bound * 1e9))
+        else:
+            label = f"≤ {bound:.0f}"
+        width = max(1, round(100 * counts[number] / most)) if counts[number] else 0
+        out.append((label, counts[number], width))
+    return out
