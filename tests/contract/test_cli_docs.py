@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from docblocks import ALL_BLOCKS
 from fastjournal.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -80,13 +81,14 @@ def test_no_heading_names_a_command_that_does_not_exist() -> None:
 
 
 def typed() -> list[tuple[str, str]]:
-    """Every `$ fastjournal ...` in a console block of the README and the docs, with its page."""
-    found = []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        blocks = re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-        for block in blocks:
-            found += [(page.name, line) for line in re.findall(r"\$ (fastjournal .*)", block)]
-    return found
+    """Every `$ fastjournal ...` of the README and the docs, also if it is not run."""
+    return [
+        (block.page.name, line)
+        for block in ALL_BLOCKS
+        if block.language == "console"
+        for line in block.commands()
+        if line.startswith("fastjournal ")
+    ]
 
 
 TYPED = typed()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 from pathlib import Path
 
 from fastjournal.wire import bulk, jobvalue
@@ -14,11 +13,6 @@ from fastjournal.wire.workq_words import MAX_TTL, MAX_TTR
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "fj-protocol.md").read_text()
-
-
-def test_the_tables_of_the_page_are_made_from_the_code() -> None:
-    tool = runpy.run_path(str(ROOT / "tools" / "wire_tables.py"))
-    assert tool["fill"](PAGE) == PAGE, "run tools/wire_tables.py --write"
 
 
 def test_the_examples_of_the_page_are_read() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from docblocks import ALL_BLOCKS, Block
 from fastjournal.journal.journal import Journal
 from fastjournal.spark.findings import RULES
 from fastjournal.spark.schema import VIEW_COLUMNS
@@ -19,15 +19,24 @@ if TYPE_CHECKING:
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "spark.md").read_text()
 
 
+EXAMPLES = [block for block in ALL_BLOCKS if "spark" in block.words and not block.not_run]
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("block", EXAMPLES, ids=[block.place for block in EXAMPLES])
 def test_the_example_runs_as_it_stands(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: Block, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A block of Python finds a journal with one job in ./jobs, and shares the session."""
     monkeypatch.chdir(tmp_path)
     with Journal("./jobs", background=False) as journal:
         journal.put(b"payload", key="key", queue="queue")
-    (example,) = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    names: dict[str, object] = {}
-    exec(compile(example, "docs/spark.md", "exec"), names)
+    names: dict[str, object] = {"spark": spark}
+    assert block.language == "python"
+    exec(compile(block.code, block.place, "exec"), names)
     assert names["spark"] is spark
 
 

@@ -1,26 +1,18 @@
-"""Print the tables of docs/fj-protocol.md that are made from the code.
-
-python tools/wire_tables.py          print them
-python tools/wire_tables.py --write  put them into the page, between their marks
-"""
+"""The tables of docs/fj-protocol.md: functions, types, codes, limits, outcomes."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from page_tables import fill, table
 
 from fastjournal.wire.bulk import Action, Putting, Settling
 from fastjournal.wire.errortext import CODES
 from fastjournal.wire.functions import FUNCTIONS, Function, Key, Spec, Type
 from fastjournal.wire.requests import BEFORE_HELLO, Limits
 
-PAGE = Path(__file__).parent.parent / "docs" / "fj-protocol.md"
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+__all__ = ["made"]
 
 
 def _value(row: Spec) -> str:
@@ -31,7 +23,7 @@ def _value(row: Spec) -> str:
 
 def _functions(keep: Callable[[int], bool]) -> str:
     head = ("fn", "name", "role", "key", "value", "bits (besides 0-2)", "what it does")
-    return _table(
+    return table(
         head,
         [
             (
@@ -51,43 +43,28 @@ def tables() -> dict[str, str]:
     return {
         "functions": _functions(lambda number: number < 32),
         "extensions": _functions(lambda number: number >= 32),
-        "types": _table(("type", "name"), [(int(t), t.name.lower()) for t in Type]),
-        "codes": _table(
+        "types": table(("type", "name"), [(int(t), t.name.lower()) for t in Type]),
+        "codes": table(
             ("code", "means"),
             [
                 (f"`{code}`", (kind.__doc__ or "").partition("\n")[0])
                 for code, kind in sorted(CODES.items())
             ],
         ),
-        "limits": _table(
+        "limits": table(
             ("limit", "default", "before HELLO"),
             [
                 (name, getattr(limits, name), getattr(BEFORE_HELLO, name))
                 for name in ("max_key", "max_value", "max_message")
             ],
         ),
-        "putting": _table(("outcome", "of a put"), [(int(o), o.name.lower()) for o in Putting]),
-        "settling": _table(("outcome", "of a lease"), [(int(o), o.name.lower()) for o in Settling]),
-        "actions": _table(("action", "name"), [(int(a), a.name.lower()) for a in Action]),
+        "putting": table(("outcome", "of a put"), [(int(o), o.name.lower()) for o in Putting]),
+        "settling": table(("outcome", "of a lease"), [(int(o), o.name.lower()) for o in Settling]),
+        "actions": table(("action", "name"), [(int(a), a.name.lower()) for a in Action]),
     }  # fmt: skip
 
 
-def fill(page: str) -> str:
-    """The page with every table put between its marks."""
-    for name, table in tables().items():
-        start, end = f"<!-- table {name} -->\n", f"\n<!-- end {name} -->"
-        before, _, rest = page.partition(start)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise SystemExit(f"{PAGE}: no marks for the table {name}")
-        page = before + start + table + end + after
-    return page
-
-
-if __name__ == "__main__":
+def made(docs: Path) -> dict[str, str]:
+    """The page with its tables."""
     assert len(Function) == len(FUNCTIONS)
-    if "--write" in sys.argv:
-        PAGE.write_text(fill(PAGE.read_text()))
-    else:
-        for name, table in tables().items():
-            print(f"{name}\n\n{table}\n")
+    return {"fj-protocol.md": fill((docs / "fj-protocol.md").read_text(), tables())}

@@ -1,0 +1,58 @@
+"""How sphinx builds these pages: `make docs`.
+
+Rules:
+
+1. Pages are plain Markdown that also reads well where it is not built.
+2. Nothing is fetched: no fonts, no inventories of other projects, no scripts from elsewhere.
+3. A fenced block that the tests do not run says why: `python not-run="..."`; the reason is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastjournal import __version__
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "fastjournal"
+author = copyright = "the fastjournal authors"  # noqa: A001
+version = release = __version__
+
+extensions = ["myst_parser"]
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3
+myst_links_external_new_tab = False
+
+html_theme = "furo"
+html_title = f"fastjournal {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["fastjournal.css"]
+html_copy_source = False
+html_show_sourcelink = False
+
+_NOT_RUN = re.compile(r'^```(\w+) not-run="([^"]+)"\n(.*?^```)$', re.MULTILINE | re.DOTALL)
+
+
+def show_reasons(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Below a block that the tests do not run stands why."""
+    source[0] = _NOT_RUN.sub(r"```\1\n\3\n\n*Not run by the tests: \2.*\n", source[0])
+
+
+def drop_idle_patterns(_app: Sphinx, page: str, source: list[str]) -> None:
+    """A pattern of the table of contents may wait for its first page."""
+    if page == "index":
+        source[0] = re.sub(r"^[\w-]+\*$\n", _kept, source[0], flags=re.MULTILINE)
+
+
+def _kept(pattern: re.Match[str]) -> str:
+    return pattern[0] if any(Path(__file__).parent.glob(f"{pattern[0].strip()}.md")) else ""
+
+
+def setup(app: Sphinx) -> None:
+    """Called by sphinx."""
+    app.connect("source-read", show_reasons)
+    app.connect("source-read", drop_idle_patterns)

@@ -1,0 +1,102 @@
+"""Pages hang together: links lead somewhere, every page is found, the whole builds clean."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docblocks import PAGES, ROOT
+
+DOCS = ROOT / "docs"
+LINK = re.compile(r"!?\[[^\]]*\]\((?!https?:|mailto:)([^)\s]+)\)", re.DOTALL)
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def links(page: Path) -> list[str]:
+    """Where the links and pictures of a page lead, outside of its blocks."""
+    return list(LINK.findall(FENCE.sub("", page.read_text())))
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
+
+
+def contents() -> list[Path]:
+    """The pages of the table of contents."""
+    text = (DOCS / "index.md").read_text()
+    found: list[Path] = []
+    for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line and not line.startswith(":"):
+                found += DOCS.glob(f"{line}.md")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_link_leads_somewhere(page: Path) -> None:
+    dead = []
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    assert not dead
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    left = [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        if page not in reached and page.suffix == ".md" and page.exists():
+            reached.add(page)
+            left += contents() if page == DOCS / "index.md" else []
+            left += [(page.parent / link.partition("#")[0]).resolve() for link in links(page)]
+    assert not [page.name for page in PAGES if page not in reached]
+
+
+def test_every_page_stands_once_in_the_table_of_contents() -> None:
+    pages = [path for path in DOCS.glob("*.md") if path.stem != "index"]
+    assert sorted(contents()) == sorted(pages)
+
+
+def test_no_page_names_a_file_that_is_not_there() -> None:
+    """Paths of the source in the text are those of this tree."""
+    dead = []
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        text = FENCE.sub("", page.read_text())
+        for name in re.findall(r"`((?:docs|tests|bench|deploy|examples|tools)/[\w./@-]+)`", text):
+            if not (ROOT / name).exists():
+                dead.append(f"{page.name}: {name}")
+    assert not dead
+
+
+def test_the_documentation_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html",
+         str(DOCS), str(tmp_path / "html")],
+        capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    pages = list((tmp_path / "html").glob("*.html"))
+    assert len(pages) > 40
+    fetched = re.compile(r'(?:src|<link[^>]*href)="(?:https?:)?//[^"]*"')
+    assert not [page.name for page in pages if fetched.search(page.read_text())]
+
+
+def test_every_fault_found_names_a_test_that_exists() -> None:
+    text = (DOCS / "faults.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "`test_" in line]
+    assert len(rows) >= 55
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    known = set(re.findall(r"def (test_\w+)", tests))
+    guards = re.findall(r"`(test_\w+)`", text)
+    assert not [guard for guard in guards if guard not in known]
