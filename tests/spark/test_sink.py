@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +107,36 @@ def test_overwriting_and_unknown_options_are_refused(spark: SparkSession, tmp_pa
         write(frame, tmp_path / "journal", colour="red")
     with pytest.raises(Exception, match="go together"):
         write(frame, tmp_path / "journal", txnAppId="a")
+
+
+@pytest.mark.slow
+def test_tasks_that_fail_and_are_retried_leave_one_job_for_each_row_and_no_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "marks").mkdir()
+    child = Path(__file__).parent / "retrying_child.py"
+    done = subprocess.run(
+        [sys.executable, str(child), str(tmp_path / "marks"), str(tmp_path / "journal")],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "marks").iterdir())) == 2
+    assert "spark-staged" not in done.stdout
+    found = payloads(tmp_path / "journal")
+    assert len(found) == 3000 and set(found) == expected(3000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_million_rows_are_loaded_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    write(rows(spark, 10**6), tmp_path / "journal", txnAppId="million", txnVersion=1)
+    table = JournalTable.for_path(spark, tmp_path / "journal")
+    jobs = table.jobs(columns=["id", "queue", "value"])
+    assert jobs.count() == 10**6 == jobs.select("value").distinct().count()
+    assert {row["count"] for row in jobs.groupBy("queue").count().collect()} == {200_000}
 
 
 class Pipeline:

@@ -1,0 +1,254 @@
+"""The reader of a stream, called as Spark calls it but without Spark's JVM."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+)
+
+from fastjournal.errors import SettingError
+from fastjournal.journal.journal import Journal
+from fastjournal.log.segment import WORKQ, segment_name
+from fastjournal.log.stream import Stream
+from fastjournal.spark.failure import ToldError
+from fastjournal.spark.schema import struct
+from fastjournal.spark.stream import JournalStreamReader, StreamSettings
+
+ALL = ReadAllAvailable()
+
+
+def reader(directory: Path, **options: str) -> JournalStreamReader:
+    settings = StreamSettings.parse({"path": str(directory), **options})
+    return JournalStreamReader(struct("records", ["time_ns", "type"]), settings)
+
+
+def rows(query: JournalStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    """The TIMEs of one batch."""
+    return [
+        time
+        for partition in query.partitions(start, end)
+        for batch in query.read(partition)
+        for time in batch.column("time_ns").to_pylist()
+    ]
+
+
+def times(directory: Path) -> list[int]:
+    with Stream(directory, WORKQ).open_cursor() as cursor:
+        return [record.time for record in cursor]
+
+
+def drain(query: JournalStreamReader, start: dict[str, int]) -> tuple[list[int], dict[str, int]]:
+    """All batches up to the end of the log."""
+    found: list[int] = []
+    limit = query.getDefaultReadLimit()
+    while (end := query.latestOffset(start, limit)) != start:
+        found += rows(query, start, end)
+        start = end
+    return found, start
+
+
+def writing(directory: Path) -> Journal:
+    return Journal(directory, background=False, sync="os", segment_size=4096)
+
+
+def fill(journal: Journal, count: int) -> None:
+    for _ in range(count):
+        journal.put(b"x" * 100, queue="q")
+
+
+def work(journal: Journal) -> None:
+    """Finish all jobs, so that cleaning has something to drop."""
+    while lease := journal.lease("q"):
+        journal.complete(lease.id, lease.token)
+
+
+def test_a_reader_follows_a_live_journal_across_rotation(tmp_path: Path) -> None:
+    with writing(tmp_path / "j") as journal:
+        query = reader(tmp_path / "j")
+        at = query.initialOffset()
+        assert query.latestOffset(at, ALL) == at
+        found: list[int] = []
+        for _ in range(8):
+            fill(journal, 15)
+            batch, at = drain(query, at)
+            assert batch
+            found += batch
+        assert found == times(tmp_path / "j")
+        assert at["segment"] > 3
+        assert query.reportLatestOffset() == at
+    more, at = drain(query, at)
+    assert found + more == times(tmp_path / "j")
+
+
+@pytest.mark.parametrize("limit", [ReadMaxRows(7), ReadMaxBytes(1000), ReadMaxBytes(1)])
+def test_limits_hold_over_segments_and_one_record_is_always_read(
+    tmp_path: Path, limit: Any
+) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 60)
+    query = reader(tmp_path / "j")
+    start = query.initialOffset()
+    found: list[int] = []
+    sizes = []
+    while (end := query.latestOffset(start, limit)) != start:
+        batch = rows(query, start, end)
+        # Another process plans the same batch with the same rows.
+        assert rows(reader(tmp_path / "j"), start, end) == batch
+        assert reader(tmp_path / "j").latestOffset(start, limit) == end
+        found += batch
+        sizes.append(len(batch))
+        start = end
+    assert found == times(tmp_path / "j")
+    assert max(sizes) == {7: 7, 1000: 6, 1: 1}[getattr(limit, "max_rows", 0) or limit.max_bytes]
+
+
+def test_both_limits_of_the_options_hold(tmp_path: Path) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 30)
+    query = reader(tmp_path / "j", maxRecordsPerTrigger="5", maxBytesPerTrigger="700")
+    start = query.initialOffset()
+    end = query.latestOffset(start, query.getDefaultReadLimit())
+    assert len(rows(query, start, end)) == 3
+    assert len(rows(query, start, query.latestOffset(start, ALL))) == len(times(tmp_path / "j"))
+
+
+def test_available_now_ends_at_what_was_there_when_it_began(tmp_path: Path) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 30)
+        query = reader(tmp_path / "j", maxRecordsPerTrigger="20")
+        query.prepareForTriggerAvailableNow()
+        known = times(tmp_path / "j")
+        fill(journal, 30)
+        assert drain(query, query.initialOffset())[0] == known
+
+
+def test_latest_is_decided_once_though_the_first_batch_dies(tmp_path: Path) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 10)
+        query = reader(tmp_path / "j", startingOffsets="latest")
+        start = query.initialOffset()
+        fill(journal, 10)
+        end = query.latestOffset(start, ALL)
+        expected = times(tmp_path / "j")[-10:]
+        assert rows(query, start, end) == expected
+        fill(journal, 5)
+        again = reader(tmp_path / "j", startingOffsets="latest")
+        assert rows(again, again.initialOffset(), end) == expected
+        assert len(drain(again, end)[0]) == 5
+
+
+def test_an_unfinished_record_at_the_end_is_not_there_yet(tmp_path: Path) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 5)
+        known = times(tmp_path / "j")
+        newest = max((tmp_path / "j").glob("*.log"), key=lambda p: (p.stat().st_size > 8, p.name))
+        query = reader(tmp_path / "j")
+        whole = newest.read_bytes()
+        fill(journal, 1)
+        longer = newest.read_bytes()
+        newest.write_bytes(longer[: len(whole) + 30])
+        assert drain(query, query.initialOffset())[0] == known
+        newest.write_bytes(longer)
+        end = {"time": known[-1], "segment": 1}
+        assert len(drain(query, end)[0]) == 1
+
+
+def age(directory: Path) -> None:
+    """Let the segments be written when their next one began, as in a journal that lives long."""
+    pieces = sorted(directory.glob("*.log"))
+    for piece in pieces:
+        last = [
+            r.time for r in Stream(directory, WORKQ).open_cursor() if r.segment == int(piece.stem)
+        ]
+        if last:
+            os.utime(piece, ns=(last[-1], last[-1]))
+
+
+def cleaned(tmp_path: Path) -> tuple[Path, dict[str, int], list[int]]:
+    """A journal read up to its 10th record, then worked on and cleaned much later."""
+    directory = tmp_path / "j"
+    with writing(directory) as journal:
+        fill(journal, 100)
+        known = times(directory)
+        query = reader(directory)
+        at = query.latestOffset(query.initialOffset(), ReadMaxRows(10))
+        work(journal)
+        journal.put(b"stays", queue="other")
+        journal.rotate()
+        journal.put(b"stays too", queue="other")
+    age(directory)
+    with writing(directory) as journal:
+        journal.clean()
+        later = times(directory)[-1] + 10**10
+        for piece in directory.glob("*.log"):
+            if piece.stat().st_mtime_ns > known[-1] + 10**10:
+                os.utime(piece, ns=(later, later))
+    return directory, at, known
+
+
+def test_records_cleaned_away_unread_fail_the_query_unless_told_otherwise(tmp_path: Path) -> None:
+    directory, at, known = cleaned(tmp_path)
+    left = times(directory)
+    assert set(known[10:]) - set(left)
+    query = reader(directory)
+    with pytest.raises(ToldError, match=r"cleaned.*failOnDataLoss=false"):
+        drain(query, at)
+    lenient = reader(directory, failOnDataLoss="false")
+    assert drain(lenient, at)[0] == [time for time in left if time > at["time"]]
+
+
+def test_cleaning_behind_a_stream_that_has_read_all_is_no_loss(tmp_path: Path) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 100)
+        query = reader(tmp_path / "j")
+        _, at = drain(query, query.initialOffset())
+        work(journal)
+        _, at = drain(query, at)
+        journal.rotate()
+        fill(journal, 3)
+        before = len(list((tmp_path / "j").glob("*.log")))
+        journal.clean()
+        assert len(list((tmp_path / "j").glob("*.log"))) < before
+        fill(journal, 5)
+        found, at = drain(query, at)
+        assert found == [time for time in times(tmp_path / "j") if time in found]
+        assert len(found) == 8
+
+
+def test_a_missing_segment_is_a_loss_by_its_number_alone(tmp_path: Path) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 100)
+    query = reader(tmp_path / "j")
+    at = query.latestOffset(query.initialOffset(), ReadMaxRows(10))
+    (tmp_path / "j" / segment_name(at["segment"] + 1)).unlink()
+    with pytest.raises(ToldError, match=r"segment 2 of .* was cleaned away unread"):
+        drain(query, at)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffsets": "soon"}, "not an instant"),
+        ({"startingOffsets": "{}"}, "not an offset"),
+        ({"startingOffsets": '{"time": 1.5}'}, "not an offset"),
+        ({"maxRecordsPerTrigger": "0"}, "above 0"),
+        ({"maxBytesPerTrigger": "much"}, "not a size"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"since": "2026-01-01"}, "not for a stream"),
+        ({"view": "jobs"}, "view records only"),
+        ({"colour": "red"}, "unknown option"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        StreamSettings.parse({"path": "/x", **options})
