@@ -19,7 +19,7 @@ import struct
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
-from fastjournal.edges import as_datetime
+from fastjournal.edges import Text, as_datetime, key_bytes
 from fastjournal.errors import BadRequest, OutOfRange, WrongType
 
 __all__ = [
@@ -33,11 +33,13 @@ __all__ = [
     "EntryChange",
     "EntryPage",
     "EntryValue",
+    "Watched",
     "added",
     "flipped",
     "from_value",
     "resized",
     "to_value",
+    "watched",
 ]
 
 VOID, BUFFER, STRING, INTEGER, FLOAT, BOOLEAN = range(6)
@@ -108,6 +110,38 @@ class EntryChange(NamedTuple):
     def lost(self) -> bool:
         """Changes were lost: whatever was known of any key may be old."""
         return not self.key
+
+
+class Watched(NamedTuple):
+    """The keys somebody wants to be told of."""
+
+    lower: bytes
+    upper: bytes | None
+    """None: `lower` is the only key. Empty: no upper end."""
+    prefix: bytes = b""
+
+    def holds(self, key: bytes) -> bool:
+        """Whether this is one of them."""
+        if self.upper is None:
+            return key == self.lower
+        if not key.startswith(self.prefix) or key < self.lower:
+            return False
+        return not self.upper or key <= self.upper
+
+
+def watched(
+    key: Text | None = None, prefix: Text = b"", lower: Text = b"", upper: Text = b""
+) -> Watched:
+    """A key, the keys that begin so, those of a range, or all."""
+    if sum((key is not None, bool(prefix), bool(lower or upper))) > 1:
+        raise BadRequest("give one of key, prefix, and lower with upper")
+    if key is not None:
+        return Watched(key_bytes(key), None)
+    low, high, start = (key_bytes(bound) if bound else b"" for bound in (lower, upper, prefix))
+    if not start:
+        return Watched(low, high)
+    head = start.rstrip(b"\xff")
+    return Watched(start, head[:-1] + bytes((head[-1] + 1,)) if head else b"", start)
 
 
 def to_value(value: object) -> tuple[int, bytes]:

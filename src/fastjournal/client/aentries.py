@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 from fastjournal.client import entry_calls
 from fastjournal.client.awatching import AsyncWatching
 from fastjournal.client.numbers import Numbers
-from fastjournal.client.watching import subject
 from fastjournal.clock import SECOND
 from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
-from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value
+from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import AlreadyExists, LeaseLost, Locked, NotFound
 from fastjournal.held import LockedKey
 
@@ -333,7 +332,7 @@ class AsyncEntries:
         self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""
     ) -> AsyncWatching:
         """Changes as they come: of a key, of all keys that begin so, of a range, or of all keys."""
-        return await AsyncWatching(self._links, *subject(key, prefix, lower, upper)).open()
+        return await AsyncWatching(self._links, watched(key, prefix, lower, upper)).open()
 
     def _number(self, sender: Text = b"", timestamp: Instant | None = None) -> tuple[bytes, int]:
         own, at = self._numbers.next(self._links.server_now())

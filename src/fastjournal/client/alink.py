@@ -61,6 +61,8 @@ class AsyncLink:
                     await pipe.writable.wait()
                 repeated, sent = sent, True
                 async with asyncio.timeout(self.target.timeout + call.wait):
+                    if repeated:
+                        call = call._replace(data=protocol.sent_again(call))
                     reply = await pipe.send(call)
                 return protocol.read(call, reply, repeated=repeated)
             except TimeoutError:

@@ -12,7 +12,7 @@ from fastjournal.client import entry_calls, operating, protocol
 from fastjournal.client.link import is_passing
 from fastjournal.client.pipe import Pipe, open_pipe
 from fastjournal.client.watching import SILENCE
-from fastjournal.entry import EntryChange
+from fastjournal.entry import EntryChange, Watched
 from fastjournal.errors import JournalError, Unavailable
 from fastjournal.wire.fj import Reply
 
@@ -27,10 +27,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class AsyncWatching:
     """Changes as they come; iterate over it with `async for`, or await `next`."""
 
-    def __init__(self, link: AsyncLink, lower: bytes, upper: bytes | None, prefix: bytes) -> None:
+    def __init__(self, link: AsyncLink, watched: Watched) -> None:
         self._target = link.target
-        self._listen = entry_calls.listen(lower, upper)
-        self._prefix = prefix
+        self._listen = entry_calls.listen(watched.lower, watched.upper)
+        self._watched = watched
         self._closed = False
         self._pipe: Pipe | None = None
 
@@ -119,7 +119,7 @@ class AsyncWatching:
 
     def _wanted(self, push: Reply) -> list[EntryChange]:
         change = entry_calls.told(push)
-        return [change] if change.lost or change.key.startswith(self._prefix) else []
+        return [change] if change.lost or self._watched.holds(change.key) else []
 
     async def __aiter__(self) -> AsyncIterator[EntryChange]:
         while (change := await self.next()) is not None:

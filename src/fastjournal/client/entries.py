@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.client import entry_calls
 from fastjournal.client.numbers import Numbers
-from fastjournal.client.watching import Watching, subject
+from fastjournal.client.watching import Watching
 from fastjournal.clock import SECOND
 from fastjournal.edges import Instant, Length, Text, instant, key_bytes, worker_bytes
-from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value
+from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import AlreadyExists, Locked, NotFound
 from fastjournal.held import HeldLock
 
@@ -276,7 +276,7 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""
     ) -> Watching:
         """Changes as they come: of a key, of all keys that begin so, of a range, or of all keys."""
-        return Watching(self._links, *subject(key, prefix, lower, upper))
+        return Watching(self._links, watched(key, prefix, lower, upper))
 
     def _number(self, sender: Text = b"", timestamp: Instant | None = None) -> tuple[bytes, int]:
         own, at = self._numbers.next(self._links.server_now())

@@ -2,8 +2,8 @@
 
 Rules: those of `protocol`, and
 
-1. A lease whose answer was lost is lost until it ends by itself. What settles a lease and then
-   finds no job has settled it the first time.
+1. A lease whose answer was lost is lost until it ends by itself. What settles a lease says when it
+   is sent again; the daemon then answers as it did the first time, to the holder of the token only.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:
             Function.DONE, 1, flags=BY_ID, key=job_id, ttl=token or 0, value_type=Type.BUFFER,
             value=result or b"",
         )  # fmt: skip
-    return Call(data, nothing, 0.0, True, True, _quick_done)
+    return Call(data, nothing, 0.0, True, False, _quick_done)
 
 
 def _quick_done(data: bytes) -> bool | None:

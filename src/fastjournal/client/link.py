@@ -66,6 +66,8 @@ class Link:
         """Send a request and wait for its answer; `Unavailable` if nobody knows the outcome."""
         data, _, wait, _, _, quick = call
         wait += self.target.timeout
+        if repeated:
+            data = protocol.sent_again(call)
         try:
             if wait != self._timeout:
                 self._set_timeout(wait)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from fastjournal.errors import NotFound, ProtocolError
 from fastjournal.wire.errortext import error_from
 from fastjournal.wire.fj import Reply, encode_request
-from fastjournal.wire.functions import PERSIST
+from fastjournal.wire.functions import AGAIN, PERSIST, Function
 
 __all__ = [
     "QUICK_SIZES",
@@ -29,6 +29,7 @@ __all__ = [
     "nothing",
     "persistent",
     "read",
+    "sent_again",
     "value_of",
 ]
 
@@ -89,6 +90,17 @@ def persistent(call: Call) -> Call:
     data = call.data
     flags = int.from_bytes(data[8:10], "big") | PERSIST
     return call._replace(data=data[:8] + flags.to_bytes(2, "big") + data[10:])
+
+
+_SETTLING = (Function.DONE.to_bytes(2, "big"), Function.SETTLE.to_bytes(2, "big"))
+
+
+def sent_again(call: Call) -> bytes:
+    """The message of a call that was sent before: what settles a lease says so."""
+    data = call.data
+    if data[4:6] in _SETTLING:
+        return b"".join((data[:9], bytes((data[9] | AGAIN,)), data[10:]))
+    return data
 
 
 def read(call: Call, reply: Reply, *, repeated: bool = False) -> Any:

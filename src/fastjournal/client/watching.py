@@ -19,42 +19,27 @@ from typing import TYPE_CHECKING, Self
 
 from fastjournal.client import entry_calls, operating
 from fastjournal.client.link import Link, is_passing
-from fastjournal.edges import Text, key_bytes
-from fastjournal.entry import EntryChange
-from fastjournal.errors import BadRequest, Closed, JournalError
+from fastjournal.entry import EntryChange, Watched
+from fastjournal.errors import Closed, JournalError, Unavailable
 
 if TYPE_CHECKING:
     from fastjournal.client.pool import Links
 
-__all__ = ["SILENCE", "Watching", "subject"]
+__all__ = ["SILENCE", "Watching"]
 
 SILENCE = 15.0
 """Seconds without a word after which a connection is asked whether it is still there."""
+_ROUNDS = 64  # reads of what has arrived at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-
-
-def subject(
-    key: Text | None, prefix: Text, lower: Text, upper: Text
-) -> tuple[bytes, bytes | None, bytes]:
-    """What to listen to: a key or the ends of a range, and the prefix that keys must have."""
-    if sum((key is not None, bool(prefix), bool(lower or upper))) > 1:
-        raise BadRequest("give one of key, prefix, and lower with upper")
-    if key is not None:
-        return key_bytes(key), None, b""
-    low, high, start = (key_bytes(bound) if bound else b"" for bound in (lower, upper, prefix))
-    if start:
-        head = start.rstrip(b"\xff")
-        return start, head[:-1] + bytes((head[-1] + 1,)) if head else b"", start
-    return low, high, b""
 
 
 class Watching:
     """Changes as they come; iterate over it, or ask `next`. Close it, or use `with`."""
 
-    def __init__(self, links: Links, lower: bytes, upper: bytes | None, prefix: bytes) -> None:
+    def __init__(self, links: Links, watched: Watched) -> None:
         self._links = links
-        self._listen = entry_calls.listen(lower, upper)
-        self._prefix = prefix
+        self._listen = entry_calls.listen(watched.lower, watched.upper)
+        self._watched = watched
         self._changes: deque[EntryChange] = deque()
         self._lock = threading.Lock()
         self._closed = False
@@ -89,7 +74,24 @@ class Watching:
                     return None
             return None
 
-    def _read(self, seconds: float) -> None:
+    def here(self, max_silence: float) -> list[EntryChange]:
+        """The changes that have arrived, without waiting; `Unavailable` if the connection broke.
+
+        One that was silent for `max_silence` seconds is asked first whether it is still there.
+        """
+        with self._lock:
+            if self._link is None:
+                raise Unavailable("the connection was lost")
+            found: list[EntryChange] = []
+            for _ in range(_ROUNDS):
+                self._read(0.0, max_silence)
+                if not self._changes:
+                    break
+                found += self._changes
+                self._changes.clear()
+            return found
+
+    def _read(self, seconds: float, max_silence: float = SILENCE) -> None:
         """Take what comes within so many seconds; opens the connection again if it broke."""
         link = self._link
         if link is None:
@@ -100,8 +102,9 @@ class Watching:
             pushes = link.pushes(seconds)
             if pushes:
                 self._heard = time.monotonic()
-            elif time.monotonic() - self._heard >= SILENCE:
+            elif time.monotonic() - self._heard >= max_silence:
                 link.call(operating.ping())
+                pushes = link.pushes(0.0)
                 self._heard = time.monotonic()
         except JournalError:
             self._link = None
@@ -109,7 +112,7 @@ class Watching:
             raise
         for push in pushes:
             change = entry_calls.told(push)
-            if change.lost or change.key.startswith(self._prefix):
+            if change.lost or self._watched.holds(change.key):
                 self._changes.append(change)
 
     def _open(self) -> Link:

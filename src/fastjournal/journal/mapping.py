@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastjournal.clock import SECOND
 from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
-from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value
+from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import BadRequest, Locked, NotFound
 from fastjournal.held import HeldLock
 from fastjournal.journal.access import Access
@@ -27,6 +27,8 @@ from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
 from fastjournal.journal.entry_locks import Writer
 from fastjournal.journal.entry_operations import EntryOperations
 from fastjournal.journal.entry_reads import Reading
+from fastjournal.journal.entry_watch import EntryWatch
+from fastjournal.journal.events import Subscription
 from fastjournal.model import MAX_INSTANT
 
 if TYPE_CHECKING:
@@ -311,6 +313,23 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         held = HeldLock(self, name, who)
         held.take(length, wait)
         return held
+
+    def watch(
+        self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""
+    ) -> EntryWatch:
+        """Changes as they come: of a key, of all keys that begin so, of a range, or of all keys."""
+        engine = self._engine
+
+        def forget(subscription: Subscription) -> None:
+            with engine.lock:
+                if subscription in engine.subscriptions:
+                    engine.subscriptions.remove(subscription)
+
+        watch = EntryWatch(engine.state, watched(key, prefix, lower, upper), forget)
+        with engine.lock:
+            self._journal._check_open()
+            engine.subscribe(watch)
+        return watch
 
     def _lock(self, key: bytes, owner: bytes, lasts: int, wait: int) -> tuple[int, int]:
         """Fencing number and deadline of a lock, taken or kept."""
