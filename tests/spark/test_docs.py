@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
 from docblocks import ALL_BLOCKS, Block
+from fastjournal.cli.app import app
 from fastjournal.journal.journal import Journal
 from fastjournal.spark.findings import RULES
 from fastjournal.spark.schema import VIEW_COLUMNS
@@ -30,12 +33,16 @@ def test_there_are_examples() -> None:
 def test_the_example_runs_as_it_stands(
     block: Block, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A block of Python finds a journal with one job in ./jobs, and shares the session."""
+    """A block finds a journal with one job in ./jobs, and shares the session."""
     monkeypatch.chdir(tmp_path)
     with Journal("./jobs", background=False) as journal:
         journal.put(b"payload", key="key", queue="queue")
+    if block.language == "console":
+        for line in block.commands():
+            done = CliRunner().invoke(app, shlex.split(line)[1:])
+            assert done.exit_code == 0, f"$ {line}\n{done.output}\n{done.exception!r}"
+        return
     names: dict[str, object] = {"spark": spark}
-    assert block.language == "python"
     exec(compile(block.code, block.place, "exec"), names)
     assert names["spark"] is spark
 
