@@ -39,12 +39,13 @@ from fastjournal.spark.export_schema import (
     schema_of,
 )
 from fastjournal.spark.export_seed import rows_before
-from fastjournal.spark.export_storage import History, is_remote, read_piece
+from fastjournal.spark.export_storage import History
 from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.plan import Piece, absolute, at_one_moment
+from fastjournal.spark.plan import Piece, absolute, at_one_moment, load
 from fastjournal.spark.replay import replay_share
 from fastjournal.spark.rows import job_batches
 from fastjournal.spark.settings import MAX_SHARDS, Settings
+from fastjournal.spark.stores import is_remote
 from fastjournal.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ __all__ = ["ExportReport", "export", "export_directory", "files_of", "share_coun
 
 Run = Callable[[Sequence[Any]], list[Any]]
 _LEAST_SHARE = 8 << 20
-_OVERHEAD = 19 + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ class _Task:
             for lives in rows.batches(
                 part
                 for piece in self.pieces
-                if (data := read_piece(piece))
+                if (data := load(piece))
                 for part in parts_of(piece, data, self.share, self.after or None, self.upto)
             ):
                 names = [one.decode("utf-8", "backslashreplace") for one in rows.queues]
@@ -318,9 +318,8 @@ class _Task:
                     ends = attempts_of(rows, lives)
                     writers["attempts"].add(ends, lives.ended("ended"), lives.ended("queue"), names)
                 events += len(lives.effects)
-                whole = [part.sizes[part.members <= 0] for part in lives.parts]
-                records += sum(len(one) for one in whole)
-                size += sum(int(one.sum()) + _OVERHEAD * len(one) for one in whole)
+                records += sum(int((part.members <= 0).sum()) for part in lives.parts)
+                size += sum(int(part.log_bytes().sum()) for part in lives.parts)
             if "jobs" in writers:
                 self._jobs(writers["jobs"])
             carried = self._keep(rows.table(), name)
@@ -342,7 +341,7 @@ class _Task:
 
         settings = Settings((self.directory,))
         if is_remote(self.directory):
-            segments = [(piece, read_piece(piece)) for piece in self.everything]
+            segments = [(piece, load(piece)) for piece in self.everything]
             state = fold(segments, share=self.share, upto=self.upto)
         else:
             state = replay_share(self.directory, self.share, self.upto, settings, lock=False)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastjournal.spark.attempts import Fold
-from fastjournal.spark.export_storage import is_remote, read_piece
 from fastjournal.spark.fold import Share
-from fastjournal.spark.plan import Piece, first_time
+from fastjournal.spark.plan import Piece, first_time, load
 from fastjournal.spark.snapshots import base_of
+from fastjournal.spark.stores import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ def rows_before(directory: str, pieces: Sequence[Piece], share: Share) -> pa.Tab
     if is_remote(directory) or not pieces or pieces[0].number <= 1:
         return None
     first = first_time(pieces[0].path)
-    base = base_of(directory, [(piece, read_piece(piece)) for piece in pieces[:1]], share, None)
+    base = base_of(directory, [(piece, load(piece)) for piece in pieces[:1]], share, None)
     if base.state is None or first is None:
         return None
     rows = [row for row in base.state.rows.values() if row.at < first]

@@ -1,5 +1,7 @@
 """Which segments are read, by which task. Files are listed and opened here; no Spark.
 
+Places with a scheme are left to `spark.stores`; everything else here is a directory.
+
 Rules:
 
 1. The plan is a frozen snapshot: what was appended after it is left out. The bound is a TIME, not a
@@ -29,6 +31,7 @@ from fastjournal.log.scan import Buffer, TearRule, verify
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark.settings import Settings
+from fastjournal.spark.stores import is_remote, list_segments, local_only, read_head, read_whole
 
 __all__ = [
     "Piece",
@@ -40,6 +43,7 @@ __all__ = [
     "load_all",
     "newest_time",
     "pack",
+    "place",
     "plan",
     "tear_rule",
 ]
@@ -64,16 +68,30 @@ class Piece:
     @property
     def directory(self) -> str:
         """The journal the segment belongs to."""
-        return str(Path(self.path).parent)
+        return self.path.rpartition("/")[0] if is_remote(self.path) else str(Path(self.path).parent)
 
 
 def absolute(path: str | Path) -> str:
-    """A path that means the same in the tasks, whose working directory is another one."""
+    """A directory that means the same in the tasks, whose working directory is another one.
+
+    Raises BadRequest for an object store, where a directory is needed.
+    """
+    local_only(path)
     return str(Path(path).absolute())
+
+
+def place(path: str | Path) -> str:
+    """The same for those who only read: an object store stays as it is."""
+    return str(path) if is_remote(path) else absolute(path)
 
 
 def journal_segments(directory: str | Path) -> list[Piece]:
     """The segments of a journal in order, without those that only stand by."""
+    if is_remote(directory):
+        return [
+            Piece(path, number, size, newest=False)
+            for number, path, size in list_segments(str(directory))
+        ]
     root = Path(directory)
     try:
         entries = list(os.scandir(root))
@@ -117,10 +135,14 @@ def load(piece: Piece) -> Buffer:
     """The bytes of a segment, its header checked; empty when the segment is gone."""
     path = Path(piece.path)
     try:
-        if piece.newest:
+        if is_remote(piece.path):
+            data: Buffer = read_whole(piece.path)
+            if not data:
+                return b""
+        elif piece.newest:
             handle = DISK.open_read(path)
             try:
-                data: Buffer = handle.read(0, handle.size())
+                data = handle.read(0, handle.size())
             finally:
                 handle.close()
         else:
@@ -155,6 +177,8 @@ def at_one_moment(directory: str | Path, work: Callable[[], T]) -> T:
     opened all files keeps the bytes of that moment, whatever is renamed over them later.
     """
     path = Path(directory) / "read.lock"
+    if is_remote(directory):
+        return work()
     if not DISK.exists(path):
         done = work()
         if not DISK.exists(path):
@@ -173,14 +197,17 @@ def at_one_moment(directory: str | Path, work: Callable[[], T]) -> T:
 
 def first_time(path: str) -> int | None:
     """TIME of the first record of a segment; None when there is none or it cannot be read."""
-    try:
-        handle = DISK.open_read(Path(path))
-    except FileNotFoundError:
-        return None
-    try:
-        head = handle.read(HEADER_SIZE, 15)
-    finally:
-        handle.close()
+    if is_remote(path):
+        head = read_head(path, HEADER_SIZE + 15)[HEADER_SIZE:]
+    else:
+        try:
+            handle = DISK.open_read(Path(path))
+        except FileNotFoundError:
+            return None
+        try:
+            head = handle.read(HEADER_SIZE, 15)
+        finally:
+            handle.close()
     try:
         return decode_time(head) if len(head) == 15 else None
     except BrokenRecord:
@@ -205,7 +232,7 @@ def plan(settings: Settings) -> list[Piece]:
 def _plan_one(directory: str, settings: Settings) -> Iterator[Piece]:
     pieces = journal_segments(directory)
     frozen = None
-    if pieces:
+    if pieces and pieces[-1].newest:  # what lies on a store does not grow
         # Nothing sound in the newest segment yet: whatever is in the others is whole.
         frozen = newest_time(pieces[-1])
     upto = _least(settings.upto, frozen)

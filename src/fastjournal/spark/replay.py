@@ -27,6 +27,7 @@ from fastjournal.spark.rows import job_batches
 from fastjournal.spark.settings import MAX_SHARDS, Settings
 from fastjournal.spark.snapshots import Base, base_of
 from fastjournal.spark.source import Shard
+from fastjournal.spark.stores import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,7 @@ def shards(settings: Settings) -> Iterator[Shard]:
         pieces = journal_segments(directory)
         if not pieces:
             continue
-        frozen = newest_time(pieces[-1])
+        frozen = newest_time(pieces[-1]) if pieces[-1].newest else None
         bounds = [bound for bound in (settings.upto, frozen) if bound is not None]
         count = _share_count(pieces, settings)
         for index in range(count):
@@ -52,6 +53,8 @@ def shards(settings: Settings) -> Iterator[Shard]:
 
 def _share_count(pieces: Sequence[Piece], settings: Settings) -> int:
     size = sum(piece.size for piece in pieces)
+    if pieces and is_remote(pieces[0].path):  # every share fetches the whole log
+        return settings.shards or 1
     fair = min(os.cpu_count() or 1, MAX_SHARDS, -(-size // _LEAST_SHARE))
     return settings.shards or max(1, fair)
 

@@ -22,7 +22,8 @@ from fastjournal.spark.plan import Piece, journal_segments
 from fastjournal.spark.rows import job_batches
 from fastjournal.spark.schema import ddl, names_of
 from fastjournal.spark.settings import Settings
-from fastjournal.spark.snapshots import open_snapshot
+from fastjournal.spark.snapshots import open_snapshot, whole_history
+from fastjournal.spark.stores import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,8 +56,10 @@ def replay_by_shuffle(
             options["queue"] = named
         settings = Settings.parse(options)
         names = names_of(settings)
-        opened = open_snapshot(path)
         pieces = journal_segments(path)
+        if is_remote(path):
+            whole_history(path, pieces)
+        opened = None if is_remote(path) else open_snapshot(path)
         if opened is not None and (not pieces or pieces[0].number > 1):
             raise BadRequest(f"{path}: its beginning lives in a snapshot; use up to 24 shards")
     reader = spark.read.format("fastjournal").option("columns", "_segment,_offset,time_ns,payload")
@@ -115,6 +118,6 @@ def _fold_partition(
             held.setdefault(share, [WORKQ.encode()]).append(encode(time, payload))
     for share, parts in held.items():
         data = b"".join(parts)
-        piece = Piece(f"{path} (share {share})", 0, len(data), newest=True)
+        piece = Piece(f"{path} (share {share})", 0, len(data), newest=False)
         state = fold([(piece, data)], share=Share(share, shares), mode=settings.mode)
         yield from job_batches(state.rows.values(), names, path, settings.queues)

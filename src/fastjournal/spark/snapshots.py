@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +26,9 @@ from fastjournal.spark.fold import Share
 from fastjournal.spark.kinds import BROADCAST
 from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece
+from fastjournal.spark.stores import is_remote
 
-__all__ = ["Base", "base_of", "first_mark", "open_snapshot"]
+__all__ = ["Base", "base_of", "first_mark", "open_snapshot", "whole_history"]
 
 _MARK = 45
 
@@ -55,6 +57,12 @@ def open_snapshot(directory: str | Path) -> tuple[Snapshot, bytes] | None:
         )
     SNAPSHOT.check(data[:HEADER_SIZE], snapshot.path)
     return snapshot, data
+
+
+def whole_history(directory: str | Path, pieces: Sequence[Piece]) -> None:
+    """Refuse a copy on an object store that does not begin with the first segment."""
+    if pieces and pieces[0].number > 1:
+        raise BadRequest(f"{directory}: its beginning is not there: no state without it")
 
 
 def first_mark(directory: str | Path) -> int | None:
@@ -86,6 +94,9 @@ def base_of(
 ) -> Base:
     """The snapshot's rows of a share, or nothing and the beginning of the log."""
     nothing = Base(None, 0, 0)
+    if is_remote(directory):
+        whole_history(directory, [piece for piece, _ in segments])
+        return nothing
     opened = open_snapshot(directory)
     if opened is None:
         return nothing

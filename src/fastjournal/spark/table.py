@@ -8,13 +8,15 @@ Rules:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fastjournal.spark.plan import absolute, journal_segments
+from fastjournal.spark.plan import journal_segments, place
 from fastjournal.spark.settings import MAX_SHARDS
+from fastjournal.spark.stores import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +55,8 @@ def read(
     for name, value in options.items():
         reader = reader.option(name, value)
     if isinstance(path, (str, Path)):
-        return reader.load(absolute(path))
-    return reader.load([absolute(one) for one in path])
+        return reader.load(place(path))
+    return reader.load([place(one) for one in path])
 
 
 class JournalTable:
@@ -62,7 +64,7 @@ class JournalTable:
 
     def __init__(self, spark: SparkSession, path: str | Path) -> None:
         self.spark = spark
-        self.path = absolute(path)
+        self.path = place(path)
 
     @classmethod
     def for_path(cls, spark: SparkSession, path: str | Path) -> JournalTable:
@@ -90,14 +92,16 @@ class JournalTable:
     ) -> DataFrame:
         """The rows of the state, now or as of an instant.
 
-        More than 24 `shards` are folded behind a shuffle instead of by as many walks of the log.
+        More than 24 `shards` are folded behind a shuffle instead of by as many walks of the log; so
+        is a log on an object store, which is then fetched once.
         """
-        if shards > MAX_SHARDS:
+        if shards > MAX_SHARDS or is_remote(self.path):
             from fastjournal.spark.shuffle import replay_by_shuffle
 
             upto = None if as_of is None else _instant(as_of)
+            count = shards or os.cpu_count() or 1
             return replay_by_shuffle(
-                self.spark, self.path, shards, as_of=upto, columns=columns, queues=queues
+                self.spark, self.path, count, as_of=upto, columns=columns, queues=queues
             )
         more: dict[str, Any] = {"shards": shards} if shards else {}
         return read(

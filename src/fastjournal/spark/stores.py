@@ -1,0 +1,85 @@
+"""Segments that lie on an object store: listed and read through `pyarrow.fs`. No Spark.
+
+Rules:
+
+1. A place with a scheme (`s3://bucket/jobs`, `gs://`, `abfs://`, `hdfs://`, `fsspec+...://`) is
+   remote; credentials are those that `pyarrow.fs` finds. Without one it is a directory here.
+2. What lies there was copied whole: every segment is sealed, so a torn tail in it is damage.
+3. It is only read. Appending, cleaning and following want a directory.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastjournal.errors import BadRequest, NotFound, SegmentError
+from fastjournal.log.segment import HEADER_SIZE, parse_name
+
+__all__ = ["is_remote", "list_segments", "local_only", "read_head", "read_whole"]
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether a place is read through `pyarrow.fs`."""
+    return "://" in str(path)
+
+
+def local_only(path: str | Path) -> None:
+    """Refuse a remote place where a directory is needed."""
+    if is_remote(path):
+        raise BadRequest(f"{path}: an object store is only read (records, segments, jobs, export)")
+
+
+@cache
+def _filesystem(uri: str) -> tuple[Any, str]:
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    try:
+        found, path = FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, ImportError) as error:
+        raise NotFound(f"{uri}: {error}") from error
+    return found, path
+
+
+def list_segments(uri: str) -> list[tuple[int, str, int]]:
+    """Number, address and size of every segment of a place, in order."""
+    from pyarrow.fs import FileSelector
+
+    files, path = _filesystem(uri)
+    try:
+        entries = files.get_file_info(FileSelector(path))
+    except FileNotFoundError:
+        raise NotFound(f"no such journal: {uri}") from None
+    except OSError as error:
+        raise NotFound(f"{uri}: {error}") from error
+    return sorted(
+        (number, f"{uri.rstrip('/')}/{entry.base_name}", entry.size)
+        for entry in entries
+        if (number := parse_name(entry.base_name)) is not None
+        and entry.is_file
+        and entry.size > HEADER_SIZE
+    )
+
+
+def read_whole(uri: str) -> bytes:
+    """All bytes of a file; empty when it is gone."""
+    return _read(uri, None)
+
+
+def read_head(uri: str, size: int) -> bytes:
+    """The first bytes of a file, so many as there are; empty when it is gone."""
+    return _read(uri, size)
+
+
+def _read(uri: str, size: int | None) -> bytes:
+    folder, _, name = uri.rpartition("/")
+    files, path = _filesystem(folder)
+    try:
+        with files.open_input_file(f"{path.rstrip('/')}/{name}") as file:
+            return bytes(file.read() if size is None else file.read(size))
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise SegmentError(uri, f"cannot be read: {error}") from error
