@@ -22,7 +22,9 @@ from fastjournal.testing import (
 HOME = Path("/journal")
 
 
-def journal(files: MemoryFiles, sync: str, clock: ManualClock | None = None) -> Journal:
+def journal(
+    files: MemoryFiles, sync: str, clock: ManualClock | None = None, **options: Any
+) -> Journal:
     return Journal(
         HOME,
         sync=sync,
@@ -32,6 +34,7 @@ def journal(files: MemoryFiles, sync: str, clock: ManualClock | None = None) -> 
         clock=clock or ManualClock(1_700_009_000 * 1_000_000_000),
         files=files,
         chance=Random(1),
+        **options,
     )
 
 
@@ -44,8 +47,10 @@ class Life:
         crash_at: int | None = None,
         faults: dict[int, Fault] | None = None,
         settings: dict[str, Any] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
         self.sync = sync
+        self.options = options or {}
         self.settings = settings or {}
         self.files = MemoryFiles(crash_at=crash_at, faults=faults)
         self.files.make_directory(HOME.parent)
@@ -61,7 +66,7 @@ class Life:
             self.finished = False
 
     def run(self) -> None:
-        self.journal = j = journal(self.files, self.sync, self.clock)
+        self.journal = j = journal(self.files, self.sync, self.clock, **self.options)
         self.seen(safe=True)
         if self.settings:
             j.configure("plain", **self.settings)
@@ -118,7 +123,7 @@ def check(
     life: Life, files: MemoryFiles, least: int, *, go_on: bool = True, whole: Life | None = None
 ) -> None:
     """Reopen and look: nothing answered is lost, and the state is one that was."""
-    with journal(files, life.sync) as j:
+    with journal(files, life.sync, **life.options) as j:
         check_replay(j)
         check_one_waiting_row(j)
         check_max_wait(j)
@@ -133,7 +138,7 @@ def check(
         j.put(b"goes on", queue="plain")
         j.snapshot()
         j.clean()
-    with journal(files, life.sync) as j:
+    with journal(files, life.sync, **life.options) as j:
         check_replay(j)
 
 

@@ -48,7 +48,7 @@ CHECKPOINT = Header(b"fjck")
 
 _FACTS = Struct(">QQI")
 _CRC = Struct(">I")
-_CHUNK = 4 * 1024 * 1024
+_CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
