@@ -18,8 +18,10 @@ from fastjournal.errors import (
     JournalError,
     NotFound,
     OutOfRange,
+    RequestError,
     TimedOut,
 )
+from fastjournal.journal.kinds import GAVE_BACK, GAVE_UP
 from fastjournal.journal.rows import Row, lease_of
 from fastjournal.model import Lease, State, Where
 from fastjournal.wire.bulk import (
@@ -43,6 +45,7 @@ from fastjournal.wire.fj import (
     encode_reply,
 )
 from fastjournal.wire.functions import (
+    AGAIN,
     DATA,
     EXTENDED,
     OVERWRITE,
@@ -57,6 +60,7 @@ from fastjournal.wire.jobvalue import (
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
+    from fastjournal.daemon.hosting import Hosted
 
 from fastjournal.daemon.asking import ask_later, find_row, named_row, no_wait, wait_of
 
@@ -68,6 +72,7 @@ __all__ = [
     "lease_many",
     "next_job",
     "release",
+    "repeated",
     "result",
     "settle",
     "touch",
@@ -184,7 +189,14 @@ def done(session: FjConnection, request: Request, now: int) -> bytes:
     flags = request[2]
     if flags & EXTENDED:
         result = None if request[9] is None else request[10]
-        session.host.operations.complete(request[7], request[6] or None, result)
+        try:
+            session.host.operations.complete(request[7], request[6] or None, result)
+        except RequestError:
+            if (
+                not flags & AGAIN
+                or repeated(session.host, _COMPLETE, request[7], request[6]) is None
+            ):
+                raise
     else:
         row = find_row(session, request, leased=True)
         session.host.operations.complete(row.id, request.token, None)
@@ -236,13 +248,37 @@ def _token(request: Request, row: Row) -> int:
 def settle(session: FjConnection, request: Request, now: int) -> bytes:
     """End or prolong many leases."""
     outcomes = []
+    again = request.flags & AGAIN
     for item in decode_settle(request.value):
         try:
             outcomes.append(_settle_one(session, item))
         except JournalError as error:
-            outcomes.append(SettleOutcome(REFUSED, error=error_text(error)))
+            same = repeated(session.host, item.action, item.id, item.token) if again else None
+            outcomes.append(same or SettleOutcome(REFUSED, error=error_text(error)))
     pair = Pair(b"", Type.BUFFER, encode_settle_outcomes(outcomes))
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+
+
+def repeated(host: Hosted, action: int, job_id: bytes, token: int | None) -> SettleOutcome | None:
+    """What became of this very request the first time; None: it did not happen, or long ago.
+
+    Nobody but the holder of the token is told so: who lost the lease meanwhile stays refused.
+    """
+    row = host.state.rows.get(job_id)
+    if not token:
+        return None
+    if row is None:
+        return _SETTLED if action != _RELEASE and host.state.token_at_end(job_id) == token else None
+    if row.attempts != token:
+        return None
+    if action == _COMPLETE:
+        return _SETTLED if row.state is State.COMPLETED else None
+    if action == _FAIL and row.state is State.FAILED:
+        return SettleOutcome(Settling.DEAD)
+    reason = {_FAIL: GAVE_UP, _RELEASE: GAVE_BACK}.get(action)
+    if row.state is State.WAITING and row.rare.reason == reason:
+        return SettleOutcome(Settling.WAITING, row.due)
+    return None
 
 
 _SETTLED = SettleOutcome(Settling.DONE)

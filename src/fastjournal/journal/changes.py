@@ -18,6 +18,8 @@ from fastjournal.model import MAX_INSTANT, State
 __all__ = ["Changes"]
 
 WAITING, PROCESSING = State.WAITING, State.PROCESSING
+_FINISHED = 65_536
+"""So many ends of rows are remembered at least."""
 
 
 class Changes(Places):
@@ -28,6 +30,11 @@ class Changes(Places):
         self.last_inserted = 0
         self.ended = 0
         """How many rows have ended or been restated: how fast old records become worthless."""
+        self.finished: dict[bytes, int] = {}
+        """Rows that went while they were worked on, and the token of their last lease.
+
+        The newest ones only, so that whoever ended one and did not hear of it can be told."""
+        self._finished_before: dict[bytes, int] = {}
         self.senders: dict[bytes, tuple[int, int]] = {}
         """For each sender its mark, and the TIME of the record that says so."""
         self.untold: dict[bytes, bytes] = {}
@@ -285,6 +292,11 @@ class Changes(Places):
         if row is None:
             return
         self.ended += 1
+        if row.state is PROCESSING and command.__class__ is not k.Expire:
+            finished = self.finished
+            finished[row.id] = row.attempts
+            if len(finished) >= _FINISHED:
+                self._finished_before, self.finished = finished, {}
         self._unplace(row)
         self._unkey(row)
         self._leave(row.lane)
@@ -315,6 +327,10 @@ class Changes(Places):
             row.modified = command.modified
             if command.operation:
                 row.own().operations = remembered(row.rare.operations, command.operation)
+
+    def token_at_end(self, row_id: bytes) -> int:
+        """The token of the lease under which a row went; 0: it did not, or long ago."""
+        return self.finished.get(row_id) or self._finished_before.get(row_id, 0)
 
     def mark_of(self, sender: bytes) -> int:
         """How far a sender has come; 0 if it is not known."""

@@ -20,6 +20,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 __all__ = [
+    "AGAIN",
     "ALWAYS_ALLOWED",
     "BY_ID",
     "DATA",
@@ -61,6 +62,8 @@ TTL = 1 << 13
 
 # Requests.
 EXACT = 1 << 4
+AGAIN = 1 << 4
+"""Of DONE and SETTLE: sent before, but no answer came."""
 OVERWRITE = 1 << 5
 PERSIST = 1 << 9
 LISTEN = 1 << 11
@@ -234,8 +237,8 @@ def _rows() -> list[Spec]:
              "13 answer with type 6 layout 3 (ttl field 0)",
              "Leases the next job."),
         Spec(f.DONE, r.CONSUME, needed, "key, or id with bit 13", _INTEGER | _BUFFER, False,
-             "integer: token; with bit 13 buffer: result", PERSIST | BY_ID,
-             f"9 persist, {by_id}", "Completes a leased job."),
+             "integer: token; with bit 13 buffer: result", AGAIN | PERSIST | BY_ID,
+             f"4 sent again, 9 persist, {by_id}", "Completes a leased job."),
         Spec(f.FAIL, r.CONSUME, needed, "key, or id with bit 13", _BUFFER, False,
              "buffer: result", PERSIST | BY_ID, f"9 persist, {by_id}",
              "Fails a leased job: it is tried again, or is dead."),
@@ -255,8 +258,9 @@ def _rows() -> list[Spec]:
              "Puts many jobs; one outcome each.", True),
         Spec(f.LEASE, r.CONSUME, none, "", _BUFFER, True, "what to lease", 0, "",
              "Leases up to n jobs; one pair each."),
-        Spec(f.SETTLE, r.CONSUME, none, "", _BUFFER, True, "leases to settle", PERSIST,
-             "9 persist", "Completes, fails, releases or touches many leases; one outcome each.",
+        Spec(f.SETTLE, r.CONSUME, none, "", _BUFFER, True, "leases to settle", AGAIN | PERSIST,
+             "4 sent again, 9 persist",
+             "Completes, fails, releases or touches many leases; one outcome each.",
              True),
         Spec(f.TOUCH, r.CONSUME, needed, "key, or id with bit 13", _INTEGER, False,
              "lease length from now, ms", TIMEOUT | BY_ID, f"3 deadline, {by_id}",
