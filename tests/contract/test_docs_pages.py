@@ -79,6 +79,16 @@ def test_no_page_names_a_file_that_is_not_there() -> None:
     assert not dead
 
 
+def test_contributing_names_rooms_and_files_that_are_there() -> None:
+    text = FENCE.sub("", (ROOT / "CONTRIBUTING.md").read_text())
+    named = re.findall(r"`([\w./-]+(?:\.(?:py|md|txt|toml)|/))`", text)
+    assert len(named) > 40
+    source = ROOT / "src" / "fastjournal"
+    assert not [name for name in named if not any((at / name).exists() for at in (ROOT, source))]
+    rooms = {path.name for path in source.iterdir() if (path / "__init__.py").exists()}
+    assert not [room for room in rooms if f"`{room}/`" not in text]
+
+
 def test_the_documentation_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html",

@@ -20,6 +20,7 @@ import page_api
 import page_cli
 import page_errors
 import page_log
+import page_map
 import page_metrics
 import page_settings
 import page_spark
@@ -28,7 +29,7 @@ import page_wire
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODULES = (
-    page_api, page_cli, page_errors, page_log, page_metrics, page_settings, page_spark,
+    page_api, page_cli, page_errors, page_log, page_map, page_metrics, page_settings, page_spark,
     page_transitions, page_wire,
 )  # fmt: skip
 
