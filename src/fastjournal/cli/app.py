@@ -20,7 +20,7 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import admin, entries, jobs, log, remote, spark, spool, steer, token
+from fastjournal.cli import admin, entries, holding, jobs, log, remote, spark, spool, steer, token
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.worker import worker
 from fastjournal.errors import JournalError
@@ -41,6 +41,7 @@ app.add_typer(jobs.app)
 app.add_typer(admin.app)
 app.add_typer(steer.app)
 app.add_typer(entries.app)
+app.add_typer(holding.app)
 app.add_typer(remote.app)
 app.add_typer(token.app, name="token")
 app.add_typer(log.app, name="log")

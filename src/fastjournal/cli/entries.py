@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Those of `jobs`: each command opens the journal, works, closes it, and says what it did only
-   after it is on stable storage.
+1. Those of `jobs`: each command opens the journal or asks a daemon, works, closes it, and says what
+   it did only after it is on stable storage, or as safe as the daemon's sync policy promises.
 2. `get` of a key that is not there ends with exit code 1 and prints nothing.
 3. A value is text unless `--type` says otherwise; `get` prints it as it is, and nothing more.
 """
@@ -12,21 +12,33 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
-from fastjournal.cli.given import Directory, Json, as_bytes, moment, payload_given, seconds
+from fastjournal.cli.given import (
+    HERE,
+    Directory,
+    Json,
+    Url,
+    as_bytes,
+    moment,
+    payload_given,
+    seconds,
+)
 from fastjournal.cli.render import instant, json_line, preview, table
 from fastjournal.cli.shapes import text
-from fastjournal.errors import BadRequest, LockTimeout, NotFound
+from fastjournal.cli.target import open_target
+from fastjournal.errors import BadRequest, NotFound
 
-__all__ = ["app"]
+__all__ = ["KINDS", "app", "entries_of"]
 
 NOTHING = 1
-_HERE = Path("jobs")
-_KINDS = ("void", "buffer", "string", "integer", "float", "boolean")
+KINDS = ("void", "buffer", "string", "integer", "float", "boolean")
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 app = typer.Typer(rich_markup_mode="markdown")
@@ -54,7 +66,8 @@ def set_entry(
         ),
     ] = None,
     new: Annotated[bool, typer.Option("--new", help="Refuse a key that is there.")] = False,
-    directory: Directory = _HERE,
+    directory: Directory = HERE,
+    url: Url = None,
 ) -> None:
     """Store a value under a key; the journal is made if it is missing.
 
@@ -65,15 +78,15 @@ def set_entry(
         fastjournal set visits 0 --type integer
     """
     typed = _value(kind, payload_given(value))
-    with _open(directory, create=True) as journal:
-        journal.entries.set(
-            as_bytes(key), typed, ttl=ttl, expires=expires, touch=touch, overwrite=not new
-        )
+    with entries_of(directory, url, create=True) as entries:
+        entries.set(as_bytes(key), typed, ttl=ttl, expires=expires, touch=touch, overwrite=not new)
     typer.echo(f"{key} set")
 
 
 @app.command(name="get")
-def get_entry(key: EntryKey, directory: Directory = _HERE, as_json: Json = False) -> None:
+def get_entry(
+    key: EntryKey, directory: Directory = HERE, url: Url = None, as_json: Json = False
+) -> None:
     """Print the value of a key as it is; with `--json` all that is known of it.
 
     Exit code **1** if there is none.
@@ -84,9 +97,9 @@ def get_entry(key: EntryKey, directory: Directory = _HERE, as_json: Json = False
 
         fastjournal get greeting --json
     """
-    with _open(directory) as journal:
+    with entries_of(directory, url) as entries:
         try:
-            entry = journal.entries.entry(as_bytes(key))
+            entry = entries.entry(as_bytes(key))
         except NotFound:
             raise typer.Exit(NOTHING) from None
     if as_json:
@@ -103,7 +116,8 @@ def get_entry(key: EntryKey, directory: Directory = _HERE, as_json: Json = False
 def add(
     key: EntryKey,
     number: Annotated[str, typer.Argument(help="What to add; may be negative.")] = "1",
-    directory: Directory = _HERE,
+    directory: Directory = HERE,
+    url: Url = None,
 ) -> None:
     """Add to a number and print the sum; a key that is not there counts as 0.
 
@@ -117,8 +131,8 @@ def add(
         amount = float(number) if set(number) & set(".eE") else int(number)
     except ValueError:
         raise typer.BadParameter(f"not a number: {number!r}") from None
-    with _open(directory, create=True) as journal:
-        total = journal.entries.add(as_bytes(key), amount)
+    with entries_of(directory, url, create=True) as entries:
+        total = entries.add(as_bytes(key), amount)
     typer.echo(total)
 
 
@@ -128,7 +142,8 @@ def unset(
     purge: Annotated[
         bool, typer.Option("--purge", help="Leave no tombstone against older writes.")
     ] = False,
-    directory: Directory = _HERE,
+    directory: Directory = HERE,
+    url: Url = None,
 ) -> None:
     """Delete an entry under all its keys. Exit code **1** if there is none.
 
@@ -136,8 +151,8 @@ def unset(
 
         fastjournal unset greeting
     """
-    with _open(directory) as journal:
-        found = journal.entries.delete(as_bytes(key), purge=purge)
+    with entries_of(directory, url) as entries:
+        found = entries.delete(as_bytes(key), purge=purge)
     if not found:
         raise typer.Exit(NOTHING)
     typer.echo(f"{key} deleted")
@@ -151,7 +166,8 @@ def scan(
         str | None, typer.Option(help="Only keys that hold this regular expression (RE2).")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 100,
-    directory: Directory = _HERE,
+    directory: Directory = HERE,
+    url: Url = None,
     as_json: Json = False,
 ) -> None:
     """List entries in the order of their keys.
@@ -164,37 +180,28 @@ def scan(
     """
     if match is not None and (lower or upper):
         raise typer.BadParameter("give a range or --match, not both")
-    entries = []
-    with _open(directory) as journal:
+    with entries_of(directory, url) as entries:
         if match is None:
-            found = journal.entries.range(as_bytes(lower), as_bytes(upper))
+            scanned = entries.range(as_bytes(lower), as_bytes(upper))
         else:
-            found = journal.entries.match(as_bytes(match))
-        for entry in found:
-            entries.append(entry)
-            if len(entries) >= limit:
-                break
+            scanned = entries.match(as_bytes(match))
+        found = list(islice(scanned, limit))
     if as_json:
-        for entry in entries:
+        for entry in found:
             json_line(_values(entry))
         return
     rows = [
-        [text(e.key), _KINDS[e.kind] if e.kind < 6 else str(e.kind), instant(e.expires), _word(e)]
-        for e in entries
+        [text(e.key), KINDS[e.kind] if e.kind < 6 else str(e.kind), instant(e.expires), _word(e)]
+        for e in found
     ]
     table(["key", "type", "expires", "value"], rows)
 
 
-def _open(directory: Path, *, create: bool = False) -> Any:
-    from fastjournal.journal.journal import Journal
-
-    if not create and not any(directory.glob("*.log")):
-        raise NotFound(f"no journal in {directory}")
-    try:
-        return Journal(directory, sync="always", background=False)
-    except LockTimeout as error:
-        owner = f"process {error.holder}" if error.holder else "another process"
-        raise LockTimeout(f"{directory} is in use by {owner}", path=error.path) from error
+@contextmanager
+def entries_of(directory: Path, url: str | None, *, create: bool = False) -> Iterator[Any]:
+    """The entries of a journal in a directory, or behind a daemon."""
+    with open_target(directory, url, create=create) as journal:
+        yield cast(Any, journal).entries
 
 
 def _value(kind: str, data: bytes) -> Any:
@@ -215,7 +222,7 @@ def _value(kind: str, data: bytes) -> Any:
             return _TRUTH[word.strip().lower()]
     except (ValueError, KeyError):
         raise BadRequest(f"{word!r} is no {kind}") from None
-    raise BadRequest(f"the type is one of {', '.join(_KINDS)}, not {kind!r}")
+    raise BadRequest(f"the type is one of {', '.join(KINDS)}, not {kind!r}")
 
 
 def _word(entry: Any) -> str:
@@ -228,7 +235,7 @@ def _word(entry: Any) -> str:
 
 def _values(entry: Any) -> dict[str, Any]:
     """The entry for programs."""
-    shown: dict[str, Any] = {"key": text(entry.key), "type": _KINDS[entry.kind]}
+    shown: dict[str, Any] = {"key": text(entry.key), "type": KINDS[entry.kind]}
     value = entry.value
     if isinstance(value, bytes) or (isinstance(value, str) and not value.isprintable()):
         shown["value_hex"] = entry.data.hex()

@@ -42,10 +42,13 @@ def delete(
     job: AnyId = None,
     key: Key = None,
     queue: KeyQueue = None,
+    entry: Annotated[
+        str | None, typer.Option(help="The key of an entry instead, as with unset.")
+    ] = None,
     directory: Directory = HERE,
     url: Url = None,
 ) -> None:
-    """Delete a job by its id, or the jobs of a key. It never comes back.
+    """Delete a job by its id, or the jobs of a key, or an entry. It never comes back.
 
     Exit code **1** if there was none.
 
@@ -54,8 +57,17 @@ def delete(
         fastjournal delete 3c0f9d3e8a7b4c25a8f3f0b1c2d3e4f5
 
         fastjournal delete --key https://example.com/a
+
+        fastjournal delete --entry greeting
     """
-    one_of(job, key, "give an id or --key")
+    if entry is not None:
+        from fastjournal.cli.entries import unset
+
+        if job is not None or key is not None:
+            raise typer.BadParameter("give an id, --key or --entry")
+        unset(entry, False, directory, url)
+        return
+    one_of(job, key, "give an id, --key or --entry")
     with open_target(directory, url) as journal:
         found = journal.delete(job, key=as_bytes(key), queue=as_bytes(queue))
     if not found:
