@@ -32,12 +32,13 @@ from fastjournal.web.words import quoted, text
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
 
-__all__ = ["HISTORY", "MAX_QUEUES", "PLACES", "RATES", "Pulse", "QueueFigures"]
+__all__ = ["HISTORY", "MAX_QUEUES", "PLACES", "RATES", "Pulse", "QueueFigures", "rest_after"]
 
 HISTORY = 600
 MAX_QUEUES = 200
 _AT_ONCE = 200  # queues under one hold of the lock
 _SHARE = 100  # a look of 20 ms is followed by two seconds of rest
+_LONGEST = 15.0  # seconds of rest, for figures that are older tell nothing
 _QUIET = 15.0  # seconds after which a viewer is told that we are still there
 _RECENT = 60  # looks that "lately" means
 RATES = ("puts", "merges", "leases", "completions", "failures", "timeouts", "dead", "expired")
@@ -107,8 +108,7 @@ class Pulse:
         while True:
             began = time.monotonic()
             await self.look()
-            spent = time.monotonic() - began
-            await asyncio.sleep(max(1.0 - spent, _SHARE * spent - spent, 0.0))
+            await asyncio.sleep(rest_after(time.monotonic() - began))
 
     async def look(self) -> None:
         """Take one look and tell everybody."""
@@ -248,6 +248,11 @@ class Pulse:
         point["bytes"] = _rate(b.bytes - a.bytes, a, b)
         point["syncs"] = _rate(b.syncs - a.syncs, a, b)
         return point
+
+
+def rest_after(spent: float) -> float:
+    """How many seconds to wait after a look that took so long; see rule 1."""
+    return max(1.0 - spent, min(_SHARE * spent, _LONGEST))
 
 
 def _figures_of(lane: Lane, now: int) -> QueueFigures:

@@ -28,7 +28,6 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fastjournal.daemon.security import is_local
 from fastjournal.daemon.tokens import Grant
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Doors:
     def enter(self, token: str, response: Response) -> bool:
         """Let in whoever shows a token; False if it is none of ours."""
         tokens = self._server.tokens
-        grant = tokens.find(token) if tokens is not None else None
+        grant = tokens.find(token) if tokens is not None and token.isascii() else None
         if grant is None:
             return False
         now = time.monotonic()
@@ -124,9 +123,9 @@ class Doors:
         origin = request.headers.get("origin")
         if site not in ("same-origin", "none"):
             return False
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
             return False
-        return hmac.compare_digest(secret.encode(), wanted.encode())
+        return secret.isascii() and hmac.compare_digest(secret, wanted)
 
     def login_secret(self) -> str:
         """What the login form must carry."""
@@ -136,11 +135,14 @@ class Doors:
         """Whether the name in a request may be meant for us; see rule 4."""
         if not self.open or self._server.settings.insecure:
             return True
-        name = urlsplit(f"//{host}").hostname or ""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
         try:
             ipaddress.ip_address(name)
         except ValueError:
-            return is_local(name) if name else False
+            return name == "localhost"
         return True
 
     def _grant(self, session: str) -> Grant | None:

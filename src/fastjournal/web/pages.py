@@ -236,7 +236,7 @@ class Pages:
 
 
 def _to_login(request: Request) -> Response:
-    path = request.url.path
+    path = request.scope["path"]
     return RedirectResponse("/login" + ("" if path == "/" else f"?next={quote(path)}"), 303)
 
 

@@ -121,7 +121,7 @@ class Renderer:
             "journal": host.name,
             "journals": [name for name in sorted(server.journals) if viewer.opens(name)],
             "base": f"/j/{host.name}",
-            "here": request.url.path,
+            "here": request.scope["path"],
             "address": words.text(_address(request)),
             "figures": figures,
             "now": host.engine.clock.now(),
@@ -156,7 +156,8 @@ def host_of(dashboard: Dashboard, viewer: Viewer, request: Request) -> Hosted:
 
 def _address(request: Request) -> str:
     query: bytes = request.scope["query_string"]
-    return request.url.path + (f"?{query.decode('latin-1')}" if query else "")
+    path: str = request.scope["path"]
+    return path + (f"?{query.decode('latin-1')}" if query else "")
 
 
 def _said(query: Fields) -> str:
