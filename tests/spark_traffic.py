@@ -29,10 +29,10 @@ class _Queue:
 
 
 QUEUES = (
-    _Queue("crawl", 0.5, 400, 8.0, 0.02, 0.01, 10),
-    _Queue("mail", 0.25, 0, 2.0, 0.03, 0.0, 6),
-    _Queue("thumbs", 0.17, 0, 25.0, 0.02, 0.06, 14),
-    _Queue("invoices", 0.08, 60, 12.0, 0.3, 0.02, 4),
+    _Queue("crawl", 0.5, 120, 8.0, 0.02, 0.01, 5),
+    _Queue("mail", 0.25, 0, 2.0, 0.03, 0.0, 2),
+    _Queue("thumbs", 0.17, 0, 25.0, 0.02, 0.06, 6),
+    _Queue("invoices", 0.08, 60, 12.0, 0.3, 0.02, 2),
 )
 
 
@@ -100,8 +100,8 @@ def _produce(journal: Journal, random: Random, told: Told, mean: float) -> None:
 def _consume(journal: Journal, random: Random, told: Told, running: list[Any], now: float) -> None:
     for queue in QUEUES:
         busy = sum(1 for _, name, _, _ in running if name == queue.name)
-        for n in range(queue.workers - busy):
-            job = journal.lease(queue.name, worker=f"{queue.name}-{n % 3}")
+        for _ in range(queue.workers - busy):
+            job = journal.lease(queue.name, worker=f"{queue.name}-{random.randrange(3)}")
             if job is None:
                 break
             told.leases += 1

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import CorruptRecord
+from fastjournal.log.record import MIN_RECORD
 from fastjournal.log.scan import Buffer, Chunk, Scan, gaps_to_binary
 from fastjournal.spark import attempts_numba as kernels
 from fastjournal.spark.fields import Fields
@@ -56,6 +57,7 @@ _NOTED = 16
 _GROUP = 44
 _ROWLESS = (45, 46, 49)
 _NAMES = {"queue": 0, "key": 1, "worker": 2, "note": 3}
+_PLAIN_BYTES = MIN_RECORD - 1  # without SIZE
 _HELD_ROWS = 262_144
 _HELD_BYTES = 96 << 20
 
@@ -97,6 +99,25 @@ class Part:
             np.where(missing, 0, sizes),
             missing,
         )
+
+    def log_bytes(self) -> Array:
+        """Bytes of whole records in the log; 0 for all members of a GROUP but the first."""
+        import numpy as np
+
+        sizes = self.sizes
+        digits = 1 + (sizes >= 1 << 7) + (sizes >= 1 << 14) + (sizes >= 1 << 21)
+        found: Array = np.where(self.members <= 0, sizes + digits + _PLAIN_BYTES, 0)
+        return found
+
+    def death(self, at: int) -> tuple[str, bytes]:
+        """Why the command at this place gave its row up, and in which words."""
+        kind = int(self.chunk.kinds[at])
+        if kind == 4:
+            starts, sizes, _ = self.fields.slice_of("result")
+            start = int(starts[at])
+            return "failed", bytes(self.chunk.data[start : start + int(sizes[at])])
+        code = int(self.numbers[kernels.REASON, at]) if kind == 39 else 2
+        return {1: "time-outs", 2: "attempts", 3: "failed"}.get(code, "unknown"), b""
 
 
 def parts_of(
@@ -198,6 +219,11 @@ class Lives:
         wanted = self._sources if sources is None else sources
         return self._keys.take(pa.array(wanted, mask=wanted < 0))
 
+    def sources(self, places: Array) -> Array:
+        """Where the keys of these commands stand, for `keys`."""
+        found: Array = self._sources[places]
+        return found
+
     def ended(self, name: str) -> Array:
         """One column of the attempts."""
         column: Array = self.ends[_ENDED[name]]
@@ -239,6 +265,11 @@ class Fold:
     def states(self) -> Array:
         """The state of every row that is there now."""
         column: Array = self._rows[0]
+        return column
+
+    def queue_numbers(self) -> Array:
+        """The queue of every row that is there now, as a number; -1 for none."""
+        column: Array = self._rows[_ROW_FIELDS.index("queue")]
         return column
 
     def batches(self, parts: Iterable[Part]) -> Iterator[Lives]:
