@@ -88,17 +88,16 @@ class Chunk:
         """Payload bytes 1 to 16 as an array of (rows, 16); zero where the payload is shorter."""
         import numpy as np
 
-        view = self.bytes_view()
         short = np.asarray(self.sizes) < 17
+        if len(self.data) < 16:
+            return np.zeros((len(self), 16), dtype=np.uint8)
         first = np.where(short, 0, np.asarray(self.starts) + 1)
-        found = (
-            np.lib.stride_tricks.sliding_window_view(view, 16)[first]
-            if len(view) >= 16
-            else (np.zeros((len(self), 16), dtype=np.uint8))
+        # Sixteen bytes from every byte on, overlapping: one copy for each record that is picked.
+        windows: np.ndarray[Any, Any] = np.ndarray(
+            (len(self.data) - 15,), dtype="V16", buffer=self.data, strides=(1,)
         )
-        if short.any():
-            found = found.copy()
-            found[short] = 0
+        found = windows[first].view(np.uint8).reshape(-1, 16)
+        found[short] = 0
         return found
 
     def select(self, mask: Any) -> Chunk:
@@ -106,7 +105,8 @@ class Chunk:
         columns = (self.times, self.offsets, self.starts, self.sizes, self.kinds)
         if isinstance(mask, list):
             return Chunk(self.data, *(_compressed(column, mask) for column in columns))
-        return Chunk(self.data, *(column[mask] for column in columns))
+        where = mask.nonzero()[0]
+        return Chunk(self.data, *(column.take(where) for column in columns))
 
 
 def _compressed(column: Any, mask: list[bool]) -> Any:

@@ -251,7 +251,8 @@ class SegmentReader:
             return columns
         mine = route(lows, highs, self._share.count) == self._share.index
         mine |= self._table[chunk.kinds] == ROWLESS
-        return tuple(column[mine] for column in columns)
+        where = np.flatnonzero(mine)  # found once, not by every column
+        return tuple(column.take(where) for column in columns)
 
     def _expand(
         self,

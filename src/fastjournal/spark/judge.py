@@ -185,13 +185,26 @@ def kept_ranges(
                 keep[n] = not one.drop(bounds.segment, int(chunk.times[n]), judged.payload(n))
         records += len(chunk)
         count += int(keep.sum())
-        ends = chunk.starts + chunk.sizes + 4
-        for start, end in zip(chunk.offsets[keep].tolist(), ends[keep].tolist(), strict=True):
+        for start, end in _runs(chunk, np.flatnonzero(keep)):
             if ranges and ranges[-1][1] == start:
                 ranges[-1] = (ranges[-1][0], end)
             else:
                 ranges.append((start, end))
     return records, count, ranges
+
+
+def _runs(chunk: Chunk, kept: Array) -> Iterator[tuple[int, int]]:
+    """The byte ranges of the kept records of a chunk, neighbours merged."""
+    import numpy as np
+
+    if not len(kept):
+        return
+    # A run begins behind a record that is not kept and ends before one.
+    gaps = np.flatnonzero(np.diff(kept) != 1)
+    first = kept[np.concatenate([[0], gaps + 1])]
+    last = kept[np.concatenate([gaps, [len(kept) - 1]])]
+    ends = chunk.starts[last] + chunk.sizes[last] + 4
+    yield from zip(chunk.offsets[first].tolist(), ends.tolist(), strict=True)
 
 
 def content(data: Buffer, ranges: list[tuple[int, int]]) -> bytes:
