@@ -72,7 +72,7 @@ def prose(text: str) -> str:
 def _shown(parameter: Any) -> str:
     names = [*parameter.opts, *parameter.secondary_opts]
     if not parameter.opts[0].startswith("-"):
-        name = (parameter.metavar or parameter.name).strip("{}[]").upper()
+        name = (parameter.metavar or parameter.name).strip("{}[].").upper()
         return f"`{name}{'...' if parameter.multiple or parameter.nargs == -1 else ''}`"
     if parameter.metavar:
         names[-1] += f" {parameter.metavar}"

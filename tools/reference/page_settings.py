@@ -1,4 +1,4 @@
-"""docs/settings.md: every setting of the daemon, its range, its default, its variable."""
+"""docs/settings.md: every setting of the daemon, its default, its range."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from fastjournal.config import RELOADABLE, Settings
 
 __all__ = ["descriptions", "made"]
 
+_PATTERNS = {
+    r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$": "letters, digits and `_.-`, at most 100",
+    "^0?[0-7]{3}$": "three octal digits",
+}
+"""A new pattern needs its words here."""
 _TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
@@ -59,7 +64,7 @@ def _bounds(meta: Any) -> list[str]:
     if meta.le is not None:
         found.append(f"up to {meta.le:,}")
     if meta.pattern is not None:
-        found.append(f"as `{meta.pattern}`")
+        found.append(_PATTERNS[meta.pattern])
     return found
 
 
@@ -72,30 +77,26 @@ def shown_default(value: Any) -> str:
     return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
 
 
-def rows(kind: type, prefix: str = "") -> list[tuple[str, ...]]:
+def rows(kind: type, table_name: str = "") -> list[tuple[str, ...]]:
     """A row for each plain setting of a class."""
     told, hints = descriptions(kind), get_type_hints(kind, vars(config), include_extras=True)
     found = []
     for field in msgspec.structs.fields(kind):
         if isinstance(field.default, msgspec.Struct):
             continue
-        variable = f"FASTJOURNAL_{prefix}{field.name}".upper()
-        meaning = said(told.get(field.name), f"setting {prefix}{field.name}")
-        again = "yes" if (prefix.rstrip("_") or field.name) in RELOADABLE else "-"
-        found.append(
-            (
-                f"`{field.name}`", shown_type(hints[field.name]), shown_default(field.default),
-                f"`{variable}`", again, meaning,
-            )
-        )  # fmt: skip
+        meaning = said(told.get(field.name), f"setting {table_name}.{field.name}")
+        if (table_name or field.name) in RELOADABLE:
+            meaning += " *Reloaded.*"
+        kinds = shown_type(hints[field.name])
+        found.append((f"`{field.name}`", shown_default(field.default), kinds, meaning))
     return found
 
 
 def made(docs: Path) -> dict[str, str]:
     """The page with a table for each table of the file."""
-    head = ("setting", "may be", "default", "environment", "reloaded", "means")
+    head = ("setting", "default", "may be", "means")
     tables = {"top": table(head, rows(Settings))}
     for field in msgspec.structs.fields(Settings):
         if isinstance(field.default, msgspec.Struct):
-            tables[field.name] = table(head, rows(type(field.default), f"{field.name}_"))
+            tables[field.name] = table(head, rows(type(field.default), field.name))
     return {"settings.md": fill((docs / "settings.md").read_text(), tables)}
