@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fastjournal.errors import BadRequest
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import encode
 from fastjournal.log.record import encode as record
@@ -230,3 +232,33 @@ def test_a_journal_table_has_its_views_for_sql(spark: SparkSession) -> None:
     ).first()
     assert row is not None and row["n"] == table.jobs().count() > 0
     assert spark.sql("select sum(records) as n from segments").first()["n"] == 30  # type: ignore[index]
+
+
+def test_a_log_on_a_store_gives_its_records_segments_and_state(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Any file system of `pyarrow.fs`; this one reads local files in every process."""
+    path = tmp_path / "a copy"
+    shutil.copytree(GOLDEN / "multi-segment", path)
+    table = JournalTable.for_path(spark, f"fsspec+file://{path}")
+    assert table.records().count() == load(spark, f"fsspec+file://{path}").count() == 63
+    assert table.segments().count() == 11
+    here = JournalTable.for_path(spark, path).jobs(columns=["id", "state", "attempts"])
+    there = table.jobs(columns=["id", "state", "attempts"])
+    assert sorted(there.collect()) == sorted(here.collect())
+    assert load(spark, f"fsspec+file://{path}", view="jobs").count() == 37
+
+
+def test_a_store_that_is_not_there_or_would_be_changed_is_refused_with_a_code(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    code, text = failure(lambda: load(spark, f"fsspec+file://{tmp_path}/nowhere").count())
+    assert (code, "nowhere" in text) == ("NOT-FOUND", True)
+    code, text = failure(lambda: load(spark, "nosuch://bucket/jobs").count())
+    assert (code, "nosuch://bucket/jobs" in text) == ("NOT-FOUND", True)
+    shutil.copytree(GOLDEN / "multi-segment", tmp_path / "copy")
+    table = JournalTable.for_path(spark, f"fsspec+file://{tmp_path}/copy")
+    with pytest.raises(BadRequest, match="only read"):
+        table.clean()
+    with pytest.raises(BadRequest, match="only read"):
+        table.audit()
