@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 from pathlib import Path
@@ -124,3 +125,9 @@ def test_every_public_name_stands_in_the_docs() -> None:
     for name in fastjournal.__all__:
         if name != "__version__":
             assert re.search(rf"\b{name}\b", text), name
+
+
+def test_every_argument_of_a_journal_is_told_where_it_is_embedded() -> None:
+    text = page("embed.md")
+    for name in list(inspect.signature(fastjournal.Journal).parameters)[1:]:
+        assert f"`{name}`" in text, name
