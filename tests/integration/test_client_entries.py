@@ -245,6 +245,25 @@ def test_entries_are_no_jobs(form: str, tmp_path: Path) -> None:
         assert client.job(key="k", queue="q").value == b"job"
 
 
+def test_requests_about_entries_go_out_together(tmp_path: Path) -> None:
+    with LocalDaemon(tmp_path / "d") as daemon, daemon.connect() as client:
+        pipe = client.pipeline()
+        pipe.entries.set("a", 1)
+        pipe.entries.set("b", b"x" * 300, ttl=60)
+        pipe.entries.get("a")
+        pipe.entries.get("b")
+        pipe.entries.get("none", 7)
+        pipe.entries.add("a", 4)
+        pipe.entries.add("b")
+        pipe.put(b"job", queue="q")
+        pipe.entries.delete("a")
+        pipe.entries.get("a")
+        *answers, wrong, receipt, deleted, last = pipe.execute()
+        assert answers == [True, True, 1, b"x" * 300, 7, 5]
+        assert isinstance(wrong, WrongType) and len(receipt.id) == 16
+        assert (deleted, last, len(pipe)) == (True, None, 0)
+
+
 def test_a_forked_child_numbers_its_additions_anew(tmp_path: Path) -> None:
     with LocalDaemon(tmp_path / "d") as daemon, daemon.connect() as client:
         client.entries.add("n")

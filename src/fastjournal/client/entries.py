@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientEntries"]
 
-_PAGE = 1000
+_PAGE = _TOGETHER = 1000
 _MISSING: Any = object()
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
 _POP_LASTS = 10 * SECOND
@@ -164,8 +164,8 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
             entry_calls.plain_set(key, value) or entry_calls.set_entry(0, key, value)
             for key, value in [*pairs, *named.items()]
         ]
-        for _ in self._links._stream(iter(calls)):
-            pass
+        for start in range(0, len(calls), _TOGETHER):
+            self._links.call_many(calls[start : start + _TOGETHER])
 
     def delete(
         self,

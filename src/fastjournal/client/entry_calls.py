@@ -43,6 +43,7 @@ __all__ = [
     "entry",
     "flip",
     "get",
+    "get_value",
     "listen",
     "lock",
     "page",
@@ -159,6 +160,16 @@ def get(key: Text) -> Call:
         return make_call(Function.GET, _read_value, {"flags": DATA, "key": key_bytes(key)})
     message = _KEYED(b"FJ", 1, 3, 1, DATA, 0, len(name)) + name
     return _new(Call, (message, _read_value, 0.0, True, False, _quick_value))
+
+
+def get_value(key: Text) -> Call:
+    """As `get`, but the answer is the value itself."""
+    call = get(key)
+    return _new(Call, (call[0], _read_python, 0.0, True, False, None))
+
+
+def _read_python(reply: Reply) -> EntryValue:
+    return from_value(*_read_value(reply))
 
 
 def _read_value(reply: Reply) -> tuple[int, bytes]:

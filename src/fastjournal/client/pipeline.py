@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.client import leases, puts
+from fastjournal.client import entry_calls, leases, puts
 from fastjournal.client.protocol import Call
+from fastjournal.edges import Text
+from fastjournal.entry import EntryValue
+from fastjournal.errors import NotFound
 
 if TYPE_CHECKING:
     from fastjournal.client.sync import Client
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "PipelinedEntries"]
 
 _PLAIN = frozenset(("key", "queue", "priority"))
+_TOGETHER = 1000
 
 
 class Pipeline:
@@ -25,6 +29,9 @@ class Pipeline:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._calls: list[Call] = []
+        self._defaults: dict[int, Any] = {}
+        self.entries = PipelinedEntries(self)
+        """Requests about entries."""
 
     def put(self, payload: bytes = b"", **fields: Any) -> None:
         """Add a put; arguments as `Client.put`."""
@@ -44,16 +51,52 @@ class Pipeline:
     def execute(self) -> list[Any]:
         """Send all; an error stands in the place of its answer."""
         calls, self._calls = self._calls, []
+        defaults, self._defaults = self._defaults, {}
         if not calls:
             return []
         link = self._client.take_link()
         answers: list[Any] = []
         try:
-            for start in range(0, len(calls), 1000):
-                answers += link.exchange(calls[start : start + 1000])
+            for start in range(0, len(calls), _TOGETHER):
+                answers += link.exchange(calls[start : start + _TOGETHER])
         finally:
             self._client.give_back(link)
+        for number, default in defaults.items():
+            if isinstance(answers[number], NotFound):
+                answers[number] = default
         return answers
 
     def __len__(self) -> int:
         return len(self._calls)
+
+
+class PipelinedEntries:
+    """Requests about entries, added to a pipeline; arguments as those of `client.entries`."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def get(self, key: Text, default: Any = None) -> None:
+        """Add a reading; its answer is the value, or `default`."""
+        pipeline = self._pipeline
+        pipeline._defaults[len(pipeline._calls)] = default
+        pipeline._calls.append(entry_calls.get_value(key))
+
+    def set(self, key: Text, value: EntryValue, **how: Any) -> None:
+        """Add a write; its answer is False if an equal or newer one is there."""
+        call = entry_calls.plain_set(key, value) if not how else None
+        if call is None:
+            now = self._pipeline._client.server_now()
+            call = entry_calls.set_entry(now, key, value, **how)
+        self._pipeline._calls.append(call)
+
+    def delete(self, key: Text, **how: Any) -> None:
+        """Add a deletion; its answer says whether there was an entry."""
+        self._pipeline._calls.append(entry_calls.delete(key, **how))
+
+    def add(self, key: Text, number: float = 1, **how: Any) -> None:
+        """Add an addition; its answer is the sum."""
+        name, at = self._pipeline._client.entries._number(
+            how.pop("sender", b""), how.pop("timestamp", None)
+        )
+        self._pipeline._calls.append(entry_calls.add(key, number, name, at, **how))

@@ -15,7 +15,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastjournal.client.link import Link, is_passing
@@ -86,6 +86,21 @@ class Links:
             yield self._call(kept.popleft())
         for call in calls:
             yield self._call(call)
+
+    def call_many(self, calls: Sequence[Call]) -> list[Any]:
+        """The values of calls that may be sent again, sent together; the first error is raised."""
+        try:
+            link = self.take_link()
+            try:
+                values = link.exchange(calls)
+            finally:
+                self.give_back(link)
+        except Unavailable:
+            return [self._call(call) for call in calls]
+        for value in values:
+            if isinstance(value, JournalError):
+                raise value
+        return values
 
     def _call(self, call: Call) -> Any:
         free = self._free

@@ -6,7 +6,7 @@ Rules: those of `entry_ground`, and
    tenths of it from its last reading on (D-19). A probe, a range, a pattern touch only when told.
 2. With `lease` a reader marks what it gets as worked on until an instant; its own mark is renewed,
    that of another is left alone and shown. `skip` leaves out what is being worked on (D-27).
-3. A page holds at most so many entries and bytes, and costs at most so many keys looked at; the
+3. A page holds at most so many entries and bytes, and costs at most so many keys besides; the
    rest follows by its cursor, which may come with an empty page.
 4. Patterns are those of RE2: no back references, time linear in the key (D-25).
 """
@@ -32,7 +32,7 @@ MAX_PATTERN = 1024
 PATTERN_PAGE = 1000
 MOST = 65_535
 PAGE_BYTES = 8 * 1024 * 1024
-LOOKED_AT = 10_000  # keys a page may cost
+LOOKED_AT = 10_000  # keys a page may cost besides those it tells
 
 
 class Reading(NamedTuple):
@@ -140,12 +140,13 @@ class EntryReads(EntryGround):
                 break
             if len(rows) >= most or size > PAGE_BYTES or looked >= LOOKED_AT:
                 return Page(rows, scan.cursor(last))
-            looked += 1
             last = key
             if matches is not None and matches(key) is None:
+                looked += 1
                 continue
             row = self.live(key, now)
             if row is None or (reading.skip and _busy(row, now)):
+                looked += 1
                 continue
             rows.append((key, row))
             size += len(key) + (len(row.value) if reading.data else 0)
