@@ -302,22 +302,63 @@ def test_a_segment_that_ends_while_a_record_is_noted_does_not_lose_its_value(sma
     engine = small.journal.engine
     assert isinstance(engine, BoundedEngine)
     small.fill(3)
-    noted = engine.written
+    noted, rotate = engine.written, engine.log.rotate
+    paths: list[Path] = []
 
     def rotate_first(first: int, payloads: Any) -> None:
-        small.journal.rotate()
+        paths.append(rotate())
         noted(first, payloads)
 
     engine.written = rotate_first  # type: ignore[method-assign]
     small.entries["raced"] = value(50)
     engine.written = noted  # type: ignore[method-assign]
-    place = small.place("raced")
-    assert place.offset == 0
+    assert small.place("raced").offset == 0
     small.fill(20)
     assert small.entries["raced"] == value(50)
+    engine.written = rotate_first  # type: ignore[method-assign]
+    small.entries["raced too"] = value(51)
+    engine.written = noted  # type: ignore[method-assign]
+    engine.log.rotate = lambda: paths[-1]  # type: ignore[method-assign]
+    small.journal.snapshot()  # for whom the log was rotated just then
+    engine.log.rotate = rotate  # type: ignore[method-assign]
+    small.fill(20)
+    assert small.entries["raced"] == value(50)
+    assert small.entries["raced too"] == value(51)
+
+
+def test_a_value_that_changes_while_a_snapshot_is_taken_stays_where_it_is(small: Small) -> None:
+    """Its image is older: the place of the newer record counts."""
+    small.fill(20)
+
+    def change(path: Path) -> None:
+        if path.suffix == ".snapshot":
+            small.entries["k2"] = value(200)
+            del small.entries["k3"]
+
+    small.files.on_sync = change
     small.journal.snapshot()
+    small.files.on_sync = None
+    for number in range(4, 20):
+        assert small.entries[f"k{number}"] == value(number)
+    assert not small.holds("k2")
+    assert small.entries["k2"] == value(200)
+    assert "k3" not in small.entries
+
+
+def test_what_is_not_written_yet_is_not_let_go(small: Small) -> None:
+    """Inside a batch old values are read between new ones."""
     small.fill(20)
-    assert small.entries["raced"] == value(50)
+    engine, operations = small.journal.engine, small.entries.operations
+    with engine.lock, engine.batch():
+        for number in range(20, 30):
+            operations.set(b"k%d" % number, 1, value(number))
+            assert operations.get(b"k%d" % (number - 20)).data == value(number - 20)
+        assert small.values.fresh
+        for number in range(20, 30):
+            assert operations.get(b"k%d" % number).data == value(number)
+    assert small.values.bytes <= 16_384
+    for number in range(30):
+        assert small.entries[f"k{number}"] == value(number)
 
 
 def test_a_row_of_many_records_is_stated_anew_without_its_value_in_memory(small: Small) -> None:

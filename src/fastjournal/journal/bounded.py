@@ -85,6 +85,8 @@ class BoundedEngine(Engine):
 
     def written(self, first: int, payloads: Sequence[bytes]) -> None:
         """Note where the records just written stand."""
+        if not self.values.fresh:
+            return
         at = self.log.position
         start = at.offset - sum(record_size(len(payload)) for payload in payloads)
         if start >= HEADER_SIZE:

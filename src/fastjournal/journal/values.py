@@ -48,7 +48,8 @@ class Values:
         """Bytes of what lives in memory only."""
         self.here: tuple[int, int, int] | None = None
         """TIME, segment and offset of the record being applied; None: it is not written yet."""
-        self._fresh: list[Stored] = []
+        self.fresh: list[Stored] = []
+        """Of the values whose records are not written yet."""
         self.loads = 0
         """How many values were read back."""
         self.evictions = 0
@@ -64,7 +65,7 @@ class Values:
             return
         if self.here is None:
             place = Stored(time, 0, 0, size)
-            self._fresh.append(place)
+            self.fresh.append(place)
         else:
             place = Stored(*self.here, size)
         self.places[row.id] = place
@@ -107,9 +108,7 @@ class Values:
 
     def written(self, first: int, segment: int, offset: int, payloads: Sequence[bytes]) -> None:
         """Records from TIME `first` on were written there; offset 0: somewhere from there on."""
-        fresh = self._fresh
-        if not fresh:
-            return
+        fresh = self.fresh
         starts = []
         for payload in payloads:
             starts.append(offset)
