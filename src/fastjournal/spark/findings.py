@@ -7,7 +7,8 @@ Rules:
    `note`: normal, worth knowing.
 2. Segments are judged each for itself (bytes), shares of rows each for itself (meaning): so both
    can run in any number of tasks.
-3. Legal changes are those of `journal.transitions`; every record is applied by the journal's own
+3. Legal changes are those of `journal.transitions`. A row whose records fit that table whatever
+   they did is sound (`spark.sift`); of every other row each record is applied by the journal's own
    `apply`, nothing is skipped.
 4. A task tells at most `LIMIT` findings of a rule, then how many more there were.
 """
@@ -15,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -24,7 +25,7 @@ from typing import NamedTuple
 
 from fastjournal.errors import CorruptCommand, JournalError
 from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import TYPE_OF, decode, encode
+from fastjournal.journal.commands import TYPE_OF, decode, encode, row_ids
 from fastjournal.journal.rows import Row, image
 from fastjournal.journal.transitions import STEPS
 from fastjournal.log.files import DISK
@@ -32,9 +33,10 @@ from fastjournal.log.scan import Buffer, Chunk, Damage, Scan
 from fastjournal.log.writer import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.fold import Share, fold, no_collection, route
-from fastjournal.spark.kinds import BROADCAST, KINDS, kind_name
+from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS, kind_name
 from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load, tear_rule
+from fastjournal.spark.sift import Sift
 from fastjournal.spark.snapshots import Base, base_of
 
 __all__ = [
@@ -202,36 +204,68 @@ def _opened(directory: str, share: Share, notes: _Notes) -> tuple[list[tuple[Pie
     return segments, base
 
 
-def share_findings(directory: str, share: Share) -> list[Finding]:
-    """What the commands say: orphans, illegal changes, stale tokens, waits that are too long."""
+def share_findings(directory: str, share: Share, *, sift: bool = True) -> list[Finding]:
+    """What the commands say: orphans, illegal changes, stale tokens, waits that are too long.
+
+    `sift=False` applies every record of every row, whether there is doubt about it or not.
+    """
     notes = _Notes(directory)
     segments, base = _opened(directory, share, notes)
     check = _Check(notes, base.state or Ledger(), base.overlap)
+    wanted = [(piece, data) for piece, data in segments if data and piece.number >= base.first]
+    doubt = Sift()
+    sifting = sift and doubt.usable and base.state is None
+    if sifting:
+        for _, _, chunk in _chunks(wanted, share):
+            doubt.feed(chunk)
+            doubt.doubt(_grouped(chunk, share))
     with no_collection():
-        _check_all(notes, check, segments, base.first, share)
-    check.waits()
+        for piece, data, chunk in _chunks(wanted, share, notes):
+            check.chunk(piece, data, doubt.closely(chunk) if sifting else chunk, share)
+        if not sifting:
+            check.waits(check.state.rows.values())
+        elif any(lane.settings.max_wait for lane in check.state.lanes.values()):
+            whole = fold(wanted, share=share, mode="DROPMALFORMED")
+            check.waits(whole.rows.values())
     return list(notes.all())
 
 
-def _check_all(
-    notes: _Notes,
-    check: _Check,
-    segments: Sequence[tuple[Piece, Buffer]],
-    first_segment: int,
-    share: Share,
-) -> None:
-    last = None
+def _chunks(
+    segments: Sequence[tuple[Piece, Buffer]], share: Share, notes: _Notes | None = None
+) -> Iterator[tuple[Piece, Buffer, Chunk]]:
+    """The records of a share, and those that name no single row.
+
+    With `notes` the first share says where TIME does not ascend from segment to segment; inside
+    of one `segment_findings` looks.
+    """
+    import numpy as np
+
+    single = np.zeros(256, dtype=bool)
+    single[[number for number in KINDS if number not in BROADCAST]] = True
+    last: tuple[int, int] | None = None
     for piece, data in segments:
-        if not data or piece.number < first_segment:
-            continue
         for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), mode="DROPMALFORMED"):
             assert isinstance(chunk, Chunk)
-            first = int(chunk.times[0])
-            seam = share.index == 0 and last is not None and last[0] != piece.number
-            if seam and last is not None and first <= last[1]:
-                _told_back(notes, piece, int(chunk.offsets[0]), last[1], first)
-            last = (piece.number, int(chunk.times[-1]))
-            check.chunk(piece, data, chunk, share)
+            if notes is not None and share.index == 0:
+                first = int(chunk.times[0])
+                if last is not None and last[0] != piece.number and first <= last[1]:
+                    _told_back(notes, piece, int(chunk.offsets[0]), last[1], first)
+                last = (piece.number, int(chunk.times[-1]))
+            if share.count > 1:
+                ids = chunk.ids().view(np.uint64)
+                mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
+                chunk = chunk.select(mine | ~single[chunk.kinds])
+            if len(chunk):
+                yield piece, data, chunk
+
+
+def _grouped(chunk: Chunk, share: Share) -> Iterator[bytes]:
+    """The rows of this share that groups speak of."""
+    for n in (chunk.kinds == GROUP).nonzero()[0].tolist():
+        start = int(chunk.starts[n])
+        with suppress(CorruptCommand):
+            ids = row_ids(bytes(chunk.data[start : start + int(chunk.sizes[n])]))
+            yield from (row_id for row_id in ids if share.has(row_id))
 
 
 class _Check:
@@ -239,18 +273,12 @@ class _Check:
 
     def __init__(self, notes: _Notes, state: Ledger, overlap: int) -> None:
         self._notes = notes
-        self._state = state
+        self.state = state
         self._overlap = overlap
         self._before = {kind: frozenset(b for b, _ in steps) for kind, steps in STEPS.items()}
 
     def chunk(self, piece: Piece, data: Buffer, chunk: Chunk, share: Share) -> None:
-        import numpy as np
-
-        if share.count > 1:
-            ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
-            mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
-            single = [number for number in KINDS if number not in BROADCAST]
-            chunk = chunk.select(mine | ~np.isin(chunk.kinds, single))
+        """Apply these records in order."""
         rows = zip(
             chunk.times.tolist(),
             chunk.offsets.tolist(),
@@ -270,13 +298,13 @@ class _Check:
             for member in members:
                 kind = TYPE_OF[member.__class__]
                 if kind in BROADCAST:
-                    self._state.apply(member, time)
+                    self.state.apply(member, time)
                 elif share.has(member[0]):  # type: ignore[arg-type]
                     self._one(piece, offset, time, kind, member)
 
     def _one(self, piece: Piece, offset: int, time: int, kind: int, command: k.Command) -> None:
         row_id: bytes = command[0]  # type: ignore[assignment]
-        state = self._state
+        state = self.state
         row = state.rows.get(row_id)
         if time <= self._overlap and row is not None and row.at > time:
             return
@@ -312,9 +340,9 @@ class _Check:
             text = f"{what} with token {token} on a row whose token is {held}"
             self._notes.add("error", "token", text, piece.number, offset, row.id)
 
-    def waits(self) -> None:
+    def waits(self, rows: Iterable[Row]) -> None:
         """Promise: no key waits past insertion + max_wait by repeats alone."""
-        for row in self._state.rows.values():
+        for row in rows:
             most = row.lane.settings.max_wait
             fresh = row.more is None and not row.attempts
             if most and fresh and row.state is State.WAITING and row.due > row.inserted + most:
