@@ -16,6 +16,8 @@ import fastjournal
 from fastjournal.client.puts import new_id
 from fastjournal.errors import JournalError, RequestError
 
+AHEAD = 2000  # jobs
+
 
 def main() -> None:
     kind, url, path, seed = sys.argv[1:5]
@@ -37,6 +39,9 @@ def produce(client, chance, say) -> None:  # type: ignore[no-untyped-def]
         ids = [new_id() for _ in range(chance.choice([1, 1, 1, 20]))]
         jobs = [{"payload": b"x" * chance.randint(0, 200), "queue": "q", "id": i} for i in ids]
         try:
+            # Not too far ahead of the workers: what is replayed after each kill stays short.
+            while any(queue.ready > AHEAD for queue in client.queues()):
+                client.lease("nothing comes here", wait=0.05)
             receipts = client.put_many(jobs) if len(ids) > 1 else [client.put(**jobs[0])]
         except JournalError:
             continue

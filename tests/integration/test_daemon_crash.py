@@ -162,6 +162,7 @@ def check(path: Path, told: dict[str, list[list[str]]]) -> dict[str, int]:
     return {"put": len(put), "done": len(done), "leases": len(told["lease"]), "left": len(rows)}
 
 
+@pytest.mark.timeout(600)
 def test_thirty_kills_of_the_daemon_lose_nothing(tmp_path: Path) -> None:
     figures = rounds(tmp_path, 30, "interval", 200)
     assert figures["put"] > 300
