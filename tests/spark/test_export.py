@@ -21,6 +21,7 @@ from fastjournal.journal.journal import Journal
 from fastjournal.journal.kinds import Group
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
+from fastjournal.model import NewJob
 from fastjournal.spark import attempts, attempts_numba
 from fastjournal.spark.attempts import Fold, parts_of
 from fastjournal.spark.export import export, export_directory, files_of
@@ -144,6 +145,22 @@ def test_the_walk_follows_restated_rows_twins_tombs_and_redrives(tmp_path: Path,
     )
     assert effects["leased"] == leases
     assert ended == leases - sum(state == 1 for state in told["state"])
+
+
+@pytest.mark.parametrize("bulk", [1, 20])
+def test_repeats_that_a_forwarder_brought_count_as_merged(tmp_path: Path, bulk: int) -> None:
+    """A merge and the mark of its sender are one GROUP: it is a put all the same."""
+    path = tmp_path / "j"
+    jobs = [(n, NewJob(b"q", b"%d" % n, b"k%d" % (n % 2))) for n in range(2, 42)]
+    with Journal(path, clock=ManualClock(NOON)) as journal:
+        for start in range(0, len(jobs), bulk):
+            journal.operations.put_from(b"a sender", jobs[start : start + bulk])
+    effects: Counter[str] = Counter()
+    for lives in Fold(Share()).batches(
+        part for one in journal_segments(path) for part in parts_of(one, load(one), Share())
+    ):
+        effects.update(attempts.EFFECTS[number] for number in lives.effects)
+    assert (effects["new"], effects["merged"], effects["restated"]) == (2, 38, 0)
 
 
 def _try(what: Callable[..., Any], *arguments: Any) -> None:

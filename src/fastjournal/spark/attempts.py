@@ -9,7 +9,8 @@ Rules:
 3. A lease becomes an attempt when it ends. Its wait is counted from the later of its due time and
    the moment the row began to wait; its run from the record that handed it out.
 4. A row restated in one GROUP (many changes since its last image) is no new work: the counters in
-   the image tell what the GROUP stands for.
+   the image tell what the GROUP stands for. A put in one GROUP with the mark of its sender is a
+   put like any other.
 5. A PURGE of a row being worked on is its completion: the log has no other word for it. So a job
    deleted by hand while it was worked on counts as done.
 """
@@ -55,6 +56,7 @@ _ROW_FIELDS = (
 )  # fmt: skip
 _NOTED = 16
 _GROUP = 44
+_SENDER = 49
 _ROWLESS = (45, 46, 49)
 _NAMES = {"queue": 0, "key": 1, "worker": 2, "note": 3}
 _PLAIN_BYTES = MIN_RECORD - 1  # without SIZE
@@ -70,6 +72,8 @@ class Part:
     """One entry a command; its `offsets` are those of the records."""
     members: Array
     """Place in a GROUP; -1 for a whole record."""
+    forwarded: Array
+    """Whether it stands in a GROUP with the mark of its sender."""
     sizes: Array
     """Payload bytes of the record; 0 for all members but the first."""
     named: Array
@@ -130,7 +134,7 @@ def parts_of(
     known[[number for number in KINDS if number not in _ROWLESS]] = True
     for found in Scan(data, path=piece.path, torn=tear_rule(piece), after=after, upto=upto):
         assert isinstance(found, Chunk)
-        chunk, members, sizes = _expanded(found, piece)
+        chunk, members, forwarded, sizes = _expanded(found, piece)
         ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
         named = known[chunk.kinds] & (chunk.sizes >= 17)
         if share.count > 1:
@@ -139,21 +143,23 @@ def parts_of(
         else:
             mine = np.ones(len(chunk), dtype=bool)
         if not mine.all():
-            chunk, members, sizes, named = (
+            chunk, members, forwarded, sizes, named = (
                 chunk.select(mine),
                 members[mine],
+                forwarded[mine],
                 sizes[mine],
                 named[mine],
             )
         if len(chunk):
-            yield _part(chunk, members, sizes, named, piece.number)
+            yield _part(chunk, members, forwarded, sizes, named, piece.number)
 
 
-def _expanded(chunk: Chunk, piece: Piece) -> tuple[Chunk, Array, Array]:
+def _expanded(chunk: Chunk, piece: Piece) -> tuple[Chunk, Array, Array, Array]:
     import numpy as np
 
     if not (chunk.kinds == _GROUP).any():
-        return chunk, np.full(len(chunk), -1, dtype=np.int32), chunk.sizes
+        alone = np.full(len(chunk), -1, dtype=np.int32)
+        return chunk, alone, np.zeros(len(chunk), dtype=bool), chunk.sizes
     view = chunk.bytes_view()
     counts = np.zeros(len(chunk), dtype=np.int64)
     kernels.group_sizes(view, chunk.starts, chunk.sizes, chunk.kinds, counts)
@@ -170,10 +176,14 @@ def _expanded(chunk: Chunk, piece: Piece) -> tuple[Chunk, Array, Array]:
     )  # fmt: skip
     whole = np.where(members <= 0, chunk.sizes[record], 0)
     wide = Chunk(chunk.data, chunk.times[record], chunk.offsets[record], starts, sizes, kinds)
-    return wide, members, whole
+    told = np.zeros(len(chunk), dtype=bool)
+    told[record[(kinds == _SENDER) & (members >= 0)]] = True
+    return wide, members, told[record], whole
 
 
-def _part(chunk: Chunk, members: Array, sizes: Array, named: Array, segment: int) -> Part:
+def _part(
+    chunk: Chunk, members: Array, forwarded: Array, sizes: Array, named: Array, segment: int
+) -> Part:
     import numpy as np
 
     rows = len(chunk)
@@ -191,7 +201,7 @@ def _part(chunk: Chunk, members: Array, sizes: Array, named: Array, segment: int
         numbers[place] = np.where(absent, numbers[place], values)
     values, absent = fields.number("max_attempts")
     numbers[kernels.MAX_ATTEMPTS] = np.where(absent, numbers[kernels.MAX_ATTEMPTS], values)
-    return Part(chunk, members, sizes, named, segment, fields, numbers, slices, found)
+    return Part(chunk, members, forwarded, sizes, named, segment, fields, numbers, slices, found)
 
 
 @dataclass(slots=True)
@@ -298,7 +308,7 @@ class Fold:
             np.concatenate([getattr(part.chunk, name) for part in parts])
             for name in ("kinds", "times")
         )
-        members = np.concatenate([part.members for part in parts])
+        members = np.concatenate([np.where(part.forwarded, -1, part.members) for part in parts])
         named = np.concatenate([part.named for part in parts])
         numbers = np.concatenate([part.numbers for part in parts], axis=1)
         ids = np.concatenate(
