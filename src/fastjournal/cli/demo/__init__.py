@@ -55,6 +55,7 @@ def _whole_story(stage: Stage, place: Path, report: Path) -> None:
     from fastjournal.cli.demo.spark_act import SparkAct
 
     stage.act("Third act: producers, spool, forwarder, daemon, workers")
-    rows = ServiceAct(stage, place / "service").show()
+    service = ServiceAct(stage, place / "service")
+    rows = service.show()
     stage.act("Fourth act: the same log in Spark")
-    SparkAct(stage, place / "service" / "data" / "default", report).show(rows)
+    SparkAct(stage, place / "service" / "data" / "default", report).show(rows, service.asked)

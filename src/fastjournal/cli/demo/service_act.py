@@ -41,6 +41,8 @@ class ServiceAct:
     def __init__(self, stage: Stage, place: Path) -> None:
         self._stage = stage
         self._place = place
+        self.asked = 0
+        """How often a job was put, repeats of a key included."""
 
     def show(self) -> list[Job]:
         """All steps; returns the rows of the daemon at the end."""
@@ -136,6 +138,7 @@ class ServiceAct:
             KEYS <= len(made) < len(asked) / 2,
         )
         stage.claim("each page was made after its last request", _newest(asked, made))
+        self.asked = len(letters) + len(asked) + TOMORROW + 2  # and the trap, and the poison
         slowest = max(int(words[1]) for words in told if words[0] == "slowest")
         stage.claim(
             f"the slowest request spent {slowest:,} µs on its two puts, the daemon dead or not",

@@ -39,13 +39,14 @@ class SparkAct:
         self._directory = directory
         self._report = report
 
-    def show(self, rows: Sequence[Job]) -> None:
-        """All steps; `rows` are what the daemon said it had."""
+    def show(self, rows: Sequence[Job], asked: int) -> None:
+        """All steps; `rows` are what the daemon said it had, `asked` is how often a job was put."""
         stage = self._stage
         stage.step("Spark starts and reads the segments that the daemon wrote")
         start = time.monotonic()
         with spark_session(LOCAL, None, [self._directory]) as spark:
             from fastjournal.spark.audit import exit_code
+            from fastjournal.spark.report import report
             from fastjournal.spark.table import JournalTable
 
             stage.say(f"Spark {spark.version}, ready after {time.monotonic() - start:.1f} s")
@@ -59,6 +60,15 @@ class SparkAct:
                 _found(table) == _given(rows),
             )
             stage.claim("its audit finds nothing", exit_code(table.audit()) == 0)
+            made = report(spark, self._directory)
+            self._report.parent.mkdir(parents=True, exist_ok=True)
+            self._report.write_text(made.html())
+            stage.say(f"report: {self._report}")
+            stage.figure("report of the whole journal", str(self._report))
+            stage.claim(
+                f"it counts the {asked:,} jobs that were asked for, and the dead one",
+                (made.figures["totals"]["asked"], made.figures["totals"]["dead"]) == (asked, 1),
+            )
 
 
 def _found(table: JournalTable) -> set[tuple[object, ...]]:
