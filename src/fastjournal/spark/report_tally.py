@@ -69,7 +69,8 @@ def bins_of(nanos: Array) -> Array:
     import numpy as np
 
     micros = np.maximum(nanos // 1000, 1)
-    return np.minimum((np.log(micros) / _WIDTH).astype(np.int64), BINS - 1)
+    found: Array = np.minimum((np.log(micros) / _WIDTH).astype(np.int64), BINS - 1)
+    return found
 
 
 def percentile(counts: Array, share: float) -> float | None:

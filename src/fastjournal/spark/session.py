@@ -34,6 +34,7 @@ __all__ = [
     "configure",
     "ensure_java",
     "local_session",
+    "parallelism",
     "quietly",
     "register",
     "tasks_done",
@@ -175,6 +176,14 @@ def quietly(log: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at a time; 2 where that is not known."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except (AttributeError, NotImplementedError):
+        return 2
 
 
 def tasks_done(spark: SparkSession) -> tuple[int, int]:
