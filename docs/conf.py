@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,19 @@ def _kept(pattern: re.Match[str]) -> str:
     return pattern[0] if any(Path(__file__).parent.glob(f"{pattern[0].strip()}.md")) else ""
 
 
+def write_map(_app: Sphinx) -> None:
+    """The map of the source is as new as the source."""
+    docs = Path(__file__).parent
+    sys.path.insert(0, str(docs.parent / "tools" / "reference"))
+    import page_map
+
+    for name, text in page_map.made(docs).items():
+        if not (docs / name).exists() or (docs / name).read_text() != text:
+            (docs / name).write_text(text)
+
+
 def setup(app: Sphinx) -> None:
     """Called by sphinx."""
+    app.connect("builder-inited", write_map)
     app.connect("source-read", show_reasons)
     app.connect("source-read", drop_idle_patterns)

@@ -26,7 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BUILT = ("map.md",)
+"""Written when the pages are built."""
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in BUILT),
+]
 LANGUAGES = ("python", "console")
 WORDS = {"continued", "daemon", "spark"}
 

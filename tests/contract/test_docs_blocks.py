@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from docblocks import ALL_BLOCKS, ALL_RUNS, LANGUAGES, WORDS, Block
+from docrunner import Runner
 from fastjournal.cli.app import app
 from fastjournal.journal.journal import Journal
 from fastjournal.testing.daemon import LocalDaemon
@@ -44,7 +45,7 @@ def test_a_block_names_a_known_language_and_known_words(block: Block) -> None:
 
 @pytest.mark.parametrize("run", ALL_RUNS, ids=[run[0].place for run in ALL_RUNS])
 def test_the_blocks_run_as_they_stand(
-    run: list[Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: list[Block], runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("FASTJOURNAL_")]:
@@ -59,19 +60,25 @@ def test_the_blocks_run_as_they_stand(
             if block.file:
                 Path(block.file).write_text(code)
             elif block.language == "python":
-                python(block, code)
+                python(block, code, runner)
             else:
                 if number == 0:
                     a_few_jobs()
                 console(block, url)
 
 
-def python(block: Block, code: str) -> None:
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    """What runs blocks of Python."""
+    made = Runner()
+    yield made
+    made.close()
+
+
+def python(block: Block, code: str, runner: Runner) -> None:
     """Run a program of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=100
-    )
-    assert done.returncode == 0, f"{block.place}\n{done.stderr}"
+    result, said = runner.run(code, str(Path.cwd()))
+    assert result == 0, f"{block.place}\n{said}"
 
 
 def console(block: Block, url: str) -> None:

@@ -20,7 +20,6 @@ import page_api
 import page_cli
 import page_errors
 import page_log
-import page_map
 import page_metrics
 import page_settings
 import page_spark
@@ -29,7 +28,7 @@ import page_wire
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODULES = (
-    page_api, page_cli, page_errors, page_log, page_map, page_metrics, page_settings, page_spark,
+    page_api, page_cli, page_errors, page_log, page_metrics, page_settings, page_spark,
     page_transitions, page_wire,
 )  # fmt: skip
 
@@ -42,17 +41,17 @@ def made(docs: Path = DOCS) -> dict[str, str]:
     return files
 
 
-def stale(docs: Path = DOCS) -> dict[str, str]:
-    """Those that are not as they should be."""
+def stale(files: dict[str, str], docs: Path = DOCS) -> dict[str, str]:
+    """Those of the made files that docs/ does not hold as they should be."""
     return {
         name: text
-        for name, text in made(docs).items()
+        for name, text in files.items()
         if not (docs / name).exists() or (docs / name).read_text() != text
     }
 
 
 if __name__ == "__main__":
-    found = stale()
+    found = stale(made())
     for name, text in found.items():
         if "--write" in sys.argv:
             (DOCS / name).write_text(text)

@@ -1,4 +1,7 @@
-"""docs/map.md: every module with the first sentence of its own head."""
+"""docs/map.md: every module with the first sentence of its own head.
+
+Written when the pages are built, and not kept: a new module makes nothing out of date.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ __all__ = ["made"]
 
 _INTRO = """# Map of the source
 
-Made from the heads of the modules by `tools/reference`; do not edit. Each head goes on with the
+Made from the heads of the modules when these pages are built. Each head goes on with the
 module's rules, and for bytes with their layout. How the rooms hang together:
 [contributing](contributing.md).
 """
@@ -26,8 +29,6 @@ def sentence(path: Path) -> str:
 def made(docs: Path) -> dict[str, str]:
     """The whole page."""
     source = docs.parent / "src"
-    if not source.exists():  # a copy of the pages alone, in a test
-        source = Path(__file__).resolve().parents[2] / "src"
     rooms: dict[str, list[tuple[str, str]]] = {}
     for path in sorted(source.rglob("*.py")):
         room = path.relative_to(source).parent.as_posix()
