@@ -85,6 +85,8 @@ def console(block: Block, url: str) -> None:
     """Type the lines of a block: commands of ours in this process, all others into a shell."""
     commands = [line.replace("fj://127.0.0.1", url) if url else line for line in block.commands()]
     assert commands, f"{block.place}: nothing is typed here"
+    for line in commands:
+        assert not endless(line), f"{block.place}: {line!r} never ends: `&`, or not-run"
     with ExitStack() as background:
         for line in commands:
             if line.endswith("&"):
@@ -100,6 +102,19 @@ def console(block: Block, url: str) -> None:
                 )  # fmt: skip
                 said = shell.stdout + shell.stderr
                 assert shell.returncode == 0, f"{block.place}\n$ {line}\n{said}"
+
+
+def endless(line: str) -> bool:
+    """Whether a line would keep the console for itself until it is stopped."""
+    words = line.split()
+    return words[1:2] in (
+        ["serve"],
+        ["worker"],
+        ["listen"],
+        ["watch"],
+        ["forward"],
+        ["top"],
+    ) and not {"&", "--once", "--limit"} & set(words)
 
 
 def bare(line: str) -> str:
