@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from fastjournal.cli import spark_clean
+from fastjournal.cli import spark_clean, spark_lake, spark_stream
 from fastjournal.cli.spark_print import print_frame
 from fastjournal.cli.spark_session import (
     LOCAL,
@@ -37,7 +37,7 @@ app = typer.Typer(
 )
 
 # One line for each module with more commands.
-_FAMILIES = (spark_clean.app,)
+_FAMILIES = (spark_clean.app, spark_stream.app, spark_lake.app)
 
 for family in _FAMILIES:
     app.add_typer(family)
