@@ -352,6 +352,19 @@ def test_a_small_log_is_checked_without_loading_numpy_or_numba() -> None:
     assert told == "[]"
 
 
+def test_a_journal_opens_without_loading_numpy_or_numba(tmp_path: Path) -> None:
+    told = told_by(
+        "import sys, fastjournal; from pathlib import Path;"
+        f"path = Path({str(tmp_path / 'jobs')!r});"
+        "journal = fastjournal.Journal(path, background=False); journal.put(b'v', queue='q');"
+        "journal.close(); (path / 'synced.pos').unlink();"
+        "last = max(path.glob('*.log')); last.write_bytes(last.read_bytes() + b'torn');"
+        "journal = fastjournal.Journal(path, background=False); journal.close();"
+        "print([m for m in ('numpy', 'numba', 'pyarrow') if m in sys.modules])"
+    )
+    assert told == "[]"
+
+
 def test_a_large_log_is_worth_loading_the_compiled_engine_and_a_loaded_one_is_used() -> None:
     told = told_by(
         "import sys, fastjournal.log.scan as scan;"
