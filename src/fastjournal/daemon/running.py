@@ -17,22 +17,20 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
-import structlog
-
 from fastjournal.config import LogSettings, Settings
+from fastjournal.daemon.lines import LEVELS, Lines
 from fastjournal.daemon.server import Server
 from fastjournal.errors import JournalError
 
 __all__ = ["run", "set_up_log"]
 
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _COLLECT = (50_000, 20, 100)
 _SWITCH = 0.0005  # seconds a thread may keep the interpreter while another waits for it
 
 
 def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int:
     """Serve until told to stop; returns the exit code."""
-    set_up_log(settings.log)
+    log = set_up_log(settings.log)
     # A thread that has synced the log must not wait 5 ms to say so.
     sys.setswitchinterval(_SWITCH)
     # Rows live long and hold no cycles: looking for garbage among them costs a put a tenth.
@@ -40,11 +38,11 @@ def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int
     loop_module = _uvloop()
     factory = loop_module.new_event_loop if loop_module else None
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(_serve(settings, reload))
+        return runner.run(_serve(settings, reload, log))
 
 
-async def _serve(settings: Settings, reload: Callable[[], Settings] | None) -> int:
-    server = Server(settings)
+async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log: Lines) -> int:
+    server = Server(settings, log=log)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -61,7 +59,7 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None) -> i
         except JournalError as error:
             server.log.error("reload refused", error=str(error))
             return
-        set_up_log(changed.log)
+        log.level, log.form = LEVELS[changed.log.level], changed.log.format
         server.reload(changed)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -74,30 +72,14 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None) -> i
     return 0
 
 
-def set_up_log(settings: LogSettings) -> None:
+def set_up_log(settings: LogSettings) -> Lines:
     """Send log lines of the daemon and of the library to standard error."""
-    level = _LEVELS[settings.level]
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if settings.format == "json":
-        shared += [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ]
-    else:
-        shared.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
-    structlog.configure(
-        processors=shared,
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
     logging.basicConfig(
-        stream=sys.stderr, level=level, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
+        stream=sys.stderr,
+        level=LEVELS[settings.level],
+        format="%(asctime)s [%(levelname)s] %(name)s: %(message)s",
     )
+    return Lines(sys.stderr, level=settings.level, form=settings.format)
 
 
 def _uvloop() -> ModuleType | None:

@@ -18,13 +18,12 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import structlog
 
 from fastjournal import __version__
 from fastjournal.clock import SYSTEM_CLOCK, Clock
@@ -33,6 +32,7 @@ from fastjournal.daemon.connection import Connection
 from fastjournal.daemon.fj import FjConnection
 from fastjournal.daemon.hosting import Hosted
 from fastjournal.daemon.journals import find_journals, open_journal
+from fastjournal.daemon.lines import Lines, Log
 from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
 from fastjournal.daemon.pushes import Pushes
 from fastjournal.daemon.security import check_exposure, server_context
@@ -59,7 +59,7 @@ class Server:
         settings: Settings,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        log: Any = None,
+        log: Log | None = None,
         files: Files = DISK,
     ) -> None:
         check_exposure(settings)
@@ -67,7 +67,7 @@ class Server:
         self.clock = clock
         self._files = files
         self.loop = asyncio.get_running_loop()
-        self.log: structlog.typing.FilteringBoundLogger = log or structlog.get_logger("fastjournal")
+        self.log: Log = log or Lines(sys.stderr)
         self.tokens: Tokens | None = read_tokens(settings.tokens) if settings.tokens else None
         self.wire_limits = _wire_limits(settings)
         self.journals: dict[str, Hosted] = {}

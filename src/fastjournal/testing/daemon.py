@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -44,7 +43,7 @@ class LocalDaemon:
     ) -> None:
         """Serve `data`; `settings` are nested like the file of settings.
 
-        `log`: a structlog logger; warnings go to standard error unless told. `files`: where the
+        `log`: a `daemon.lines.Log`; warnings go to standard error unless told. `files`: where the
         journals are, `MemoryFiles` for faults. `clock`: a `ManualClock` moves when told.
         """
         from fastjournal.config import load
@@ -163,14 +162,10 @@ class LocalDaemon:
             ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:
-        import structlog
-
+        from fastjournal.daemon.lines import Lines
         from fastjournal.daemon.server import Server
 
-        quiet = structlog.make_filtering_bound_logger(logging.WARNING)
-        log = self._log or structlog.wrap_logger(
-            structlog.PrintLogger(sys.stderr), wrapper_class=quiet
-        )
+        log = self._log or Lines(sys.stderr, level="warning")
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self.server = Server(self.settings, log=log, files=self._files, clock=self._clock)
