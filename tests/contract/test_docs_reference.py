@@ -19,6 +19,8 @@ from fastjournal.journal.transitions import TRANSITIONS
 from fastjournal.model import State
 from fastjournal.spark.schema import VIEW_COLUMNS
 from fastjournal.spark.settings import OPTIONS
+from fastjournal.spark.sink import SINK_OPTIONS
+from fastjournal.spark.stream import STREAM_OPTIONS
 from fastjournal.wire.functions import FUNCTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +96,7 @@ def test_every_function_of_the_protocol_is_documented() -> None:
 
 def test_every_option_and_column_of_spark_is_documented() -> None:
     text = page("reference-spark.md")
-    for name in OPTIONS:
+    for name in (*OPTIONS, *STREAM_OPTIONS, *SINK_OPTIONS):
         assert f"| `{name}` |" in text, name
     for view, (usual, asked) in VIEW_COLUMNS.items():
         section = text.partition(f"### {view}\n")[2].partition("\n#")[0]

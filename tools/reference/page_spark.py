@@ -1,14 +1,19 @@
-"""docs/reference-spark.md: options of the data source, columns of its views, rules of the audit."""
+"""docs/reference-spark.md: options of reader, stream and sinks, columns, rules of the audit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from page_tables import fill, said, table
 
+from fastjournal.spark.export_schema import TABLES, VERSIONS, schema_of
 from fastjournal.spark.findings import RULES
 from fastjournal.spark.schema import VIEW_COLUMNS
 from fastjournal.spark.settings import OPTIONS
+from fastjournal.spark.sink import SINK_OPTIONS
+from fastjournal.spark.staging import COLUMNS
+from fastjournal.spark.stream import STREAM_OPTIONS
 
 __all__ = ["made"]
 
@@ -20,18 +25,31 @@ def _columns(view: str) -> str:
     return table(("column", "type", ""), rows)
 
 
+def _options(options: Mapping[str, str]) -> str:
+    rows = [(f"`{name}`", said(about, name)) for name, about in options.items()]
+    return table(("option", "meaning"), rows)
+
+
+def _exported(name: str) -> str:
+    rows = [(f"`{field.name}`", field.type) for field in schema_of(name)]
+    return f"### {name}, version {VERSIONS[name]}\n\n{table(('column', 'Arrow type'), rows)}"
+
+
 def made(docs: Path) -> dict[str, str]:
     """The page with its tables."""
     tables = {
-        "options": table(
-            ("option", "meaning"),
-            [(f"`{name}`", said(about, name)) for name, about in OPTIONS.items()],
+        "options": _options(OPTIONS),
+        "stream": _options(STREAM_OPTIONS),
+        "sink": _options(SINK_OPTIONS),
+        "sink-columns": table(
+            ("column", "may be"),
+            [(f"`{name}`", ", ".join(kinds)) for name, kinds in COLUMNS.items()],
         ),
         "rules": table(
             ("rule", "severity and meaning"),
             [(f"`{rule}`", said(about, rule)) for rule, about in RULES.items()],
         ),
+        "views": "\n\n".join(f"### {view}\n\n{_columns(view)}" for view in VIEW_COLUMNS),
+        "exported": "\n\n".join(_exported(name) for name in TABLES),
     }
-    views = "\n\n".join(f"### {view}\n\n{_columns(view)}" for view in VIEW_COLUMNS)
-    tables["views"] = views
     return {"reference-spark.md": fill((docs / "reference-spark.md").read_text(), tables)}
