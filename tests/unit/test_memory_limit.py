@@ -15,6 +15,7 @@ from fastjournal.journal.kinds import Add
 from fastjournal.journal.retention import Retention
 from fastjournal.journal.stored import Stored
 from fastjournal.journal.values import Values
+from fastjournal.journal.view import JournalView
 from fastjournal.log.cleaner import read_segment, sealed_segments
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
@@ -440,6 +441,23 @@ def test_the_status_tells_jobs_from_entries_and_the_memory_used(small: Small) ->
     plain.close()
 
 
+def test_a_view_of_a_large_journal_holds_little_and_finds_all(small: Small) -> None:
+    """It follows its owner's writes and cleanings."""
+    for number in range(60):
+        small.journal.put(value(number), queue="q", key=str(number))
+    small.journal.sync()
+    view = JournalView(HOME, files=small.files, clock=small.clock, follow=True, memory_limit=8192)
+    for number in range(0, 60, 2):
+        small.journal.put(value(number + 100), queue="q", key=str(number))
+    assert small.journal.clean()
+    assert view.refresh() > 0
+    shown = {job.key: job.value for job in view.jobs("q")}
+    assert shown == {b"%d" % n: value(n + 100 * (n % 2 == 0)) for n in range(60)}
+    assert view._state.values.bytes <= 8192
+    assert view.digest() == small.journal.digest()
+    view.close()
+
+
 def test_a_limit_that_is_none_keeps_all_values() -> None:
     small = Small(None)  # type: ignore[arg-type]
     small.fill(100)
@@ -465,4 +483,4 @@ def test_segments_are_small_beside_the_limit() -> None:
 def lookup(small: Small) -> Any:
     engine = small.journal.engine
     assert isinstance(engine, BoundedEngine)
-    return engine._lookup
+    return engine.fetching.lookup

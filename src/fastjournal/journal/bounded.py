@@ -3,14 +3,11 @@
 Rules: those of `engine`, and
 
 1. `load` sees to it that a row has its value, until another value comes; `value` reads it without
-   keeping it. Whoever shows a row calls one of them first, under the lock.
-2. A value is read by the place of its record and checked by its CRC and TIME; a record that was
-   moved by a cleaner, of this process or of another, is found again by its TIME. What cannot be
-   read is a `SegmentError` or `CorruptRecord` to whoever asked for this value; all others are
-   readable as before.
-3. A place is only ever written down once its record is in the log. While it is not known for sure
+   keeping it. Whoever shows a row calls one of them first, under the lock. How they are read:
+   `fetching`.
+2. A place is only ever written down once its record is in the log. While it is not known for sure
    it names the oldest segment in which the record may be.
-4. A row of many records whose value is not in memory is stated anew right after the command that
+3. A row of many records whose value is not in memory is stated anew right after the command that
    asked for it, as far as that can be done.
 """
 
@@ -22,26 +19,21 @@ from typing import Any
 
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import (
-    CorruptCommand,
-    CorruptRecord,
     JournalError,
     NoSpace,
-    SegmentError,
     WriteFailed,
 )
 from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode
 from fastjournal.journal.engine import Engine
+from fastjournal.journal.fetching import Fetching
 from fastjournal.journal.jobs import Jobs, Placed
 from fastjournal.journal.kinds import Command
 from fastjournal.journal.reserve import Reserve
 from fastjournal.journal.rows import Row, image
-from fastjournal.journal.snapshot import snapshot_path
-from fastjournal.journal.stored import Stored, ValueNeeded
+from fastjournal.journal.stored import ValueNeeded
 from fastjournal.journal.values import BoundedState, Values
 from fastjournal.log.commitlog import CommitLog
-from fastjournal.log.lookup import Lookup, read_record
-from fastjournal.log.record import BrokenRecord, record_size
+from fastjournal.log.record import record_size
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.model import NewJob
 
@@ -68,7 +60,7 @@ class BoundedEngine(Engine):
         super().__init__(state, jobs, log, clock, reserve)
         self.values: Values = state.values
         self.put = self._put
-        self._lookup = Lookup(log.stream, state.values.large)
+        self.fetching = Fetching(log.stream, state.values)
         self._segment = log.position.segment  # none of the records to come is in an older one
 
     def commit(self, command: Command, now: int = 0) -> int:
@@ -97,32 +89,11 @@ class BoundedEngine(Engine):
 
     def load(self, row: Row) -> None:
         """Let a row have its value until another one comes."""
-        if type(row.value) is Stored:
-            self.values.hold(row, self.value(row))
-        else:
-            self.values.touch(row)
+        self.fetching.load(row)
 
     def value(self, row: Row) -> bytes:
         """A row's value, which is not kept if it was not there."""
-        place = row.value
-        if type(place) is not Stored:
-            return place
-        payload = self._read(place)
-        value: bytes | None = None
-        try:
-            command = decode(payload)
-        except CorruptCommand as error:
-            raise self._damage(place, str(error)) from error
-        for member in command.members if isinstance(command, k.Group) else (command,):
-            if getattr(member, "id", b"") != row.id:
-                continue
-            if isinstance(member, (k.Put, k.Value)):
-                value = member.value
-            elif isinstance(member, (k.Add, k.Schedule)):
-                value = member.payload
-        if value is None or len(value) != place.size:
-            raise self._damage(place, f"does not hold the value of {row.id.hex()}")
-        return value
+        return self.fetching.value(row)
 
     def check_room(self, command: Command) -> None:
         """Refuse what would take more memory than there may be."""
@@ -171,27 +142,3 @@ class BoundedEngine(Engine):
         except (NoSpace, WriteFailed):
             if self.log.failure is not None:
                 raise
-
-    def _read(self, place: Stored) -> bytes:
-        stream = self.log.stream
-        if place.segment > 0:
-            record = self._lookup.read(place.time, place.segment, place.offset, place.size)
-            place.segment, place.offset = record.segment, record.offset
-            return record.payload
-        path = snapshot_path(stream, -place.segment)
-        try:
-            time, payload = read_record(
-                stream.files, path, place.offset, place.size + _AROUND, stream.max_payload
-            )
-        except BrokenRecord as broken:
-            raise self._damage(place, broken.reason) from None
-        except OSError as error:
-            raise SegmentError(path, f"cannot be read: {error}") from error
-        if time != place.time:
-            raise self._damage(place, "another record stands there")
-        return payload
-
-    def _damage(self, place: Stored, reason: str) -> CorruptRecord:
-        stream, number = self.log.stream, place.segment
-        path = stream.segment_path(number) if number > 0 else snapshot_path(stream, -number)
-        return CorruptRecord(path, place.offset, reason)

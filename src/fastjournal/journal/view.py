@@ -7,6 +7,8 @@ Rules:
 2. It is the replay of the log as far as it goes now. Deadlines that have passed since take effect
    in the view alone, unless it follows: then its state is what the log says, and nothing else.
 3. A follower that fell behind a snapshot or a cleaning begins anew.
+4. It holds few values in memory, however large the journal is; the others are read when they are
+   asked for.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
 from fastjournal.errors import CorruptCommand, CorruptRecord, LockTimeout, NotFound, SegmentError
 from fastjournal.journal.commands import decode
 from fastjournal.journal.engine import Engine
+from fastjournal.journal.fetching import Fetching
 from fastjournal.journal.inspection import Inspection, JournalStatus
 from fastjournal.journal.jobs import Jobs
 from fastjournal.journal.kinds import Group
 from fastjournal.journal.opening import Replayed, replay
-from fastjournal.journal.rows import Row
 from fastjournal.journal.snapshot import Snapshot, newest_snapshot
-from fastjournal.journal.stored import value_of
 from fastjournal.journal.upkeep import UpkeepStatus
+from fastjournal.journal.values import BoundedState
 from fastjournal.log.counters import Counters, LogStatus
 from fastjournal.log.cursor import Cursor
 from fastjournal.log.files import DISK, FileLock, Files
@@ -39,20 +41,17 @@ __all__ = ["JournalView"]
 
 _LOCK_WAIT = 1.0  # seconds to wait for a cleaner
 _TRIES = 3
+_MEMORY = 32 * 1024 * 1024  # bytes of values
 _STALE = 60 * SECOND  # a follower that slept for longer begins anew
 
 
 class _Alone:
     """Stands where an open journal has its engine: there is nobody to be locked out."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: Stream, state: BoundedState) -> None:
         self.lock = threading.Lock()
-        self.values = None
-
-    value = staticmethod(value_of)
-
-    def load(self, row: Row) -> None:
-        """It is there."""
+        fetching = Fetching(stream, state.values)
+        self.load, self.value = fetching.load, fetching.value
 
 
 class JournalView(Inspection):
@@ -63,10 +62,15 @@ class JournalView(Inspection):
         path: str | Path,
         *,
         follow: bool = False,
+        memory_limit: int = _MEMORY,
         clock: Clock = SYSTEM_CLOCK,
         files: Files = DISK,
     ) -> None:
-        """Replay the directory; with `follow`, `refresh` goes on from there."""
+        """Replay the directory; with `follow`, `refresh` goes on from there.
+
+        `memory_limit`: bytes of values to hold.
+        """
+        self._memory = memory_limit
         self.path = Path(path)
         self._clock = SteadyClock(clock)
         self._stream = Stream(self.path, WORKQ, files=files, clock=self._clock)
@@ -77,7 +81,6 @@ class JournalView(Inspection):
         """How many commands of each kind were followed, by name: put, lease, purge, ..."""
         self._looked = 0
         self._records = 0
-        self._engine = cast(Engine, _Alone())
         if not files.exists(self.path) or not self._stream.segments():
             raise NotFound(f"no journal in {self.path}")
         self._begin()
@@ -133,7 +136,9 @@ class JournalView(Inspection):
             started = self._clock.monotonic()
             self.replayed = self._replay()
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
-            self._state = self.replayed.state
+            assert isinstance(self.replayed.state, BoundedState)
+            self._state: BoundedState = self.replayed.state
+            self._engine = cast(Engine, _Alone(self._stream, self._state))
             self._records = self.replayed.records
             if self._follow:
                 # An image counts as stated one nanosecond after the record it follows.
@@ -159,11 +164,11 @@ class JournalView(Inspection):
         for _ in range(_TRIES):
             before = self._newest()
             try:
-                return replay(self._stream)
+                return replay(self._stream, state=BoundedState(self._memory))
             except (SegmentError, OSError):
                 if self._newest() == before:
                     raise
-        return replay(self._stream)
+        return replay(self._stream, state=BoundedState(self._memory))
 
     def _catch_up(self, cursor: Cursor) -> int:
         count = 0
@@ -174,10 +179,12 @@ class JournalView(Inspection):
                 except CorruptCommand as error:
                     path = self._stream.segment_path(record.segment)
                     raise CorruptRecord(path, record.offset, str(error)) from error
+                self._state.values.here = (record.time, record.segment, record.offset)
                 self._state.apply(command, record.time)
                 members = command.members if isinstance(command, Group) else (command,)
                 self.seen.update(type(member).__name__.lower() for member in members)
             count += len(batch)
+        self._state.values.here = None
         self._records += count
         return count
 

@@ -298,6 +298,17 @@ def test_stat_shows_the_journal_in_figures(run: Command) -> None:
     assert "1 jobs in 1 queues" in run("stat").out
 
 
+def test_stat_tells_entries_from_jobs(run: Command) -> None:
+    run("put", "a", "--queue", "q")
+    run("set", "key", "value")
+    found = run("stat", "--json").lines[0]
+    assert (found["rows"], found["jobs"], found["entries"]) == (2, 1, 1)
+    assert (found["memory_limit"], found["value_bytes"]) == (None, 0)
+    shown = run("stat").out
+    assert "1 jobs in 1 queues" in shown
+    assert "1 entries\n" in shown
+
+
 def test_top_shows_every_queue_once(run: Command) -> None:
     run("put", "a", "--queue", "mail")
     shown = run("top", "--once")
