@@ -6,11 +6,15 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from fastjournal.client import entry_calls
+from fastjournal.daemon.fj import FjConnection
 from fastjournal.journal.entry_cursor import Scan
+from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj import Reply, decode_integer, encode_integer
 from fastjournal.wire.functions import (
@@ -268,3 +272,61 @@ def test_a_large_value_and_a_long_key(peer: FjPeer) -> None:
     assert put(peer, key, value, Type.BUFFER).error == ""
     assert get(peer, key).value == value
     assert put(peer, b"k", value + b"!", Type.BUFFER).error.startswith("TOO-LARGE")
+
+
+def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
+    """One message alone in a read takes the short way; cut in two it takes the long one."""
+    at = now()
+
+    def adding(number: int, fence: int = 0) -> bytes:
+        return entry_calls.add(f"n{number}", 5, b"me", at, fence=fence).data
+
+    def asked() -> list[bytes]:
+        messages = [
+            entry_calls.set_entry(0, "a", b"1").data,
+            entry_calls.set_entry(0, "a", "x" * 300).data,
+            *[entry_calls.get(key).data for key in ("a", "none", "locked", "expiring", "job")],
+            entry_calls.set_entry(0, "locked", 1).data,
+            adding(1), adding(1), adding(2, fence=7),
+            entry_calls.add("a", 1, b"me", at).data,
+            entry_calls.set_entry(0, "large", bytes(2000)).data, entry_calls.get("large").data,
+            entry_calls.get("touched").data,
+        ]  # fmt: skip
+        for key, value in (("a", b"1"), ("a", "x" * 300), ("large", bytes(2000))):
+            plain = entry_calls.plain_set(key, value)
+            assert plain is not None and plain.data in messages
+        return messages
+
+    with FjPeer(daemon.port) as peer, daemon.connect() as client:
+        client.put(b"x", key="job", queue="q")
+        answers: list[list[tuple[object, ...]]] = []
+        for cut in (False, True):
+            for key in (*client.entries, b"n1", b"n2"):
+                client.entries.delete(key, purge=True)
+            client.entries["locked"] = 1
+            lock = client.entries.lock("locked", 60, owner="somebody")
+            until = datetime.now(UTC) + timedelta(hours=1)
+            client.entries.set("expiring", 1, expires=until)
+            client.entries.set("touched", 1, touch=60, expires=until)
+            got: list[tuple[object, ...]] = []
+            for data in asked():
+                if cut:
+                    peer.send(data[:10])
+                    wait_until(lambda: daemon.call(lambda: partly_read(daemon)), what="a part")
+                    peer.send(data[10:])
+                else:
+                    peer.send(data)
+                reply = peer.read()
+                assert reply is not None
+                timed = reply.timeout is not None
+                got.append((reply.flags, reply.error, timed, reply.pairs, reply.identifier))
+            answers.append(got)
+            lock.free()
+        assert answers[0] == answers[1]
+        assert {error.split()[0] for _, error, *_ in answers[0] if error} == {  # type: ignore[attr-defined]
+            "NOT-FOUND", "LOCKED", "LEASE-LOST", "TYPE",
+        }  # fmt: skip
+
+
+def partly_read(daemon: LocalDaemon) -> bool:
+    return any(isinstance(c, FjConnection) and c.parser.pending for c in daemon.server.connections)

@@ -9,7 +9,7 @@ from typing import Any, Self
 from fastjournal.client.aentries import AsyncEntries
 from fastjournal.client.alink import AsyncLink
 from fastjournal.client.awatching import AsyncWatching
-from fastjournal.client.cache import MISSING, CacheCounts, Kept
+from fastjournal.client.cache import MISSING, TRIES, CacheCounts, Kept
 from fastjournal.edges import Text, key_bytes
 from fastjournal.entry import Entry, EntryValue, watched
 from fastjournal.errors import JournalError, NotFound
@@ -59,19 +59,19 @@ class AsyncCachedEntries:
         return entry
 
     async def _fetch(self, name: bytes, keep: bool) -> Entry | None:
-        entry: Entry | None = None
-        known = False
-        watch = self._watch
-        self._kept.begin(name)
-        try:
-            entry = await self._entries.entry(name)
-            known = True
-        except NotFound:
-            known = True
-        finally:
-            self._take_here()
-            keep = keep and known and watch is self._watch is not None
-            self._kept.end(name, entry, keep=keep)
+        for _ in range(TRIES):
+            entry: Entry | None = None
+            known = clean = False
+            began = self._kept.begin(name)
+            try:
+                entry = await self._entries.entry(name)
+                known = True
+            except NotFound:
+                known = True
+            finally:
+                clean = self._kept.end(name, began, entry, keep=keep and known)
+            if clean:
+                break
         return entry
 
     async def get(self, key: Text, default: Any = None) -> Any:

@@ -7,7 +7,8 @@ Rules:
 
 1. A value is served from here only while a connection listens to its key. Before each serving all
    pushes that have arrived are taken in: a value older than the last push seen is never served.
-2. A push that comes while a value is being fetched keeps that value from being remembered.
+2. A value during whose fetching a push of its key was seen is fetched again; if the key changes
+   faster than it can be read, it is told as it was during the call, and not remembered.
 3. When pushes were lost, or the connection was, everything is forgotten; after that it listens
    again before anything is remembered.
 4. A connection that was silent for `max_silence` seconds is asked whether it is still there before
@@ -31,8 +32,10 @@ from fastjournal.edges import Text, key_bytes
 from fastjournal.entry import Entry, EntryChange, EntryValue, watched
 from fastjournal.errors import JournalError, NotFound
 
-__all__ = ["MISSING", "CacheCounts", "CachedEntries", "Kept"]
+__all__ = ["MISSING", "TRIES", "CacheCounts", "CachedEntries", "Kept"]
 
+TRIES = 5
+"""How often a value is fetched that changes meanwhile."""
 _OVERHEAD = 200  # bytes, roughly, of a remembered key besides its key and value
 MISSING: Any = object()
 
@@ -56,7 +59,9 @@ class Kept:
         self._values: OrderedDict[bytes, Entry | None] = OrderedDict()
         self._bytes = 0
         self._fetching: dict[bytes, int] = {}
-        self._dirty: set[bytes] = set()
+        self._pushes = 0
+        self._pushed: dict[bytes, int] = {}
+        """Of keys that are being fetched: which push was the last of each."""
         self.hits = self.misses = self.forgotten = self.cleared = 0
 
     def find(self, key: bytes, now: int) -> Any:
@@ -69,30 +74,31 @@ class Kept:
         self.hits += 1
         return entry
 
-    def begin(self, key: bytes) -> None:
-        """The value of a key is being fetched."""
+    def begin(self, key: bytes) -> int:
+        """The value of a key is being fetched; returns what `end` wants to know."""
         self._fetching[key] = self._fetching.get(key, 0) + 1
+        return self._pushes
 
-    def end(self, key: bytes, entry: Entry | None, *, keep: bool) -> None:
-        """It was; remember it, unless a push came in between."""
-        clean = key not in self._dirty
+    def end(self, key: bytes, began: int, entry: Entry | None, *, keep: bool) -> bool:
+        """It was; remember it, unless a push was seen in between: then False."""
+        clean = self._pushed.get(key, 0) <= began
         left = self._fetching[key] - 1
         if left:
             self._fetching[key] = left
         else:
             del self._fetching[key]
-            self._dirty.discard(key)
-        if not keep or not clean or (entry is not None and entry.ttl):
-            return
+            self._pushed.pop(key, None)
         size = _size(key, entry)
-        if size > self._max_bytes // 4:
-            return
+        touched = entry is not None and entry.ttl
+        if not keep or not clean or touched or size > self._max_bytes // 4:
+            return clean
         self.drop(key)
         self._values[key] = entry
         self._bytes += size
         while len(self._values) > self._max_entries or self._bytes > self._max_bytes:
             oldest = next(iter(self._values))
             self.drop(oldest)
+        return True
 
     def drop(self, key: bytes) -> bool:
         """Forget a key."""
@@ -111,15 +117,17 @@ class Kept:
 
     def forget(self, key: bytes) -> None:
         """A key was written."""
+        self._pushes += 1
         if key in self._fetching:
-            self._dirty.add(key)
+            self._pushed[key] = self._pushes
         self.forgotten += self.drop(key)
 
     def clear(self) -> None:
         """Everything may have changed."""
         self._values.clear()
         self._bytes = 0
-        self._dirty.update(self._fetching)
+        self._pushes += 1
+        self._pushed.update(dict.fromkeys(self._fetching, self._pushes))
         self.cleared += 1
 
     def counts(self) -> CacheCounts:
@@ -168,8 +176,6 @@ class CachedEntries:
         with self._lock:
             listens = self._take_pushes()
             found = self._kept.find(name, self._links.server_now()) if listens else MISSING
-            if found is MISSING:
-                self._kept.begin(name)
         if found is MISSING:
             found = self._fetch(name, listens)
         if found is None:
@@ -178,18 +184,21 @@ class CachedEntries:
         return entry
 
     def _fetch(self, name: bytes, keep: bool) -> Entry | None:
-        entry: Entry | None = None
-        known = False
-        try:
-            entry = self._entries.entry(name)
-            known = True
-        except NotFound:
-            known = True
-        finally:
+        for _ in range(TRIES):
+            entry: Entry | None = None
+            known = clean = False
             with self._lock:
-                # A push that has arrived meanwhile may be of a newer value than the one fetched.
-                keep = keep and known and self._take_pushes()
-                self._kept.end(name, entry, keep=keep)
+                began = self._kept.begin(name)
+            try:
+                entry = self._entries.entry(name)
+                known = True
+            except NotFound:
+                known = True
+            finally:
+                with self._lock:
+                    clean = self._kept.end(name, began, entry, keep=keep and known)
+            if clean:
+                break
         return entry
 
     def get(self, key: Text, default: Any = None) -> Any:

@@ -27,6 +27,8 @@ from fastjournal.wire.functions import (
     OVERWRITE,
     PERSIST,
     PERSIST_SET,
+    QUERY_SHIFT,
+    VALUE_SHIFT,
     WORKED_ON,
     Function,
     Query,
@@ -273,12 +275,25 @@ def add(
 ) -> Call:
     """Add to a number; `sender` and `timestamp` (ns) number the addition."""
     kind, data = to_value(number)
+    name = _short(key)
+    if name is not None and persist and timestamp > 0 and 0 <= fence < 1 << 63 and kind in _NUMBERS:
+        head = _ADDING(b"FJ", 1, 5, 1, _ADD_FLAGS, timestamp // 1000, 0, len(name))
+        who = _WHO(8 + len(sender), fence)
+        message = b"".join((head, name, who, sender, _SMALL(len(data) + 1, kind), data))
+        return _new(Call, (message, change, 0.0, True, False, _quick_change))
     fields: dict[str, Any] = {
         "flags": PERSIST_SET if persist else 0, "timestamp": timestamp, "key": key_bytes(key),
         "value_type": kind, "value": data,
     }  # fmt: skip
     call = make_call(Function.ADD, change, fields | _who(fence, sender))
     return call._replace(quick=_quick_change)
+
+
+# Header of ADD up to the size of its key, with a count; size of who, and the fencing number.
+_ADDING = struct.Struct(">2sHHHHQHB").pack
+_WHO = struct.Struct(">BQ").pack
+_ADD_FLAGS = PERSIST_SET | Query.RANGE << QUERY_SHIFT | 1 << VALUE_SHIFT
+_NUMBERS = (Type.INTEGER, Type.FLOAT)
 
 
 def change(reply: Reply) -> EntryValue:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from fastjournal.clock import SECOND
 from fastjournal.daemon import consuming, producing
 from fastjournal.daemon.pushes import KEY, Subject
+from fastjournal.daemon.quick_entries import plain_get
 from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
 from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
@@ -37,11 +38,14 @@ from fastjournal.wire.fj import (
 from fastjournal.wire.functions import (
     DATA,
     EXACT,
+    KEY_SIZE,
     LISTEN,
     LOCKED,
     OVERWRITE,
+    PERSIST_SET,
     STALE,
     TTL,
+    VALUE_BITS,
     WORKED_ON,
     Query,
     Type,
@@ -64,6 +68,11 @@ __all__ = [
 ]
 
 
+_ANY_SIZE = KEY_SIZE | VALUE_BITS
+_PLAIN_GET = DATA | KEY_SIZE
+_PLAIN_SET = OVERWRITE | PERSIST_SET | _ANY_SIZE
+
+
 def _operations(session: FjConnection) -> EntryOperations:
     return session.host.journal.entries.operations
 
@@ -80,10 +89,15 @@ def set_any(session: FjConnection, request: Request, now: int) -> bytes:
     """Store an entry, or put a job."""
     if request[9] == Type.JOB:
         return producing.set_job(session, request, now)
-    assert request.value_type is not None
+    kind = request[9]
+    assert kind is not None
+    if request[2] | _ANY_SIZE == _PLAIN_SET and not request[3]:
+        by = Writer(session.name or session.own_name)
+        decided = _operations(session).set(request[7], kind, request[10], by=by)
+        return encode_ok(request[1], now, session.stable | _stale(decided))
     decided = _operations(session).set(
         request.key,
-        request.value_type,
+        kind,
         request.value,
         timestamp=request.timestamp,
         expires=request.timeout or 0,
@@ -105,6 +119,10 @@ def _stale(decided: Decided) -> int:
 
 def get_any(session: FjConnection, request: Request, now: int) -> bytes:
     """Read one entry or job, or several entries."""
+    if request[2] | KEY_SIZE == _PLAIN_GET:
+        found = plain_get(session, request[7], request[1], now)
+        if found is not None:
+            return found
     operations = _operations(session)
     if request.query is not Query.KEY:
         return _several(session, request, now)

@@ -1,7 +1,7 @@
 """The short way for the commonest requests: one of them alone in a read, nothing special about it.
 
-A put, a completion and a lease of one job come one at a time from most clients. Taken apart here in
-one step they pass over the parser and the table of handlers.
+A put, a completion, a lease of one job, an entry set, read or added to come one at a time from most
+clients. Taken apart here in one step they pass over the parser and the table of handlers.
 
 Rules:
 
@@ -19,6 +19,14 @@ import struct
 from typing import TYPE_CHECKING
 
 from fastjournal.daemon.consuming import wanted_of
+from fastjournal.daemon.quick_entries import (
+    add_entry,
+    get_entry,
+    is_add,
+    is_get,
+    is_set,
+    set_entry,
+)
 from fastjournal.errors import JournalError
 from fastjournal.model import Outcome
 from fastjournal.wire.bulk import encode_put_reply
@@ -36,6 +44,8 @@ FEW = 3
 """Connections up to which the short way is the better one."""
 
 _PUT = b"FJ\0\1\0\2"
+_GET = b"FJ\0\1\0\3"
+_ADD = b"FJ\0\1\0\5"
 _DONE = b"FJ\0\1\0\x0c"
 _LEASE = b"FJ\0\1\0\x21"
 _NO_TIME_NO_KEY = bytes(9)
@@ -49,7 +59,11 @@ def is_quick(session: FjConnection, data: bytes) -> bool:
     """Whether `data` is one whole message of a kind that `quick_answer` knows."""
     head = data[:6]
     if head == _PUT:
-        return session.may_put and _value_at(data) > 0
+        return session.may_put and (_value_at(data) > 0 or is_set(data))
+    if head == _GET:
+        return (session.may_put or session.may_take) and is_get(data)
+    if head == _ADD:
+        return session.may_put and is_add(data)
     if not session.may_take:
         return False
     if head == _DONE:
@@ -67,7 +81,13 @@ def quick_answer(session: FjConnection, data: bytes, now: int, stable: int = 0) 
         return None
     function = data[5]
     try:
+        if function == 3:
+            return get_entry(session, data, now)
+        if function == 5:
+            return add_entry(session, data, now, stable)
         if function == 2:
+            if data[18]:
+                return set_entry(session, data, now, stable)
             at = 20 if data[9] == 2 else 21
             if data[at] != 6:
                 return None

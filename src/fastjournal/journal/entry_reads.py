@@ -82,7 +82,7 @@ class EntryReads(EntryGround):
         self, row: Row, now: int, reading: Reading, *, single: bool
     ) -> tuple[Command | None, bool]:
         """What reading a row changes in it, and whether that is to be logged."""
-        if reading is PLAIN and not row.policy.ttl:
+        if not (row.policy.ttl or reading.lease or reading.expires):
             return None, False
         now = self._clock(now)
         plan = Plan()

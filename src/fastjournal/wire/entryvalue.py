@@ -43,15 +43,18 @@ _PERSISTS, _LOCKED = 1, 2
 
 def encode_entry(entry: Entry) -> bytes:
     """The picture of an entry."""
-    bits = (_PERSISTS if entry.persist else 0) | (_LOCKED if entry.locked else 0)
+    _, _, data, created, modified, expires, ttl, persist, until, worker, token, locked, keys = entry
+    bits = (_PERSISTS if persist else 0) | (_LOCKED if locked else 0)
     head = _HEAD.pack(
-        _LAYOUT, bits, len(entry.worker), len(entry.keys), entry.created, entry.modified,
-        entry.expires, entry.ttl, entry.lease_until, min(entry.token, 0xFFFFFFFF),
+        _LAYOUT, bits, len(worker), len(keys), created, modified, expires, ttl, until,
+        min(token, 0xFFFFFFFF),
     )  # fmt: skip
-    parts = [head, entry.worker]
-    for key in entry.keys:
+    if len(keys) == 1:
+        return b"".join((head, worker, _U16.pack(len(keys[0])), keys[0], data))
+    parts = [head, worker]
+    for key in keys:
         parts += (_U16.pack(len(key)), key)
-    parts.append(entry.data)
+    parts.append(data)
     return b"".join(parts)
 
 
@@ -64,19 +67,20 @@ def decode_entry(key: bytes, kind: int, value: bytes) -> Entry:
     )
     at = _HEAD.size + worker_size
     worker = value[_HEAD.size : at]
-    keys = []
+    keys: tuple[bytes, ...] = ()
     for _ in range(count):
         stop = at + 2
         if stop > len(value):
             raise ProtocolError("the picture of an entry is cut off")
         at = stop + _U16.unpack_from(value, at)[0]
-        keys.append(value[stop:at])
+        keys += (value[stop:at],)
     if at > len(value):
         raise ProtocolError("the picture of an entry is cut off")
-    return Entry(
+    fields = (
         key, kind, value[at:], created, modified, expires, ttl, bits & _PERSISTS != 0, until,
-        worker, token, bits & _LOCKED != 0, tuple(keys),
+        worker, token, bits & _LOCKED != 0, keys,
     )  # fmt: skip
+    return tuple.__new__(Entry, fields)
 
 
 def encode_who(fence: int = 0, name: bytes = b"") -> bytes:
