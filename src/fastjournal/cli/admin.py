@@ -6,6 +6,7 @@ They take no lock and change nothing: they work beside the process the journal b
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -157,7 +158,7 @@ def stat(directory: Directory = HERE, url: Url = None, as_json: Json = False) ->
     typer.echo(f"{status.jobs:,} jobs in {status.queues} queues: {', '.join(figures)}")
     typer.echo(f"{status.entries:,} entries" + _memory(status))
     typer.echo(
-        f"{bytes_text(log.counters.bytes)} of log, newest segment {log.active.name}, "
+        f"{bytes_text(log.counters.bytes)} of log, newest segment {Path(log.active).name}, "
         f"last record {instant(log.written_time)} "
         f"({distance(log.written_time, SYSTEM_CLOCK.now())})"
     )

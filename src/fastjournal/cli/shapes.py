@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.cli.render import instant, preview
@@ -181,7 +182,7 @@ def status_values(status: JournalStatus) -> dict[str, Any]:
         "log_records": status.log.counters.writes,
         "written_time": status.log.written_time,
         "written_at": instant(status.log.written_time),
-        "segment": status.log.active.name,
+        "segment": Path(status.log.active).name,  # a daemon tells the name only
         "replayed_records": status.replayed_records,
         "replay_seconds": status.replay_seconds,
         "clean_start": status.clean_start,
