@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -105,6 +106,16 @@ def test_stat_shows_the_memory_of_a_daemon(daemon: LocalDaemon, client: Client) 
     found = json.loads(raw)
     assert found["memory_limit"] == LIMIT
     assert 0 < found["value_bytes"] <= LIMIT
+
+
+def test_metrics_tell_what_the_memory_does(daemon: LocalDaemon, client: Client) -> None:
+    for number in range(30):
+        client.entries[f"k{number}"] = value(number)
+    assert client.entries["k0"] == value(0)
+    with urlopen(f"http://127.0.0.1:{daemon.http_port}/metrics", timeout=10) as page:
+        told = page.read().decode()
+    assert 'fastjournal_memory_limit_bytes{journal="default"} 65536.0' in told
+    assert 'fastjournal_memory_loads_total{journal="default"} 1.0' in told
 
 
 def test_the_limit_is_a_setting() -> None:

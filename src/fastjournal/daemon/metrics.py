@@ -80,6 +80,7 @@ class ServerCollector(Collector):
         yield from _of_queues(hosts)
         yield from _of_jobs(hosts)
         yield from _of_logs(hosts)
+        yield from _of_memory(hosts)
 
     def _of_server(self) -> Iterator[Metric]:
         server = self._server
@@ -186,6 +187,29 @@ def _of_logs(hosts: list[Hosted]) -> Iterator[Metric]:
     yield replay
     yield records
     yield full
+
+
+def _of_memory(hosts: list[Hosted]) -> Iterator[Metric]:
+    """Of journals with a memory limit; nothing for the others."""
+    labels = ["journal"]
+    limit = GaugeFamily("fastjournal_memory_limit_bytes", "Values it may hold", labels=labels)
+    held = GaugeFamily("fastjournal_memory_value_bytes", "Large values it holds", labels=labels)
+    only = GaugeFamily("fastjournal_memory_unlogged_bytes", "Entries in memory only", labels=labels)
+    loads = CounterFamily("fastjournal_memory_loads", "Values read back", labels=labels)
+    gone = CounterFamily("fastjournal_memory_evictions", "Values let go", labels=labels)
+    for host in hosts:
+        values = host.engine.values
+        if values is not None:
+            limit.add_metric([host.name], values.limit)
+            held.add_metric([host.name], values.bytes)
+            only.add_metric([host.name], values.unlogged)
+            loads.add_metric([host.name], values.loads)
+            gone.add_metric([host.name], values.evictions)
+    yield limit
+    yield held
+    yield only
+    yield loads
+    yield gone
 
 
 def _observe(family: HistogramFamily, journal: str, histogram: Histogram) -> None:
