@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from fastjournal.clock import SystemClock
-from fastjournal.errors import BadRequest, LeaseLost, NotFound
+from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound
 from fastjournal.journal.commands import decode
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.rows import job_of
@@ -125,12 +125,34 @@ class Hand:
         return self.time
 
 
+def entry_change(journal: Journal, random: Random) -> None:
+    """Change a key/value entry in one way or another."""
+    entries, key = journal.entries, f"entry{random.randrange(12)}"
+    with suppress(BadRequest, NotFound, AlreadyExists):
+        match random.randrange(7):
+            case 0 | 1:
+                entries.set(key, random.randbytes(9), ttl=random.choice([None, 60]))
+            case 2:
+                entries.add(f"count{random.randrange(3)}", random.randrange(9))
+            case 3:
+                entries.delete(key, purge=random.random() < 0.5)
+            case 4:
+                entries.rename(key, f"entry{random.randrange(12)}", overwrite=True)
+            case 5:
+                entries.alias(key, f"alias{random.randrange(5)}")
+            case _:
+                entries.set(key, 5, touch=30)
+                entries.get(key)
+
+
 def live(journal: Journal, clock: Hand, random: Random, steps: int, *, upkeep: bool = True) -> None:
-    """Work on a journal: puts with repeated keys, leases, ends of all kinds, time passing."""
+    """Work on a journal: entries, puts with repeated keys, leases and their ends, time passing."""
     held: list[Any] = []
     for n in range(steps):
         roll = random.random()
-        if roll < 0.45:
+        if roll < 0.15:
+            entry_change(journal, random)
+        elif roll < 0.45:
             journal.put(
                 random.randbytes(20),
                 key=random.choice([None, f"key{random.randrange(30)}"]),

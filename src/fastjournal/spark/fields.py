@@ -53,7 +53,7 @@ class _Cursor:
         return value
 
     def uvarint(self) -> Array:
-        """Unsigned LEB128 up to 63 bits; longer is bad."""
+        """Unsigned LEB128 up to 63 bits; longer, or not in its shortest form, is bad."""
         np = self._np
         value = self.byte()
         more = value >= 0x80
@@ -67,6 +67,7 @@ class _Cursor:
             at = self.at[rows]
             self.bad[rows] |= at >= self.end[rows]
             byte = self._view[np.minimum(at, self._last)].astype(np.int64)
+            self.bad[rows] |= byte == 0
             value[rows] |= (byte & 0x7F) << shift
             self.at[rows] += 1
             more = np.zeros(len(more), dtype=bool)

@@ -25,16 +25,21 @@ _QUEUE, _KEY, _VALUE, _RESULT = range(4)
 
 @njit(cache=True, nogil=True, inline="always")
 def _uv(view, at, end):
-    """Unsigned LEB128 up to 63 bits: value, next position; position -1 when it is not one."""
+    """Unsigned LEB128 up to 63 bits, shortest form: value, next position; -1 when it is not one.
+
+    A position of -1 gives -1 again, so that a row of calls is checked once, at its end.
+    """
     value = 0
     shift = 0
     while True:
-        if at >= end or shift > 56:
+        if at < 0 or at >= end or shift > 56:
             return 0, -1
         byte = int(view[at])
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if byte == 0 and shift > 0:
+                return 0, -1
             return value, at
         shift += 7
 

@@ -14,30 +14,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fastjournal.spark.fields_numba import _go_time
+from fastjournal.spark.fields_numba import _go_time, _uv
 from fastjournal.spark.fold_numba import _slot
 
 __all__ = ["doubtful", "grow", "run"]
 
 _NONE, _PROCESSING = 1, 4  # bits of the states in which a row may be
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _uv(view, at, end):
-    """Unsigned LEB128 in its shortest form, up to 63 bits: value, next position or -1."""
-    value = 0
-    shift = 0
-    while True:
-        if at < 0 or at >= end or shift > 56:
-            return 0, -1
-        byte = int(view[at])
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if byte == 0 and shift > 0:
-                return 0, -1
-            return value, at
-        shift += 7
 
 
 @njit(cache=True, nogil=True, inline="always")
