@@ -104,7 +104,7 @@ def stream(
 
 def _begin(writer: DataStreamWriter, to: str | None, form: str) -> StreamingQuery:
     if to is not None:
-        return writer.format(form).start(to)
+        return writer.format(form).start(to if "://" in to else str(Path(to).absolute()))
     return writer.foreachBatch(_print_batch).start()
 
 
@@ -234,13 +234,16 @@ def load(
         "queue": queue,
         "txnAppId": application,
         "txnVersion": "" if number is None else str(number),
-        "stagingLocation": staging,
+        "stagingLocation": str(Path(staging).absolute()) if staging else "",
     }
     with spark_session(master, conf, []) as spark:
+        source = source if "://" in source else str(Path(source).absolute())
         frame = _rows(spark, source, form, _pairs(read_option or [], "--option"), where)
         if mapped:
             chosen = _pairs(mapped, "--map")
             frame = frame.selectExpr(*(f"{sql} as {name}" for name, sql in chosen.items()))
+        if "://" not in target and not target.startswith("unix:"):
+            target = str(Path(target).absolute())
         _load(frame, target, {name: value for name, value in options.items() if value}, as_json)
 
 
