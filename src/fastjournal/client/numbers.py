@@ -41,5 +41,5 @@ class Numbers:
 
     def _name(self) -> bytes:
         if self._process != os.getpid():
-            self._process, self._sender = os.getpid(), os.urandom(16)
+            self._process, self._sender = os.getpid(), os.urandom(8)
         return self._sender
