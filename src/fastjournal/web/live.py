@@ -27,7 +27,7 @@ from fastjournal.daemon.hosting import Hosted
 from fastjournal.journal.lanes import Lane
 from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY
 from fastjournal.log.counters import Histogram
-from fastjournal.web.words import quoted, text
+from fastjournal.web.words import quoted, span, text
 
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
@@ -274,22 +274,21 @@ def _rate(count: int, before: _Look, after: _Look) -> float:
     return round(count / seconds, 2) if seconds > 0 else 0.0
 
 
-def _quantiles(before: Histogram, after: Histogram) -> tuple[float | None, float | None]:
-    """The bounds below which half and all but a hundredth of the syncs in between stayed, s."""
+def _quantiles(before: Histogram, after: Histogram) -> tuple[str, str]:
+    """How long half, and all but a hundredth, of the syncs in between took at most, in words."""
     counts = [b - a for a, b in zip(before.counts, after.counts, strict=True)]
     total = sum(counts)
     if total <= 0:
         counts, total = after.counts, sum(after.counts)
     if not total:
-        return None, None
-    bounds = (*after.bounds, 2 * after.bounds[-1])
+        return "–", "–"
 
-    def bound(share: float) -> float:
+    def bound(share: float) -> str:
         reached = 0
-        for upper, count in zip(bounds, counts, strict=True):
+        for upper, count in zip(after.bounds, counts, strict=False):
             reached += count
             if reached >= share * total:
-                return upper
-        return bounds[-1]
+                return f"≤ {span(round(upper * SECOND))}"
+        return f"> {span(round(after.bounds[-1] * SECOND))}"
 
     return bound(0.5), bound(0.99)

@@ -190,7 +190,7 @@
     const words = {
       state: log.failure ? "stopped" : log.disk_full ? "full" : "well",
       bytes: size(log.bytes), syncs: amount(log.syncs), unsynced: log.unsynced ? span(log.unsynced / 1e9) : "0 s",
-      sync_p50: log.sync_p50 ? `≤ ${span(log.sync_p50)}` : "–", sync_p99: log.sync_p99 ? `≤ ${span(log.sync_p99)}` : "–",
+      sync_p50: log.sync_p50, sync_p99: log.sync_p99,
     };
     for (const node of $$("[data-log]")) set(node, words[node.dataset.log]);
     const alarm = $("#alarm");
