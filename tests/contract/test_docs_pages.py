@@ -79,6 +79,13 @@ def test_no_page_names_a_file_that_is_not_there() -> None:
     assert not dead
 
 
+def test_every_example_program_is_shown() -> None:
+    text = (DOCS / "examples.md").read_text()
+    for program in (ROOT / "examples").glob("*.py"):
+        assert f"| `examples/{program.name}` |" in text
+        assert f"{{literalinclude}} ../examples/{program.name}" in text
+
+
 def test_contributing_names_rooms_and_files_that_are_there() -> None:
     text = FENCE.sub("", (ROOT / "CONTRIBUTING.md").read_text())
     named = re.findall(r"`([\w./-]+(?:\.(?:py|md|txt|toml)|/))`", text)
