@@ -8,7 +8,8 @@ Rules:
 2. A message that stays incomplete for `message_timeout`, a stranger that has not said who it is
    within `hello_timeout`, and a peer that has said nothing for `idle_timeout` and waits for nothing
    are cut.
-3. A peer that has vanished without a word is found by TCP keep-alive within about two minutes.
+3. A peer that has vanished without a word is found within about two minutes: by TCP keep-alive if
+   nothing is under way to it, else by what it does not acknowledge (TCP_USER_TIMEOUT).
 4. Ending is in order: what was answered is sent first.
 """
 
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection"]
 
-_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+# Seconds, but for the last one: milliseconds.
+_KEEP_ALIVE = (
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPINTVL", 15),
+    ("TCP_KEEPCNT", 4),
+    ("TCP_USER_TIMEOUT", 120_000),
+)
 
 
 class Connection(asyncio.Protocol, abc.ABC):

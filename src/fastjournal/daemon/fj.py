@@ -2,10 +2,9 @@
 
 Rules:
 
-1. Where tokens are demanded, a connection is a stranger until a HELLO with a good one: it is read
-   one small message at a time and gets nothing but HELLO, NOP, PING and QUIT.
-2. A function is carried out only if the role of the connection allows it; the table is that of
-   `wire.functions`.
+1. Where tokens are demanded, a connection is a stranger until a HELLO with a good one (`greeting`):
+   it is read one small message at a time.
+2. A function is carried out only if the role of the connection allows it.
 3. Requests are carried out in the order in which they were sent, and answered so, except those
    that wait.
 4. What one read asks for may be much larger than the read: after `_TURN` bytes of answers the rest
@@ -22,23 +21,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.greeting import ALL, greet
 from fastjournal.daemon.quick import FEW, is_quick, quick_answer
 from fastjournal.daemon.requests import HANDLERS, Handler, reserved
 from fastjournal.daemon.waiters import Waiter
-from fastjournal.errors import BadRequest, JournalError, NotFound, ReadOnly, Unauthorized
+from fastjournal.errors import JournalError, ReadOnly, Unauthorized
 from fastjournal.wire.errortext import error_text
 from fastjournal.wire.fj import (
-    Pair,
     Refusal,
     Request,
     encode_error,
-    encode_ok,
     encode_push,
-    encode_reply,
 )
-from fastjournal.wire.functions import FUNCTIONS, STABLE, Function, Role, Type
-from fastjournal.wire.hello import DESCRIBE, decode_hello
-from fastjournal.wire.pictures import dump
+from fastjournal.wire.functions import STABLE, Function, Type
 from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
 
 if TYPE_CHECKING:
@@ -47,8 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FjConnection"]
 
-_NEEDS = {number: row.role for number, row in FUNCTIONS.items()}
-_FREE = frozenset((Function.NOP, Function.PING, Function.QUIT, Function.HELLO))
 _SINGLE = frozenset((Function.SET, Function.DONE, Function.NEXT, Function.TOUCH, Function.RELEASE))
 _READS = frozenset(
     (
@@ -61,29 +54,6 @@ _connections = itertools.count(1)
 _TURN = 1 << 20  # bytes
 _TOGETHER = 16  # pushes
 _PUSHES = _TOGETHER * 66_000  # bytes that one write of pushes may add to what waits to be sent
-_ROLES = {
-    Role.PRODUCE: frozenset({"produce"}),
-    Role.CONSUME: frozenset({"consume"}),
-    Role.EITHER: frozenset({"produce", "consume"}),
-    Role.ADMIN: frozenset({"admin"}),
-}
-_LOOKS = frozenset((Function.STATUS, Function.INSPECT, Function.LIST, Function.RESULT))
-"""What the role `read` may call."""
-
-
-def allowed(roles: frozenset[str]) -> dict[int, Handler]:
-    """The functions that these roles may call."""
-    return {
-        number: handler
-        for number, handler in HANDLERS.items()
-        if _NEEDS[number] is Role.ANYONE
-        or "admin" in roles
-        or _ROLES[_NEEDS[number]] & roles
-        or ("read" in roles and number in _LOOKS)
-    }
-
-
-_ALL = allowed(frozenset({"admin"}))
 
 
 class FjConnection(Connection):
@@ -98,7 +68,7 @@ class FjConnection(Connection):
         """What the client calls itself; the worker of its leases unless it names another."""
         self.own_name = b"\0connection %d" % next(_connections)
         """Stands for it where it has no name; no other connection ever has the same."""
-        self.handlers: dict[int, Handler] = {} if self.guarded else _ALL
+        self.handlers: dict[int, Handler] = {} if self.guarded else ALL
         self.is_admin = not self.guarded
         self.quick = False
         """The short way may be tried."""
@@ -136,6 +106,7 @@ class FjConnection(Connection):
             with host.engine.lock:
                 reply = quick_answer(self, data, now)
             if reply is not None:
+                host.singles += 1
                 self._write(reply)
                 return
         items = parser.feed(data)
@@ -160,7 +131,7 @@ class FjConnection(Connection):
         while items and parser.guarded and not self.leaving:
             first = items[0]
             if self.guarded or (isinstance(first, Request) and first.function == Function.HELLO):
-                self._greet(first)
+                greet(self, first)
             else:
                 self.host.submit(self, items)
             if not self.guarded:
@@ -360,62 +331,6 @@ class FjConnection(Connection):
             self.server.denied(self, f"role does not allow {Function(request.function).name}")
             raise Unauthorized("the token does not allow this")
         return reserved
-
-    def _greet(self, item: Request | Refusal) -> None:
-        """A message of a stranger."""
-        now = self.server.clock.now()
-        if isinstance(item, Refusal):
-            self.server.count_error(item.code)
-            self.leaving = True
-            self.send(item.encode(now))
-        elif item.function == Function.HELLO:
-            try:
-                reply = self.hello(item, now)
-            except JournalError as error:
-                self.server.count_error(error.code)
-                self.leaving = True
-                reply = encode_error(item.identifier, error_text(error), now)
-            self.send(reply)
-        elif item.function in (Function.NOP, Function.PING):
-            self.send(encode_ok(item.identifier, now))
-        elif item.function == Function.QUIT:
-            self.leaving = True
-            self.send(encode_ok(item.identifier, now))
-        else:
-            self.leaving = True
-            self.server.denied(self, "no HELLO")
-            self.server.count_error("DENIED")
-            self.send(encode_error(item.identifier, "DENIED say HELLO with a token first", now))
-
-    def hello(self, request: Request, now: int) -> bytes:
-        """Learn who the client is, and choose its journal."""
-        hello = decode_hello(request.value)
-        name = hello.journal or self.server.settings.default_journal
-        tokens = self.server.tokens
-        if tokens is None:
-            roles = frozenset({"admin"})
-        else:
-            found = tokens.find(hello.token)
-            if found is None or not found.opens(name):
-                self.server.denied(self, "wrong token" if found is None else "wrong journal")
-                raise Unauthorized("the token is missing, wrong, or not for this journal")
-            roles = found.roles
-        host = self.server.journals.get(name)
-        if host is None:
-            raise NotFound(f"no journal {name!r}")
-        if host is not self.host and not self.parser.guarded:
-            raise BadRequest("the journal is chosen by the first message of a connection")
-        self.host = host
-        self.name = request.key
-        self.handlers = allowed(roles)
-        self.is_admin = "admin" in roles
-        self.may_put = int(Function.SET) in self.handlers
-        self.may_take = int(Function.LEASE) in self.handlers
-        self.guarded = False
-        if not hello.options & DESCRIBE:
-            return encode_ok(request.identifier, now)
-        pair = Pair(b"", Type.STRING, dump(self.server.describe(host, sorted(roles))))
-        return encode_reply(request.identifier, now, pairs=(pair,))
 
 
 def _identifier(item: Any) -> int:

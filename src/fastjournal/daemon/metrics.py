@@ -98,6 +98,11 @@ class ServerCollector(Collector):
             count = sum(c.protocol == protocol for c in server.connections)
             open_now.add_metric([protocol], count)
         yield open_now
+        yield GaugeFamily(
+            "fastjournal_waiting_requests",
+            "Requests that wait for a job or a result",
+            sum(len(c.waiters) for c in server.connections),
+        )
         accepted = CounterFamily(
             "fastjournal_connections_accepted", "Since the start", labels=["protocol"]
         )

@@ -45,7 +45,9 @@ def _quit(session: FjConnection, request: Request, now: int) -> bytes:
 
 
 def _hello(session: FjConnection, request: Request, now: int) -> bytes:
-    return session.hello(request, now)
+    from fastjournal.daemon.greeting import hello  # which needs the table below
+
+    return hello(session, request, now)
 
 
 def reserved(session: FjConnection, request: Request, now: int) -> bytes:

@@ -357,12 +357,15 @@ class Server:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def sweep(self, now: float) -> None:
+        """Cut the connections whose limits have passed at this loop time; see rule 4."""
+        for connection in list(self.connections):
+            connection.check(now)
+
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP)
-            now = self.loop.time()
-            for connection in list(self.connections):
-                connection.check(now)
+            self.sweep(self.loop.time())
 
     async def _watchdog(self, seconds: float) -> None:
         while True:
