@@ -199,8 +199,9 @@ def pieces_between(directory: str, after: int, upto: int) -> list[Piece]:
     return found
 
 
-def loss(directory: str, start: Reached, upto: int) -> str | None:
+def loss(tail: Tail, start: Reached, upto: int) -> str | None:
     """Evidence that records behind `start` were cleaned away unread; None: there is none."""
+    directory = tail.directory
     pieces = journal_segments(directory)
     if not start.segment or not pieces:
         return None
@@ -215,7 +216,7 @@ def loss(directory: str, start: Reached, upto: int) -> str | None:
             expected = number + 1
     if pieces[-1].number < start.segment:
         return f"{directory} ends with segment {pieces[-1].number}, before {start.segment}"
-    if not _stamps_tell(pieces[-1]):
+    if not _stamps_tell(pieces[-1], tail.newest()):
         return None
     starts = [first_time(piece.path) for piece in pieces]
     for n, piece in enumerate(pieces[:-1]):
@@ -231,9 +232,8 @@ def loss(directory: str, start: Reached, upto: int) -> str | None:
     return None
 
 
-def _stamps_tell(newest: Piece) -> bool:
+def _stamps_tell(newest: Piece, last: Reached | None) -> bool:
     """Whether the files say when they were written: copies do not, they are all of one moment."""
-    last = Tail(newest.directory).newest()
     try:
         written = Path(newest.path).stat().st_mtime_ns
     except FileNotFoundError:
