@@ -244,10 +244,15 @@ def test_a_damaged_job_does_not_stand_in_the_way_of_the_others() -> None:
         small.journal.lease("q")
     got = [job.payload for job in small.journal.lease_many(50, "q")]
     assert got == [value(number) for number in range(2, 20)]
+    assert small.journal._state.rows[ids[1]].attempts == 1
     small.clock.advance(120)
     small.journal.tick()
     assert small.journal.job(ids[0]).timeouts == 1  # time went on for all of them
     assert small.journal._state.rows[ids[1]].rare.timeouts == 1
+    assert [job.payload for job in small.journal.lease_many(1, "q", take=True)] == [value(0)]
+    with pytest.raises(CorruptRecord):
+        small.journal.lease_many(1, "q", take=True)
+    assert small.journal._state.rows[ids[1]].attempts == 2  # not taken away: it may be repaired
     small.journal.delete(ids[1])
     small.journal.close()
 

@@ -89,10 +89,11 @@ class Leasing(Deciding):
             busy[consumer] = None
             if len(busy) > _MAX_CONSUMERS:
                 busy.popitem(last=False)
-        command = gone(row) if take else self._grant(row, now, length, consumer)
+        command = gone(row) if take else self.grant(row, now, length, consumer)
         return _new(Granted, (command, row))
 
-    def _grant(self, row: Row, now: int, length: int, consumer: bytes) -> Command:
+    def grant(self, row: Row, now: int, length: int, consumer: bytes) -> Command:
+        """Hand this very row out."""
         policy = row.policy
         if policy.flags & FROM_WORKQ:
             return Start(row.id)

@@ -174,7 +174,8 @@ class Operations(Forwarding):
             except SegmentError:  # its value is damaged
                 if leases:
                     break
-                engine.commit(granted.command, now)  # else it would stand in the way of all others
+                # Else it would stand in the way of all others.
+                engine.commit(jobs.grant(row, now, length, consumer), now)
                 raise
             shown = lease_of(row) if take else None
             try:

@@ -176,7 +176,7 @@ class Row:
         return f"<Row {self.id.hex()} {self.state.letter} {self.queue!r} {self.key!r}>"
 
 
-def put_of(row: Row, value: bytes) -> Put:
+def put_of(row: Row, value: bytes | None = None) -> Put:
     """The row as a waiting image with its counters."""
     more = row.rare
     return Put(
@@ -189,7 +189,7 @@ def put_of(row: Row, value: bytes) -> Put:
         row.modified,
         row.expires,
         row.kind,
-        value,
+        value_of(row) if value is None else value,
         row.policy,
         row.attempts,
         more.timeouts,

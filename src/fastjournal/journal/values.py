@@ -59,6 +59,7 @@ class Values:
         """A row has got its value by the record of this TIME."""
         if not row.policy.flags & PERSIST:
             self.unlogged += _cost(row)
+            self.shrink()
             return
         size = len(row.value)
         if size < self.large:
@@ -85,6 +86,7 @@ class Values:
     def renamed(self, row: Row, before: int) -> None:
         """A row in memory only has other keys; `before`: what it cost."""
         self.unlogged += _cost(row) - before
+        self.shrink()
 
     def touch(self, row: Row) -> None:
         """A row's value, which is in memory, is being used."""
@@ -108,15 +110,18 @@ class Values:
 
     def written(self, first: int, segment: int, offset: int, payloads: Sequence[bytes]) -> None:
         """Records from TIME `first` on were written there; offset 0: somewhere from there on."""
-        fresh = self.fresh
         starts = []
         for payload in payloads:
             starts.append(offset)
             if offset:
                 offset += record_size(len(payload))
-        for place in fresh:
-            place.segment, place.offset = segment, starts[place.time - first]
-        fresh.clear()
+        left = []
+        for place in self.fresh:
+            if 0 <= place.time - first < len(starts):
+                place.segment, place.offset = segment, starts[place.time - first]
+            else:
+                left.append(place)
+        self.fresh = left
         self.shrink()
 
     def shrink(self) -> None:

@@ -24,7 +24,15 @@ from pathlib import Path
 from fastjournal.errors import CorruptRecord, SegmentError
 from fastjournal.log.faults import next_valid
 from fastjournal.log.files import Files
-from fastjournal.log.record import MIN_RECORD, BrokenRecord, Record, decode, decode_time
+from fastjournal.log.record import (
+    MIN_RECORD,
+    TIME_SIZE,
+    BrokenRecord,
+    Record,
+    decode,
+    decode_time,
+    record_size,
+)
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
 
@@ -49,7 +57,7 @@ def read_record(
         except BrokenRecord as broken:
             if not broken.torn or len(data) < guess:
                 raise
-            data = handle.read(offset, max_payload + MIN_RECORD + 4)
+            data = handle.read(offset, record_size(min(_size_at(data), max_payload)))
             time, start, stop, _ = decode(data, 0, len(data), max_payload)
         return time, data[start:stop]
     finally:
@@ -203,6 +211,17 @@ class Lookup:
                 raise CorruptRecord(self._stream.segment_path(number), at, reason)
         at, _, reason = broken[0]
         raise CorruptRecord(self._stream.segment_path(number), at, reason)
+
+
+def _size_at(data: bytes) -> int:
+    """The SIZE that stands in the head of a record."""
+    size = shift = 0
+    for byte in data[TIME_SIZE : TIME_SIZE + 5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return size
 
 
 def _time_at(data: bytes, at: int) -> int:
