@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fastjournal.wire import bulk, jobvalue
+from fastjournal.wire import bulk, jobvalue, workq
 from fastjournal.wire.replies import ReplyParser
 from fastjournal.wire.requests import Request, RequestParser
 from fastjournal.wire.workq import MAX_REQUEST
@@ -42,3 +42,11 @@ def test_the_workq_page_states_the_limits() -> None:
     page = (ROOT / "docs" / "workq-protocol.md").read_text()
     for limit in (MAX_REQUEST, MAX_TTR, MAX_TTL):
         assert str(limit) in page
+
+
+def test_the_workq_page_has_every_command_with_its_arguments() -> None:
+    page = (ROOT / "docs" / "workq-protocol.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)[^`]*`[^|]*\| ([^|]*) \|", page, re.MULTILINE))
+    for word, count in workq._COUNTS.items():
+        told = rows[word.decode()].partition(",")[0].split()
+        assert count is None or len(told) == count, word
