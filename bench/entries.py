@@ -5,8 +5,9 @@
 Both servers are processes of their own on this machine and keep a log that is synced every second
 (ours: `interval`; Redis: append-only file, `everysec`). Values have 100 bytes, keys about 10.
 Rows: SET, GET, ADD (INCRBY) and a range of 100 keys with their values (Redis: a sorted set of the
-keys, then MGET) one at a time and, but for the range, pipelined by 500; memory of the server for an
-entry; reading at random where the values are ten times what memory may hold.
+keys, then MGET) one at a time and, but for the range, pipelined by 500, each with the CPU time that
+client and server take together; memory of the server for an entry; reading at random where the
+values are ten times what memory may hold.
 
 Redis needs `redis-server` and the Python package `redis`.
 """
@@ -60,6 +61,11 @@ class Server:
             if self.process.poll() is not None:
                 raise SystemExit(f"{command.__name__} did not start")
             time.sleep(0.02)
+
+    def cpu(self) -> float:
+        """Seconds of CPU used so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident(self) -> int:
         """Bytes of memory in use."""
@@ -175,15 +181,28 @@ def name(number: int) -> str:
     return f"k{number:08}"
 
 
-def rate(work: Callable[[int], int], seconds: float) -> float:
-    """How often a second; `work` gets a number and tells how many it did."""
-    chance = random.Random(1)
-    done = 0
-    began = now = time.perf_counter()
-    while now - began < seconds:
-        done += work(chance.randrange(KEYS - SPAN))
-        now = time.perf_counter()
-    return done / (now - began)
+class Rate:
+    """How often a second, and the CPU of client and server for each; `work` tells how many."""
+
+    def __init__(self, server: Server, work: Callable[[int], int], seconds: float) -> None:
+        self._server, self._work, self._seconds = server, work, seconds
+        self._cpu: list[float] = []
+
+    def __call__(self) -> float:
+        chance = random.Random(1)
+        done = 0
+        used = self._server.cpu() + time.process_time()
+        began = now = time.perf_counter()
+        while now - began < self._seconds:
+            done += self._work(chance.randrange(KEYS - SPAN))
+            now = time.perf_counter()
+        used = self._server.cpu() + time.process_time() - used
+        self._cpu.append(used / done * 1e6)
+        return done / (now - began)
+
+    def cpu(self) -> float:
+        """Microseconds of CPU, of the runs so far in turn."""
+        return self._cpu.pop(0)
 
 
 @contextlib.contextmanager
@@ -207,10 +226,13 @@ def running(bench: Bench) -> Iterator[dict[str, tuple[Server, Any]]]:
             server.stop()
 
 
-def both(bench: Bench, row: str, unit: str, measures: dict[str, Callable[[], float]]) -> None:
-    mine = measures.pop("ours")
-    better = "lower" if unit.startswith("bytes") else "higher"
-    bench.row(row, mine, measures, unit=unit, better=better)
+def both(bench: Bench, row: str, measures: dict[str, Rate]) -> None:
+    """A row of rates, and one of CPU."""
+    peers = dict(measures)
+    mine = peers.pop("ours")
+    bench.row(row, mine, peers, unit="1/s", better="higher")
+    used = {label: peer.cpu for label, peer in peers.items()}
+    bench.row(f"{row}, CPU", mine.cpu, used, unit="µs", better="lower")
 
 
 def speeds(bench: Bench, systems: dict[str, tuple[Server, Any]]) -> None:
@@ -221,29 +243,29 @@ def speeds(bench: Bench, systems: dict[str, tuple[Server, Any]]) -> None:
     if "Redis, redis-py" in systems:
         systems["Redis, redis-py"][1].index()
 
-    def single(what: str, client: Any) -> Callable[[], float]:
+    def single(what: str, server: Server, client: Any) -> Rate:
         action = getattr(client, what)
 
         def once(number: int) -> int:
             action(number if what == "span" else name(number))
             return 1
 
-        return lambda: rate(once, seconds)
+        return Rate(server, once, seconds)
 
-    def many(what: str, client: Any) -> Callable[[], float]:
+    def many(what: str, server: Server, client: Any) -> Rate:
         def batch(number: int) -> int:
             client.pipelined(what, [name((number + n) % KEYS) for n in range(PIPE)])
             return PIPE
 
-        return lambda: rate(batch, seconds)
+        return Rate(server, batch, seconds)
 
     titles = {"set": "SET", "get": "GET", "add": "ADD", "span": f"range of {SPAN}"}
     for what, title in titles.items():
-        measures = {label: single(what, client) for label, (_, client) in systems.items()}
-        both(bench, f"{title}, one at a time", "1/s", measures)
+        measures = {label: single(what, *system) for label, system in systems.items()}
+        both(bench, f"{title}, one at a time", measures)
     for what in ("set", "get", "add"):
-        measures = {label: many(what, client) for label, (_, client) in systems.items()}
-        both(bench, f"{titles[what]}, pipelined by {PIPE}", "1/s", measures)
+        measures = {label: many(what, *system) for label, system in systems.items()}
+        both(bench, f"{titles[what]}, pipelined by {PIPE}", measures)
 
 
 def memory(bench: Bench) -> None:
@@ -257,8 +279,9 @@ def memory(bench: Bench) -> None:
             for first in range(1000, count + 1000, 10_000):
                 client.load(first, 10_000)
             figures[label] = (server.resident() - before) / count
-        measures = {label: lambda figure=figure: figure for label, figure in figures.items()}
-        both(bench, f"memory, {count:,} entries", "bytes/entry", measures)
+        mine = figures.pop("ours")
+        peers = {label: (lambda figure=figure: figure) for label, figure in figures.items()}
+        bench.row(f"memory, {count:,} entries", lambda: mine, peers, unit="bytes/entry")
 
 
 def larger_than_memory(bench: Bench) -> None:
@@ -275,14 +298,12 @@ def larger_than_memory(bench: Bench) -> None:
             client.load(first, min(500, count - first), value)
         chance = random.Random(3)
 
-        def read() -> float:
-            def once(_: int) -> int:
-                assert client.entries[name(chance.randrange(count))] == value
-                return 1
-
-            return rate(once, 0.4 if bench.quick else 2.0)
+        def once(_: int) -> int:
+            assert client.entries[name(chance.randrange(count))] == value
+            return 1
 
         what = f"values 10x a limit of {limit // MIB} MiB"
+        read = Rate(server, once, 0.4 if bench.quick else 2.0)
         bench.row(f"GET, {what}", read, {}, unit="1/s", better="higher")
         bench.row(
             f"resident beyond an empty daemon, {what}",
