@@ -55,7 +55,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(10, (W,), "lease of a Workq job", "as 9", (P,), "attempts + 1", (7,)),
     Transition(11, (W,), "take", "as 9", (_NONE,), "", (38,)),
     Transition(12, (P,), "touch", "token", (P,), "lease_until", (35,)),
-    Transition(13, (W, P), "complete with a result", "token or D-29", (C,), "result kept", (3,)),
+    Transition(
+        13, (W, P), "complete with a result", "token, or none by Workq", (C,), "result kept", (3,)
+    ),
     Transition(14, (P,), "complete without a result", "token", (_NONE,), "", (38,)),
     Transition(
         15, (P, W), "fail", "fails + 1 < max_fails", (W,), "fails + 1, due after a wait", (47,)
