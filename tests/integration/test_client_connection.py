@@ -336,6 +336,34 @@ def test_a_refused_job_of_a_batch_raises_and_the_others_are_in(daemon: LocalDaem
         assert client.ping()
 
 
+def test_a_refused_batch_leaves_nothing_in_a_directory_and_the_others_in_a_daemon(
+    tmp_path: Path, daemon: LocalDaemon
+) -> None:
+    """The one difference between the two: a daemon takes a batch in by parts."""
+    jobs = [{"queue": "q"} for _ in range(2000)]
+    jobs[0] = jobs[700] = {"queue": "closed"}
+    with fastjournal.connect(str(tmp_path / "embedded")) as embedded:
+        embedded.drain("closed")
+        with pytest.raises(QueuePaused):
+            embedded.put_many(jobs)
+        assert embedded.status().ready == 0
+    with daemon.connect() as client:
+        client.drain("closed")
+        with pytest.raises(QueuePaused):
+            client.put_many(jobs)
+        assert client.queue("q").ready == 1998
+        assert client.ping()
+
+    async def main() -> None:
+        async with await fastjournal.aconnect(daemon.url) as client:
+            with pytest.raises(QueuePaused):
+                await client.put_many(jobs)
+
+    asyncio.run(main())
+    with daemon.connect() as client:
+        assert client.queue("q").ready == 3996
+
+
 def test_persist_waits_for_stable_storage(tmp_path: Path) -> None:
     settings = {"journal": {"sync": "interval", "sync_interval": 600_000}}
     with LocalDaemon(tmp_path / "d", settings=settings) as daemon, daemon.connect() as client:

@@ -15,9 +15,10 @@ from fastjournal.client.alink import AsyncLink
 from fastjournal.client.alistening import AsyncListening
 from fastjournal.client.pipe import open_pipe
 from fastjournal.client.protocol import Figures
-from fastjournal.client.puts import any_put, puts
+from fastjournal.client.puts import any_put, puts, taken
 from fastjournal.client.urls import Target
 from fastjournal.edges import Instant, Length, Text
+from fastjournal.errors import JournalError
 from fastjournal.model import (
     DEFAULT_PRIORITY,
     Job,
@@ -80,11 +81,11 @@ class AsyncClient(AsyncLink):
         return receipt
 
     async def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
-        """Take many jobs in, thousands in one message."""
-        receipts: list[Receipt] = []
+        """Take many jobs in with few messages; a refused one raises after the others are in."""
+        answers: list[Receipt | JournalError] = []
         for call in puts(jobs):
-            receipts += await self._call(call)
-        return receipts
+            answers += await self._call(call)
+        return taken(answers)
 
     async def lease(
         self,

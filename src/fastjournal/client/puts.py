@@ -16,6 +16,7 @@ from typing import Any
 from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, persistent, value_of
 from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.edges import Instant, Length, Text, new_job
+from fastjournal.errors import JournalError
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, Outcome, Receipt
 from fastjournal.wire.bulk import REFUSED, decode_put_outcomes
 from fastjournal.wire.errortext import error_from
@@ -224,12 +225,19 @@ def _puts_call(parts: list[bytes]) -> Call:
     return make_call(Function.PUTS, _read_receipts, {"value_type": Type.BUFFER, "value": value})
 
 
-def _read_receipts(reply: Reply) -> list[Receipt]:
-    receipts = []
+def _read_receipts(reply: Reply) -> list[Receipt | JournalError]:
     new = tuple.__new__
     outcomes = _OUTCOMES
-    for outcome, job_id, error in decode_put_outcomes(value_of(reply)):
-        if outcome == REFUSED:
-            raise error_from(error)
-        receipts.append(new(Receipt, (job_id, outcomes[outcome])))
-    return receipts
+    return [
+        error_from(error) if outcome == REFUSED else new(Receipt, (job_id, outcomes[outcome]))
+        for outcome, job_id, error in decode_put_outcomes(value_of(reply))
+    ]
+
+
+def taken(answers: list[Receipt | JournalError]) -> list[Receipt]:
+    """The receipts of many puts; the error of the first refused one is raised."""
+    for answer in answers:
+        if answer.__class__ is not Receipt:
+            assert isinstance(answer, JournalError)
+            raise answer
+    return answers  # type: ignore[return-value]

@@ -15,8 +15,9 @@ from fastjournal.client.listening import Listening
 from fastjournal.client.pipeline import Pipeline
 from fastjournal.client.pool import Links
 from fastjournal.client.protocol import Figures
-from fastjournal.client.puts import any_put, puts
+from fastjournal.client.puts import any_put, puts, taken
 from fastjournal.edges import Instant, Length, Text
+from fastjournal.errors import JournalError
 from fastjournal.leased import LeasedJob
 from fastjournal.model import (
     DEFAULT_PRIORITY,
@@ -73,11 +74,11 @@ class Client(Links):
         return receipt
 
     def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
-        """Take many jobs in, thousands in one message; a refused one raises after the others."""
-        receipts: list[Receipt] = []
+        """Take many jobs in with few messages; a refused one raises after the others are in."""
+        answers: list[Receipt | JournalError] = []
         for part in self._stream(puts(jobs)):
-            receipts += part
-        return receipts
+            answers += part
+        return taken(answers)
 
     def lease(
         self,
