@@ -52,6 +52,13 @@ def test_replay_takes_an_instant_and_writes_parquet(spark: SparkSession, tmp_pat
     assert early[0]["state"] == "WAITING" and len(early[0]["id"]) == 32
 
 
+def test_a_log_on_a_store_is_asked_as_a_directory_is(spark: SparkSession) -> None:
+    place = f"fsspec+file://{GOLDEN / 'all-types'}"
+    assert run("sql", QUERY, place, "--json") == run("sql", QUERY, GOLDEN / "all-types", "--json")
+    with pytest.raises(JournalError, match="no such journal: fsspec"):
+        run("sql", QUERY, f"{place}/nowhere")
+
+
 def test_the_shell_runs_what_is_typed_and_leaves_nothing_behind(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

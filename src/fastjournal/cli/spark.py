@@ -24,6 +24,7 @@ from fastjournal.cli.spark_session import (
     Limit,
     Master,
     Parquet,
+    Place,
     end_progress,
     spark_session,
 )
@@ -46,7 +47,7 @@ for family in _FAMILIES:
 @app.command()
 def sql(
     query: Annotated[str, typer.Argument(help="Over the views records, jobs and segments.")],
-    directory: Directory,
+    directory: Place,
     as_of: AsOf = None,
     master: Master = LOCAL,
     conf: Conf = None,
@@ -73,7 +74,7 @@ def sql(
 
 @app.command()
 def replay(
-    directory: Directory,
+    directory: Place,
     as_of: AsOf = None,
     queue: Annotated[list[str] | None, typer.Option(help="Only rows of this queue.")] = None,
     columns: Annotated[str, typer.Option(help="Columns to show, comma separated.")] = "",
@@ -91,6 +92,8 @@ def replay(
         fastjournal spark replay ./jobs --as-of 2026-01-31T12:00Z --columns id,queue,key,state
 
         fastjournal spark replay ./jobs --parquet ./state.parquet
+
+        fastjournal spark replay s3://archive/jobs --as-of 2026-01-31
     """
     with spark_session(master, conf, [directory]) as spark:
         from fastjournal.spark.table import JournalTable
@@ -140,9 +143,7 @@ def audit(
 
 
 @app.command()
-def shell(
-    directory: Directory, as_of: AsOf = None, master: Master = LOCAL, conf: Conf = None
-) -> None:
+def shell(directory: Place, as_of: AsOf = None, master: Master = LOCAL, conf: Conf = None) -> None:
     """Open a Python prompt with `spark`, `journal` and the three views.
 
     Examples:

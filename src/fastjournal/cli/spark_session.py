@@ -35,11 +35,19 @@ __all__ = [
     "Limit",
     "Master",
     "Parquet",
+    "Place",
     "end_progress",
     "spark_session",
 ]
 
 Directory = Annotated[Path, typer.Argument(help="Directory of the journal.", metavar="DIRECTORY")]
+Place = Annotated[
+    str,
+    typer.Argument(
+        help="Directory of the journal, or of a copy on an object store: s3://bucket/jobs.",
+        metavar="DIRECTORY",
+    ),
+]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[2], spark://host:7077, yarn...")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 Parquet = Annotated[
@@ -61,7 +69,7 @@ _SMALL = 256 << 20  # bytes of log below which a JVM that starts quickly is the 
 
 @contextmanager
 def spark_session(
-    master: str, conf: list[str] | None, directories: Sequence[Path], *, bar: bool = True
+    master: str, conf: list[str] | None, directories: Sequence[Path | str], *, bar: bool = True
 ) -> Iterator[SparkSession]:
     """A session whose JVM is silent and whose errors are one line; `bar`: with one of its tasks."""
     try:
@@ -101,7 +109,7 @@ def spark_session(
             log.unlink(missing_ok=True)
 
 
-def _small_conf(master: str, directories: Sequence[Path]) -> dict[str, str]:
+def _small_conf(master: str, directories: Sequence[Path | str]) -> dict[str, str]:
     """For a small log on this machine: a JVM that starts quickly rather than runs fast."""
     from fastjournal.spark.plan import journal_segments
 
