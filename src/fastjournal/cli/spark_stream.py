@@ -227,7 +227,7 @@ def load(
 
         fastjournal spark load ./pages ./jobs --map key=url --map "payload=to_json(struct(*))"
 
-        fastjournal spark load ./mail.csv fj://127.0.0.1:7419 --format csv --option header=true \\
+        fastjournal spark load ./mail.csv fj://127.0.0.1 --format csv --option header=true \\
             --map payload=body --queue mail --app mail --number 12
     """
     options = {
