@@ -9,6 +9,7 @@ from page_tables import fill, said, table
 
 from fastjournal import errors
 from fastjournal.errors import JournalError, JournalFault, ProtocolError, RequestError
+from fastjournal.wire.errortext import CODES
 
 __all__ = ["made"]
 
@@ -39,10 +40,25 @@ def _fields(kind: type[JournalError]) -> list[str]:
     return names
 
 
+def shared() -> str:
+    """The codes of more than one class, and the class that comes back for each."""
+    owners: dict[str, list[str]] = {}
+    for name in errors.__all__:
+        if code := getattr(getattr(errors, name), "code", ""):
+            owners.setdefault(code, []).append(name)
+    rows = [
+        (f"`{code}`", ", ".join(f"`{name}`" for name in names), f"`{CODES[code].__name__}`")
+        for code, names in sorted(owners.items())
+        if len(names) > 1
+    ]
+    return table(("code", "is that of", "a client raises"), rows)
+
+
 def made(docs: Path) -> dict[str, str]:
     """The page with its tables."""
     head = ("class", "code", "means", "fields")
     tables = {
+        "shared": shared(),
         "requests": table(head, rows(RequestError)),
         "faults": table(head, rows(JournalFault)),
         "protocol": table(head, rows(ProtocolError)),
