@@ -36,6 +36,7 @@ from fastjournal.journal.commands import decode, encode
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.kinds import Group, Put, Sender
 from fastjournal.journal.receiving import Receiver
+from fastjournal.log.frames import encode_column
 from fastjournal.log.scan import Chunk, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
@@ -46,6 +47,8 @@ from fastjournal.spark.staging import Staged
 from fastjournal.spark.stamping import stamped
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fastjournal.log.appender import Appender
 
 __all__ = [
@@ -297,17 +300,26 @@ def _append(
         if skip < len(chunk):
             now = max(appender.stream.clock.now(), appender.last_time + 1)
             for payloads in stamped(chunk, skip, sender, row + _FIRST_MARK, now):
-                row_end = row + skip + len(payloads)
-                if batch.app and row_end == rows:
-                    put = decode(payloads.pop())
+                count = len(payloads)
+                if batch.app and row + skip + count == rows:
+                    count -= 1
+                _append_column(appender, payloads.slice(0, count))
+                if count < len(payloads):
+                    put = decode(payloads[count].as_py())
                     version = Sender(batch.application, batch.mark)
-                    payloads.append(encode(Group((put, version))))
-                appender.append_many(payloads)
+                    appender.append(encode(Group((put, version))))
                 skip += len(payloads)
         row += len(chunk)
     appender.append(encode(Sender(sender, 0)))
     appender.sync()
     return Adopted(rows, rows - done, repeated=done)
+
+
+def _append_column(appender: Appender, payloads: pa.Array) -> None:
+    if len(payloads):
+        appender.append_made(
+            len(payloads), lambda first, zone: encode_column(first, payloads, zone)
+        )
 
 
 def _jobs(batch: Batch, staged: Sequence[Staged]) -> Iterator[tuple[int, NewJob]]:

@@ -34,7 +34,7 @@ from fastjournal.errors import BadRequest, OutOfRange, SettingError, TooLarge
 from fastjournal.journal.varint import SV, uv
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
 from fastjournal.log.files import DISK
-from fastjournal.log.record import encode_many
+from fastjournal.log.frames import encode_column
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.writer import write_whole
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT
@@ -118,9 +118,8 @@ def stage(
             for start in range(0, whole.num_rows, step):
                 batch = whole.slice(start, step)
                 encoded, names, is_plain = payloads(batch, now, queue)
-                data, count = encode_many(now + rows, encoded)
-                write_whole(handle, data)
-                rows += count
+                write_whole(handle, encode_column(now + rows, encoded))
+                rows += len(encoded)
                 queues |= names
                 plain = plain and is_plain
         handle.sync()
@@ -129,7 +128,7 @@ def stage(
     return Staged(str(path), rows, plain, tuple(sorted(queues)))
 
 
-def payloads(batch: pa.RecordBatch, now: int, queue: bytes) -> tuple[list[bytes], set[bytes], bool]:
+def payloads(batch: pa.RecordBatch, now: int, queue: bytes) -> tuple[pa.Array, set[bytes], bool]:
     """The PUT commands of a batch, the queues they name, and whether all of them are plain."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -151,7 +150,7 @@ def payloads(batch: pa.RecordBatch, now: int, queue: bytes) -> tuple[list[bytes]
         *(pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts),
         pa.scalar(b"", pa.binary()),
     )
-    return made.to_pylist(), set(pc.unique(queues).to_pylist()), not (keyed or own_ids)
+    return made, set(pc.unique(queues).to_pylist()), not (keyed or own_ids)
 
 
 def _constant(value: bytes, rows: int) -> pa.Array:

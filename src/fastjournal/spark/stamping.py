@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fastjournal.log.scan import Chunk
 
 __all__ = ["stamped"]
@@ -25,8 +27,8 @@ _QUEUE_AT = 18  # behind type, id and version of the image
 
 def stamped(
     chunk: Chunk, skip: int, sender: bytes, first_mark: int, now: int
-) -> Iterator[list[bytes]]:
-    """The payloads of a chunk behind its first `skip` rows, in lists of a few megabytes.
+) -> Iterator[pa.Array]:
+    """The payloads of a chunk behind its first `skip` rows, in columns of a few megabytes.
 
     `first_mark` is the mark of the chunk's first row, `now` the instant at which it arrives.
     """
@@ -55,7 +57,7 @@ def stamped(
     while start < rows:
         end = int(np.searchsorted(offsets, int(offsets[start]) + _BYTES, side="right")) - 1
         end = min(max(end, start + 1), rows)
-        yield made.slice(start, end - start).to_pylist()
+        yield made.slice(start, end - start)
         start = end
 
 

@@ -66,7 +66,7 @@ def test_a_row_is_encoded_as_the_put_that_the_journal_would_write() -> None:
     made, queues, plain = payloads(batch, NOW, b"")
     assert queues == {b"queue-0", b"queue-1", b"queue-2"} and not plain
     due = int(DUE.timestamp()) * 10**9
-    for n, payload in enumerate(made):
+    for n, payload in enumerate(made.to_pylist()):
         put = commands.decode(payload)
         assert isinstance(put, Put) and commands.encode(put) == payload
         at = 0 if n % 5 else due
@@ -105,9 +105,9 @@ def test_a_row_without_a_queue_goes_to_the_option_or_to_the_domain_of_its_key() 
     rows = pa.RecordBatch.from_pydict(
         {"key": ["https://a.example/x", "https://b.example/y"], "queue": pa.array([None, "own"])}
     )
-    named = [commands.decode(p).queue for p in payloads(rows, NOW, b"")[0]]  # type: ignore[union-attr]
+    named = [commands.decode(p).queue for p in payloads(rows, NOW, b"")[0].to_pylist()]  # type: ignore[union-attr]
     assert named == [b"a.example", b"own"]
-    given = [commands.decode(p).queue for p in payloads(rows, NOW, b"q")[0]]  # type: ignore[union-attr]
+    given = [commands.decode(p).queue for p in payloads(rows, NOW, b"q")[0].to_pylist()]  # type: ignore[union-attr]
     assert given == [b"q", b"own"]
 
 
@@ -187,7 +187,7 @@ def _dying(appender: Any, after: int) -> None:
 
         return call
 
-    appender.append, appender.append_many = guard(appender.append), guard(appender.append_many)
+    appender.append, appender.append_made = guard(appender.append), guard(appender.append_made)
 
 
 class DyingStream(Stream):
