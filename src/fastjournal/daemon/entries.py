@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fastjournal.clock import SECOND
 from fastjournal.daemon import consuming, producing
 from fastjournal.daemon.pushes import KEY, Subject
-from fastjournal.daemon.quick_entries import plain_get
+from fastjournal.daemon.quick_entries import plain_get, plain_pairs
 from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
 from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
@@ -44,6 +44,7 @@ from fastjournal.wire.functions import (
     OVERWRITE,
     PERSIST_SET,
     STALE,
+    TIMEOUT,
     TTL,
     VALUE_BITS,
     WORKED_ON,
@@ -69,6 +70,7 @@ __all__ = [
 
 
 _ANY_SIZE = KEY_SIZE | VALUE_BITS
+_SPECIAL_READING = TIMEOUT | EXACT | WORKED_ON
 _PLAIN_GET = DATA | KEY_SIZE
 _PLAIN_SET = OVERWRITE | PERSIST_SET | _ANY_SIZE
 
@@ -152,6 +154,13 @@ def _several(session: FjConnection, request: Request, now: int) -> bytes:
     else:
         scan = Scan(RANGE, request.key, request.upper or b"", request.limit or 0)
     reading = _reading(session, request)
+    if request.ttl == ALL and not request.flags & _SPECIAL_READING:
+        pairs, cursor = plain_pairs(session, scan, reading, now)
+        flags = request.flags & DATA
+        if pairs is not None:
+            return encode_reply(
+                request.identifier, now, flags=flags, pairs=pairs, several=True, cursor=cursor
+            )
     page = _operations(session).page(scan, reading)
     flags = request.flags & DATA
     for entry in page.entries:

@@ -11,17 +11,29 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from fastjournal.journal.entry_cursor import Scan
+from fastjournal.journal.entry_ground import is_kept
 from fastjournal.journal.entry_locks import Writer
 from fastjournal.journal.entry_operations import EntryOperations
+from fastjournal.journal.entry_reads import Reading
 from fastjournal.model import State
-from fastjournal.wire.entryvalue import decode_who
-from fastjournal.wire.fj import encode_ok
+from fastjournal.wire.entryvalue import decode_who, plain_picture
+from fastjournal.wire.fj import Pair, encode_ok
 from fastjournal.wire.functions import DATA, STALE
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
 
-__all__ = ["add_entry", "get_entry", "is_add", "is_get", "is_set", "plain_get", "set_entry"]
+__all__ = [
+    "add_entry",
+    "get_entry",
+    "is_add",
+    "is_get",
+    "is_set",
+    "plain_get",
+    "plain_pairs",
+    "set_entry",
+]
 
 _U16 = struct.Struct(">H").unpack_from
 _U64 = struct.Struct(">Q").unpack_from
@@ -102,6 +114,38 @@ def plain_get(session: FjConnection, key: bytes, identifier: int, now: int) -> b
     if size < 65_536:
         return _MIDDLE(b"JR", 1, identifier, DATA | 4, time, 0, 0, size, row.kind) + value
     return None
+
+
+def plain_pairs(
+    session: FjConnection, scan: Scan, reading: Reading, now: int
+) -> tuple[list[Pair] | None, bytes | None]:
+    """Pictures of the entries of a page that reading does not change, and its cursor.
+
+    None instead of them if one is not plain: go the long way.
+    """
+    decide = _operations(session).decide
+    rows, cursor = decide.page(scan, now, reading)
+    load = session.host.engine.load
+    pairs = []
+    for key, row in rows:
+        if (
+            row.state is not _WAITING
+            or row.policy.ttl
+            or row.rare.aliases
+            or decide.locks.holder((key,), now) is not None
+        ):
+            return None, None
+        value = b""
+        if reading.data:
+            load(row)
+            if type(row.value) is not bytes:
+                return None, None
+            value = row.value
+        picture = plain_picture(
+            row.inserted, row.modified, row.expires, row.attempts, is_kept(row), key, value
+        )
+        pairs.append(tuple.__new__(Pair, (key, row.kind, picture, None)))
+    return pairs, cursor or None
 
 
 def set_entry(session: FjConnection, data: bytes, now: int, stable: int) -> bytes:

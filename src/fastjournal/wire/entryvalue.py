@@ -29,7 +29,15 @@ import struct
 from fastjournal.entry import Entry
 from fastjournal.errors import BadRequest, ProtocolError
 
-__all__ = ["ALL", "MAX_NAME", "decode_entry", "decode_who", "encode_entry", "encode_who"]
+__all__ = [
+    "ALL",
+    "MAX_NAME",
+    "decode_entry",
+    "decode_who",
+    "encode_entry",
+    "encode_who",
+    "plain_picture",
+]
 
 ALL = 1
 """The ttl field of a GET that wants to be told everything."""
@@ -56,6 +64,16 @@ def encode_entry(entry: Entry) -> bytes:
         parts += (_U16.pack(len(key)), key)
     parts.append(data)
     return b"".join(parts)
+
+
+def plain_picture(
+    created: int, modified: int, expires: int, token: int, persist: bool, key: bytes, data: bytes
+) -> bytes:
+    """The picture of an entry with one key, no touch length, no lease and no lock."""
+    head = _HEAD.pack(
+        _LAYOUT, persist, 0, 1, created, modified, expires, 0, 0, min(token, 0xFFFFFFFF)
+    )
+    return b"".join((head, _U16.pack(len(key)), key, data))
 
 
 def decode_entry(key: bytes, kind: int, value: bytes) -> Entry:
