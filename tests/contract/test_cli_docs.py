@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -105,3 +106,20 @@ def test_a_command_shown_in_the_docs_exists_with_its_options(page: str, line: st
     own = words[: words.index("--")] if "--" in words else words
     options = [word.partition("=")[0] for word in own if word.startswith("--")]
     assert not [option for option in options if option not in known]
+
+
+def test_the_help_of_every_command_has_an_example() -> None:
+    def walk(command: Any, path: str) -> Iterator[tuple[str, str]]:
+        children = getattr(command, "commands", None)
+        if children is None:
+            yield path, command.help
+        else:
+            for name, child in children.items():
+                yield from walk(child, f"{path} {name}")
+
+    bare = [
+        path
+        for path, text in walk(typer.main.get_command(app), "fastjournal")
+        if f"    {path}" not in text and path != "fastjournal version"
+    ]
+    assert not bare

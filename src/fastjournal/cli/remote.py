@@ -27,7 +27,14 @@ def ping(
     count: Annotated[int, typer.Option(help="How often.", min=1)] = 1,
     json: _Json = False,
 ) -> None:
-    """Ask a daemon whether it is there, and how long its answer takes."""
+    """Ask a daemon whether it is there, and how long its answer takes.
+
+    Examples:
+
+        fastjournal ping
+
+        fastjournal ping --url fj://queue.example.com --count 5
+    """
     with _client(url) as client:
         for _ in range(count):
             start = time.perf_counter()
@@ -41,7 +48,12 @@ def ping(
 
 @app.command()
 def status(url: _Url = _DEFAULT, json: _Json = False) -> None:
-    """Show what a daemon says of itself: its promise, its figures."""
+    """Show what a daemon says of itself: its promise, its figures.
+
+    Examples:
+
+        fastjournal status --url fj://127.0.0.1/mail --json
+    """
     with _client(url) as client:
         figures = client.status()._asdict() | {"about": client.about}
     if json:
@@ -59,7 +71,14 @@ def listen(
     limit: Annotated[int, typer.Option(help="Stop after so many events; 0: never.")] = 0,
     json: _Json = False,
 ) -> None:
-    """Print an event whenever a queue has something to give, or a job has died."""
+    """Print an event whenever a queue has something to give, or a job has died.
+
+    Examples:
+
+        fastjournal listen mail
+
+        fastjournal listen --json --limit 1
+    """
     with _client(url) as client, client.subscribe(queue) as events:
         for number, event in enumerate(events, 1):
             name = event.queue.decode("utf-8", "backslashreplace")

@@ -36,7 +36,14 @@ def forward(
     ] = None,
     once: Annotated[bool, typer.Option(help="End when nothing waits any more.")] = False,
 ) -> None:
-    """Forward spools to a daemon until told to stop."""
+    """Forward spools to a daemon until told to stop.
+
+    Examples:
+
+        fastjournal forward --spool ./spool --to fj://127.0.0.1
+
+        fastjournal forward --spool ./spool --to fjs://queue.example.com/mail?ca=ca.pem --once
+    """
     import logging
     import signal
     import sys
@@ -106,7 +113,12 @@ def _serve_metrics(address: str, runners: list[Runner]) -> None:
 
 @app.command()
 def stat(directory: _Directory, as_json: _Json = False) -> None:
-    """Tell how much waits in a spool, and since when."""
+    """Tell how much waits in a spool, and since when.
+
+    Examples:
+
+        fastjournal spool stat ./spool
+    """
     from fastjournal.cli.render import bytes_text, instant, json_line, table
     from fastjournal.spool.directory import used
     from fastjournal.spool.shelf import QUARANTINE
@@ -148,7 +160,14 @@ def dump(
     limit: Annotated[int, typer.Option(help="At most so many; 0: all.")] = 0,
     as_json: _Json = False,
 ) -> None:
-    """Print the jobs of a spool."""
+    """Print the jobs of a spool.
+
+    Examples:
+
+        fastjournal spool dump ./spool --limit 10
+
+        fastjournal spool dump ./spool --all --json
+    """
     from fastjournal.cli.render import instant, json_line, preview, table
 
     rows = []
@@ -179,7 +198,12 @@ def dump(
 
 @app.command()
 def verify(directory: _Directory, as_json: _Json = False) -> None:
-    """Check every frame of a spool; exit code 1 if one is damaged."""
+    """Check every frame of a spool; exit code 1 if one is damaged.
+
+    Examples:
+
+        fastjournal spool verify ./spool
+    """
     from fastjournal.cli.render import json_line
 
     count = 0

@@ -21,13 +21,22 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 def add(
     file: _File,
     name: Annotated[str, typer.Argument(help="Who will use it.")],
-    role: Annotated[list[str], typer.Option(help="read, produce, consume or admin; several times.")],
+    role: Annotated[
+        list[str], typer.Option(help="read, produce, consume or admin; several times.")
+    ],
     journal: Annotated[
         list[str] | None, typer.Option(help="Only for this journal; several times. Else all.")
     ] = None,
     json: _Json = False,
 ) -> None:
-    """Make a token and print it. It is not kept: only its hash is in the file."""
+    """Make a token and print it. It is not kept: only its hash is in the file.
+
+    Examples:
+
+        fastjournal token add ./tokens web --role produce
+
+        fastjournal token add ./tokens resizer --role consume --journal images
+    """
     from fastjournal.daemon.tokens import add_token
 
     token = add_token(file, name, role, journal or [])
@@ -39,7 +48,12 @@ def add(
 
 @app.command("list")
 def list_tokens(file: _File, json: _Json = False) -> None:
-    """Show names, roles and journals."""
+    """Show names, roles and journals.
+
+    Examples:
+
+        fastjournal token list ./tokens
+    """
     from fastjournal.daemon.tokens import read_tokens
 
     grants = read_tokens(file).grants
@@ -59,7 +73,12 @@ def list_tokens(file: _File, json: _Json = False) -> None:
 
 @app.command()
 def remove(file: _File, name: Annotated[str, typer.Argument(help="Whose token.")]) -> None:
-    """Take a token out of the file; a running daemon forgets it at SIGHUP."""
+    """Take a token out of the file; a running daemon forgets it at SIGHUP.
+
+    Examples:
+
+        fastjournal token remove ./tokens web
+    """
     from fastjournal.daemon.tokens import remove_token
 
     remove_token(file, name)

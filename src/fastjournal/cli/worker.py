@@ -43,6 +43,12 @@ def worker(
 
     The function gets one leased job; what it returns (bytes or nothing) is the result, an
     exception fails the job. An `async def` runs on an event loop, anything else in threads.
+
+    Examples:
+
+        fastjournal worker tasks:resize --queue thumbs --concurrency 8
+
+        fastjournal worker tasks:fetch --prefix fetch. --url fj://queue.example.com
     """
     import os
     import socket
