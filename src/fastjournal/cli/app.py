@@ -88,6 +88,11 @@ def demo(
 
 def main() -> None:
     """Run the command line; errors of ours become one line and an exit code."""
+    if sys.argv[1:] in ([], ["-h"], ["--help"]):
+        from fastjournal.cli.overview import overview
+
+        sys.stdout.write(overview(app))
+        return
     try:
         app()
     except JournalError as error:
