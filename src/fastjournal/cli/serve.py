@@ -77,7 +77,15 @@ def serve(
 
     Without any option: one journal in ./fastjournal-data, on 127.0.0.1:17994.
 
-    Example: `fastjournal serve --web` and a browser on http://127.0.0.1:17995/
+    With --web there is a dashboard on http://127.0.0.1:17995/.
+
+    Examples:
+
+        fastjournal serve --web
+
+        fastjournal serve /var/lib/fastjournal --sync always --http 127.0.0.1:9924
+
+        fastjournal serve --listen 0.0.0.0 --tokens tokens --tls-cert a.pem --tls-key a.key
     """
     from fastjournal.config import Settings, load
     from fastjournal.daemon.running import run
