@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal.log import CAPTAIN, WORKQ, Stream
-from fastjournal.log.faults import SEARCH_LIMIT, next_valid
+from fastjournal.log.faults import TRIES, next_valid
 from fastjournal.log.record import encode
 from fastjournal.log.segment import segment_name
 from fastjournal.log.verify import Fault, SegmentCheck, verify
@@ -135,18 +135,27 @@ def test_verify_changes_nothing() -> None:
 
 
 def test_a_valid_record_is_found_behind_a_broken_one_of_any_size() -> None:
-    """A broken record may be longer than the search limit: what follows it must not look torn."""
-    broken = bytearray(encode(5, bytes(SEARCH_LIMIT * 2)))
+    broken = bytearray(encode(5, bytes(4 << 20)))
     broken[-1] ^= 1
     data = bytes(broken) + encode(6, b"whole")
-    assert next_valid(data, 1, max_payload=SEARCH_LIMIT * 4) == len(broken)
+    assert next_valid(data, 1) == len(broken)
+
+
+def test_a_hole_larger_than_any_record_does_not_hide_what_lies_behind_it() -> None:
+    """CPT-CUR-6: one stretch is damaged, not all that follows it."""
+    behind = encode(6, b"b")
+    stream = a_stream(HEADER + encode(5, b"a") + bytes(3 << 20) + behind, HEADER + encode(7, b"c"))
+    stream.max_payload = 1000
+    (check, _) = verify(stream)
+    assert (check.records, [fault.length for fault in check.faults]) == (2, [3 << 20])
+    assert check.good[-1] == (check.size - len(behind), check.size)
 
 
 def test_the_search_behind_a_fault_is_bounded() -> None:
-    """Never a hang: a stretch of a megabyte full of false beginnings, and what lies behind it."""
-    noise = b"\x01\0\0\0\x0e" * ((SEARCH_LIMIT + 8192) // 5)
+    """Never a hang: a stretch full of false beginnings, and what lies behind it."""
+    noise = b"\x01\0\0\0\x0e" * TRIES
     data = noise + encode(5, b"far")
     assert next_valid(data, 0, max_payload=100) is None
-    assert next_valid(data, 16384, max_payload=100) == len(noise)
+    assert next_valid(data, 5, max_payload=100) == len(noise)
     assert next_valid(data, len(data), max_payload=100) is None
     assert next_valid(b"", 0, max_payload=100) is None

@@ -2,8 +2,9 @@
 
 Rules:
 
-1. The search behind a fault is bounded: the largest record that may be broken there, and
-   `SEARCH_LIMIT` bytes behind it. Bytes full of false beginnings never hang a reader.
+1. The search behind a fault goes to the end of the segment, at memory speed: a hole of any size
+   does not hide what lies behind it. Only the number of false beginnings that are tried is bounded,
+   so bytes made of them never hang a reader.
 2. `log.record` has the words for a fault; only zeros to the very end have a name of their own.
 """
 
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+from itertools import islice
 
 from fastjournal.log.chunk import Buffer
 from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, decode
 
-__all__ = ["SEARCH_LIMIT", "fault_reason", "next_valid"]
+__all__ = ["TRIES", "fault_reason", "next_valid"]
 
-SEARCH_LIMIT = 1024 * 1024  # bytes searched for a valid record behind a faulty one
+TRIES = 200_000  # beginnings of a record that are tried behind a faulty one: under a second
 _BEGIN = re.compile(rb"\x01\0\0\0[\x0c-\x10]")  # of a record: version, seconds of 1678 to 2262
 _CONTENT = re.compile(rb"[^\0]")
 
@@ -27,8 +29,7 @@ def next_valid(
 ) -> int | None:
     """Offset of the first whole, CRC-valid record at or after `at`; None when none is found."""
     end = len(data) if end is None else end
-    last = min(end, at + max_payload + SEARCH_LIMIT)
-    for begin in _BEGIN.finditer(data, at, min(end, last + 4)):
+    for begin in islice(_BEGIN.finditer(data, at, end), TRIES):
         with contextlib.suppress(BrokenRecord):
             decode(data, begin.start(), end, max_payload)  # type: ignore[arg-type]
             return begin.start()
