@@ -23,13 +23,21 @@ clients of a daemon have the methods of `Journal`: see [clients](clients.md).
 """
 _MODULES = {
     "fastjournal": "",
+    "fastjournal.journal.mapping": "What `journal.entries` is: see [entries](entries.md).",
+    "fastjournal.client.cache": "Entries of a daemon, kept in the client and right by pushes.",
     "fastjournal.client.worker": "What runs your functions: see [workers](worker.md).",
     "fastjournal.journal.view": "A look at a journal that another process has open.",
     "fastjournal.spark": "The log as a table: see [Spark over the log](spark.md).",
     "fastjournal.testing": "For tests that do not wait and disks that fail on purpose.",
     "fastjournal.testing.daemon": "A real daemon inside a test.",
 }
-_INHERITED = {"JournalError", "JournalFault", "RequestError", "__version__"}
+_ONLY = {
+    "fastjournal.journal.mapping": {"EntryMap"},
+    "fastjournal.client.cache": {"CacheCounts", "CachedEntries"},
+    "fastjournal.client.worker": {"Retry", "Worker", "WorkerCounts"},
+}
+"""Of these modules only some names are for users."""
+_ELSEWHERE = {"JournalError", "JournalFault", "RequestError", "__version__"}
 
 
 def made(_docs: Path) -> dict[str, str]:
@@ -43,7 +51,7 @@ def made(_docs: Path) -> dict[str, str]:
         parts += [
             described(module_name, name, getattr(module, name))
             for name in sorted(module.__all__, key=str.lower)
-            if name not in _INHERITED
+            if name not in _ELSEWHERE and name in _ONLY.get(module_name, {name})
         ]
     return {"python.md": _INTRO + "\n\n".join(parts) + "\n"}
 
