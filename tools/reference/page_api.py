@@ -79,7 +79,7 @@ def _class(module: str, name: str, kind: type) -> str:
         parts.append(f"Fields: {', '.join(f'`{each}`' for each in names)}.")
     if "__init__" in vars(kind) and not is_dataclass(kind):
         parts.append(_block(name, kind.__init__, method=True))
-        parts += [_text(kind.__init__)] if inspect.getdoc(kind.__init__) else []
+        parts += [_text(kind.__init__)] if kind.__init__.__doc__ else []
     for each, member in inspect.getmembers(kind):
         if each.startswith("_") or each in names or not _ours(member):
             continue
