@@ -115,6 +115,8 @@
   };
   if (filter) filter.addEventListener("input", arrange);
   for (const head of $$("#queues th[data-sort]")) {
+    head.tabIndex = 0;
+    head.addEventListener("keydown", (event) => { if (event.key === "Enter") head.click(); });
     head.addEventListener("click", () => {
       const by = head.dataset.sort;
       order = { by, up: order && order.by === by ? !order.up : by === "name" };
