@@ -14,13 +14,25 @@ from __future__ import annotations
 from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange
 from fastjournal.journal.entry_ground import NOTHING, Decided, EntryGround, Plan, is_kept, keys_of
 from fastjournal.journal.entry_locks import NOBODY, Writer
-from fastjournal.journal.kinds import Command, Expire, Keys, Lease, Purge, Put, Tomb, Value
+from fastjournal.journal.kinds import (
+    PERSIST,
+    Command,
+    Expire,
+    Keys,
+    Lease,
+    Purge,
+    Put,
+    Tomb,
+    Value,
+    policy_of,
+)
 from fastjournal.journal.rows import Row
 from fastjournal.model import State
 
 __all__ = ["EntryWrites"]
 
 _STALE = NOTHING._replace(stale=True)
+_KEPT = policy_of(PERSIST, 0, 0, 0, 0, 0)
 MAX_ALIASES = 255
 
 
@@ -49,6 +61,10 @@ class EntryWrites(EntryGround):
         self.check_instant(ttl, "ttl")
         now = self._clock(now)
         row = self.slot(key)
+        if not (timestamp or expires or ttl) and overwrite and persist:
+            plain = self._plain_set(row, key, kind, data, now, by)
+            if plain is not None:
+                return plain
         live = row is not None and self.is_live(row, now)
         self.may_change(row if live else None, key, now, by)
         inserted = self._draw_stamp(now)
@@ -66,6 +82,27 @@ class EntryWrites(EntryGround):
         put = self.new_put(b"", key, kind, data, inserted, modified, expires, ttl, persist)
         self._store(plan, row, live, put, persist)
         return plan.decided(int(live), kind, data)
+
+    def _plain_set(
+        self, row: Row | None, key: bytes, kind: int, data: bytes, now: int, by: Writer
+    ) -> Decided | None:
+        """The commonest write, decided without a plan: a new entry, or one like it replaced."""
+        if row is None:
+            self.may_change(None, key, now, by)
+            stamp = modified = inserted = self._draw_stamp(now)
+            row_id, attempts = self._ids(), 0
+        elif row.state is State.WAITING and not row.expires and not row.more and is_kept(row):
+            self.may_change(row, key, now, by)
+            stamp, inserted = self._draw_stamp(now), row.inserted
+            modified = stamp if stamp > row.modified else row.modified + 1
+            row_id, key, attempts = row.id, row.key, row.attempts
+        else:
+            return None
+        put = tuple.__new__(
+            Put, (row_id, b"", key, 0, inserted, inserted, modified, 0, kind, data, _KEPT, attempts,
+                  0, 0, ()),
+        )  # fmt: skip
+        return tuple.__new__(Decided, (put, None, False, int(row is not None), kind, data))
 
     def _store(self, plan: Plan, row: Row | None, live: bool, put: Put, persist: bool) -> bytes:
         """Put a value where its key's row stands, or beside it; returns the row's id."""
