@@ -66,6 +66,8 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log:
         loop.add_signal_handler(number, asked_to_stop)
     loop.add_signal_handler(signal.SIGHUP, asked_to_reload)
     await server.start()
+    # What was replayed is no garbage: looking through 300,000 rows takes a third of a second.
+    gc.freeze()
     await stop.wait()
     server.log.info("stopping")
     await server.stop()
