@@ -228,8 +228,9 @@ def test_a_lost_daemon_is_told_and_found_again(browser: Browser, tmp_path: Path)
 
 
 def test_a_token_is_asked_for_and_signing_out_forgets_it(browser: Browser, tmp_path: Path) -> None:
-    token = add_token(tmp_path / "tokens", "looker", ["read"], [])
-    settings = {"web": "127.0.0.1:0", "tokens": str(tmp_path / "tokens")}
+    token = add_token(tmp_path / "tokens", "somebody.with.a.long-name", ["read"], [])
+    tokens = str(tmp_path / "tokens")
+    settings = {"web": "127.0.0.1:0", "tokens": tokens, "journals": ["other"]}
     with LocalDaemon(tmp_path / "d", settings=settings) as daemon:
         fill(daemon.server.default.journal)
         one = Watched(browser, daemon)
@@ -244,6 +245,8 @@ def test_a_token_is_asked_for_and_signing_out_forgets_it(browser: Browser, tmp_p
         assert page.locator("text=Redrive").count() == 0
         assert page.evaluate("document.cookie") == ""
         page.wait_for_selector("#pulse.on")
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.click("text=Sign out")
         page.wait_for_url("**/login")
         assert one.open("/").url.endswith("/login")
