@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGTERM, signal
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -219,6 +220,7 @@ def _one_record() -> bytes:
 
 def main() -> None:
     bench = Bench("spark", "Spark over the log, beside Spark's own readers and plain Python", 3)
+    signal(SIGTERM, lambda *_: sys.exit(143))  # the files go when it is stopped, too
     large = int(os.environ.get("BENCH_RECORDS", 480_000 if bench.quick else 5_000_000))
     small = large // 5
     work = Path(tempfile.mkdtemp(prefix="fastjournal-bench-", dir=os.environ.get("BENCH_DIR")))
