@@ -206,7 +206,7 @@ def add_through_kills(folder: Path, kills: int, adds: int) -> None:
 
     def work(number: int) -> None:
         try:
-            url = f"{daemon.url}?timeout=60&connect_timeout=60"
+            url = f"{daemon.url}?timeout=300&connect_timeout=300"
             with fastjournal.connect(url) as client:
                 while not stop.is_set():
                     client.entries.add("sum", number + 1)
@@ -218,13 +218,12 @@ def add_through_kills(folder: Path, kills: int, adds: int) -> None:
     threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
-    for kill in range(kills):
+    for _ in range(kills):
         before = sum(done)
         while sum(done) < before + adds and not faults:
             threads[0].join(0.005)
         daemon.kill()
         daemon.start()
-        assert kill < kills
     before = sum(done)
     while sum(done) < before + adds and not faults:
         threads[0].join(0.005)
@@ -249,7 +248,7 @@ def test_eight_clients_add_up_exactly_though_the_daemon_is_killed(tmp_path: Path
 @pytest.mark.kill
 def test_eight_clients_add_up_exactly_over_many_kills(tmp_path: Path) -> None:
     """D-21."""
-    add_through_kills(tmp_path, kills=40, adds=200)
+    add_through_kills(tmp_path, kills=25, adds=300)
 
 
 HOLDER = """

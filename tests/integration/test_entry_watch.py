@@ -162,6 +162,24 @@ def test_subscriptions_end_and_are_bounded(daemon: LocalDaemon) -> None:
         assert peer.ask(Function.LISTEN, 7).error.startswith("CLIENT-ERROR")
 
 
+def test_a_connection_may_listen_to_thousands_of_keys(daemon: LocalDaemon) -> None:
+    with FjPeer(daemon.port) as peer, FjPeer(daemon.port) as other:
+        for start in range(0, 10_000, 500):
+            keys = range(start, start + 500)
+            peer.send(b"".join(encode_request(Function.LISTEN, 3, key=b"%d" % n) for n in keys))
+            assert all(reply is not None and not reply.error for reply in map(read, [peer] * 500))
+        assert peer.ask(Function.LISTEN, 3, key=b"one more").error.startswith("FULL")
+        other.ask(Function.SET, key=b"9999", value_type=0, flags=OVERWRITE)
+        push = peer.read()
+        assert push is not None and push.pairs[0].key == b"9999"
+    wait_until(lambda: not daemon.call(lambda: daemon.server.default.engine.subscriptions),
+               what="nothing is asked of the journal any more")  # fmt: skip
+
+
+def read(peer: FjPeer) -> Any:
+    return peer.read()
+
+
 def test_a_slow_listener_is_collapsed_not_disconnected(tmp_path: Path) -> None:
     """4.7: one push with an empty key, then pushes go on; it is never cut for not reading."""
     limits = {"push_backlog": 10, "high_water": 4096, "write_timeout": 0.1}

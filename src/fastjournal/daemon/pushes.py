@@ -80,30 +80,37 @@ class Pushes(Subscription):
         self._thread = threading.get_ident()
         self._waiting: deque[Event] = deque()
         self._listeners: dict[Subject, dict[FjConnection, int]] = {}
+        self._counts = [0, 0, 0]
+        """Subjects that somebody listens to, by kind."""
         self._ranges: list[Subject] = []
         self._out: dict[FjConnection, list[tuple[int, bytes]]] = {}
 
     def listen(self, session: FjConnection, subject: Subject, identifier: int) -> None:
         """Subscribe; under the lock."""
         if subject not in session.listening:
-            ranges = sum(known.kind == RANGE for known in session.listening)
             full = len(session.listening) >= _MOST
-            if full or (subject.kind == RANGE and ranges >= _MOST_RANGES):
+            if subject.kind == RANGE and not full:
+                full = sum(known.kind == RANGE for known in session.listening) >= _MOST_RANGES
+            if full:
                 raise QueueFull(f"at most {_MOST} subscriptions, {_MOST_RANGES} of them ranges")
         session.listening[subject] = identifier
-        self._listeners.setdefault(subject, {})[session] = identifier
-        self._update()
+        if subject not in self._listeners:
+            self._listeners[subject] = {}
+            self._count(subject, 1)
+        self._listeners[subject][session] = identifier
         if subject.kind == QUEUE:
             self._tell_ready(session, subject.name, identifier)
 
     def unlisten(self, session: FjConnection, subject: Subject) -> None:
         """End a subscription; under the lock."""
         session.listening.pop(subject, None)
-        listeners = self._listeners.get(subject, {})
+        listeners = self._listeners.get(subject)
+        if listeners is None:
+            return
         listeners.pop(session, None)
         if not listeners:
-            self._listeners.pop(subject, None)
-        self._update()
+            del self._listeners[subject]
+            self._count(subject, -1)
 
     def leave(self, session: FjConnection) -> None:
         """The connection is gone."""
@@ -123,12 +130,17 @@ class Pushes(Subscription):
     def end(self) -> None:
         """The journal closes; the connections end by themselves."""
 
-    def _update(self) -> None:
+    def _count(self, subject: Subject, more: int) -> None:
+        """A subject has its first listener, or lost its last one."""
+        self._counts[subject.kind] += more
+        if subject.kind == RANGE:
+            self._ranges = [subject for subject in self._listeners if subject.kind == RANGE]
         kinds = set()
-        for subject in self._listeners:
-            kinds |= {"due", "dead"} if subject.kind == QUEUE else {"changed", "dead"}
+        if self._counts[QUEUE]:
+            kinds |= {"due", "dead"}
+        if self._counts[KEY] or self._counts[RANGE]:
+            kinds |= {"changed", "dead"}
         self.kinds = frozenset(kinds)
-        self._ranges = [subject for subject in self._listeners if subject.kind == RANGE]
         subscriptions = self._host.engine.subscriptions
         if kinds and self not in subscriptions:
             subscriptions.append(self)
