@@ -13,8 +13,9 @@ import pytest
 from fastjournal.errors import BadRequest, SettingError, Unavailable
 from fastjournal.journal.journal import Journal
 from fastjournal.model import State
-from fastjournal.spark.consume import Consumed, _answered, consume, per_job
+from fastjournal.spark.consume import Consumed, consume, per_job
 from fastjournal.spark.consume_frames import Applied, apply_frame
+from fastjournal.spark.consume_work import answered
 from fastjournal.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _batch(count: int) -> pa.RecordBatch:
 def test_answers_come_in_several_shapes(
     answer: Any, results: list[bytes | None], errors: list[str | None]
 ) -> None:
-    found = _answered(lambda jobs: answer, _batch(2)).to_pydict()
+    found = answered(lambda jobs: answer, _batch(2)).to_pydict()
     assert (found["result"], found["error"]) == (results, errors)
 
 
@@ -124,7 +125,7 @@ def test_answers_come_in_several_shapes(
     [([b"a"], "1 answers for 2 jobs"), (pa.table({"x": [1, 2]}), "neither"), (7, "Error")],
 )
 def test_an_answer_that_does_not_fit_fails_its_batch(answer: Any, word: str) -> None:
-    found = _answered(lambda jobs: answer, _batch(2)).to_pydict()
+    found = answered(lambda jobs: answer, _batch(2)).to_pydict()
     assert all(word in error for error in found["error"])
 
 

@@ -1,4 +1,4 @@
-"""The kernels of `attempts`: members of groups, fields of the rarer commands, lives of rows.
+"""The kernel of `attempts` that walks the lives of rows.
 
 Compiled where numba is installed; without it the same functions run as plain Python, slower and
 equal. The rules are those of `attempts`.
@@ -8,6 +8,19 @@ equal. The rules are those of `attempts`.
 # mypy: ignore-errors
 from __future__ import annotations
 
+import numpy as np
+
+from fastjournal.spark.attempts_fields_numba import (
+    ATTEMPT,
+    DUE,
+    FAILS,
+    LEASE_MS,
+    MAX_ATTEMPTS,
+    REASON,
+    TIMEOUTS,
+    UNTIL,
+)
+
 try:
     from numba import njit
 except ImportError:  # the same functions, not compiled
@@ -16,10 +29,9 @@ except ImportError:  # the same functions, not compiled
         return lambda function: function
 
 
-__all__ = ["expand", "group_sizes", "live", "more_fields"]
+__all__ = ["live"]
 
-# Columns of `numbers` in `more_fields`, then of `rows` in `live`; named in `attempts` too.
-(REASON, DUE, START, UNTIL, ATTEMPT, TIMEOUTS, FAILS, MAX_ATTEMPTS, LEASE_MS) = range(9)
+# Columns of `rows`, then the effects; named in `attempts` too.
 (STATE, SINCE, R_DUE, LEASED, R_ATTEMPT, R_TIMEOUTS, R_FAILS, R_MAX, R_LEASE) = range(9)
 (RENEWALS, R_UNTIL, QUEUE, WORKER, PUTS, BORN) = range(9, 15)
 (
@@ -29,165 +41,6 @@ __all__ = ["expand", "group_sizes", "live", "more_fields"]
 W, P, C, F, D = range(5)
 _MS = 1_000_000
 _DEFAULT_LEASE = 60_000
-
-
-@njit(cache=True, nogil=True)
-def _uv(view, at, end):
-    """Unsigned LEB128 up to 63 bits: value, next position; position -1 when it is not one."""
-    value = 0
-    shift = 0
-    while True:
-        if at < 0 or at >= end or shift > 56:
-            return 0, -1
-        byte = int(view[at])
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-@njit(cache=True, nogil=True)
-def _big(view, at):
-    value = 0
-    for n in range(8):
-        value = (value << 8) | int(view[at + n])
-    return value
-
-
-@njit(cache=True, nogil=True)
-def group_sizes(view, starts, sizes, kinds, counts):
-    """How many commands each record holds: 1, or the members of a GROUP; -1: not a group."""
-    for n in range(len(starts)):
-        counts[n] = 1
-        if kinds[n] != 44:
-            continue
-        end = starts[n] + sizes[n]
-        count, at = _uv(view, starts[n] + 1, end)
-        if at < 0 or count == 0 or count > end - at:
-            counts[n] = -1
-            continue
-        for _ in range(count):
-            size, at = _uv(view, at, end)
-            if at < 0 or size == 0 or size > end - at:
-                at = -1
-                break
-            at += size
-        counts[n] = count if at == end else -1
-
-
-@njit(cache=True, nogil=True)
-def expand(view, starts, sizes, kinds, counts, record, member, out_starts, out_sizes, out_kinds):
-    """Put the members of each GROUP in its place."""
-    at_out = 0
-    for n in range(len(starts)):
-        if kinds[n] != 44:
-            record[at_out] = n
-            member[at_out] = -1
-            out_starts[at_out] = starts[n]
-            out_sizes[at_out] = sizes[n]
-            out_kinds[at_out] = kinds[n]
-            at_out += 1
-            continue
-        end = starts[n] + sizes[n]
-        _, at = _uv(view, starts[n] + 1, end)
-        for m in range(counts[n]):
-            size, at = _uv(view, at, end)
-            record[at_out] = n
-            member[at_out] = m
-            out_starts[at_out] = at
-            out_sizes[at_out] = size
-            out_kinds[at_out] = view[at]
-            at += size
-            at_out += 1
-
-
-@njit(cache=True, nogil=True)
-def more_fields(view, starts, sizes, kinds, tails, numbers, slices, lengths):
-    """What `fields` does not read: leases, retries, ends, and the counters of a PUT.
-
-    `slices` and `lengths` have rows for queue, key, worker, note; a length of -1 means none.
-    `tails` is where a PUT goes on behind its value, 0 elsewhere.
-    """
-    for n in range(len(starts)):
-        kind = kinds[n]
-        at = starts[n] + 17
-        end = starts[n] + sizes[n]
-        if kind == 32:
-            at = tails[n]
-            if at == 0 or at >= end:
-                continue
-            at += 1
-            lease, at = _uv(view, at, end)
-            attempts, at = _uv(view, at, end)
-            timeouts, at = _uv(view, at, end)
-            fails, at = _uv(view, at, end)
-            limit, at = _uv(view, at, end)
-            if at < 0:
-                continue
-            numbers[LEASE_MS, n] = lease
-            numbers[ATTEMPT, n] = attempts
-            numbers[TIMEOUTS, n] = timeouts
-            numbers[FAILS, n] = fails
-            numbers[MAX_ATTEMPTS, n] = limit
-        elif kind == 34:
-            if at + 16 > end:
-                continue
-            numbers[START, n] = _big(view, at)
-            numbers[UNTIL, n] = _big(view, at + 8)
-            attempt, at = _uv(view, at + 16, end)
-            size, at = _uv(view, at, end)
-            if at < 0 or at + size > end:
-                continue
-            numbers[ATTEMPT, n] = attempt
-            slices[2, n] = at
-            lengths[2, n] = size
-        elif kind == 35:
-            if at + 8 > end:
-                continue
-            numbers[UNTIL, n] = _big(view, at)
-            attempt, at = _uv(view, at + 8, end)
-            numbers[ATTEMPT, n] = attempt
-        elif kind == 37 or kind == 38:
-            size, at = _uv(view, at, end)
-            if at < 0 or at + size > end:
-                continue
-            slices[0, n] = at
-            lengths[0, n] = size
-            more, at = _uv(view, at + size, end)
-            if at < 0 or at + more > end:
-                continue
-            slices[1, n] = at
-            lengths[1, n] = more
-        elif kind == 39:
-            if at + 9 <= end:
-                numbers[REASON, n] = view[at]
-        elif kind == 40:
-            size, at = _uv(view, at, end)
-            if at < 0 or at + size > end:
-                continue
-            slices[1, n] = at
-            lengths[1, n] = size
-        elif kind == 47:
-            if at + 9 > end:
-                continue
-            numbers[REASON, n] = view[at]
-            numbers[DUE, n] = _big(view, at + 1)
-            timeouts, at = _uv(view, at + 9, end)
-            fails, at = _uv(view, at, end)
-            size, at = _uv(view, at, end)
-            if at < 0 or at + size > end:
-                continue
-            numbers[TIMEOUTS, n] = timeouts
-            numbers[FAILS, n] = fails
-            slices[3, n] = at
-            lengths[3, n] = size
-        elif kind == 48:
-            if at + 8 > end:
-                continue
-            numbers[DUE, n] = _big(view, at)
-            limit, at = _uv(view, at + 8, end)
-            numbers[MAX_ATTEMPTS, n] = limit
 
 
 @njit(cache=True, nogil=True)
@@ -214,18 +67,18 @@ def _end(ends, count, n, lease_row, row, time, outcome, dead, source, reason):
 @njit(cache=True, nogil=True)
 def live(
     order, first, carried, kinds, times, members, numbers, queues, workers, has_key,
-    rows, row_keys, row_last, before, after, effects, out_queue, out_key, ends,
+    rows, kept, row_keys, row_last, before, after, effects, out_queue, out_key, ends,
 ):  # fmt: skip
     """Walk the commands of each row in order; returns how many rows live on, and attempts ended.
 
     `order` sorts carried rows and commands by row; `first` marks where a row begins. The first
-    `carried` entries are rows as they stood before. What lives on goes to the front of `rows`.
+    `carried` entries are rows as they stood before. What lives on goes to the front of `kept`.
     """
     total = len(order)
     alive = 0
     ended = 0
-    row = rows[:, 0].copy()
-    kept = rows.copy()
+    width = len(rows)
+    row = np.zeros(width, np.int64)
     state = -1
     source = -1
     lease_row = -1
@@ -237,12 +90,14 @@ def live(
             state = -1
             source = -1
             lease_row = -1
-            row[:] = 0
+            for m in range(width):
+                row[m] = 0
             row[QUEUE] = -1
             row[WORKER] = -1
         last = i
         if i < carried:
-            row[:] = rows[:, i]
+            for m in range(width):
+                row[m] = rows[m, i]
             state = row[STATE]
             source = i
             lease_row = i
@@ -445,9 +300,9 @@ def live(
         n += 1
         if (n == total or first[n]) and state >= 0:
             row[STATE] = state
-            kept[:, alive] = row
+            for m in range(width):
+                kept[m, alive] = row[m]
             row_keys[alive] = source
             row_last[alive] = last
             alive += 1
-    rows[:] = kept
     return alive, ended

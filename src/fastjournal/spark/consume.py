@@ -24,13 +24,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastjournal.edges import Length, Text
 from fastjournal.errors import (
@@ -43,6 +42,8 @@ from fastjournal.errors import (
 )
 from fastjournal.leased import LeasedJob
 from fastjournal.model import State
+from fastjournal.spark.consume_work import ANSWER, MAX_REASON, Work, per_job, working
+from fastjournal.spark.fold import no_collection
 from fastjournal.spark.session import parallelism
 
 if TYPE_CHECKING:
@@ -55,11 +56,7 @@ _log = logging.getLogger(__name__)
 _LOST = (LeaseLost, NotFound, AlreadyExists)
 _AT_ONCE = 10_000  # jobs asked for with one message
 _SECOND = 1_000_000_000
-_MAX_REASON = 8192
 _GIVE_UP = 3  # Spark jobs in a row that fail as a whole
-_ANSWER = "place bigint, result binary, error string"
-
-Work: TypeAlias = Callable[["pa.RecordBatch"], Any]
 
 
 class Source(Protocol):
@@ -108,29 +105,6 @@ class Consumed:
     def rate(self) -> float:
         """Jobs settled in a second."""
         return (self.done + self.failed) / max(self.seconds, 1e-9)
-
-
-def per_job(function: Callable[[bytes], bytes | None]) -> Work:
-    """A function of one payload as a function of a batch; an exception fails its own job only."""
-
-    def work(jobs: pa.RecordBatch) -> pa.Table:
-        import pyarrow as pa
-
-        results: list[bytes | None] = []
-        errors: list[str | None] = []
-        for value in jobs.column("value").to_pylist():
-            result, error = None, None
-            try:
-                result = function(value)
-            except Exception:
-                error = traceback.format_exc()[-_MAX_REASON:]
-            results.append(result)
-            errors.append(error)
-        return pa.table(
-            {"result": pa.array(results, pa.binary()), "error": pa.array(errors, pa.string())}
-        )
-
-    return work
 
 
 def opened(journal: Any) -> tuple[Any, bool]:
@@ -232,7 +206,8 @@ class _Consumer:
     def _lease(self) -> list[LeasedJob]:
         """One batch; one thread asks at a time, so that batches are full."""
         found: list[LeasedJob] = []
-        with self._asking:
+        # Leases hold no cycles; looking for some would take half as long again.
+        with self._asking, no_collection():
             while len(found) < self.batch and not self.stop.is_set():
                 wait = self.wait if not found and not self.once else 0
                 more = self.source.lease_many(
@@ -272,7 +247,7 @@ class _Consumer:
         size = -(-len(jobs) // self.partitions)
         tables = [_table(jobs[start : start + size], start) for start in range(0, len(jobs), size)]
         frame = self.spark.createDataFrame(pa.concat_tables(tables))
-        return frame.mapInArrow(_working(self.fn), _ANSWER).toArrow()
+        return frame.mapInArrow(working(self.fn), ANSWER).toArrow()
 
     def _settle(self, jobs: list[LeasedJob], answers: pa.Table, keeper: _Keeper) -> None:
         import pyarrow.compute as pc
@@ -289,7 +264,7 @@ class _Consumer:
         for place, error in zip(bad["place"].to_pylist(), bad["error"].to_pylist(), strict=True):
             lease = jobs[place].lease
             with suppress(*_LOST):
-                self.source.fail(lease.job.id, lease.token, error.encode()[-_MAX_REASON:])
+                self.source.fail(lease.job.id, lease.token, error.encode()[-MAX_REASON:])
                 failed += 1
         self._count(
             leased=len(jobs), done=done, failed=failed, lost=len(jobs) - done - failed,
@@ -367,53 +342,6 @@ def _text(values: Sequence[bytes]) -> pa.Array:
     from fastjournal.spark.columns import readable
 
     return readable(pa.array(values, pa.binary()))
-
-
-def _working(fn: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What the executors run."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield _answered(fn, batch)
-
-    return work
-
-
-def _answered(fn: Work, batch: pa.RecordBatch) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    count = batch.num_rows
-    results: Any = pa.nulls(count, pa.binary())
-    errors: Any = pa.nulls(count, pa.string())
-    try:
-        answer = fn(batch.select(["id", "queue", "key", "value", "attempt"]))
-        if isinstance(answer, (pa.Table, pa.RecordBatch)):
-            names = answer.schema.names
-            if not {"result", "error"} & set(names):
-                raise TypeError("the answer has neither a column 'result' nor 'error'")
-            results = _column(answer, "result", pa.binary()) if "result" in names else results
-            errors = _column(answer, "error", pa.string()) if "error" in names else errors
-        elif answer is not None:
-            results = pa.array(answer, pa.binary()) if not isinstance(answer, pa.Array) else answer
-            results = results.cast(pa.binary())
-        for one in (results, errors):
-            if len(one) != count:
-                raise ValueError(f"{len(one)} answers for {count} jobs")
-    except Exception:
-        results = pa.nulls(count, pa.binary())
-        errors = pa.array([traceback.format_exc()[-_MAX_REASON:]] * count, pa.string())
-    return pa.RecordBatch.from_arrays(
-        [batch.column("place"), results, errors], names=["place", "result", "error"]
-    )
-
-
-def _column(answer: Any, name: str, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    found = answer.column(name)
-    if isinstance(found, pa.ChunkedArray):
-        found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
-    return found.cast(kind)
 
 
 def _first_line(error: BaseException) -> str:

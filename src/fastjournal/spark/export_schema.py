@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.spark import attempts_numba as kernels
+from fastjournal.spark import attempts_fields_numba as kernels
 from fastjournal.spark.attempts import EFFECTS, OUTCOMES, STATES, Fold, Lives, Part
 from fastjournal.spark.columns import Columns, readable
 from fastjournal.spark.plan import Piece
