@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 import fastjournal
 from entry_forms import FORMS, client_entries, entries_of
@@ -350,6 +351,31 @@ def test_many_readers_never_see_a_value_go_back(daemon: LocalDaemon, client: Cli
         for thread in threads:
             thread.join()
     assert not faults
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_watches_and_caches_work_behind_tls(tmp_path: Path, uvloop: bool) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    made = authority.issue_cert("localhost", "127.0.0.1")
+    made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    settings = QUICK | {"tls": {"certificate": str(tmp_path / "server.pem")}}
+    with LocalDaemon(tmp_path / "d", settings=settings, uvloop=uvloop) as daemon:
+        url = f"fjs://localhost:{daemon.port}?ca={tmp_path / 'ca.pem'}"
+        with (
+            fastjournal.connect(url) as client,
+            CachedEntries(client, max_silence=60) as cache,
+            client.entries.watch("k") as watch,
+        ):
+            client.entries["k"] = b"x" * 100_000
+            assert told(watch) == (b"k", False) and watch.next(0.01) is None
+            assert [cache["k"] for _ in range(3)] == [b"x" * 100_000] * 3
+            assert cache.counts.hits == 2
+            client.entries["k"] = 2
+            wait_until(lambda: cache["k"] == 2, what="the push arrives")
+            cut_listeners(daemon)
+            client.entries["k"] = 3
+            wait_until(lambda: cache["k"] == 3, what="the loss is noticed")
 
 
 def test_the_cache_for_asyncio_keeps_the_same_promises(daemon: LocalDaemon, client: Client) -> None:
