@@ -1,7 +1,7 @@
 """The single writer takes staged segments in, each batch once.
 
-    <staging>/<batch>/part-<partition>-<attempt>.log    staged by a task
-    <staging>/<batch>/manifest.json                     which of them are the batch
+    <staging>/<app>/<version>/part-<partition>-<uuid>.log  staged by a task
+    <staging>/<app>/<version>/manifest.json               which of them are the batch
 
 Rules:
 

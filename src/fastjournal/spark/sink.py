@@ -205,9 +205,10 @@ def _staged(
     from pyspark import TaskContext
 
     task = TaskContext.get()
-    partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, uuid4().int)
+    partition = task.partitionId() if task else 0
     folder = batch.folder(Path(settings.staging))
-    path = folder / f"part-{partition:05d}-{attempt}.log"
+    # Attempts are numbered anew by each application, and a file of a dead one may be the batch.
+    path = folder / f"part-{partition:05d}-{uuid4().hex}.log"
     if not settings.is_url:
         Path(settings.target).mkdir(exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
