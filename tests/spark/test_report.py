@@ -308,3 +308,13 @@ def test_a_line_has_gaps_where_nothing_is_known() -> None:
     path = re.search(r'class="line s0" d="([^"]*)"', drawing)
     assert path is not None and path.group(1).count("M") == 2 and "nan" not in drawing
     assert drawing.count("<circle") == 1
+
+
+def test_a_table_exports_and_reports_itself(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    from fastjournal.spark import JournalTable
+
+    table = JournalTable.for_path(spark, lake.path)
+    assert table.export(tmp_path, tables=["attempts"]).rows["attempts"] > 0
+    assert table.report(cleaning=False).figures["totals"] == lake.figures["totals"]

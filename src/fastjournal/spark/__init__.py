@@ -1,4 +1,4 @@
-"""The data pipeline: read, replay, audit and clean the log with Spark.
+"""The data pipeline: read, replay, audit, clean, stream, export and report on the log with Spark.
 
     from fastjournal.spark import JournalTable, local_session
 
@@ -9,6 +9,7 @@
 Rules:
 
 1. Names are resolved when first used: importing this package loads neither Spark nor Arrow.
+2. `export`, `report` and `consume` are modules with a function of the same name each.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastjournal.spark.clean import CleanReport
+    from fastjournal.spark.consume_frames import apply_frame
+    from fastjournal.spark.consume_work import per_job
     from fastjournal.spark.failure import explain
     from fastjournal.spark.session import configure, ensure_java, local_session, register
     from fastjournal.spark.table import JournalTable, read
@@ -25,10 +28,12 @@ if TYPE_CHECKING:
 __all__ = [
     "CleanReport",
     "JournalTable",
+    "apply_frame",
     "configure",
     "ensure_java",
     "explain",
     "local_session",
+    "per_job",
     "read",
     "register",
 ]
@@ -36,10 +41,12 @@ __all__ = [
 _HOMES = {
     "CleanReport": "clean",
     "JournalTable": "table",
+    "apply_frame": "consume_frames",
     "configure": "session",
     "ensure_java": "session",
     "explain": "failure",
     "local_session": "session",
+    "per_job": "consume_work",
     "read": "table",
     "register": "session",
 }

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fastjournal.spark.clean import CleanReport
+    from fastjournal.spark.export import ExportReport
+    from fastjournal.spark.report import Report
 
 __all__ = ["JournalTable", "read"]
 
@@ -131,3 +133,15 @@ class JournalTable:
         from fastjournal.spark.clean import clean
 
         return clean(self.spark, self.path, now=now, dry_run=dry_run)[0]
+
+    def export(self, out: str | Path, **options: Any) -> ExportReport:
+        """Write what is new to `out` as Parquet; options as `export.export`."""
+        from fastjournal.spark.export import export
+
+        return export(self.spark, self.path, out, **options)
+
+    def report(self, **options: Any) -> Report:
+        """How it is doing; options as `report.report`."""
+        from fastjournal.spark.report import report
+
+        return report(self.spark, self.path, **options)
