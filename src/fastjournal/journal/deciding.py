@@ -116,6 +116,18 @@ class Deciding:
         self._stamp = stamp = now if now > stamp else stamp + 1
         return stamp
 
+    def new_id(self) -> bytes:
+        """An id for a row."""
+        return self._ids()
+
+    def next_stamp(self, now: int) -> int:
+        """The arrival number that the next put would get."""
+        return max(self._clock(now), self._stamp + 1)
+
+    def drew(self, stamp: int) -> None:
+        """Arrival numbers up to this one were given."""
+        self._stamp = stamp
+
     def _settings(self, queue: bytes) -> QueueSettings:
         lane = self.state.lanes.get(queue)
         return DEFAULT_SETTINGS if lane is None else lane.settings

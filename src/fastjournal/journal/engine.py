@@ -119,6 +119,11 @@ class Engine:
             return _NO_BATCH
         return Batch(self)
 
+    @property
+    def batching(self) -> Batch | None:
+        """The batch under way."""
+        return self._batch
+
     def load(self, row: Row) -> None:
         """See to it that a row has its value; call it before a row is shown."""
 
@@ -335,6 +340,29 @@ class Batch:
         engine.state.apply(command, time)
         if command.__class__ not in _NO_DEADLINE:
             engine._remind(command, time)
+        return time
+
+    def extend(self, payloads: list[bytes], not_before: int) -> int:
+        """Log these payloads too; the caller applies them now. Returns the TIME of the first.
+
+        0: they do not fit, or the first would have a TIME before `not_before`. Nobody is told of
+        them but those who wait for ready rows.
+        """
+        engine = self._engine
+        size = sum(map(len, payloads)) + _OVERHEAD * len(payloads)
+        if size > _BATCH_BYTES or not payloads:
+            return 0
+        if self._bytes + size > _BATCH_BYTES:
+            self.flush()
+        if not engine.reserve.held:
+            return 0
+        if not self._payloads:
+            self._first = max(engine.clock.now(), engine.log.written_time + 1)
+        time = self._first + len(self._payloads)
+        if time < not_before:
+            return 0
+        self._payloads += payloads
+        self._bytes += size
         return time
 
     def flush(self) -> None:

@@ -16,7 +16,15 @@ from fastjournal.errors import CorruptCommand
 from fastjournal.journal.kinds import DEFAULT_POLICY, Policy, Put, policy_of
 from fastjournal.journal.varint import SV, UV, blob, get_blob, get_sv, get_uv, sv, uv
 
-__all__ = ["get_aliases", "get_fields", "get_put", "put_aliases", "put_put"]
+__all__ = [
+    "get_aliases",
+    "get_fields",
+    "get_put",
+    "plain_head",
+    "plain_image",
+    "put_aliases",
+    "put_put",
+]
 
 _FOUR = Struct(">QQQQ")
 _pack_four = _FOUR.pack
@@ -65,6 +73,30 @@ def put_put(command: Put) -> bytes:
             UV[size] if size < 2048 else uv(size),
             value,
             tail,
+        )
+    )
+
+
+def plain_head(queue: bytes) -> bytes:
+    """What stands between the id and the rank in the image of a job without a key."""
+    size = UV[len(queue)] if len(queue) < 2048 else uv(len(queue))
+    return b"".join((b"\x01", size, queue, b"\0\0"))
+
+
+def plain_image(row: bytes, head: bytes, rank: int, stamp: int, value: bytes) -> bytes:
+    """`put_put` of a new job that says nothing but this; `head` is that of its queue."""
+    size = len(value)
+    return b"".join(
+        (
+            b"\x20",
+            row,
+            head,
+            SV[rank],
+            _pack_four(stamp, stamp, stamp, 0),
+            b"\0\x01",
+            UV[size] if size < 2048 else uv(size),
+            value,
+            _PLAIN_TAIL,
         )
     )
 

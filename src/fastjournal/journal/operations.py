@@ -28,6 +28,7 @@ from fastjournal.journal.engine import Engine
 from fastjournal.journal.forwarding import Forwarding
 from fastjournal.journal.jobs import Granted, Jobs
 from fastjournal.journal.kinds import Add, Schedule
+from fastjournal.journal.plain import plain_jobs, put_plain
 from fastjournal.journal.rows import lease_of
 from fastjournal.journal.state import JournalState
 from fastjournal.model import (
@@ -48,6 +49,8 @@ _new = tuple.__new__
 
 # Looking a member up in its enumeration costs more than the comparison.
 _MERGED, _STALE = Outcome.MERGED, Outcome.STALE
+_PART = 500
+"""Jobs of a bulk put that are looked at together."""
 
 
 class Leased(NamedTuple):
@@ -95,13 +98,20 @@ class Operations(Forwarding):
         now = engine.clock.now()
         self._jobs.check_all(jobs, now, checked=checked)
         put, commit = engine.put, engine.commit
-        receipts = []
+        receipts: list[Receipt] = []
         with engine.batch():
-            for job in jobs:
-                command, outcome, job_id = put(job, now, checked=True)
-                if command is not None:
-                    commit(command)
-                receipts.append(_new(Receipt, (job_id, outcome)))
+            for start in range(0, len(jobs), _PART):
+                part = jobs[start : start + _PART]
+                plain = plain_jobs(part, self._jobs.new_id)
+                together = None if plain is None else put_plain(engine, plain, now)
+                if together is not None:
+                    receipts += together
+                    continue
+                for job in part:
+                    command, outcome, job_id = put(job, now, checked=True)
+                    if command is not None:
+                        commit(command)
+                    receipts.append(_new(Receipt, (job_id, outcome)))
         counts = engine.counts
         counts.puts += len(receipts)
         counts.merges += sum(outcome is _MERGED for _, outcome in receipts)
@@ -109,16 +119,21 @@ class Operations(Forwarding):
         return receipts
 
     def put_each(
-        self, jobs: Iterable[NewJob], now: int, *, checked: bool = False
+        self, jobs: Sequence[NewJob], now: int, *, checked: bool = False
     ) -> list[Receipt | JournalError]:
         """Take many jobs in, each for itself: a refused one has its error in its place.
 
-        `checked`: as for `put`.
+        `checked`: they are what `decode_plain_jobs` gives.
         """
         engine = self._engine
         if not engine.reserve.held:
             engine.reserve.check()
         put, commit, counts = engine.put, engine.commit, engine.counts
+        if checked:
+            together = put_plain(engine, jobs, now)
+            if together is not None:
+                counts.puts += len(together)
+                return [*together]
         receipts: list[Receipt | JournalError] = []
         for job in jobs:
             try:
