@@ -49,7 +49,7 @@ class DaemonProcess:
         return time.monotonic() - began
 
     def wait_ready(self) -> None:
-        wait_until(self._answers, seconds=60, what="the daemon answers")
+        wait_until(self._answers, seconds=300, what="the daemon answers")
 
     def _answers(self) -> bool:
         try:
