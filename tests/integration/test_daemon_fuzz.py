@@ -9,11 +9,14 @@ import contextlib
 import random
 import resource
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fastjournal.client import entry_calls
+from fastjournal.journal.entry_cursor import Scan
 from fastjournal.model import Mode
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.bulk import (
@@ -22,8 +25,17 @@ from fastjournal.wire.bulk import (
     encode_lease_request,
     encode_settle,
 )
+from fastjournal.wire.entryvalue import encode_who
 from fastjournal.wire.fj import encode_integer, encode_request
-from fastjournal.wire.functions import BY_ID, WORKED_ON, Function, Type
+from fastjournal.wire.functions import (
+    BY_ID,
+    LISTEN,
+    OVERWRITE,
+    WORKED_ON,
+    Function,
+    Query,
+    Type,
+)
 from fastjournal.wire.hello import Hello, encode_hello
 from fastjournal.wire.jobvalue import JobPut, encode_jobs, encode_short
 from fastjournal.wire.replies import ReplyParser
@@ -67,6 +79,28 @@ def corpus() -> list[bytes]:
         r(Function.REDRIVE, 25, key=b"q"), r(Function.PAUSE, 26, key=b"z"),
         r(Function.RESUME, 27, key=b"z"),
         r(Function.MAINTAIN, 28, value_type=string, value=b"sync"),
+        *entry_corpus(),
+    ]  # fmt: skip
+
+
+def entry_corpus() -> list[bytes]:
+    """The functions on entries, plain and with everything that may be said."""
+    r = encode_request
+    who = {"query": Query.RANGE, "upper": encode_who(0, b"me")}
+    plain = entry_calls.plain_set("k", b"x" * 300)
+    assert plain is not None
+    return [
+        plain.data, entry_calls.get("k").data, entry_calls.add("n", 1, b"me", 0).data,
+        entry_calls.add("n", 1, b"me", time.time_ns()).data, entry_calls.page("a", "z").data,
+        entry_calls.page(match="k+").data, entry_calls.entry(0, "k", worker="me").data,
+        entry_calls.flip("b", b"me", 0).data, entry_calls.truncate("k", 2).data,
+        entry_calls.rename("k", "k2", overwrite=True).data, entry_calls.alias("k2", "k3").data,
+        entry_calls.delete("k2", fence=3).data, entry_calls.listen(b"a", b"z").data,
+        entry_calls.listen(b"k", None).data, entry_calls.count().data,
+        entry_calls.unlock(b"k", 7).data,
+        r(Function.LOCK, 1, key=b"locked", **who), r(Function.UNLISTEN, 1, key=b"k"),
+        r(Function.SET, 1, flags=OVERWRITE | LISTEN, key=b"k", value_type=2, value=b"", ttl=9),
+        r(Function.GET, 1, query=Query.CURSOR, key=Scan(1, b"", b"z", 3).cursor(b"k")),
     ]  # fmt: skip
 
 
