@@ -593,3 +593,36 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
         assert replaced == [(f, e, n, o, w and (b"", *w[1:])) for f, e, n, o, w in short]
         assert [e for _, e, _, _, _ in short if e] == [["PAUSED"], ["NOT-FOUND"]]
         assert sum(w is not None for *_, w in short) == 3
+
+
+def test_puts_that_come_together_are_answered_one_by_one_and_in_order(daemon: LocalDaemon) -> None:
+    """Plain ones are put together; what stands between them, or is not plain, is not mixed up."""
+    from fastjournal.client.puts import plain_put
+
+    def put(identifier: int, key: str | None = None, queue: str = "q") -> bytes:
+        call = plain_put(b"%d" % identifier, key, queue, 100)
+        assert call is not None
+        return call.data[:6] + identifier.to_bytes(2, "big") + call.data[8:]
+
+    messages = [put(number) for number in range(1, 1300)]
+    messages[700] = encode_request(Function.PING, 701)
+    messages[800] = put(801, key="k")
+    messages[900] = put(901, queue="closed")
+    messages[1000] = messages[999]  # the same put again
+    with daemon.connect() as client, FjPeer(daemon.port) as peer:
+        client.drain("closed")
+        peer.send(b"".join(messages))
+        replies = [peer.read() for _ in messages]
+        assert all(reply is not None for reply in replies)
+        answered = [reply.identifier for reply in replies if reply is not None]
+        expected = list(range(1, 1300))
+        expected[1000] = 1000
+        assert answered == expected
+        refused = {reply.identifier: reply.error for reply in replies if reply and reply.error}
+        assert list(refused) == [901]
+        stale = [at for at, reply in enumerate(replies) if reply and reply.stale]
+        assert stale == [1000]
+        jobs = client.jobs("q", limit=2000)
+        assert [int(job.value) for job in jobs] == [
+            number for number in range(1, 1300) if number not in (701, 901, 1001)
+        ]

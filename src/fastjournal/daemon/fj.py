@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.daemon.connection import Connection
 from fastjournal.daemon.greeting import ALL, greet
+from fastjournal.daemon.producing import set_run
 from fastjournal.daemon.quick import FEW, is_quick, quick_answer
 from fastjournal.daemon.requests import HANDLERS, Handler, reserved
 from fastjournal.daemon.waiters import Waiter
@@ -182,8 +183,11 @@ class FjConnection(Connection):
         handlers = self.handlers
         stopped = self.host.engine.log.failure
         out: list[bytes] = []
-        size = 0
-        for item in items:
+        if len(items) > 1 and self.may_put and stopped is None:
+            while run := set_run(self, items, len(out), now):
+                out += run
+        size = sum(map(len, out))
+        for item in items[len(out) :] if out else items:
             if size > _TURN:
                 self._held = items[len(out) :]
                 self._transport.pause_reading()

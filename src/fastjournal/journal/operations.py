@@ -130,9 +130,8 @@ class Operations(Forwarding):
             engine.reserve.check()
         put, commit, counts = engine.put, engine.commit, engine.counts
         if checked:
-            together = put_plain(engine, jobs, now)
+            together = self.put_together(jobs, now)
             if together is not None:
-                counts.puts += len(together)
                 return [*together]
         receipts: list[Receipt | JournalError] = []
         for job in jobs:
@@ -150,6 +149,16 @@ class Operations(Forwarding):
             else:
                 counts.stale += 1
             receipts.append(_new(Receipt, (job_id, outcome)))
+        return receipts
+
+    def put_together(self, jobs: Sequence[NewJob], now: int) -> list[Receipt] | None:
+        """Take in jobs that `decode_plain` gave; None: they must be put one by one."""
+        engine = self._engine
+        if not engine.reserve.held:
+            return None
+        receipts = put_plain(engine, jobs, now)
+        if receipts is not None:
+            engine.counts.puts += len(receipts)
         return receipts
 
     def add(self, job: Add | Schedule) -> None:
