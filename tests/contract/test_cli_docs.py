@@ -79,6 +79,7 @@ def test_no_heading_names_a_command_that_does_not_exist() -> None:
     ]
     assert headings
     assert not unknown
+    assert len(headings) == len(set(headings)), "a command has two sections"
 
 
 def typed() -> list[tuple[str, str]]:
