@@ -79,6 +79,17 @@ def test_no_page_names_a_file_that_is_not_there() -> None:
     assert not dead
 
 
+def test_every_picture_is_shown_somewhere() -> None:
+    shown = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link in links(page)
+        if "images/" in link
+    }
+    pictures = set((DOCS / "images").iterdir())
+    assert not sorted(path.name for path in pictures - shown)
+
+
 def test_every_example_program_is_shown() -> None:
     text = (DOCS / "examples.md").read_text()
     for program in (ROOT / "examples").glob("*.py"):
