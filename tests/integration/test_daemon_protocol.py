@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -626,3 +627,35 @@ def test_puts_that_come_together_are_answered_one_by_one_and_in_order(daemon: Lo
         assert [int(job.value) for job in jobs] == [
             number for number in range(1, 1300) if number not in (701, 901, 1001)
         ]
+
+
+@pytest.mark.parametrize("sync", ["os", "always"])
+def test_puts_of_many_connections_at_once_are_each_taken_and_answered(
+    tmp_path: Path, sync: str
+) -> None:
+    """They are put together, and whoever sends something else in between loses nothing."""
+    settings = {"journal": {"sync": sync}}
+    with LocalDaemon(tmp_path / "d", settings=settings) as daemon, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(FjPeer(daemon.port)) for _ in range(8)]
+        client = stack.enter_context(daemon.connect())
+        for peer in peers:
+            peer.hello()
+        for turn in range(30):
+            entry = encode_request(Function.SET, 1, key=b"%d" % turn, value_type=1, value=b"e")
+            calls = [*plain_puts(turn), encode_request(Function.PING, 1), entry]
+            for peer, data in zip(peers, calls, strict=True):
+                peer.send(data)
+            for peer in peers:
+                reply = peer.read()
+                assert reply is not None
+                assert not reply.error
+        assert client.queue("q").ready == 180
+        values = {job.value for job in client.jobs("q", limit=1000)}
+        assert values == {b"%d of %d" % (at, turn) for at in range(6) for turn in range(30)}
+
+
+def plain_puts(turn: int) -> list[bytes]:
+    from fastjournal.client.puts import plain_put
+
+    calls = [plain_put(b"%d of %d" % (at, turn), None, "q", 100) for at in range(6)]
+    return [call.data for call in calls if call is not None]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from fastjournal.errors import Closed, JournalError, ReadOnly
 from fastjournal.journal.journal import Journal
 from fastjournal.log.counters import SIZES, Histogram
 
-__all__ = ["Hosted", "Speaker"]
+__all__ = ["Hosted", "Speaker", "Together", "Work"]
 
 
 class Speaker(Protocol):
@@ -67,6 +67,17 @@ class _Unsynced(NamedTuple):
     data: bytes
 
 
+Work = list[tuple[Speaker, Sequence[Any]]]
+"""The requests of a group, by connection."""
+Together = Callable[["Hosted", Work, int], Mapping[int, bytes]]
+"""Carries out some requests of a group before the others; gives their replies by position."""
+_NONE: Mapping[int, bytes] = {}
+
+
+def _nothing(host: Hosted, work: Work, now: int) -> Mapping[int, bytes]:
+    return _NONE
+
+
 class Hosted:
     """One journal, served on the running loop."""
 
@@ -83,9 +94,11 @@ class Hosted:
         self.singles = 0
         self.peers = 0
         """Connections of the whole server."""
+        self.together: Together = _nothing
+        """Carries out what goes quicker together; set by who knows the protocol."""
         self._loop = loop
         self._thread = threading.get_ident()
-        self._work: list[tuple[Speaker, Sequence[Any]]] = []
+        self._work: Work = []
         self._woken: deque[Waiter] = deque()
         self._scheduled = False
         self._unsynced: deque[_Unsynced] = deque()
@@ -164,8 +177,9 @@ class Hosted:
                 self.singles += 1
             else:
                 with engine.batch():
-                    for speaker, items in work:
-                        out.append(speaker.serve(items, now))
+                    early = self.together(self, work, now) if len(work) > 1 else _NONE
+                    for number, (speaker, items) in enumerate(work):
+                        out.append(early.get(number) or speaker.serve(items, now))
                 self.group_size.observe(len(work))
         except JournalError as error:
             self._refuse(work, error, now)
@@ -187,9 +201,7 @@ class Hosted:
                 speaker.send(data)
             speaker.wants_sync = False
 
-    def _refuse(
-        self, work: list[tuple[Speaker, Sequence[Any]]], error: JournalError, now: int
-    ) -> None:
+    def _refuse(self, work: Work, error: JournalError, now: int) -> None:
         """Nothing of the group was logged."""
         fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
         for speaker, items in work:
@@ -205,7 +217,7 @@ class Hosted:
         if not self._armed:
             self._arm(time)
 
-    def _add_woken(self, work: list[tuple[Speaker, Sequence[Any]]]) -> None:
+    def _add_woken(self, work: Work) -> None:
         for waiter in self._take_woken():
             if waiter.speaker.gone:
                 self.engine.pass_on()

@@ -35,6 +35,7 @@ from fastjournal.daemon.journals import find_journals, open_journal
 from fastjournal.daemon.lines import Lines, Log
 from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
 from fastjournal.daemon.pushes import Pushes
+from fastjournal.daemon.quick import quick_puts
 from fastjournal.daemon.security import check_exposure, server_context
 from fastjournal.daemon.sockets import address_of, remove_sockets, remove_stale
 from fastjournal.daemon.tokens import Tokens, read_tokens
@@ -270,7 +271,8 @@ class Server:
         journal = await asyncio.to_thread(
             open_journal, path, self.settings, self._files, self.clock
         )
-        self.journals[name] = Hosted(name, journal, self.loop)
+        host = self.journals[name] = Hosted(name, journal, self.loop)
+        host.together = quick_puts
         self.log.info(
             "replayed",
             journal=name,
