@@ -50,8 +50,8 @@ _ROW_FIELDS = (
     "renewals", "until", "queue", "worker", "puts", "born",
 )  # fmt: skip
 _NOTED = 16
-_HELD_ROWS = 262_144
-_HELD_BYTES = 96 << 20
+_HELD_ROWS = 131_072
+_HELD_BYTES = 48 << 20
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_QUEUE", "DataFile", "TableWriter", "day_of", "partition_path"]
 
 NO_QUEUE = "__HIVE_DEFAULT_PARTITION__"
-HELD_BYTES = 128 << 20
+HELD_BYTES = 64 << 20
 OPEN_FILES = 128
 _GROUP_ROWS = 131_072
 _LONGEST_NAME, _CUT_NAME = 240, 200
