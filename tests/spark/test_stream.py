@@ -95,43 +95,16 @@ def test_a_stream_gives_every_record_once_across_rotation_and_restarts(query: Qu
     assert query.run() == times(query.directory)
 
 
-@pytest.mark.parametrize("lost", [("commits",), ("commits", "offsets")])
-def test_a_query_killed_before_its_commit_or_its_offset_log_repeats_and_misses_nothing(
-    query: Query, lost: tuple[str, ...]
+def test_a_query_killed_before_its_commit_repeats_and_misses_nothing_and_tells_its_lag(
+    query: Query,
 ) -> None:
     query.run(maxRecordsPerTrigger="25")
-    query.forget(*lost)
+    known = times(query.directory)
+    assert query.batches() == [25, 25, len(known) - 50]
+    source = query.progress[0]["sources"][0]
+    assert (source["endOffset"]["time"], source["latestOffset"]["time"]) == (known[24], known[-1])
+    query.forget("commits")
     put(query.directory, 20)
     assert query.run(maxRecordsPerTrigger="25") == times(query.directory)
-
-
-def test_a_batch_holds_at_most_so_many_records(query: Query) -> None:
-    assert query.run(maxRecordsPerTrigger="25") == times(query.directory)
-    assert query.batches() == [25, 25, len(times(query.directory)) - 50]
-
-
-def test_a_batch_holds_at_most_so_many_bytes_and_at_least_one_record(query: Query) -> None:
-    assert query.run(maxBytesPerTrigger="3k") == times(query.directory)
-    sizes = query.batches()
-    assert max(sizes) < 25 and len(sizes) > 3
-
-
-def test_progress_tells_how_far_behind_the_query_is(query: Query) -> None:
-    query.run(maxRecordsPerTrigger="25")
-    newest = times(query.directory)[-1]
-    source = query.progress[0]["sources"][0]
-    assert source["latestOffset"]["time"] == newest
-    assert source["endOffset"]["time"] == times(query.directory)[24]
-    assert query.progress[2]["sources"][0]["endOffset"]["time"] == newest
-
-
-def test_a_stream_may_begin_behind_an_offset_or_at_an_instant(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    directory = tmp_path / "journal"
-    put(directory, 10)
-    known = times(directory)
-    offset = Query(spark, directory, tmp_path / "offset")
-    assert offset.run(startingOffsets=json.dumps({"time": known[3]})) == known[4:]
-    instant = Query(spark, directory, tmp_path / "instant")
-    assert instant.run(startingOffsets=str(known[3])) == known[3:]
+    query.forget("commits", "offsets")
+    assert query.run() == times(query.directory)

@@ -122,6 +122,15 @@ def test_both_limits_of_the_options_hold(tmp_path: Path) -> None:
     assert len(rows(query, start, query.latestOffset(start, ALL))) == len(times(tmp_path / "j"))
 
 
+def test_a_stream_may_begin_behind_an_offset_or_at_an_instant(tmp_path: Path) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 10)
+    known = times(tmp_path / "j")
+    for starting, first in ((f'{{"time": {known[3]}}}', 4), (str(known[3]), 3), ("earliest", 0)):
+        query = reader(tmp_path / "j", startingOffsets=starting)
+        assert drain(query, query.initialOffset())[0] == known[first:]
+
+
 def test_available_now_ends_at_what_was_there_when_it_began(tmp_path: Path) -> None:
     with writing(tmp_path / "j") as journal:
         fill(journal, 30)
