@@ -150,3 +150,60 @@ def test_the_image_is_that_of_a_put(queue: bytes, value: bytes, rank: int) -> No
     put = Put(row, queue, b"", rank, NOW, NOW, NOW, 0, 1, value)
     assert decode(payload) == put
     assert encode(put) == payload
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(JOBS, st.integers(0, 12), st.lists(st.integers(0, 2), max_size=12))
+def test_completing_many_has_the_effect_of_completing_each(
+    jobs: list[NewJob], leased: int, tokens: list[int]
+) -> None:
+    """`tokens`: 0 right, 1 wrong, 2 twice."""
+    quick, ordinary = journal(), journal()
+    ends: list[tuple[bytes, int | None, bytes | None]] = []
+    for j in (quick, ordinary):
+        put(j, jobs, checked=False)
+        ends = []
+        for number, lease in enumerate(j.lease_many(leased or 1)):
+            wrong = tokens[number] if number < len(tokens) else 0
+            end = (lease.id, lease.token + (wrong == 1), None)
+            ends += [end, end] if wrong == 2 else [end]
+    with quick.engine.lock, quick.engine.batch():
+        outcomes = quick.operations.complete_many(ends)
+    with ordinary.engine.lock:  # not in a batch: one by one
+        assert ordinary.operations.complete_many(ends) == outcomes
+    assert pictures(quick) == pictures(ordinary)
+    for number in (quick, ordinary):
+        assert number.engine.counts.completions == sum(outcomes)
+    for job_id, _, _ in ends:
+        told = quick.engine.state.token_at_end(job_id)
+        assert told == ordinary.engine.state.token_at_end(job_id)
+    assert quick.queues() == ordinary.queues()
+    assert order(quick) == order(ordinary)
+    quick.close()
+    ordinary.close()
+
+
+def test_completions_together_are_replayed_to_the_same_state() -> None:
+    files = MemoryFiles()
+    j = Journal(Path("/j"), clock=ManualClock(NOW), files=files, background=False)
+    put(j, [job(n) for n in range(100)], checked=True)
+    ends = [(lease.id, lease.token, None) for lease in j.lease_many(60)]
+    assert all(j.complete_many(ends))
+    before, told = j.engine.state.digest(), j.engine.state.token_at_end(ends[0][0])
+    j.close()
+    with Journal(Path("/j"), clock=ManualClock(NOW), files=files, background=False) as again:
+        assert again.engine.state.digest() == before
+        assert again.status().ready == 40
+        assert again.engine.state.token_at_end(ends[0][0]) == told == 1
+
+
+def test_who_waits_for_a_result_hears_of_a_completion_among_many() -> None:
+    j = journal()
+    put(j, [job(n) for n in range(3)], checked=True)
+    leases = j.lease_many(3)
+    ended = []
+    with j.engine.lock:
+        j.engine.wakeups.wait_for_end(leases[1].id, lambda: ended.append(True))
+    assert all(j.complete_many([(lease.id, lease.token, None) for lease in leases]))
+    assert ended == [True]
+    j.close()

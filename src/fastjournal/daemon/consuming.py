@@ -247,16 +247,25 @@ def _token(request: Request, row: Row) -> int:
 
 def settle(session: FjConnection, request: Request, now: int) -> bytes:
     """End or prolong many leases."""
-    outcomes = []
+    items = decode_settle(request.value)
     again = request.flags & AGAIN
-    for item in decode_settle(request.value):
-        try:
-            outcomes.append(_settle_one(session, item))
-        except JournalError as error:
-            same = repeated(session.host, item.action, item.id, item.token) if again else None
-            outcomes.append(same or SettleOutcome(REFUSED, error=error_text(error)))
+    # Action, id, token, argument, key, result: the commonest are completions and nothing more.
+    ends = [(item[1], item[2]) for item in items if item[0] == _COMPLETE and not item[4]]
+    plain = len(ends) == len(items) and all(item[2] and item[5] is None for item in items)
+    if plain and session.host.operations.complete_together(ends):
+        outcomes = [_SETTLED] * len(items)
+    else:
+        outcomes = [_settled(session, item, again) for item in items]
     pair = Pair(b"", Type.BUFFER, encode_settle_outcomes(outcomes))
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+
+
+def _settled(session: FjConnection, item: Settle, again: int) -> SettleOutcome:
+    try:
+        return _settle_one(session, item)
+    except JournalError as error:
+        same = repeated(session.host, item.action, item.id, item.token) if again else None
+        return same or SettleOutcome(REFUSED, error=error_text(error))
 
 
 def repeated(host: Hosted, action: int, job_id: bytes, token: int | None) -> SettleOutcome | None:

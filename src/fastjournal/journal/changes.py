@@ -293,13 +293,10 @@ class Changes(Places):
             return
         self.ended += 1
         if row.state is PROCESSING and command.__class__ is not k.Expire:
-            finished = self.finished
-            finished[row.id] = row.attempts
-            if len(finished) >= _FINISHED:
-                self._finished_before, self.finished = finished, {}
+            self.remember_end(row)
         self._unplace(row)
         self._unkey(row)
-        self._leave(row.lane)
+        self.leave(row.lane)
 
     def _keys(self, command: k.Keys, time: int) -> None:
         row = self.rows.get(command.id)
@@ -327,6 +324,13 @@ class Changes(Places):
             row.modified = command.modified
             if command.operation:
                 row.own().operations = remembered(row.rare.operations, command.operation)
+
+    def remember_end(self, row: Row) -> None:
+        """The row goes while it is worked on."""
+        finished = self.finished
+        finished[row.id] = row.attempts
+        if len(finished) >= _FINISHED:
+            self._finished_before, self.finished = finished, {}
 
     def token_at_end(self, row_id: bytes) -> int:
         """The token of the lease under which a row went; 0: it did not, or long ago."""

@@ -28,7 +28,7 @@ from fastjournal.journal.engine import Engine
 from fastjournal.journal.forwarding import Forwarding
 from fastjournal.journal.jobs import Granted, Jobs
 from fastjournal.journal.kinds import Add, Schedule
-from fastjournal.journal.plain import plain_jobs, put_plain
+from fastjournal.journal.plain import complete_plain, plain_jobs, put_plain
 from fastjournal.journal.rows import lease_of
 from fastjournal.journal.state import JournalState
 from fastjournal.model import (
@@ -236,11 +236,23 @@ class Operations(Forwarding):
             raise
         engine.counts.completions += 1
 
+    def complete_together(self, ends: Sequence[tuple[bytes, int]]) -> bool:
+        """Complete many (id, token) without results; False: none was, do it one by one."""
+        if not ends or not complete_plain(self._engine, ends):
+            return False
+        self._engine.counts.completions += len(ends)
+        return True
+
     def complete_many(
         self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
     ) -> list[bool]:
         """Complete (id, token, result) each; False where the lease was lost."""
         outcomes = []
+        finished = list(finished)
+        if all(token and result is None for _, token, result in finished):
+            ends = [(job_id, token) for job_id, token, _ in finished if token]
+            if self.complete_together(ends):
+                return [True] * len(finished)
         for job_id, token, result in finished:
             try:
                 self.complete(job_id, token, result)

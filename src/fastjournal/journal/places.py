@@ -257,12 +257,13 @@ class Places:
         lane = row.lane
         if lane.name == queue:
             return lane
-        self._leave(lane)
+        self.leave(lane)
         lane = self.lane(queue)
         lane.total += 1
         return lane
 
-    def _leave(self, lane: Lane) -> None:
+    def leave(self, lane: Lane) -> None:
+        """A row of this queue is gone."""
         lane.total -= 1
         if lane.unused and len(self.lanes) > _SPARE_LANES:
             self.selection.detach(lane)

@@ -1,12 +1,13 @@
-"""Many plain jobs in one go: no key, no limits of their own, queues as they are made.
+"""Many plain jobs put or completed in one go: no key, no limits of their own, queues as made.
 
-Nearly every bulk put is of this kind. What `Puts.put`, `image.put_put` and `Changes._put` do for
-one job after another is done here for all of them, in one loop each: half the time.
+Nearly all bulk work is of this kind. What `Puts.put`, `image.put_put` and `Changes._put`, and what
+`Leasing.complete` and `Changes._remove` do for one job after another is done here for all of them,
+in one loop each: half the time.
 
 Rules:
 
 1. The effect is that of the ordinary way, record by record; a test compares them and replays both.
-   Whatever is not plain goes the ordinary way: `put_plain` then gives None and has done nothing.
+   Whatever is not plain goes the ordinary way: nothing has been done then.
 2. Plain jobs do not touch each other: all are decided, then all are encoded, then all are applied,
    still under the lock, inside a batch that logs them before anybody hears of them.
 3. Arrival numbers and TIMEs both grow by one from job to job, and no arrival number lies behind its
@@ -22,18 +23,21 @@ from typing import TYPE_CHECKING
 from fastjournal.journal.image import plain_head, plain_image
 from fastjournal.journal.kinds import DEFAULT_POLICY
 from fastjournal.journal.lanes import SLACK
-from fastjournal.journal.rows import READY, Row
+from fastjournal.journal.rows import IDLE, LEASED, READY, Row
 from fastjournal.journal.state import JournalState
+from fastjournal.journal.varint import T, blob
 from fastjournal.model import DEFAULT_SETTINGS, Mode, NewJob, Outcome, Receipt, State
 
 if TYPE_CHECKING:
     from fastjournal.journal.engine import Engine
 
-__all__ = ["plain_jobs", "put_plain"]
+__all__ = ["complete_plain", "plain_jobs", "put_plain"]
 
 _new = tuple.__new__
 _NEW, _WAITING, _PLAIN = Outcome.NEW, State.WAITING, Mode.PLAIN
+_PROCESSING = State.PROCESSING
 _REST = NewJob(b"")[5:14]
+_PURGE, _instant = b"\x26", T.pack
 _key_of, _id_of, _queue_of = itemgetter(2), itemgetter(14), itemgetter(0)
 
 
@@ -77,6 +81,56 @@ def put_plain(engine: Engine, jobs: Sequence[NewJob], now: int) -> list[Receipt]
     engine.jobs.drew(stamps[-1])
     _apply(state, jobs, first, time)
     return [_new(Receipt, (job_id, _NEW)) for job_id in ids]
+
+
+def complete_plain(engine: Engine, ends: Sequence[tuple[bytes, int]]) -> bool:
+    """Complete jobs (id, token) without a result; False: nothing was done, take a closer look."""
+    batch, state = engine.batching, engine.state
+    if batch is None or type(state) is not JournalState:
+        return False
+    if engine.subscriptions or engine.wakeups.callers:
+        return False  # somebody wants to hear of them one by one
+    rows = state.rows
+    found: dict[bytes, Row] = {}
+    heads: dict[bytes, bytes] = {}
+    payloads = []
+    for job_id, token in ends:
+        row = rows.get(job_id)
+        if (
+            row is None
+            or row.state is not _PROCESSING
+            or row.attempts != token
+            or row.key
+            or row.expires
+            or row.more is not None
+            or row.policy is not DEFAULT_POLICY
+            or row.lane.settings is not DEFAULT_SETTINGS
+        ):
+            return False
+        found[job_id] = row
+        queue = row.lane.name
+        head = heads.get(queue)
+        if head is None:
+            head = heads[queue] = blob(queue) + b"\0"
+        payloads.append(b"".join((_PURGE, job_id, head, _instant(row.modified))))
+    time = batch.extend(payloads, not_before=0) if len(found) == len(payloads) else 0
+    if not time:
+        return False
+    last = time + len(payloads) - 1
+    if last > state.now:
+        state.now = last
+    for job_id, row in found.items():
+        del rows[job_id]
+        state.remember_end(row)
+        lane = row.lane
+        lane.counts[LEASED] -= 1
+        row.place = IDLE
+        row.lease_until = 0
+        row.holder = None
+        state.leave(lane)
+    state.ended += len(found)
+    state.applied = last
+    return True
 
 
 def _apply(state: JournalState, jobs: Sequence[NewJob], stamp: int, time: int) -> None:
