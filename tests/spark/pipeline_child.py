@@ -1,12 +1,13 @@
-"""A stream from one journal into another, in a process that is to be killed.
+"""A stream from one journal into another, in a process of its own, to be killed or on a cluster.
 
-    python pipeline_child.py SOURCE TARGET CHECKPOINT [once]
+    [PIPELINE_MASTER=...] python pipeline_child.py SOURCE TARGET CHECKPOINT [once]
 
 Batches of 500 records, as fast as they come; with `once` until all is carried over.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from fastjournal.spark.session import local_session
@@ -15,11 +16,13 @@ from fastjournal.spark.session import local_session
 def main() -> None:
     source, target, checkpoint = sys.argv[1:4]
     spark = local_session(
-        "local[2]",
+        os.environ.get("PIPELINE_MASTER", "local[2]"),
         **{
             "spark.ui.enabled": "false",
             "spark.log.level": "OFF",
             "spark.driver.memory": "1g",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )

@@ -90,6 +90,10 @@ class StreamSettings:
             raise SettingError(
                 "path: a stream follows one journal; unite several streams", name="path"
             )
+        if "://" in settings.paths[0]:
+            raise SettingError(
+                "path: a stream follows a journal in a directory, where it is written", name="path"
+            )
         values: dict[str, Any] = {}
         if "startingOffsets" in own:
             values["starting"] = _starting(own["startingOffsets"])

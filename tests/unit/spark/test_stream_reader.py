@@ -256,6 +256,7 @@ def test_a_missing_segment_is_a_loss_by_its_number_alone(tmp_path: Path) -> None
         ({"since": "2026-01-01"}, "not for a stream"),
         ({"view": "jobs"}, "view records only"),
         ({"colour": "red"}, "unknown option"),
+        ({"path": "s3://bucket/journal"}, "in a directory"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, str], words: str) -> None:
