@@ -107,6 +107,10 @@ def quick_answer(session: FjConnection, data: bytes, now: int, stable: int = 0) 
         if data[at] != 1 or data[at + 3 : at + 5] != b"\0\1":
             return None
         wanted, where = wanted_of(data[at + 1 :])
+        if len(where.names) == 1:
+            lane = host.state.lanes.get(where.names[0])
+            if lane is None or not lane.total:
+                return None  # whoever waits for a job asks once, not twice
         worker = wanted.worker or session.name
         leases = host.operations.lease(
             where, 1, worker, wanted.lease, wanted.fair, wanted.take
