@@ -164,6 +164,8 @@ class FjConnection(Connection):
         if items.__class__ is bytes or len(items) != 1:
             return items.__class__ is bytes
         item = items[0]
+        if item.__class__ is Waiter:
+            item = item.request
         if item.__class__ is not Request:
             return False
         # Bytes 2 and 3 of a LEASE are the number of jobs.
