@@ -17,6 +17,7 @@ from fastjournal.journal.journal import Journal
 from fastjournal.journal.kinds import Group
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
+from fastjournal.spark import export_files
 from fastjournal.spark.export import export, export_directory, files_of
 from fastjournal.spark.export_commits import Commit, Commits
 from fastjournal.spark.fold import fold
@@ -362,3 +363,19 @@ def test_spark_writes_the_tables_inside_its_tasks(
     seen = spark.read.parquet(str(tmp_path / "attempts"))
     assert seen.where("outcome = 'done'").count() == told.done
     assert {"day", "queue"} <= set(seen.columns)
+
+
+def test_many_queues_are_written_with_few_open_files_and_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition whose file was closed goes on in another one; nothing is lost on the way."""
+    monkeypatch.setattr(export_files, "OPEN_FILES", 3)
+    monkeypatch.setattr(export_files, "HELD_BYTES", 20_000)
+    with Journal(tmp_path / "j", clock=ManualClock(NOON), background=False) as journal:
+        for _ in range(4):
+            journal.put_many([{"payload": b"x" * 50, "queue": f"q{q}"} for q in range(40)])
+            journal.rotate()
+        export_directory(inline, tmp_path / "j", tmp_path / "lake")
+    assert exported(tmp_path / "lake") == commands_in(tmp_path / "j")[:-1]
+    counts = table(tmp_path / "lake", "jobs", "queue, count(*)", "group by 1")
+    assert dict(counts) == {f"q{q}": 4 for q in range(40)}

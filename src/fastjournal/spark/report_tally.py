@@ -171,11 +171,15 @@ class Tally:
         states = rows.states()
         queues = rows.queue_numbers()
         ready = np.maximum(table["due"].to_numpy(), table["since"].to_numpy())
+        waiting = states == 0
+        found, places = np.unique(queues[waiting], return_inverse=True)
+        oldest = np.full(len(found), np.iinfo(np.int64).max)
+        np.minimum.at(oldest, places, ready[waiting])
+        since = dict(zip(found.tolist(), oldest.tolist(), strict=True))
         for queue, counts in _by_number(queues, states, len(STATES)):
             mine = self._queue(names[queue] if queue >= 0 else "")
             mine.states = counts if mine.states is None else mine.states + counts
-            waiting = ready[(queues == queue) & (states == 0)]
-            mine.oldest = int(waiting.min()) if len(waiting) else 0
+            mine.oldest = since.get(queue, 0)
 
     def _states(self, lives: Lives, buckets: Array, inside: Array) -> None:
         import numpy as np
@@ -203,20 +207,30 @@ class Tally:
         np.add.at(self.runs, (buckets, run_bins), 1)
         self.tries.update(get["attempt"][get["outcome"] == _DONE].tolist())
         for queue, counts in _by_number(get["queue"], get["outcome"], _ENDINGS):
-            name = names[queue] if queue >= 0 else ""
-            mine, here = self._queue(name), get["queue"] == queue
-            mine.endings += counts
-            mine.within += int((waits[here] <= self._targets.get(name, self._target)).sum())
-            for bins, counter in ((wait_bins, mine.waits), (run_bins, mine.runs)):
-                found, number = np.unique(bins[here], return_counts=True)
-                for one, count in zip(found.tolist(), number.tolist(), strict=True):
-                    counter[one] += count
+            self._queue(names[queue] if queue >= 0 else "").endings += counts
+        self._lengths(get["queue"], names, waits, wait_bins, run_bins)
         workers = [one.decode("utf-8", "backslashreplace") for one in rows.workers]
         for worker, counts in _by_number(get["worker"], get["outcome"], _ENDINGS):
             mine_too = self.workers.setdefault(workers[worker] if worker >= 0 else "", [0, 0, 0])
             mine_too[0] += int(counts.sum())
             mine_too[1] += int(counts[_TIMED_OUT])
             mine_too[2] += int(counts[_FAILED])
+
+    def _lengths(
+        self, queues: Array, names: list[str], waits: Array, wait_bins: Array, run_bins: Array
+    ) -> None:
+        """Lengths and kept targets by queue; there may be as many queues as domains."""
+        import numpy as np
+
+        targets = np.array([self._targets.get(name, self._target) for name in (*names, "")])
+        within, counts = np.unique(queues[waits <= targets[queues]], return_counts=True)
+        for queue, count in zip(within.tolist(), counts.tolist(), strict=True):
+            self._queue(names[queue] if queue >= 0 else "").within += count
+        for bins, which in ((wait_bins, "waits"), (run_bins, "runs")):
+            pairs, counts = np.unique((queues + 1) * BINS + bins, return_counts=True)
+            for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+                queue, one = divmod(pair, BINS)
+                getattr(self._queue(names[queue - 1] if queue else ""), which)[one] += count
 
     def _keys(self, lives: Lives, inside: Array, names: list[str]) -> None:
         import numpy as np
