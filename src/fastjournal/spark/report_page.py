@@ -174,7 +174,8 @@ def _growth(times: Sequence[str], growth: list[float]) -> str:
 
 
 def _log_note(log: dict[str, Any]) -> str:
-    words = f"{bytes_text(log['bytes'])} in {_whole(log['segments'])} segments on disk."
+    files = "segment" if log["segments"] == 1 else "segments"
+    words = f"{bytes_text(log['bytes'])} in {_whole(log['segments'])} {files} on disk."
     if log["after_cleaning"] is None:
         return words + " What cleaning would free is not known here."
     gain = log["bytes"] - log["after_cleaning"]

@@ -199,6 +199,15 @@ def lines(
     return _svg(title, "".join(body), names, colours[: len(names)])
 
 
+def _edge(levels: Sequence[float], top: float) -> list[str]:
+    """The points of an area's edge, from one side of the plot to the other."""
+    count = len(levels)
+    places = [(_x(p + 0.5, count), level) for p, level in enumerate(levels)]
+    if places:
+        places = [(_x(0, count), levels[0]), *places, (_x(count, count), levels[-1])]
+    return [f"{x:.1f} {_y(level, top):.1f}" for x, level in places]
+
+
 def stacked(
     title: str,
     times: Sequence[str],
@@ -215,8 +224,8 @@ def stacked(
     body = []
     for n, values in enumerate(series.values()):
         roof = [low + max(value, 0) for low, value in zip(floor_line, values, strict=True)]
-        upper = [f"{_x(p + 0.5, count):.1f} {_y(v, top):.1f}" for p, v in enumerate(roof)]
-        lower = [f"{_x(p + 0.5, count):.1f} {_y(v, top):.1f}" for p, v in enumerate(floor_line)]
+        upper = _edge(roof, top)
+        lower = _edge(floor_line, top)
         if upper:
             body.append(
                 f'<path class="area s{colours[n]}"'
