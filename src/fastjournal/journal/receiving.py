@@ -24,14 +24,17 @@ class Receiver:
         self._engine = journal.engine
         self._operations = journal.operations
 
-    def put_from(self, sender: bytes, jobs: Iterable[tuple[int, NewJob]]) -> Taken:
+    def put_from(
+        self, sender: bytes, jobs: Iterable[tuple[int, NewJob]], *, decoded: bool = False
+    ) -> Taken:
         """Take in those (mark, job) of a sender whose marks are new, however often they are sent.
 
         Marks grow and begin above 1. A refused job does not stop the rest, see `Taken.refused`.
+        `decoded`: the types of their fields and their instants are known to be right.
         """
         engine = self._engine
         with engine.lock:
-            taken = self._operations.put_from(sender, jobs)
+            taken = self._operations.put_from(sender, jobs, decoded=decoded)
             time = engine.last_time
         engine.settle(time)
         return taken
