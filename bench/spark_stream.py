@@ -141,7 +141,7 @@ def lags(spark: SparkSession, work: Path, batches: int, number: int) -> np.ndarr
 
 def lagging(bench: Bench, spark: SparkSession, work: Path) -> None:
     """The same runs give the median and the 99th percentile."""
-    batches = 6 if bench.quick else 30
+    batches = 4 if bench.quick else 30
     figures = [lags(spark, work, batches, n) for n in range(bench.repeats)]
     for percent in (50, 99):
         told = iter([float(np.percentile(one, percent)) for one in figures])

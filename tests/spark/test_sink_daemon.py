@@ -14,7 +14,8 @@ from daemon_process import DaemonProcess
 from fastjournal.delivering import Delivered, Delivery
 from fastjournal.journal.journal import Journal
 from fastjournal.model import NewJob
-from fastjournal.spark.adopting import Adopted, Batch, adopt_into
+from fastjournal.spark.adopting import Adopted, adopt_into
+from fastjournal.spark.batches import Batch
 from fastjournal.spark.staging import Staged, stage
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastjournal.spark.adopting import MAX_VERSION
+from fastjournal.spark.batches import MAX_VERSION
 from fastjournal.spark.sink import SINK_OPTIONS
 from fastjournal.spark.staging import COLUMNS
 from fastjournal.spark.stream import STREAM_OPTIONS

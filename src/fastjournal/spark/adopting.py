@@ -1,34 +1,20 @@
 """The single writer takes staged segments in, each batch once.
 
-    <staging>/<app>/<version>/part-<partition>-<uuid>.log  staged by a task
-    <staging>/<app>/<version>/manifest.json               which of them are the batch
-
 Rules:
 
 1. A batch is (application, version). The journal remembers the newest version of an application as
    the mark of a sender, in one record with the batch's last job: a batch whose version is not above
    it came before, and changes nothing. A batch without an application is remembered by nobody.
-2. Before the first row is taken in, the manifest is on stable storage. From then on the batch is
-   what it names: whoever comes again with the same batch goes on with those files, and what was
-   staged anew is dropped. So rows computed in another order the second time do no harm.
-3. Row n of a batch has the sender of the batch and mark n + 2, which is its id too unless it
+2. Row n of a batch has the sender of the batch and mark n + 2, which is its id too unless it
    brought one: a writer that dies half-way knows from the log how far it had come.
-4. Rows without key and id, in queues without settings of their own, meet no other row: they are
+3. Rows without key and id, in queues without settings of their own, meet no other row: they are
    stamped column by column and appended. All others are decided by the journal, one by one.
-5. What was staged and is not needed any more is removed: by the adoption, the abort, or the next
-   batch of the same application.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fastjournal.errors import BadRequest, Locked, LockTimeout
@@ -43,6 +29,7 @@ from fastjournal.log.scan import Chunk, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import Mode, NewJob
+from fastjournal.spark.batches import FIRST_MARK, Batch
 from fastjournal.spark.fold import no_collection
 from fastjournal.spark.glance import glance
 from fastjournal.spark.plan import Piece, load
@@ -55,19 +42,12 @@ if TYPE_CHECKING:
     from fastjournal.log.appender import Appender
 
 __all__ = [
-    "MAX_VERSION",
     "Adopted",
-    "Batch",
     "Target",
     "adopt",
     "adopt_into",
-    "begin",
-    "discard",
 ]
 
-MANIFEST = "manifest.json"
-MAX_VERSION = 2**32 - 3
-_FIRST_MARK = 2
 _MAX_ROWS = 2**32 - 4
 _NO_ID = bytes(16)
 
@@ -83,45 +63,6 @@ class Adopted(NamedTuple):
     """Not taken in: expired before they came."""
     repeated: int = 0
     """Taken in by an earlier attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Which batch it is: an application's version, or a name that nobody has used before."""
-
-    app: str
-    version: int
-    name: str = ""
-
-    @property
-    def sender(self) -> bytes:
-        """The sender of its rows; it looks like the beginning of a UUID of version 8."""
-        text = f"{self.app}\0{self.version}\0{self.name}"
-        made = bytearray(blake2b(text.encode(), digest_size=12, person=b"fj-batch").digest())
-        made[6] = made[6] & 0x0F | 0x80
-        return bytes(made)
-
-    @property
-    def application(self) -> bytes:
-        """The sender whose mark is the newest version."""
-        text = self.app.encode()
-        if len(text) > 200:
-            text = blake2b(text, digest_size=16).hexdigest().encode()
-        return b"spark-txn:" + text
-
-    @property
-    def mark(self) -> int:
-        """The mark of this version."""
-        return self.version + _FIRST_MARK
-
-    @property
-    def group(self) -> str:
-        """Name of the directory of its application."""
-        return blake2b((self.app or self.name).encode(), digest_size=8).hexdigest()
-
-    def folder(self, staging: Path) -> Path:
-        """Where its tasks leave their files."""
-        return staging / self.group / f"{self.version}"
 
 
 class _Checked(Receiver):
@@ -160,41 +101,6 @@ class Target(Protocol):
 
     def forget_sender(self, sender: bytes) -> None:
         """Nothing of it will come again."""
-
-
-def begin(staging: Path, batch: Batch, staged: Sequence[Staged]) -> list[Staged]:
-    """Settle which files are the batch: those of an earlier attempt, if one got so far."""
-    folder = batch.folder(staging)
-    manifest = folder / MANIFEST
-    if not manifest.exists():
-        if not staged:
-            return []
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f"{MANIFEST}.{os.getpid()}"
-        files = [{**asdict(one), "queues": [q.hex() for q in one.queues]} for one in staged]
-        with draft.open("w") as file:
-            json.dump({"app": batch.app, "version": batch.version, "files": files}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(manifest)
-        _sync(folder)
-        _sync(folder.parent)
-    return [
-        Staged(one["path"], one["rows"], one["plain"], tuple(map(bytes.fromhex, one["queues"])))
-        for one in json.loads(manifest.read_text())["files"]
-    ]
-
-
-def discard(staging: Path, batch: Batch, *, all_of_app: bool = False) -> None:
-    """Remove what was staged for a batch, or for its application; a manifest stays for a retry."""
-    folder = batch.folder(staging)
-    if all_of_app:
-        shutil.rmtree(folder.parent, ignore_errors=True)
-    elif not (folder / MANIFEST).exists():
-        shutil.rmtree(folder, ignore_errors=True)
-    for empty in (folder.parent, staging):
-        with contextlib.suppress(OSError):
-            empty.rmdir()
 
 
 def adopt(
@@ -304,14 +210,14 @@ def _append(
     """Stamp and append rows that meet no other; `before`: the mark reached by a dead writer."""
     sender = batch.sender
     if not before:
-        appender.append(encode(Sender(sender, _FIRST_MARK - 1)))
-    done = max(0, before - _FIRST_MARK + 1)
+        appender.append(encode(Sender(sender, FIRST_MARK - 1)))
+    done = max(0, before - FIRST_MARK + 1)
     row = 0
     for chunk in _chunks(staged):
         skip = min(max(done - row, 0), len(chunk))
         if skip < len(chunk):
             now = max(appender.stream.clock.now(), appender.last_time + 1)
-            for payloads in stamped(chunk, skip, sender, row + _FIRST_MARK, now):
+            for payloads in stamped(chunk, skip, sender, row + FIRST_MARK, now):
                 count = len(payloads)
                 if batch.app and row + skip + count == rows:
                     count -= 1
@@ -335,7 +241,7 @@ def _append_column(appender: Appender, payloads: pa.Array) -> None:
 
 
 def _jobs(batch: Batch, staged: Sequence[Staged]) -> Iterator[tuple[int, NewJob]]:
-    mark = _FIRST_MARK
+    mark = FIRST_MARK
     sender = batch.sender
     new, merge, plain = tuple.__new__, Mode.MERGE, Mode.PLAIN
     for chunk in _chunks(staged):
@@ -358,9 +264,3 @@ def _jobs(batch: Batch, staged: Sequence[Staged]) -> Iterator[tuple[int, NewJob]
 def _first(jobs: Iterator[tuple[int, NewJob]], count: int) -> Iterator[tuple[int, NewJob]]:
     for _ in range(count):
         yield next(jobs)
-
-
-def _sync(directory: Path) -> None:
-    from fastjournal.log.files import DISK
-
-    DISK.sync_directory(directory)

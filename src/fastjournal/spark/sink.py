@@ -33,16 +33,8 @@ from pyspark.sql.datasource import (
 
 from fastjournal.edges import queue_bytes
 from fastjournal.errors import BadRequest, SettingError
-from fastjournal.spark.adopting import (
-    MAX_VERSION,
-    Adopted,
-    Batch,
-    Target,
-    adopt,
-    adopt_into,
-    begin,
-    discard,
-)
+from fastjournal.spark.adopting import Adopted, Target, adopt, adopt_into
+from fastjournal.spark.batches import MAX_VERSION, Batch, begin, discard
 from fastjournal.spark.failure import told
 from fastjournal.spark.plan import absolute
 from fastjournal.spark.staging import Staged, check_schema, stage
@@ -263,6 +255,13 @@ class JournalWriter(_Sink, DataSourceArrowWriter):
 
 class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """The rows of each batch of a stream become jobs, once."""
+
+    def __init__(self, schema: StructType, settings: SinkSettings, overwrite: bool) -> None:
+        super().__init__(schema, settings, overwrite)
+        if settings.version is not None:
+            raise SettingError(
+                "txnVersion: a stream uses the number of its batch", name="txnVersion"
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage the rows of one task."""

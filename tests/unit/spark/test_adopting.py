@@ -19,7 +19,8 @@ from fastjournal.log.segment import WORKQ  # noqa: E402
 from fastjournal.log.stream import Stream  # noqa: E402
 from fastjournal.model import Job  # noqa: E402
 from fastjournal.spark import adopting  # noqa: E402
-from fastjournal.spark.adopting import Adopted, Batch, adopt, begin, discard  # noqa: E402
+from fastjournal.spark.adopting import Adopted, adopt  # noqa: E402
+from fastjournal.spark.batches import Batch, begin, discard  # noqa: E402
 from fastjournal.spark.staging import Staged, payloads, stage  # noqa: E402
 
 NOW = 1_700_000_000_000_000_000
