@@ -1,6 +1,6 @@
 """Producers and workers as processes of their own; each writes what it was told to a file.
 
-    python daemon_child.py produce URL FILE SEED    lines: put ID
+    python daemon_child.py produce URL FILE SEED    lines: put ID NOW
     python daemon_child.py work URL FILE SEED       lines: lease ID TOKEN NOW UNTIL, ending, done
 
 A line is written when the answer came; `ending` before the question is asked.
@@ -46,7 +46,7 @@ def produce(client, chance, say) -> None:  # type: ignore[no-untyped-def]
         except JournalError:
             continue
         for receipt in receipts:
-            say("put", receipt.id.hex())
+            say("put", receipt.id.hex(), time.time_ns())
 
 
 def work(client, chance, say) -> None:  # type: ignore[no-untyped-def]
