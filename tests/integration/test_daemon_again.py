@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fastjournal.client import entry_calls, protocol
+from fastjournal.client import puts as put_calls
+from fastjournal.model import Outcome
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.bulk import (
     REFUSED,
@@ -134,3 +137,54 @@ def test_many_ends_are_remembered_and_memory_is_bounded(daemon: LocalDaemon) -> 
             assert all(client.complete_many([(job.id, job.token, None) for job in jobs]))
     assert len(state.finished) == 4000
     assert state.token_at_end(jobs[0].id) == 1
+
+
+def worked_off(daemon: LocalDaemon, count: int) -> None:
+    with daemon.connect() as client:
+        for _ in range(count):
+            job = client.lease("q")
+            assert job is not None
+            job.done()
+
+
+@pytest.mark.parametrize("delay", [None, 1e-9], ids=["plain", "with more fields"])
+def test_a_put_sent_again_after_its_job_has_ended_is_no_new_job(
+    daemon: LocalDaemon, delay: float | None
+) -> None:
+    """FJ-1, promise of put: a lost answer does not make two jobs of one."""
+    call = put_calls.put(put_calls.job_put(b"x", queue="q", delay=delay))
+    with daemon.connect() as client:
+        first = client._call(call)
+        worked_off(daemon, 1)
+        again = client._call(call._replace(data=protocol.sent_again(call)))
+        assert (first.outcome, again.outcome) == (Outcome.NEW, Outcome.STALE)
+        assert first.id == again.id
+        assert client.lease("q") is None
+        assert client._call(call).outcome is Outcome.NEW  # not said to be sent again: a new one
+
+
+def test_of_a_batch_sent_again_only_what_never_came_is_put(daemon: LocalDaemon) -> None:
+    jobs = [{"payload": b"%d" % n, "queue": "q", "id": bytes([n]) * 16} for n in range(1, 7)]
+    (first,) = put_calls.puts(jobs[1:4])
+    (whole,) = put_calls.puts(jobs)
+    with daemon.connect() as client:
+        client._call(first)
+        worked_off(daemon, 2)
+        receipts = client._call(whole._replace(data=protocol.sent_again(whole)))
+        assert [one.id for one in receipts] == [job["id"] for job in jobs]
+        assert [one.outcome for one in receipts] == [
+            Outcome.NEW, Outcome.STALE, Outcome.STALE, Outcome.STALE, Outcome.NEW, Outcome.NEW,
+        ]  # fmt: skip
+        left = client.lease_many(10, "q")
+        assert sorted(job.payload for job in left) == [b"1", b"4", b"5", b"6"]
+
+
+def test_only_puts_and_settles_say_that_they_are_sent_again() -> None:
+    put = put_calls.plain_put(b"x", None, "q", 1)
+    assert put is not None
+    stable = protocol.persistent(put)
+    assert protocol.sent_again(put)[9] & AGAIN
+    assert protocol.sent_again(stable)[9] & AGAIN
+    entry = entry_calls.plain_set("k", b"v")
+    assert entry is not None
+    assert protocol.sent_again(entry) == entry.data

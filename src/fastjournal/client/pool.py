@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastjournal.client.link import Link, is_passing
-from fastjournal.client.protocol import Call
+from fastjournal.client.protocol import Call, sent_again
 from fastjournal.client.urls import Target
 from fastjournal.errors import Closed, JournalError, Loading, Unavailable
 
@@ -83,7 +83,8 @@ class Links:
             finally:
                 self.give_back(link)
         while kept:
-            yield self._call(kept.popleft())
+            call = kept.popleft()
+            yield self._call(call._replace(data=sent_again(call)))
         for call in calls:
             yield self._call(call)
 
@@ -96,7 +97,7 @@ class Links:
             finally:
                 self.give_back(link)
         except Unavailable:
-            return [self._call(call) for call in calls]
+            return [self._call(call._replace(data=sent_again(call))) for call in calls]
         for value in values:
             if isinstance(value, JournalError):
                 raise value

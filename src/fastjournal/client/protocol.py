@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from fastjournal.errors import NotFound, ProtocolError
 from fastjournal.wire.errortext import error_from
 from fastjournal.wire.fj import Reply, encode_request
-from fastjournal.wire.functions import AGAIN, PERSIST, Function
+from fastjournal.wire.functions import AGAIN, PERSIST, VALUE_BITS, Function
 
 __all__ = [
     "QUICK_SIZES",
@@ -92,15 +92,24 @@ def persistent(call: Call) -> Call:
     return call._replace(data=data[:8] + flags.to_bytes(2, "big") + data[10:])
 
 
-_SETTLING = (Function.DONE.to_bytes(2, "big"), Function.SETTLE.to_bytes(2, "big"))
+_TELLING = tuple(
+    function.to_bytes(2, "big") for function in (Function.DONE, Function.SETTLE, Function.PUTS)
+)
+_SET = Function.SET.to_bytes(2, "big")
+_PLAIN = VALUE_BITS | PERSIST
 
 
 def sent_again(call: Call) -> bytes:
-    """The message of a call that was sent before: what settles a lease says so."""
+    """The message of a call that was sent before: puts and what settles a lease say so."""
     data = call.data
-    if data[4:6] in _SETTLING:
+    if data[4:6] in _TELLING or (data[4:6] == _SET and _is_job(data)):
         return b"".join((data[:9], bytes((data[9] | AGAIN,)), data[10:]))
     return data
+
+
+def _is_job(data: bytes) -> bool:
+    """Whether a SET has no key of its own: a put. Of an entry bit 4 says something else."""
+    return not int.from_bytes(data[8:10], "big") & ~_PLAIN and data[18] == 0
 
 
 def read(call: Call, reply: Reply, *, repeated: bool = False) -> Any:

@@ -3,6 +3,8 @@
 Rules: those of `requests`, and
 
 1. A bulk request has one outcome per item; a refused item does not stop the others.
+2. A put that is sent again (bit 4) and whose job has come to its end meanwhile is not a new job: it
+   is answered like one whose id is there, STALE, as long as the state remembers the end.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from fastjournal.wire.fj import (
 )
 from fastjournal.wire.forward import Forwarded, decode_forward, encode_forwarded
 from fastjournal.wire.functions import (
+    AGAIN,
     EXTENDED,
     STABLE,
     STALE,
@@ -75,6 +78,8 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     if not request[7] and not request[3] and request[4] is None and not request[2] & _SPECIAL:
         plain = decode_plain(request[10], 0, host.max_payload)
         if plain is not None:
+            if request[2] & AGAIN and host.state.token_at_end(plain.id):
+                return encode_put_reply(request[1], now, _STALE, plain.id, session.stable | STALE)
             job_id, outcome = host.operations.put(plain, now, checked=True)
             stale = STALE if outcome is _STALE else 0
             return encode_put_reply(request[1], now, outcome, job_id, session.stable | stale)
@@ -83,7 +88,10 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
         put = put._replace(expires=request.timeout)
     if request.ttl and not put.ttl:
         put = put._replace(ttl=request.ttl * 1000 * MILLISECOND)
-    job_id, outcome = host.operations.put(_new_job(put, now), now)
+    if request[2] & AGAIN and put.id and host.state.token_at_end(put.id):
+        job_id, outcome = put.id, _STALE
+    else:
+        job_id, outcome = host.operations.put(_new_job(put, now), now)
     if request[2] & LISTEN_BIT and put.key:
         subject = Subject(KEY, put.key)
         session.server.pushes(session.host).listen(session, subject, request.identifier)
@@ -130,11 +138,18 @@ def puts(session: FjConnection, request: Request, now: int) -> bytes:
     checked = jobs is not None
     if jobs is None:
         jobs = [_new_job(job, now) for job in decode_jobs(request[10], request[3])]
+    ended: dict[int, bytes] = {}
+    if request[2] & AGAIN:
+        at_end = host.state.token_at_end
+        ended = {n: job.id for n, job in enumerate(jobs) if job.id and at_end(job.id)}
+        jobs = [job for n, job in enumerate(jobs) if n not in ended]
     outcomes = [
         PutOutcome(REFUSED, error=error_text(got)) if isinstance(got, JournalError)
         else _made(PutOutcome, (got[1], got[0], ""))
         for got in host.operations.put_each(jobs, now, checked=checked)
     ]  # fmt: skip
+    for n, job_id in ended.items():  # in the order of their places
+        outcomes.insert(n, PutOutcome(_STALE, job_id))
     pair = Pair(b"", Type.BUFFER, encode_put_outcomes(outcomes))
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
 

@@ -63,7 +63,7 @@ TTL = 1 << 13
 # Requests.
 EXACT = 1 << 4
 AGAIN = 1 << 4
-"""Of DONE and SETTLE: sent before, but no answer came."""
+"""Of DONE, SETTLE, PUTS and of a SET of a job: sent before, but no answer came."""
 OVERWRITE = 1 << 5
 PERSIST = 1 << 9
 LISTEN = 1 << 11
@@ -203,7 +203,8 @@ def _rows() -> list[Spec]:
         Spec(f.SET, r.PRODUCE, k.UNLESS_JOB, "key; may be empty for type 6", None, True,
              "entry of any type, or a job (type 6)",
              TIMEOUT | EXACT | OVERWRITE | QUERY_BITS | PERSIST | PERSIST_SET | LISTEN | TTL,
-             "3 expiry, 4 set expiry exactly, 5 overwrite, 9 or 12 persist, 11 listen, 13 ttl, "
+             "3 expiry, 4 set expiry exactly (jobs: sent again), 5 overwrite, 9 or 12 persist, "
+             "11 listen, 13 ttl, "
              f"{who} (entries)",
              "Stores an entry, or puts a job."),
         Spec(f.GET, r.EITHER, optional, "key, range, pattern or cursor", _TEXT, False,
@@ -254,7 +255,8 @@ def _rows() -> list[Spec]:
              "Names the client, shows its token, chooses the journal."),
         Spec(f.STATUS, r.EITHER, none, "", _NO_VALUE, False, "", 0, "",
              "Figures of the journal and the server."),
-        Spec(f.PUTS, r.PRODUCE, none, "", _BUFFER, True, "jobs", PERSIST, "9 persist",
+        Spec(f.PUTS, r.PRODUCE, none, "", _BUFFER, True, "jobs", AGAIN | PERSIST,
+             "4 sent again, 9 persist",
              "Puts many jobs; one outcome each.", True),
         Spec(f.LEASE, r.CONSUME, none, "", _BUFFER, True, "what to lease", 0, "",
              "Leases up to n jobs; one pair each."),
