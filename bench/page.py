@@ -44,7 +44,7 @@ _HEADLINES = (
     ("log", "append, sync=os", "append to the log"),
     ("journal", "whole cycle, os", "put, lease, complete, embedded"),
     ("journal", "whole cycle, always, 100 at once", "the same synced, 100 at once"),
-    ("spark", "all columns", "the log in Spark, all columns"),
+    ("spark", "read, all columns", "the log in Spark, all columns"),
 )
 """Program, row and caption of what the chart in the README shows."""
 
