@@ -57,6 +57,7 @@ reference: $(STAMP)  ## write the parts of the documentation that are made from 
 	$(BIN)/python tools/reference --write
 
 bench: $(STAMP)  ## every benchmark at full length: build/bench/index.html, and the table in the docs
+	@$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]" || echo "measuring without the peers' packages"
 	$(BIN)/python bench/suite.py --docs $(ARGS)
 
 bench-quick: $(STAMP)  ## every benchmark, rougher: build/bench/index.html

@@ -132,7 +132,7 @@ def main() -> None:
     root = os.environ.get("TMPDIR", ".")
     bench = Bench("commitlog", "acknowledged writes of 200 bytes")
     with tempfile.TemporaryDirectory(prefix="fastjournal-bench-", dir=root) as temporary:
-        shop = Workshop(Path(temporary), 0.15 if bench.quick else 0.5)
+        shop = Workshop(Path(temporary), 0.08 if bench.quick else 0.5)
         for sync in ("always", "interval", "os"):
             for threads in THREADS:
                 writers(bench, shop, sync, threads)

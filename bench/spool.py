@@ -259,7 +259,7 @@ def main() -> None:
     bench = Bench("spool", "puts into a spool, and their way to a daemon")
     quick = bench.quick
     calls = 5_000 if quick else 50_000
-    backlog = 50_000 if quick else 200_000
+    backlog = 30_000 if quick else 200_000
     peers = Peers(bench)
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
         spool = Spool(folder)
@@ -323,7 +323,7 @@ def main() -> None:
     for name, at in (("p50", 0), ("p99", 1)):
         bench.row(
             f"put to leased, sync interval, {name}",
-            lambda at=at: delays(100 if quick else 500, "interval")[at],
+            lambda at=at: delays(60 if quick else 500, "interval")[at],
             unit="ms",
         )
     bench.finish()

@@ -1,6 +1,6 @@
 """Every benchmark, one after another: one JSON file, one page with charts, the table in the docs.
 
-    python bench/suite.py --quick            every program, rougher figures, some three minutes
+    python bench/suite.py --quick            rougher figures, three minutes; see LONG
     python bench/suite.py --only log,daemon  some of them
     python bench/suite.py --docs             also renew the table and the chart in docs/
 
@@ -34,6 +34,9 @@ PROGRAMS = (
 )  # fmt: skip
 """In the order of the page: from the bytes to the cluster."""
 
+LONG = ("spark_stream", "spark_lake")
+"""Take a minute each even with `--quick`: left to the full run, and to `--only`."""
+
 BEGIN, END = "<!-- suite: begin -->", "<!-- suite: end -->"
 
 
@@ -47,7 +50,8 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, help="of each measure, at least 3")
     given = parser.parse_args()
     there = [name for name in PROGRAMS if (HERE / f"{name}.py").is_file()]
-    chosen = [name for name in given.only.split(",") if name] or there
+    usual = [name for name in there if not (given.quick and name in LONG)]
+    chosen = [name for name in given.only.split(",") if name] or usual
     unknown = sorted(set(chosen) - set(there))
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(there)}")
@@ -56,6 +60,8 @@ def main() -> int:
         "machine": machine(), "taken": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "quick": given.quick, "programs": [],
     }  # fmt: skip
+    if left := [name for name in there if name not in chosen]:
+        print(f"not run: {', '.join(left)}")
     for number, name in enumerate(chosen, 1):
         print(f"\n[{number}/{len(chosen)}] bench/{name}.py", flush=True)
         results["programs"].append(run(name, given))
