@@ -111,6 +111,8 @@ def markdown_table(results: dict[str, Any]) -> str:
     ]
     for program in results["programs"]:
         for row in program["rows"]:
+            if not row["peers"]:
+                continue
             low, high = (figure(value) for value in row["spread"])
             peers = []
             for name, value in row["peers"].items():
@@ -118,7 +120,7 @@ def markdown_table(results: dict[str, Any]) -> str:
                 peers.append(f"{name} {figure(value)} ({ratio:.1f}× {word})")
             cells = (
                 program["name"], row["row"], row["unit"], figure(row["ours"]), f"{low}–{high}",
-                "; ".join(peers) or "–",
+                "; ".join(peers),
             )  # fmt: skip
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines += [f"\n{program['name']}, left out: {why}\n" for why in program["left_out"]]
@@ -145,13 +147,13 @@ def chart(results: dict[str, Any]) -> str:
     for number, (caption, row, peer, value) in enumerate(bars):
         ratio, word = against(row, value)
         y = 34 + 26 * number
-        width = max(2.0, 250 * ratio / most)
+        width = max(2.0, 215 * ratio / most)
         colour = "#1f6feb" if word == "ahead" else "#b6bfcc"
         out += [
             f"<text x='12' y='{y + 15}' fill='#1d2430'>{escape(caption)}</text>",
             f"<text x='245' y='{y + 15}' fill='#667085'>{escape(peer)}</text>",
-            f"<rect x='430' y='{y + 4}' width='{width:.1f}' height='14' rx='2' fill='{colour}'/>",
-            f"<text x='{436 + width:.1f}' y='{y + 15}' fill='#1d2430'>{ratio:.1f}×</text>",
+            f"<rect x='470' y='{y + 4}' width='{width:.1f}' height='14' rx='2' fill='{colour}'/>",
+            f"<text x='{476 + width:.1f}' y='{y + 15}' fill='#1d2430'>{ratio:.1f}×</text>",
         ]
     out.append("</svg>\n")
     return "".join(out)
