@@ -39,7 +39,8 @@ from fastjournal.wire.functions import (
     Function,
     Type,
 )
-from fastjournal.wire.jobvalue import JobPut, decode_leased, encode_jobs, encode_short
+from fastjournal.wire.jobvalue import JobPut, encode_jobs, encode_short
+from fastjournal.wire.leasevalue import decode_leased
 from fastjournal.wire.pictures import load
 from fjpeer import FjPeer, put_bytes
 

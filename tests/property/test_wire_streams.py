@@ -53,11 +53,10 @@ from fastjournal.wire.jobvalue import (
     JobPut,
     decode_job,
     decode_jobs,
-    decode_leased,
     encode_job,
     encode_jobs,
-    encode_leased,
 )
+from fastjournal.wire.leasevalue import decode_leased, encode_leased
 from fastjournal.wire.replies import ReplyParser
 from fastjournal.wire.requests import Limits, RequestParser
 from fastjournal.wire.workq import Refused, WorkqParser

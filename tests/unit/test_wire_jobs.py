@@ -36,13 +36,11 @@ from fastjournal.wire.jobvalue import (
     JobPut,
     decode_job,
     decode_jobs,
-    decode_leased,
     encode_job,
     encode_jobs,
-    encode_leased,
     encode_short,
-    short_of,
 )
+from fastjournal.wire.leasevalue import decode_leased, encode_leased, short_of
 
 T = 1_700_000_000_000_000_000
 ID = bytes(range(16))

@@ -31,7 +31,7 @@ from fastjournal.wire.bulk import (
 from fastjournal.wire.errortext import error_from
 from fastjournal.wire.fj import Reply, encode_integer, encode_request
 from fastjournal.wire.functions import BY_ID, Function, Type
-from fastjournal.wire.jobvalue import decode_leased
+from fastjournal.wire.leasevalue import decode_leased
 
 __all__ = [
     "complete",

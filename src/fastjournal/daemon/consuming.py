@@ -53,10 +53,7 @@ from fastjournal.wire.functions import (
     WORKED_ON,
     Type,
 )
-from fastjournal.wire.jobvalue import (
-    encode_leased,
-    short_of,
-)
+from fastjournal.wire.leasevalue import encode_leased, short_of
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection

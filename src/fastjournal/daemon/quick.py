@@ -33,7 +33,8 @@ from fastjournal.wire.bulk import encode_put_reply
 from fastjournal.wire.errortext import error_text
 from fastjournal.wire.fj import encode_error, encode_ok
 from fastjournal.wire.functions import STABLE, STALE
-from fastjournal.wire.jobvalue import decode_plain, encode_lease_reply
+from fastjournal.wire.jobvalue import decode_plain
+from fastjournal.wire.leasevalue import encode_lease_reply
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection

@@ -1,4 +1,4 @@
-"""Values of type 6: a job, as it is put and as it is handed out.
+"""Values of type 6: a job, as it is put. How it is handed out, layout 3, stands in `leasevalue`.
 
 Layout 1, the short one: in SET requests and in replies to NEXT and GET.
 
@@ -24,17 +24,6 @@ Layout 2, to put a job with everything: in SET requests and, one after another, 
     flags: bits 0-1 mode (0 merge, 1 unique, 2 plain)
            bit 2 due is a delay, bit 3 expires is a length of life, both from the server's now
 
-Layout 3, a job handed out: in replies to LEASE and to NEXT with bit 13.
-
-    u8   3                           i64  rank, i64 priority
-    u8   state, ASCII letter         u64  due, inserted, modified, expires, ns, 0 = none
-    u8   type of the user data       u64  lease length, lease start, ttl, ns
-    u8   bit 0 Workq, bit 1 schedule u32  attempts, timeouts, fails
-    16   id                          u32  max attempts, max timeouts, max fails
-    u32  token                       u16  size of queue, u16 of worker, u16 of note
-    u64  lease deadline, ns          u32  size of user data
-                                     then queue, worker, note, user data; the key is the pair's
-
 Rules:
 
 1. A job is named by its key, or by its id: every job has one, 16 bytes.
@@ -52,9 +41,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
-from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Job, Lease, Mode, NewJob, State
-from fastjournal.wire.fj import Pair, encode_reply
-from fastjournal.wire.functions import DATA
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Mode, NewJob
 
 __all__ = [
     "DELAY",
@@ -65,15 +52,12 @@ __all__ = [
     "JobPut",
     "decode_job",
     "decode_jobs",
-    "decode_leased",
     "decode_plain",
     "decode_plain_jobs",
+    "decode_short",
     "encode_job",
     "encode_jobs",
-    "encode_lease_reply",
-    "encode_leased",
     "encode_short",
-    "short_of",
 ]
 
 NO_ID = bytes(16)
@@ -87,7 +71,6 @@ LIFETIME = 8
 _SHORT = struct.Struct(">BBBBQIH")
 PUT_LAYOUT = _PUT = struct.Struct(">BBBB16sqQQQQQIIIHHI")
 """The fixed part of layout 2."""
-_LEASED = struct.Struct(">BBBB16sIQqqQQQQQQQIIIIIIHHHI")
 # Layout 2 for those who only ask whether it says anything special.
 _PLAIN = struct.Struct(">4s16sq52sHHI").unpack_from
 _KEYED, _UNKEYED, _NOTHING = b"\2\0\1\0", b"\2\2\1\0", bytes(52)
@@ -95,10 +78,7 @@ _MERGE, _PLAIN_MODE = Mode.MERGE, Mode.PLAIN
 _new = tuple.__new__
 _COUNT = struct.Struct(">I")
 _PUT_SIZE = _PUT.size
-_LEASED_SIZE = _LEASED.size
 _MODES = (Mode.MERGE, Mode.UNIQUE, Mode.PLAIN)
-_LETTERS = tuple(ord(state.letter) for state in State)
-_STATES = {ord(state.letter): state for state in State}
 _MILLISECOND = 1_000_000
 
 
@@ -163,7 +143,7 @@ def encode_short(
     return head + queue + value
 
 
-def _decode_short(value: bytes) -> tuple[int, int, int, int, int, bytes, bytes]:
+def decode_short(value: bytes) -> tuple[int, int, int, int, int, bytes, bytes]:
     """Priority, max timeouts, token, due and lease length in ns, queue, user data."""
     if len(value) < 18:
         raise BadRequest("job of layout 1 is too short")
@@ -242,7 +222,7 @@ def decode_job(value: bytes, key: bytes = b"", timestamp: int = 0) -> JobPut:
     if not value:
         raise BadRequest("job without a layout")
     if value[0] == 1:
-        priority, max_timeouts, token, due, lease, queue, data = _decode_short(value)
+        priority, max_timeouts, token, due, lease, queue, data = decode_short(value)
         if token:
             raise BadRequest("byte 3 of a job must be 0 in SET")
         return JobPut(
@@ -336,85 +316,3 @@ def _count(value: bytes) -> int:
     if count > MAX_JOBS or count * _PUT_SIZE > len(value):
         raise BadRequest(f"PUTS of {count} jobs in {len(value)} bytes")
     return count
-
-
-def encode_leased(lease: Lease) -> Pair:
-    """The pair of a leased job: its key, and layout 3. Result and aliases are not told."""
-    # Unpacked at once: reading 26 fields by name takes twice as long as all the rest.
-    job, token, until = lease
-    (
-        job_id, queue, key, value, state, rank, due, inserted, modified, expires, kind, attempts,
-        timeouts, fails, max_attempts, max_timeouts, max_fails, length, start, _, worker, _, note,
-        _, workq, scheduled, ttl, _, priority,
-    ) = job  # fmt: skip
-    try:
-        head = _LEASED.pack(
-            3, _LETTERS[state], kind, workq | scheduled << 1, job_id, token, until, rank, priority,
-            due, inserted, modified, expires, length, start, ttl, attempts, timeouts, fails,
-            max_attempts, max_timeouts, max_fails, len(queue), len(worker), len(note), len(value),
-        )  # fmt: skip
-    except struct.error as error:
-        raise OutOfRange(f"job does not fit layout 3: {error}") from None
-    return tuple.__new__(Pair, (key, 6, b"".join((head, queue, worker, note, value)), None))
-
-
-def encode_lease_reply(identifier: int, timestamp: int, lease: Lease, flags: int = 0) -> bytes:
-    """The whole reply to a LEASE of one job, which is the commonest."""
-    pair = encode_leased(lease)
-    return encode_reply(identifier, timestamp, flags=flags | DATA, pairs=(pair,), several=True)
-
-
-def decode_leased(pair: Pair, until: int = 0) -> Lease:
-    """The job of a pair in a reply, layout 1 or 3.
-
-    Layout 1 tells no id and no deadline: the id is zero, the deadline is the one of the reply.
-    """
-    value = pair.value
-    if value[:1] == b"\1":
-        return _leased_short(pair, until)
-    if len(value) < _LEASED_SIZE or value[0] != 3 or value[3] > 3:
-        raise BadRequest("leased job of an unknown layout")
-    (
-        _, letter, kind, marks, job_id, token, until, rank, priority, due, inserted, modified,
-        expires, length, start, ttl, attempts, timeouts, fails, max_attempts, max_timeouts,
-        max_fails, queue_size, worker_size, note_size, size,
-    ) = _LEASED.unpack_from(value)  # fmt: skip
-    state = _STATES.get(letter)
-    if state is None:
-        raise BadRequest("leased job in an unknown state")
-    worker_at = _LEASED_SIZE + queue_size
-    note_at = worker_at + worker_size
-    data_at = note_at + note_size
-    if data_at + size != len(value):
-        raise BadRequest("leased job has a wrong size")
-    job = tuple.__new__(Job, (
-        job_id, value[_LEASED_SIZE:worker_at], pair.key, value[data_at:], state, rank, due,
-        inserted, modified, expires, kind, attempts, timeouts, fails, max_attempts, max_timeouts,
-        max_fails, length, start, until, value[worker_at:note_at], b"", value[note_at:data_at],
-        False, marks & 1 != 0, marks & 2 != 0, ttl, (), priority,
-    ))  # fmt: skip
-    return tuple.__new__(Lease, (job, token, until))
-
-
-def _leased_short(pair: Pair, until: int) -> Lease:
-    priority, max_timeouts, token, due, length, queue, data = _decode_short(pair.value)
-    job = Job(
-        NO_ID, queue, pair.key, data, State.PROCESSING, priority, due, 0, 0, 0, 1, token, 0, 0, 0,
-        max_timeouts, 0, length, 0, until, b"", b"", b"", False, False, False, priority=priority,
-    )  # fmt: skip
-    return Lease(job, token, until)
-
-
-def short_of(lease: Lease) -> Pair:
-    """The same job as layout 1, for NEXT without bit 13 and for GET."""
-    job = lease.job
-    value = encode_short(
-        job.value,
-        queue=job.queue,
-        priority=min(max(job.priority, 0), 255),
-        max_timeouts=min(job.max_timeouts, 255),
-        token=lease.token,
-        due=job.due,
-        lease=min(job.lease, 0xFFFFFFFF * _MILLISECOND),
-    )
-    return Pair(job.key, 6, value)
