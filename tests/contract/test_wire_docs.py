@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fastjournal.wire import bulk, jobvalue, workq
+from fastjournal.wire import bulk, jobvalue, leasevalue, workq
 from fastjournal.wire.replies import ReplyParser
 from fastjournal.wire.requests import Request, RequestParser
 from fastjournal.wire.workq import MAX_REQUEST
@@ -31,7 +31,7 @@ def test_the_examples_of_the_page_are_read() -> None:
 def test_the_last_offsets_of_the_page_are_the_sizes_of_the_layouts() -> None:
     for size, what in (
         (jobvalue._PUT_SIZE, "queue, key, user data"),
-        (jobvalue._LEASED_SIZE, "queue, worker, note"),
+        (leasevalue._LEASED_SIZE, "queue, worker, note"),
         (bulk._LEASE.size, "for each name"),
         (bulk._SETTLE_SIZE, "key, result"),
     ):
