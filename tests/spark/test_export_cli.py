@@ -83,7 +83,7 @@ def test_help_has_examples(command: str) -> None:
 
 
 def _end_to_end(spark: SparkSession, root: Path, count: int) -> dict[str, Any]:
-    """Rows loaded, worked off by Spark, exported, reported."""
+    """Rows loaded by the sink, worked off by Spark, exported, reported."""
 
     def work(jobs: Any) -> Any:
         import pyarrow as pa
@@ -96,15 +96,11 @@ def _end_to_end(spark: SparkSession, root: Path, count: int) -> dict[str, Any]:
             }
         )
 
-    with Journal(root / "j", sync="os", background=False) as journal:
+    with Journal(root / "j", background=False) as journal:
         journal.configure("load", max_fails=1)
-        for start in range(0, count, 50_000):
-            journal.put_many(
-                [
-                    {"payload": b"%d" % n, "queue": "load", "key": f"k{n}"}
-                    for n in range(start, min(start + 50_000, count))
-                ]
-            )
+    rows = spark.range(count).selectExpr("cast(id as string) as payload", "'load' as queue")
+    rows.write.format("fastjournal").mode("append").save(str(root / "j"))
+    with Journal(root / "j", sync="os", background=False) as journal:
         told = consume(spark, journal, "load", work, 50_000, once=True)
         journal.sync()
         export(spark, root / "j", root / "lake")
