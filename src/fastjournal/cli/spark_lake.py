@@ -8,11 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +23,7 @@ from fastjournal.cli.spark_session import (
     Master,
     end_progress,
     spark_session,
+    stopping,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +81,7 @@ def export(
     end = None if until is None else instant(until, "until")
     with (
         spark_session(master, conf, _local(source), bar=every is None) as spark,
-        _stopping() as stop,
+        stopping() as stop,
     ):
         from fastjournal.spark.export import export as run
         from fastjournal.spark.export_schema import TABLES
@@ -233,7 +230,7 @@ def consume(
     work = load_function(function)
     source: Any = connect(url)
     try:
-        with spark_session(master, conf, [], bar=False) as spark, _stopping() as stop:
+        with spark_session(master, conf, [], bar=False) as spark, stopping() as stop:
             from fastjournal.spark.consume import consume as run
             from fastjournal.spark.consume import per_job
 
@@ -318,21 +315,3 @@ def apply(
 
 def _local(source: str) -> list[Path]:
     return [] if "://" in source else [Path(source)]
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set; outside the main thread nobody sets it."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    kept = {
-        number: signal.signal(number, lambda *_: stop.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield stop
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

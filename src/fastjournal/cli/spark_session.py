@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -38,6 +39,7 @@ __all__ = [
     "Place",
     "end_progress",
     "spark_session",
+    "stopping",
 ]
 
 Directory = Annotated[Path, typer.Argument(help="Directory of the journal.", metavar="DIRECTORY")]
@@ -107,6 +109,27 @@ def spark_session(
             spark.stop()
         if not failed:
             log.unlink(missing_ok=True)
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, instead of breaking Spark's own calls off.
+
+    Outside the main thread nobody sets it.
+    """
+    over = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield over
+        return
+    kept = {
+        number: signal.signal(number, lambda *_: over.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield over
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def _small_conf(master: str, directories: Sequence[Path | str]) -> dict[str, str]:

@@ -11,11 +11,8 @@ Rules:
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +28,7 @@ from fastjournal.cli.spark_session import (
     Master,
     end_progress,
     spark_session,
+    stopping,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +121,7 @@ def _print_batch(batch: DataFrame, _: int) -> None:
 def _follow(query: StreamingQuery, tell: Callable[[dict[str, Any]], None]) -> None:
     """Tell each batch until the query ends, by itself or because somebody asks."""
     told = -1
-    with _stopping() as over:
+    with stopping() as over:
         while True:
             ended = query.awaitTermination(_LOOK)
             for progress in query.recentProgress:
@@ -136,24 +134,6 @@ def _follow(query: StreamingQuery, tell: Callable[[dict[str, Any]], None]) -> No
             if over.is_set():
                 query.stop()
                 return
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set, instead of breaking Spark's own calls off."""
-    over = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield over
-        return
-    kept = {
-        number: signal.signal(number, lambda *_: over.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield over
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
 
 
 def _behind(progress: dict[str, Any]) -> float:
