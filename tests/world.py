@@ -255,17 +255,16 @@ class World:
         if row is None:
             return
         self.step()
-        try:
-            self.oracle.delete(row["id"], self.now)
-            there = True
-        except Refused:
-            there = False
-        assert self.journal.delete(row["id"]) is there
+        there = self.oracle.delete(row["id"], self.now)
+        assert self.journal.delete(row["id"]) is bool(there)
 
     def delete_key(self, queue: bytes, key: bytes) -> None:
         self.step()
-        count = self.oracle.delete_key(queue, key)
-        assert self.journal.delete(key=key, queue=queue) is (count > 0)
+        now = self.now
+        deleted = self.ask(lambda operations: operations.delete_key(queue, key))
+        command = deleted.command
+        tomb = command.members[-1] if isinstance(command, k.Group) else command
+        assert deleted.found == self.oracle.delete_key(queue, key, now, tomb.id)
 
     def redrive(self, number: int) -> None:
         row = self.pick(number, "FFW")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastjournal.client.protocol import Call, Figures, make_call, nothing, value_of
-from fastjournal.edges import Text, key_bytes, length, queue_bytes
+from fastjournal.edges import Instant, Text, instant, key_bytes, length, queue_bytes
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.keys import domain
 from fastjournal.model import (
@@ -41,7 +41,9 @@ _LENGTHS = frozenset(
 )
 
 
-def delete(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
+def delete(
+    job_id: bytes | None, key: Text | None, queue: Text | None, timestamp: Instant | None = None
+) -> Call:
     """Remove a job."""
     if (job_id is None) == (key is None):
         raise BadRequest("give an id or a key")
@@ -51,6 +53,7 @@ def delete(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
         name = key_bytes(key or b"")
         where = domain(name) if queue is None else queue_bytes(queue)
         fields = {"key": name, "value_type": Type.STRING, "value": where}
+    fields["timestamp"] = 0 if timestamp is None else instant(timestamp, "timestamp")
     return make_call(Function.DELETE, lambda reply: decode_integer(value_of(reply)) > 0, fields)
 
 

@@ -21,8 +21,10 @@ from fastjournal.errors import (
     RequestError,
     TimedOut,
 )
+from fastjournal.journal.jobs import Deleted
 from fastjournal.journal.kinds import GAVE_BACK, GAVE_UP
 from fastjournal.journal.rows import Row, lease_of
+from fastjournal.keys import domain
 from fastjournal.model import Lease, State, Where
 from fastjournal.wire.bulk import (
     REFUSED,
@@ -50,6 +52,7 @@ from fastjournal.wire.functions import (
     EXTENDED,
     OVERWRITE,
     QUERY_BITS,
+    STALE,
     WORKED_ON,
     Type,
 )
@@ -63,6 +66,7 @@ from fastjournal.daemon.asking import ask_later, find_row, named_row, no_wait, w
 
 __all__ = [
     "delete",
+    "delete_everywhere",
     "done",
     "fail",
     "get",
@@ -316,18 +320,31 @@ def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
 
 def delete(session: FjConnection, request: Request, now: int) -> bytes:
     """Remove jobs by id or by key."""
-    operations, found = session.host.operations, 0
+    operations = session.host.operations
+    timestamp, purge = request.timestamp, request.flags & OVERWRITE != 0
     if request.by_id:
-        found += operations.delete(request.key)
+        deleted = operations.delete(request.key, timestamp, purge=purge)
+    elif request.value:
+        deleted = operations.delete_key(request.value, request.key, timestamp, purge=purge)
     else:
-        queue = request.value
-        for row in list(session.host.state.keys.everywhere(request.key)):
-            name = row.lane.name
-            if (name == queue if queue else name) and row.state <= State.PROCESSING:
-                found += operations.delete(row.id)
+        deleted = delete_everywhere(session, request)
     # D-20: a missing key is a success with count 0, an existing one with count 1.
-    pair = Pair(b"", Type.INTEGER, encode_integer(found))
-    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+    pair = Pair(b"", Type.INTEGER, encode_integer(deleted.found))
+    flags = session.stable | (STALE if deleted.stale else 0)
+    return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
+
+
+def delete_everywhere(session: FjConnection, request: Request) -> Deleted:
+    """Remove the jobs of a key in all queues, and keep older ones out of the queue of its own."""
+    operations, key = session.host.operations, request.key
+    purge = request.flags & OVERWRITE != 0
+    queues = set(session.host.state.keys.queues(key)) - {b""}
+    done = [
+        operations.delete_key(queue, key, request.timestamp, purge=purge)
+        for queue in sorted(queues | {domain(key)})
+    ]
+    found = sum(one.found for one in done)
+    return Deleted(None, found, not found and any(one.stale for one in done))
 
 
 def get(session: FjConnection, request: Request, now: int) -> bytes:

@@ -96,7 +96,7 @@ def set_any(session: FjConnection, request: Request, now: int) -> bytes:
     if request[2] | _ANY_SIZE == _PLAIN_SET and not request[3]:
         by = Writer(session.name or session.own_name)
         decided = _operations(session).set(request[7], kind, request[10], by=by)
-        return encode_ok(request[1], now, session.stable | _stale(decided))
+        return encode_ok(request[1], now, _flags(session, decided))
     decided = _operations(session).set(
         request.key,
         kind,
@@ -112,11 +112,16 @@ def set_any(session: FjConnection, request: Request, now: int) -> bytes:
     if request.flags & LISTEN:
         subject = Subject(KEY, request.key)
         session.server.pushes(session.host).listen(session, subject, request.identifier)
-    return encode_ok(request.identifier, now, session.stable | _stale(decided))
+    return encode_ok(request.identifier, now, _flags(session, decided))
 
 
-def _stale(decided: Decided) -> int:
-    return STALE if decided.stale else 0
+def _safe(session: FjConnection, decided: Decided) -> int:
+    """Bit 9, unless the effect is in memory only: no sync brings that to stable storage."""
+    return session.stable if decided.remembered is None or decided.logged is not None else 0
+
+
+def _flags(session: FjConnection, decided: Decided) -> int:
+    return _safe(session, decided) | (STALE if decided.stale else 0)
 
 
 def get_any(session: FjConnection, request: Request, now: int) -> bytes:
@@ -132,7 +137,10 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
     if (
         not all_of_it
         and operations.decide.live(request.key, now) is None
-        and any(row.lane.name for row in session.host.state.keys.everywhere(request.key))
+        and any(
+            row.lane.name and row.state is not State.DELETED
+            for row in session.host.state.keys.everywhere(request.key)
+        )
     ):
         return consuming.get(session, request, now)
     reading = _reading(session, request)
@@ -200,11 +208,8 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     if request.by_id or request.value:
         return consuming.delete(session, request, now)
     operations = _operations(session)
-    rows = session.host.state.keys.everywhere(request.key)
     # An empty queue is no queue: the entry alone is meant.
-    is_job = request.value_type is None and any(row.lane.name for row in rows)
-    if is_job and operations.decide.slot(request.key) is None:
-        return consuming.delete(session, request, now)
+    both = request.value_type is None
     decided = operations.delete(
         request.key,
         timestamp=request.timestamp,
@@ -212,20 +217,19 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
         persist=request.persist,
         by=_by(session, request),
     )
-    found = decided.found
-    if is_job:
-        for row in list(session.host.state.keys.everywhere(request.key)):
-            if row.lane.name and row.state <= State.PROCESSING:
-                found += session.host.operations.delete(row.id)
+    found, stale = decided.found, decided.stale
+    if both:
+        jobs = consuming.delete_everywhere(session, request)
+        found, stale = found + jobs.found, stale or jobs.stale
     pair = Pair(b"", Type.INTEGER, encode_integer(found))
-    flags = session.stable | _stale(decided)
+    flags = _safe(session, decided) | (STALE if stale and not found else 0)
     return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
 
 
 def _changed(session: FjConnection, request: Request, decided: Decided, now: int) -> bytes:
     """The value as it is now."""
     pair = Pair(b"", decided.kind, decided.data)
-    flags = session.stable | _stale(decided) | DATA
+    flags = _flags(session, decided) | DATA
     return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
 
 
@@ -263,13 +267,13 @@ def flip(session: FjConnection, request: Request, now: int) -> bytes:
 
 def truncate(session: FjConnection, request: Request, now: int) -> bytes:
     """Cut or fill up a value."""
-    _operations(session).truncate(
+    decided = _operations(session).truncate(
         request.key,
         decode_integer(request.value),
         timestamp=request.timestamp,
         by=_by(session, request),
     )
-    return encode_ok(request.identifier, now, session.stable)
+    return encode_ok(request.identifier, now, _flags(session, decided))
 
 
 def lock(session: FjConnection, request: Request, now: int) -> bytes:
@@ -295,7 +299,7 @@ def rename(session: FjConnection, request: Request, now: int) -> bytes:
         overwrite=request.flags & OVERWRITE != 0,
         by=_by(session, request),
     )
-    return encode_ok(request.identifier, now, session.stable | _stale(decided))
+    return encode_ok(request.identifier, now, _flags(session, decided))
 
 
 def alias(session: FjConnection, request: Request, now: int) -> bytes:
@@ -303,4 +307,4 @@ def alias(session: FjConnection, request: Request, now: int) -> bytes:
     decided = _operations(session).alias(
         request.key, request.value, timestamp=request.timestamp, by=_by(session, request)
     )
-    return encode_ok(request.identifier, now, session.stable | _stale(decided))
+    return encode_ok(request.identifier, now, _flags(session, decided))

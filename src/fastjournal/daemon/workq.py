@@ -274,6 +274,8 @@ class WorkqConnection(Connection):
     def _delete(self, c: w.Delete, now: int) -> bytes:
         if not c.is_possible:
             return answer.OK
+        if c.id not in self.host.state.rows:
+            return answer.NOT_FOUND  # and no tombstone: a Workq server could not read it
         return answer.OK if self.host.operations.delete(c.id) else answer.NOT_FOUND
 
     def _result(self, c: w.Result, now: int) -> bytes:

@@ -269,9 +269,13 @@ class Changes(Places):
             put = Put(
                 command.id, command.queue, command.key, 0, *(command.modified,) * 3, 0, 0, b""
             )
-            last = self.last_inserted
+            last, untold = self.last_inserted, self.untold.get(command.id[:12])
             self._put(put, time)
             self.last_inserted = last  # the sender's clock, not ours
+            if untold is None:
+                self.untold.pop(command.id[:12], None)  # no job of the sender has come
+            else:
+                self.untold[command.id[:12]] = untold
             row = self.rows[command.id]
         self._unplace(row)
         self._unkey(row)

@@ -5,7 +5,8 @@ Rules: those of `entry_ground`, and
 1. A write replaces the value; a lease on the entry goes on, its keys stay (transition 4).
 2. Without `exact` the later expiry stays, "never" being the latest of all.
 3. Deleting by any key deletes the entry under all of them. A tombstone is left for `gc_grace`, also
-   for an unknown key: an older write may be on its way (D-20). A purge leaves nothing.
+   for an unknown key: an older write may be on its way (D-20). A purge leaves nothing. Where it is
+   to persist the tombstone is logged, even that of an entry which was not.
 4. A renamed key leaves a tombstone at its old place.
 """
 
@@ -149,10 +150,13 @@ class EntryWrites(EntryGround):
         *,
         timestamp: int = 0,
         purge: bool = False,
-        persist: bool = True,
+        persist: bool | None = None,
         by: Writer = NOBODY,
     ) -> Decided:
-        """Delete an entry under all its keys; `found` says whether there was one."""
+        """Delete an entry under all its keys; `found` says whether there was one.
+
+        `persist`: whether the tombstone must last; None: if the entry did, or is not known.
+        """
         self.check_key(key)
         now = self._clock(now)
         row = self.slot(key)
@@ -162,11 +166,15 @@ class EntryWrites(EntryGround):
         plan = Plan()
         if row is None:
             if not purge:
-                self.new_tomb(plan, key, modified, now, persist)
+                self.new_tomb(plan, key, modified, now, persist is not False)
             return plan.decided()
         if modified <= row.modified:
             return _STALE
         end = Purge if purge else Tomb
+        if persist and not purge and not is_kept(row):  # a tombstone that outlives the entry
+            for name in keys_of(row):
+                self.new_tomb(plan, name, modified, now, persist=True)
+            end = Purge
         plan.add(end(row.id, b"", row.key, modified), is_kept(row))
         return plan.decided(int(live))
 

@@ -109,7 +109,7 @@ class Inspection(Access):
         with self._engine.lock:
             self._state.promote(self._clock.now())
             lanes = self._state.lanes
-            shown = [n for n in lanes if n and (lanes[n].total or lanes[n].settings_at)]
+            shown = [n for n in lanes if n and (lanes[n].jobs or lanes[n].settings_at)]
             return [self._queue_status(name) for name in sorted(shown)]
 
     def queue(self, name: Text) -> QueueStatus:
@@ -156,7 +156,7 @@ class Inspection(Access):
         """How many jobs, how many entries."""
         lanes = self._state.lanes
         entries = lanes.get(b"")
-        jobs = sum(lane.total for lane in lanes.values() if lane.name)
+        jobs = sum(lane.jobs for lane in lanes.values() if lane.name)
         return jobs, 0 if entries is None else entries.counts[IDLE] + entries.counts[LEASED]
 
     def digest(self) -> str:

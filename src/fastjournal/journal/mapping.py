@@ -201,7 +201,9 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         name = key_bytes(key)
         by, stamp = Writer(fence=fence), _stamp(timestamp)
         decided = self._write(
-            lambda: self.operations.delete(name, purge=purge, timestamp=stamp, by=by)
+            lambda: self.operations.delete(
+                name, purge=purge, timestamp=stamp, persist=True if stamp else None, by=by
+            )
         )
         return decided.found > 0
 

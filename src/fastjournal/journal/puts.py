@@ -6,7 +6,8 @@ Rules:
    alone and gets one waiting twin, held back until it ends (D-13).
 2. unique: a key that waits or is worked on is refused.
 3. plain: no key, always a new row.
-4. The newest timestamp wins, against a row being worked on and against a tombstone too (D-09).
+4. The newest timestamp wins, against a row that waits or is worked on and against a tombstone too;
+   a put without one is the newest there is (D-09).
 5. A draining queue takes nothing in.
 6. A producer may choose the id: a put whose id is there already is the same put sent again, and
    changes nothing.
@@ -26,7 +27,7 @@ from fastjournal.errors import (
     QueuePaused,
     TooLarge,
 )
-from fastjournal.journal.deciding import Deciding
+from fastjournal.journal.deciding import Deciding, gone
 from fastjournal.journal.kinds import (
     DEFAULT_POLICY,
     KEEP_VERSIONS,
@@ -108,8 +109,12 @@ class Puts(Deciding):
         if settings.priority_order != "smaller":
             rank = -rank
         stamp = self._draw_stamp(now)
-        if key and not settings.keep_versions and key in state.keys:
-            return self._put_again(job, rank, stamp, now)
+        if key and key in state.keys:
+            if not settings.keep_versions:
+                return self._put_again(job, rank, stamp, now)
+            for row in state.keys.find(queue, key):
+                if row.state is State.DELETED and 0 < job.timestamp <= row.modified:
+                    return Placed(None, Outcome.STALE, row.id)
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
 
     def put_plain(
@@ -174,7 +179,13 @@ class Puts(Deciding):
             seen.add(name)
 
     def _put_new(
-        self, job: NewJob, rank: int, stamp: int, row_id: bytes, outcome: Outcome
+        self,
+        job: NewJob,
+        rank: int,
+        stamp: int,
+        row_id: bytes,
+        outcome: Outcome,
+        timestamp: int = 0,
     ) -> Placed:
         settings = self._settings(job.queue)
         due = max(stamp, job.due)
@@ -192,7 +203,7 @@ class Puts(Deciding):
                 rank,
                 due,
                 stamp,
-                job.timestamp or stamp,
+                timestamp or job.timestamp or stamp,
                 job.expires,
                 job.kind,
                 job.value,
@@ -207,9 +218,11 @@ class Puts(Deciding):
 
     def _put_again(self, job: NewJob, rank: int, stamp: int, now: int) -> Placed:
         waiting = processing = tomb = None
+        newest = 0
         expired: list[Command] = []
         # Rows left from a time when the queue kept versions may be many: the newest counts.
         for row in self.state.keys.find(job.queue, job.key):
+            newest = max(newest, row.modified)
             if row.state is State.PROCESSING:
                 processing = _newest(row, processing)
             elif row.state is State.DELETED:
@@ -218,7 +231,7 @@ class Puts(Deciding):
                 expired.append(Expire(row.id))
             else:
                 waiting = _newest(row, waiting)
-        timestamp = job.timestamp or stamp
+        timestamp = job.timestamp or max(stamp, newest + 1)
         if job.mode == Mode.UNIQUE and (waiting or processing):
             return self._refuse(waiting or processing, job)
         if waiting is not None:
@@ -228,10 +241,15 @@ class Puts(Deciding):
             return Placed(merged, outcome, waiting.id)
         if processing is not None and timestamp <= processing.modified:
             return Placed(None, Outcome.STALE, processing.id)
-        if tomb is not None:
-            return self._put_over(tomb, job, rank, stamp, timestamp)
+        if tomb is not None and timestamp <= tomb.modified:
+            return Placed(None, Outcome.STALE, tomb.id)
         outcome = Outcome.NEW if processing is None else Outcome.TWIN
-        placed = self._put_new(job, rank, stamp, job.id or self._ids(), outcome)
+        if tomb is not None and not job.id:
+            placed = self._put_over(tomb, job, rank, stamp, outcome, timestamp)
+        else:
+            placed = self._put_new(job, rank, stamp, job.id or self._ids(), outcome, timestamp)
+            if tomb is not None:
+                expired.append(gone(tomb))
         if expired and placed.command is not None:
             return placed._replace(command=Group((*expired, placed.command)))
         return placed
@@ -242,11 +260,14 @@ class Puts(Deciding):
             return Placed(None, Outcome.STALE, row.id)
         raise AlreadyExists(f"key {job.key!r} is taken in queue {job.queue!r}")
 
-    def _put_over(self, tomb: Row, job: NewJob, rank: int, stamp: int, timestamp: int) -> Placed:
-        """A newer write takes the slot of a deleted row; tokens go on counting."""
-        if timestamp <= tomb.modified:
-            return Placed(None, Outcome.STALE, tomb.id)
-        placed = self._put_new(job, rank, stamp, tomb.id, Outcome.NEW)
+    def _put_over(
+        self, tomb: Row, job: NewJob, rank: int, stamp: int, outcome: Outcome, timestamp: int
+    ) -> Placed:
+        """A newer write takes the slot of a deleted row; tokens go on counting.
+
+        One that brings an id has a slot of its own: it is known by that id should it come again.
+        """
+        placed = self._put_new(job, rank, stamp, tomb.id, outcome, timestamp)
         put = placed.command
         assert isinstance(put, Put)
         put = put._replace(attempts=tomb.attempts)
@@ -265,7 +286,7 @@ class Puts(Deciding):
         if (job.time or job.created) + job.ttl * MILLISECOND < now:
             raise BadRequest("the job has expired already")
         row = self.state.rows.get(job.id)
-        if row is None:
+        if row is None or row.state is State.DELETED:
             return job
         if 0 < row.expires < now:
             return Group((Expire(row.id), job))

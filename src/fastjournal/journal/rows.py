@@ -213,7 +213,9 @@ def image(row: Row, value: bytes | None = None) -> list[Command]:
         put = put._replace(fails=more.fails - 1)
         return [put, Fail(row.id, more.result), Dead(row.id, FAILED, more.when)]
     if row.state is State.DELETED:
-        return [put, Tomb(row.id, row.lane.name, row.key, row.modified)]
+        tomb = Tomb(row.id, row.lane.name, row.key, row.modified)
+        # Of an id alone: there was no job, and its image must not look like one of its sender.
+        return [put, tomb] if row.key or row.lane.name else [tomb]
     commands: list[Command] = [put]
     commands.extend(
         Value(row.id, row.kind, value, row.modified, operation)
