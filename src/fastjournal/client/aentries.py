@@ -71,7 +71,7 @@ class AsyncHeldLock(LockedKey):
             raise LeaseLost("the lock was lost in between")
 
     async def free(self) -> bool:
-        """Free the lock; False if it was lost already."""
+        """Free the lock; False if it was not held any more: lost, or freed by an earlier try."""
         try:
             return await self._entries._unlock(self.key, self.fence)
         except Locked:

@@ -64,7 +64,7 @@ class AsyncLink:
                     if repeated:
                         call = call._replace(data=protocol.sent_again(call))
                     reply = await pipe.send(call)
-                return protocol.read(call, reply, repeated=repeated)
+                return protocol.read(call, reply)
             except TimeoutError:
                 raise Unavailable(f"{self.target.address}: no answer in time") from None
             except JournalError as error:

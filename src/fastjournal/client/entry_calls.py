@@ -106,7 +106,7 @@ def plain_set(key: Text, value: EntryValue) -> Call | None:
         message = head + name + _MIDDLE(size, kind) + data
     else:
         return None
-    return _new(Call, (message, _not_stale, 0.0, True, False, _quick_set))
+    return _new(Call, (message, _not_stale, 0.0, True, _quick_set))
 
 
 def set_entry(
@@ -161,13 +161,13 @@ def get(key: Text) -> Call:
     if name is None:
         return make_call(Function.GET, _read_value, {"flags": DATA, "key": key_bytes(key)})
     message = _KEYED(b"FJ", 1, 3, 1, DATA, 0, len(name)) + name
-    return _new(Call, (message, _read_value, 0.0, True, False, _quick_value))
+    return _new(Call, (message, _read_value, 0.0, True, _quick_value))
 
 
 def get_value(key: Text) -> Call:
     """As `get`, but the answer is the value itself."""
     call = get(key)
-    return _new(Call, (call[0], _read_python, 0.0, True, False, None))
+    return _new(Call, (call[0], _read_python, 0.0, True, None))
 
 
 def _read_python(reply: Reply) -> EntryValue:
@@ -280,7 +280,7 @@ def add(
         head = _ADDING(b"FJ", 1, 5, 1, _ADD_FLAGS, timestamp // 1000, 0, len(name))
         who = _WHO(8 + len(sender), fence)
         message = b"".join((head, name, who, sender, _SMALL(len(data) + 1, kind), data))
-        return _new(Call, (message, change, 0.0, True, False, _quick_change))
+        return _new(Call, (message, change, 0.0, True, _quick_change))
     fields: dict[str, Any] = {
         "flags": PERSIST_SET if persist else 0, "timestamp": timestamp, "key": key_bytes(key),
         "value_type": kind, "value": data,
@@ -352,9 +352,8 @@ def _read_lock(reply: Reply) -> tuple[int, int]:
 
 
 def unlock(key: bytes, fence: int) -> Call:
-    """Free a lock; sent again, "not found" means that it had happened."""
-    call = make_call(Function.UNLOCK, nothing, {"key": key} | _who(fence))
-    return call._replace(settles=True)
+    """Free a lock."""
+    return make_call(Function.UNLOCK, nothing, {"key": key} | _who(fence))
 
 
 def count() -> Call:

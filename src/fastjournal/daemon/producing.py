@@ -78,7 +78,7 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     if not request[7] and not request[3] and request[4] is None and not request[2] & _SPECIAL:
         plain = decode_plain(request[10], 0, host.max_payload)
         if plain is not None:
-            if request[2] & AGAIN and host.state.token_at_end(plain.id):
+            if request[2] & AGAIN and host.state.endings.of_job(plain.id):
                 return encode_put_reply(request[1], now, _STALE, plain.id, session.stable | STALE)
             job_id, outcome = host.operations.put(plain, now, checked=True)
             stale = STALE if outcome is _STALE else 0
@@ -88,7 +88,7 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
         put = put._replace(expires=request.timeout)
     if request.ttl and not put.ttl:
         put = put._replace(ttl=request.ttl * 1000 * MILLISECOND)
-    if request[2] & AGAIN and put.id and host.state.token_at_end(put.id):
+    if request[2] & AGAIN and put.id and host.state.endings.of_job(put.id):
         job_id, outcome = put.id, _STALE
     else:
         job_id, outcome = host.operations.put(_new_job(put, now), now)
@@ -140,8 +140,8 @@ def puts(session: FjConnection, request: Request, now: int) -> bytes:
         jobs = [_new_job(job, now) for job in decode_jobs(request[10], request[3])]
     ended: dict[int, bytes] = {}
     if request[2] & AGAIN:
-        at_end = host.state.token_at_end
-        ended = {n: job.id for n, job in enumerate(jobs) if job.id and at_end(job.id)}
+        ended_by = host.state.endings.of_job
+        ended = {n: job.id for n, job in enumerate(jobs) if job.id and ended_by(job.id)}
         jobs = [job for n, job in enumerate(jobs) if n not in ended]
     outcomes = [
         PutOutcome(REFUSED, error=error_text(got)) if isinstance(got, JournalError)

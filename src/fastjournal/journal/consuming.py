@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from fastjournal.clock import SECOND
 from fastjournal.edges import Length, Text, id_bytes, length, queue_bytes, worker_bytes
-from fastjournal.errors import BadRequest, NotFound, TimedOut
+from fastjournal.errors import BadRequest, TimedOut
 from fastjournal.journal.access import Access
+from fastjournal.journal.inspection import result_of
 from fastjournal.leased import LeasedJob
 from fastjournal.model import State, Where
 
@@ -178,7 +179,8 @@ class Consuming(Access):
     def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished in time.
 
-        `NotFound` once the job is gone: deleted, expired, or done without a result.
+        A job that was done without a result has an empty one, as long as its end is remembered.
+        `NotFound` once the job is gone otherwise: deleted, or expired.
         """
         id_bytes(job_id)
         give_up = self._clock.monotonic() + length(wait, "wait")
@@ -186,11 +188,9 @@ class Consuming(Access):
         while True:
             with engine.lock:
                 self._check_open()
-                row = self._state.rows.get(job_id)
-                if row is None or 0 < row.expires < self._clock.now():
-                    raise NotFound(f"no job {job_id.hex()}")
-                if row.state in (State.COMPLETED, State.FAILED):
-                    return row.state is State.COMPLETED, row.rare.result
+                found = result_of(self._state, job_id, self._clock.now())
+                if found is not None:
+                    return found
                 left = give_up - self._clock.monotonic()
                 if left <= 0:
                     raise TimedOut("the job is not finished")

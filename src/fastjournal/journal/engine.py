@@ -42,7 +42,7 @@ __all__ = ["Batch", "Engine"]
 _BATCH_BYTES = RESERVE_SIZE // 2
 _OVERHEAD = 25  # bytes of a record around its payload, at most
 _DEATHS = (k.Fail, k.Dead, k.Timeout)
-_NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sender))
+_NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sender, k.Ends))
 _NO_BATCH: AbstractContextManager[None] = nullcontext()
 Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
@@ -105,6 +105,16 @@ class Engine:
             raise
         self._after(command, time, names)
         return time
+
+    def note(self, command: Command) -> bool:
+        """Log and apply a command that is not worth the reserve; False: there is no room for it."""
+        try:
+            time = self.log.append_one(self.encode(command))
+        except (NoSpace, WriteFailed):
+            return False
+        self.last_time = time
+        self.state.apply(command, time)
+        return True
 
     def remember(self, command: Command) -> None:
         """Apply a command without logging it: its row lives in memory only and dies with us."""

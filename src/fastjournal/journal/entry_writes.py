@@ -24,10 +24,9 @@ from fastjournal.journal.kinds import (
     Purge,
     Put,
     Tomb,
-    Value,
     policy_of,
 )
-from fastjournal.journal.rows import Row
+from fastjournal.journal.rows import Row, numbered_values
 from fastjournal.model import State
 
 __all__ = ["EntryWrites"]
@@ -136,8 +135,8 @@ class EntryWrites(EntryGround):
             aliases=row.rare.aliases,
         )
         plan.add(put, persist)
-        for operation in row.rare.operations or ():
-            plan.add(Value(row_id, put.kind, put.value, put.modified, operation), persist)
+        for value in numbered_values(row.rare.operations, put) if row.rare.operations else ():
+            plan.add(value, persist)
         if row.state is State.PROCESSING and row.holder is not None:
             start, worker = row.holder
             plan.add(Lease(row_id, start, row.lease_until, row.attempts, worker), persist)
