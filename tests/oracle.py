@@ -282,11 +282,13 @@ class Oracle:
         row = self.holder(row_id, token, now)
         rules = self.of(row["queue"])
         max_fails, max_attempts = row["max_fails"], row["max_attempts"]
-        if not row["workq"]:
+        if row["workq"]:
+            max_fails = max_fails or 1
+        else:
             max_fails = max_fails or rules["max_fails"]
             max_attempts = max_attempts or rules["max_attempts"]
         row["lease_until"] = 0
-        if row["fails"] + 1 >= max_fails or 0 < max_attempts <= row["attempts"]:
+        if 0 < max_fails <= row["fails"] + 1 or 0 < max_attempts <= row["attempts"]:
             row.update(state="F", result=result, died=time, fails=row["fails"] + 1)
         elif self.waiting_twin(row, now):
             self.rows.remove(row)

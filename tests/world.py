@@ -17,7 +17,7 @@ from fastjournal.journal.opening import replay
 from fastjournal.journal.rows import job_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.model import Mode, NewJob
+from fastjournal.model import NewJob
 from fastjournal.testing import ManualClock, MemoryFiles
 from oracle import SETTINGS, Oracle, Refused, S, order
 
@@ -121,12 +121,7 @@ class World:
         outcomes = []
         time = self.next_time()
         try:
-            seen = set()
             for job in jobs:
-                versions = self.oracle.of(job.queue)["keep_versions"]
-                if job.mode == Mode.UNIQUE and (job.queue, job.key) in seen and not versions:
-                    raise Refused("twice")
-                seen.add((job.queue, job.key))
                 outcomes.append(self.oracle.put(job, now))
                 if outcomes[-1][0] != "STALE":
                     self.oracle.known = max(self.oracle.known, time)

@@ -222,21 +222,21 @@ class WorkqConnection(Connection):
         return command.reply
 
     def _add(self, c: w.Add, now: int) -> bytes:
-        self.side.mention(c.name)
         self.host.operations.add(
             k.Add(c.id, c.name.encode(), c.ttr_ms, c.ttl_ms, c.priority, c.max_attempts,
                   c.max_fails, c.payload, 0, 0)
         )  # fmt: skip
+        self.side.mention(c.name)
         return answer.OK
 
     def _schedule(self, c: w.Schedule, now: int) -> bytes:
         if c.is_past(now):
             return answer.client_error("Invalid Time")
-        self.side.mention(c.name)
         self.host.operations.add(
             k.Schedule(c.id, c.name.encode(), c.ttr_ms, c.ttl_ms, c.priority, c.max_attempts,
                        c.max_fails, c.payload, c.time, 0)
         )  # fmt: skip
+        self.side.mention(c.name)
         return answer.OK
 
     def _lease(self, c: w.Lease, now: int) -> bytes:

@@ -148,7 +148,9 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         `expires` keeps it at least until then.
         """
         name = key_bytes(key)
-        until = 0 if lease is None else self._engine.clock.now() + length(lease, "lease")
+        until = 0
+        if lease is not None:
+            until = min(self._engine.clock.now() + length(lease, "lease"), MAX_INSTANT)
         least = 0 if expires is None else instant(expires, "expires")
         who = worker_bytes(worker) if worker else b""
         reading = Reading(data, None, least, until, who, skip_worked_on)

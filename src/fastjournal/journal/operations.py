@@ -108,7 +108,7 @@ class Operations(Forwarding):
                     receipts += together
                     continue
                 for job in part:
-                    command, outcome, job_id = put(job, now, checked=True)
+                    command, outcome, job_id = put(job, now, checked=True, admitted=True)
                     if command is not None:
                         commit(command)
                     receipts.append(_new(Receipt, (job_id, outcome)))

@@ -42,7 +42,16 @@ from fastjournal.journal.kinds import (
 )
 from fastjournal.journal.merge import bounded_due, merge, policy_for
 from fastjournal.journal.rows import Row
-from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, Mode, NewJob, Outcome, Priority, State
+from fastjournal.model import (
+    DEFAULT_SETTINGS,
+    MAX_INSTANT,
+    Mode,
+    NewJob,
+    Outcome,
+    Priority,
+    QueueSettings,
+    State,
+)
 
 __all__ = ["Placed", "Puts"]
 
@@ -61,15 +70,33 @@ class Placed(NamedTuple):
     id: bytes
 
 
+class _Found(NamedTuple):
+    """The rows of a key."""
+
+    waiting: Row | None
+    processing: Row | None
+    tomb: Row | None
+    expired: list[Row]
+    newest: int
+    """The newest time of a write."""
+
+
 class Puts(Deciding):
     """`put` and `add`."""
 
     def put(
-        self, job: NewJob, now: int, *, checked: bool = False, promised: bool = False
+        self,
+        job: NewJob,
+        now: int,
+        *,
+        checked: bool = False,
+        promised: bool = False,
+        admitted: bool = False,
     ) -> Placed:
         """Take a job in; `checked`: its fields are known to be in range.
 
         `promised`: its producer was told already that it is safe, so no drain keeps it out.
+        `admitted`: `check_all` has let it in, with others; it is not refused any more.
         """
         if not checked:
             self._check(job)
@@ -99,19 +126,15 @@ class Puts(Deciding):
             modified = job[7] or stamp
             fields = (row_id, queue, key, rank, due, stamp, modified, expires, 1, value, *_PLAIN)
             return _new(Placed, (_new(Put, fields), _NEW, row_id))
-        if settings.draining and not promised:
-            raise QueuePaused(f"queue {queue!r} is draining")
-        if job.timestamp > now + self.limits.max_skew:
-            raise ClockSkew
-        if 0 < expires < now:
-            raise OutOfRange("the job has expired already")
+        if not admitted:
+            self._may_enter(job, settings, now, promised)
         rank = int(priority)
         if settings.priority_order != "smaller":
             rank = -rank
         stamp = self._draw_stamp(now)
         if key and key in state.keys:
             if not settings.keep_versions:
-                return self._put_again(job, rank, stamp, now)
+                return self._put_again(job, rank, stamp, now, admitted)
             for row in state.keys.find(queue, key):
                 if row.state is State.DELETED and 0 < job.timestamp <= row.modified:
                     return Placed(None, Outcome.STALE, row.id)
@@ -140,43 +163,69 @@ class Puts(Deciding):
         )  # fmt: skip
 
     def check_all(self, jobs: Sequence[NewJob], now: int, *, checked: bool = False) -> None:
-        """Raise what `put` would raise for any of these jobs, put one after the other.
+        """Raise what `put` would raise for any of these jobs, put one after the other at `now`.
 
-        A unique key that stood in an earlier one of them is refused too. `checked`: their fields
-        are known to be in range.
+        Then all of them are `admitted`. `checked`: their fields are known to be in range.
         """
-        first = self._clock(now)
-        now = first + len(jobs)  # their records are a nanosecond apart
-        seen: set[tuple[bytes, bytes]] = set()
+        now = self._clock(now)
+        rows = self.state.rows
+        ids: set[bytes] = set()
+        stamps: dict[tuple[bytes, bytes], int] = {}  # of the keys put so far; -1: the newest
         some_unique = any(job[3] is not Mode.MERGE and job[2] for job in jobs)
         for job in jobs:
             if not checked:
                 self._check(job)
+            given = job[14]
+            if given:
+                if given in rows or given in ids:
+                    continue  # the same put sent again
+                ids.add(given)
             settings = self._settings(job[0])
             if settings is DEFAULT_SETTINGS and not (job[6] or job[7] or some_unique):
                 continue  # nothing about it can be refused
-            if settings.draining:
-                raise QueuePaused(f"queue {job.queue!r} is draining")
-            if job.timestamp > now + self.limits.max_skew:
-                raise ClockSkew
-            if 0 < job.expires < now:
-                raise OutOfRange("the job has expired already")
-            if not job.key or settings.keep_versions:
+            self._may_enter(job, settings, now)
+            if not some_unique or not job.key or settings.keep_versions:
                 continue
             name = (job.queue, job.key)
-            if job.mode == Mode.UNIQUE:
-                holder: Row | None = None
-                for row in self.state.keys.find(*name):
-                    waiting = row.state is State.WAITING
-                    if row.state is State.DELETED or (waiting and 0 < row.expires < first):
-                        continue
-                    if holder is None or holder.state > row.state:
-                        holder = row
-                    elif holder.state is row.state:
-                        holder = _newest(row, holder)
-                if holder is not None or name in seen:
-                    self._refuse(holder if name not in seen else None, job)
-            seen.add(name)
+            found = self._rows_of(*name, now)
+            holder = found.waiting or found.processing
+            at = stamps.get(name, 0 if holder is None else holder.modified)
+            if job.mode == Mode.UNIQUE and at:
+                self._refuse_taken(job, at)
+            elif not at and found.tomb and 0 < job.timestamp <= found.tomb.modified:
+                continue  # stale: the key stays free
+            stamps[name] = max(at, job.timestamp) if job.timestamp and at >= 0 else -1
+
+    def _may_enter(
+        self, job: NewJob, settings: QueueSettings, now: int, promised: bool = False
+    ) -> None:
+        """Refuse what may not come in, whatever its key."""
+        if settings.draining and not promised:
+            raise QueuePaused(f"queue {job.queue!r} is draining")
+        if job.timestamp > now + self.limits.max_skew:
+            raise ClockSkew
+        if 0 < job.expires < now:
+            raise OutOfRange("the job has expired already")
+
+    def _rows_of(self, queue: bytes, key: bytes, now: int) -> _Found:
+        """The rows of a key, by what they are.
+
+        Rows left from a time when the queue kept versions may be many: the newest counts.
+        """
+        waiting = processing = tomb = None
+        newest = 0
+        expired: list[Row] = []
+        for row in self.state.keys.find(queue, key):
+            newest = max(newest, row.modified)
+            if row.state is State.PROCESSING:
+                processing = _newest(row, processing)
+            elif row.state is State.DELETED:
+                tomb = row
+            elif 0 < row.expires < now:
+                expired.append(row)
+            else:
+                waiting = _newest(row, waiting)
+        return _Found(waiting, processing, tomb, expired, newest)
 
     def _put_new(
         self,
@@ -216,24 +265,15 @@ class Puts(Deciding):
         )
         return _new(Placed, (put, outcome, row_id))
 
-    def _put_again(self, job: NewJob, rank: int, stamp: int, now: int) -> Placed:
-        waiting = processing = tomb = None
-        newest = 0
-        expired: list[Command] = []
-        # Rows left from a time when the queue kept versions may be many: the newest counts.
-        for row in self.state.keys.find(job.queue, job.key):
-            newest = max(newest, row.modified)
-            if row.state is State.PROCESSING:
-                processing = _newest(row, processing)
-            elif row.state is State.DELETED:
-                tomb = row
-            elif 0 < row.expires < now:
-                expired.append(Expire(row.id))
-            else:
-                waiting = _newest(row, waiting)
+    def _put_again(self, job: NewJob, rank: int, stamp: int, now: int, admitted: bool) -> Placed:
+        waiting, processing, tomb, old, newest = self._rows_of(job.queue, job.key, now)
+        expired: list[Command] = [Expire(row.id) for row in old]
         timestamp = job.timestamp or max(stamp, newest + 1)
-        if job.mode == Mode.UNIQUE and (waiting or processing):
-            return self._refuse(waiting or processing, job)
+        holder = waiting or processing
+        if job.mode == Mode.UNIQUE and holder is not None:
+            if not admitted:
+                self._refuse_taken(job, holder.modified)
+            return Placed(None, Outcome.STALE, holder.id)
         if waiting is not None:
             max_wait = waiting.lane.settings.max_wait
             merged = merge(waiting, job, rank, timestamp, now, max_wait)
@@ -254,11 +294,10 @@ class Puts(Deciding):
             return placed._replace(command=Group((*expired, placed.command)))
         return placed
 
-    def _refuse(self, row: Row | None, job: NewJob) -> Placed:
+    def _refuse_taken(self, job: NewJob, modified: int) -> None:
         """A unique key is taken, unless this is the same message sent again."""
-        if row is not None and job.timestamp and row.modified == job.timestamp:
-            return Placed(None, Outcome.STALE, row.id)
-        raise AlreadyExists(f"key {job.key!r} is taken in queue {job.queue!r}")
+        if not job.timestamp or modified != job.timestamp:
+            raise AlreadyExists(f"key {job.key!r} is taken in queue {job.queue!r}")
 
     def _put_over(
         self, tomb: Row, job: NewJob, rank: int, stamp: int, outcome: Outcome, timestamp: int
