@@ -51,7 +51,8 @@ class Link:
         self._sock = self._connect(target)
         try:
             sent = time.time_ns()
-            self.about, then = self.call(operating.hello(target.name, target.token, target.journal))
+            hello = operating.hello(target.name, target.token, target.journal, sent)
+            self.about, then = self.call(hello)
             self.ahead = then - (sent + time.time_ns()) // 2
         except BaseException:
             self.close()

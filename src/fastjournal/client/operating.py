@@ -140,9 +140,10 @@ def ping() -> Call:
     return make_call(Function.PING, lambda reply: reply.timestamp, {})
 
 
-def hello(name: str, token: str, journal: str) -> Call:
-    """Say who we are; the answer is what the server says of itself, and its time."""
-    value = encode_hello(Hello(token, journal, DESCRIBE))
+def hello(name: str, token: str, journal: str, now: int = 0) -> Call:
+    """Say who we are and what our clock says; the answer is what the server says of itself, and its
+    time."""
+    value = encode_hello(Hello(token, journal, DESCRIBE, now))
     fields = {"key": name.encode(), "value_type": Type.BUFFER, "value": value}
 
     def read(reply: Reply) -> tuple[dict[str, Any], int]:

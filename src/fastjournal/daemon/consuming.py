@@ -63,7 +63,15 @@ if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
     from fastjournal.daemon.hosting import Hosted
 
-from fastjournal.daemon.asking import ask_later, find_row, named_row, no_wait, wait_of
+from fastjournal.daemon.asking import (
+    ask_later,
+    deadline_of,
+    find_row,
+    named_row,
+    no_wait,
+    stamp_of,
+    wait_of,
+)
 
 __all__ = [
     "delete",
@@ -89,7 +97,7 @@ def next_job(session: FjConnection, request: Request, now: int) -> bytes:
     """Lease one job."""
     length = 0
     if request.timeout is not None:
-        length = request.timeout - now
+        length = deadline_of(request, now) - now
         if length <= 0:
             raise OutOfRange("the lease would end in the past")
     where = Where((request.key,)) if request.key else Where()
@@ -327,7 +335,7 @@ def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
 def delete(session: FjConnection, request: Request, now: int) -> bytes:
     """Remove jobs by id or by key."""
     operations = session.host.operations
-    timestamp, purge = request.timestamp, request.flags & OVERWRITE != 0
+    timestamp, purge = stamp_of(session, request.timestamp), request.flags & OVERWRITE != 0
     if request.by_id:
         deleted = operations.delete(request.key, timestamp, purge=purge)
     elif request.value:
@@ -346,7 +354,7 @@ def delete_everywhere(session: FjConnection, request: Request) -> Deleted:
     purge = request.flags & OVERWRITE != 0
     queues = set(session.host.state.keys.queues(key)) - {b""}
     done = [
-        operations.delete_key(queue, key, request.timestamp, purge=purge)
+        operations.delete_key(queue, key, stamp_of(session, request.timestamp), purge=purge)
         for queue in sorted(queues | {domain(key)})
     ]
     found = sum(one.found for one in done)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fastjournal.clock import SECOND
 from fastjournal.daemon import consuming, producing
+from fastjournal.daemon.asking import deadline_of, stamp_of
 from fastjournal.daemon.pushes import KEY, Subject
 from fastjournal.daemon.quick_entries import plain_get, plain_pairs
 from fastjournal.entry import Entry
@@ -101,8 +102,8 @@ def set_any(session: FjConnection, request: Request, now: int) -> bytes:
         request.key,
         kind,
         request.value,
-        timestamp=request.timestamp,
-        expires=request.timeout or 0,
+        timestamp=stamp_of(session, request.timestamp),
+        expires=deadline_of(request, now),
         ttl=(request.ttl or 0) * SECOND,
         exact=request.flags & EXACT != 0,
         overwrite=request.flags & OVERWRITE != 0,
@@ -143,7 +144,7 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
         )
     ):
         return consuming.get(session, request, now)
-    reading = _reading(session, request)
+    reading = _reading(session, request, now)
     entry = operations.get(request.key, reading)
     flags = request.flags & DATA | _marks(reading.worker, entry)
     leased = request.timeout is not None and not request.flags & EXACT
@@ -161,7 +162,7 @@ def _several(session: FjConnection, request: Request, now: int) -> bytes:
         scan = Scan(PATTERN, b"", request.key)
     else:
         scan = Scan(RANGE, request.key, request.upper or b"", request.limit or 0)
-    reading = _reading(session, request)
+    reading = _reading(session, request, now)
     if request.ttl == ALL and not request.flags & _SPECIAL_READING:
         pairs, cursor = plain_pairs(session, scan, reading, now)
         flags = request.flags & DATA
@@ -179,9 +180,9 @@ def _several(session: FjConnection, request: Request, now: int) -> bytes:
     )
 
 
-def _reading(session: FjConnection, request: Request) -> Reading:
+def _reading(session: FjConnection, request: Request, now: int) -> Reading:
     exact = request.flags & EXACT != 0
-    until = request.timeout or 0
+    until = deadline_of(request, now)
     return Reading(
         data=request.flags & DATA != 0,
         touch=True if exact and not until else None,
@@ -212,7 +213,7 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     both = request.value_type is None
     decided = operations.delete(
         request.key,
-        timestamp=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         purge=request.flags & OVERWRITE != 0,
         persist=request.persist,
         by=_by(session, request),
@@ -247,7 +248,8 @@ def add(session: FjConnection, request: Request, now: int) -> bytes:
         request.value_type,
         request.value,
         sender=_sender(session, request),
-        timestamp=request.timestamp,
+        number=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         persist=request.persist,
         by=_by(session, request),
     )
@@ -259,7 +261,8 @@ def flip(session: FjConnection, request: Request, now: int) -> bytes:
     decided = _operations(session).flip(
         request.key,
         sender=_sender(session, request),
-        timestamp=request.timestamp,
+        number=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         by=_by(session, request),
     )
     return _changed(session, request, decided, now)
@@ -270,7 +273,7 @@ def truncate(session: FjConnection, request: Request, now: int) -> bytes:
     decided = _operations(session).truncate(
         request.key,
         decode_integer(request.value),
-        timestamp=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         by=_by(session, request),
     )
     return encode_ok(request.identifier, now, _flags(session, decided))
@@ -278,7 +281,8 @@ def truncate(session: FjConnection, request: Request, now: int) -> bytes:
 
 def lock(session: FjConnection, request: Request, now: int) -> bytes:
     """Lock a key; answered with the fencing number and the deadline."""
-    held = _operations(session).lock(request.key, _by(session, request).owner, request.timeout or 0)
+    until = deadline_of(request, now)
+    held = _operations(session).lock(request.key, _by(session, request).owner, until)
     pair = Pair(b"", Type.INTEGER, encode_integer(held.fence))
     return encode_reply(request.identifier, now, timeout=held.until, flags=DATA, pairs=(pair,))
 
@@ -295,7 +299,7 @@ def rename(session: FjConnection, request: Request, now: int) -> bytes:
     decided = _operations(session).rename(
         request.key,
         request.value,
-        timestamp=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         overwrite=request.flags & OVERWRITE != 0,
         by=_by(session, request),
     )
@@ -305,6 +309,9 @@ def rename(session: FjConnection, request: Request, now: int) -> bytes:
 def alias(session: FjConnection, request: Request, now: int) -> bytes:
     """Give an entry a further key."""
     decided = _operations(session).alias(
-        request.key, request.value, timestamp=request.timestamp, by=_by(session, request)
+        request.key,
+        request.value,
+        timestamp=stamp_of(session, request.timestamp),
+        by=_by(session, request),
     )
     return encode_ok(request.identifier, now, _flags(session, decided))

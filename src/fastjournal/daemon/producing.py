@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.clock import MILLISECOND
+from fastjournal.daemon.asking import deadline_of, stamp_of
 from fastjournal.daemon.pushes import KEY, Subject
 from fastjournal.errors import (
     JournalError,
@@ -67,8 +68,10 @@ _RUN = 500  # puts
 _made = tuple.__new__
 
 
-def _new_job(put: JobPut, now: int) -> NewJob:
+def _new_job(session: FjConnection, put: JobPut, now: int) -> NewJob:
     queue = put[0]
+    if put.timestamp and session.ahead:
+        put = put._replace(timestamp=stamp_of(session, put.timestamp))
     return put.new_job(now, b"" if queue else domain(put[2]) if put[2] else b"")
 
 
@@ -85,13 +88,13 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
             return encode_put_reply(request[1], now, outcome, job_id, session.stable | stale)
     put = decode_job(request[10], request[7], request[3])
     if request.timeout is not None and not put.expires:
-        put = put._replace(expires=request.timeout)
+        put = put._replace(expires=deadline_of(request, now))
     if request.ttl and not put.ttl:
         put = put._replace(ttl=request.ttl * 1000 * MILLISECOND)
     if request[2] & AGAIN and put.id and host.state.endings.of_job(put.id):
         job_id, outcome = put.id, _STALE
     else:
-        job_id, outcome = host.operations.put(_new_job(put, now), now)
+        job_id, outcome = host.operations.put(_new_job(session, put, now), now)
     if request[2] & LISTEN_BIT and put.key:
         subject = Subject(KEY, put.key)
         session.server.pushes(session.host).listen(session, subject, request.identifier)
@@ -137,7 +140,7 @@ def puts(session: FjConnection, request: Request, now: int) -> bytes:
     jobs = None if request[3] else decode_plain_jobs(request[10], host.max_payload)
     checked = jobs is not None
     if jobs is None:
-        jobs = [_new_job(job, now) for job in decode_jobs(request[10], request[3])]
+        jobs = [_new_job(session, job, now) for job in decode_jobs(request[10], request[3])]
     ended: dict[int, bytes] = {}
     if request[2] & AGAIN:
         ended_by = host.state.endings.of_job
@@ -158,6 +161,8 @@ def forward(session: FjConnection, request: Request, now: int) -> bytes:
     """Take jobs of a spool in, each of them once."""
     marks, jobs, forget = decode_forward(request.value, now, request.key)
     operations = session.host.operations
+    if session.ahead:
+        jobs = [job._replace(timestamp=stamp_of(session, job.timestamp)) for job in jobs]
     if forget:
         operations.forget_sender(request.key)
         outcome = Forwarded(0)

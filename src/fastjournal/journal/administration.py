@@ -39,8 +39,8 @@ class Administration(Access):
             raise BadRequest("give an id or a key")
         if job_id is not None:
             id_bytes(job_id)
-        stamp = 0 if timestamp is None else instant(timestamp, "timestamp")
         engine = self._engine
+        stamp = 0 if timestamp is None else engine.stamp_of(instant(timestamp, "timestamp"))
         with engine.lock:
             self._check_open()
             if job_id is not None:

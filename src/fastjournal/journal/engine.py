@@ -106,6 +106,10 @@ class Engine:
         self._after(command, time, names)
         return time
 
+    def stamp_of(self, timestamp: int) -> int:
+        """A timestamp of this machine's clock, ns, by the journal's; 0 stays 0."""
+        return self.clock.of_wall(timestamp, self.jobs.limits.max_skew) if timestamp else 0
+
     def note(self, command: Command) -> bool:
         """Log and apply a command that is not worth the reserve; False: there is no room for it."""
         try:

@@ -35,14 +35,18 @@ class EntryChanges(EntryWrites):
         now: int,
         *,
         sender: bytes = b"",
+        number: int = 0,
         timestamp: int = 0,
         persist: bool = True,
         by: Writer = NOBODY,
     ) -> Decided:
-        """Add a number to a number of the same type."""
+        """Add a number to a number of the same type.
+
+        `number`: the timestamp as its sender gave it, where `timestamp` is by our clock.
+        """
         self.check_value(kind, data)
         row, now = self._changing(key, now, timestamp, by)
-        operation = operation_of(sender, timestamp) if sender else b""
+        operation = operation_of(sender, number or timestamp) if sender else b""
         if row is not None:
             if done := self._done(row, operation, timestamp, now):
                 return done
@@ -74,14 +78,15 @@ class EntryChanges(EntryWrites):
         now: int,
         *,
         sender: bytes = b"",
+        number: int = 0,
         timestamp: int = 0,
         by: Writer = NOBODY,
     ) -> Decided:
-        """Turn a boolean into the other one."""
+        """Turn a boolean into the other one; `number`: as for `add`."""
         row, now = self._changing(key, now, timestamp, by)
         if row is None:
             raise NotFound(f"no entry {key!r}")
-        operation = operation_of(sender, timestamp) if sender else b""
+        operation = operation_of(sender, number or timestamp) if sender else b""
         if done := self._done(row, operation, timestamp, now):
             return done
         turned = flipped(row.kind, value_of(row))
