@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pytest
 
 from command_line import Command
@@ -262,3 +264,18 @@ def test_a_daemon_serves_it(case: Case, tmp_path: Path) -> None:
     (path / "journal").rename(data / "default")
     with LocalDaemon(data, clock=ManualClock(means["now"])) as daemon, daemon.connect() as client:
         assert as_json(journal_means(client)) == asked(means)
+
+
+@by_case
+def test_the_mark_of_what_was_synced_reads_as_its_page_says(name: str) -> None:
+    """docs/log-format.md; the end of what was synced is the end of a record, or of a header."""
+    data = (HERE / name / "journal" / "synced.pos").read_bytes()
+    slots = [data[at : at + 44] for at in (0, 64)]
+    assert all(google_crc32c.value(slot[:40]) == int.from_bytes(slot[40:], "big") for slot in slots)
+    segment, offset, time, boot = max(struct.unpack(">QQq16s", slot[:40]) for slot in slots)
+    assert any(boot)
+    records = json.loads((HERE / name / "means.json").read_text())["records"]
+    ends = {(number, at): last for number, at, last, *_ in records}
+    behind = [time for place, time in ends.items() if place >= (segment, offset)]
+    assert all(later > time for later in behind)
+    assert (segment, offset) in ends or offset == 8 or not behind
