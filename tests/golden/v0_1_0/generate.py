@@ -1,7 +1,6 @@
 """How the directories beside this file were made: by the code of fastjournal 0.1.0.
 
-    git worktree add ../v0.1.0 v0.1.0
-    PYTHONPATH=../v0.1.0/src python tests/golden/v0_1_0/generate.py OUT
+    PYTHONPATH=CHECKOUT_OF_0.1.0/src python tests/golden/v0_1_0/generate.py OUT
 
 Kept as the record of what they hold; no test runs it, for a later version may write other bytes.
 
