@@ -441,3 +441,19 @@ def test_a_frame_holds_what_the_protocol_holds(tmp_path: Path) -> None:
     file = open_to_read(str(tmp_path), hour)
     assert file.look() == len(data)
     file.close()
+
+
+def test_a_synced_put_syncs_the_name_of_a_file_that_another_made(
+    tmp_path: Path,
+) -> None:
+    """One who does not sync began the file: its name may be lost with the power."""
+    with Spool(tmp_path, clock=ManualClock(NOW)) as lax:
+        lax.put(b"a", queue="q")
+        synced: list[str] = []
+        careful = Spool(tmp_path, clock=ManualClock(NOW), sync_names=synced.append)
+        with careful:
+            careful.put(b"b", queue="q")
+            assert synced == []
+            careful.put(b"c", queue="q", sync=True)
+            careful.put(b"d", queue="q", sync=True)
+    assert synced == [str(tmp_path)]

@@ -105,11 +105,12 @@ class Shelf:
             draft = f"{name}.{os.urandom(4).hex()}.new"
             try:
                 _write(folder.create(draft, file.handle.mode()), item.data)
-                _write(folder.append(_REPORT), line.encode() + b"\n")
+                _write(folder.append(_REPORT), line.encode() + b"\n", line=True)
             except OSError:
                 with contextlib.suppress(FileNotFoundError):
                     folder.remove(draft)
                 raise
+            folder.sync()  # a copy that stands under its name was reported
             folder.rename(draft, name)
             folder.sync()
         return True
@@ -148,9 +149,11 @@ class Shelf:
         return self._folder / (name_of(hour).removesuffix(SUFFIX) + GOING)
 
 
-def _write(handle: FileHandle, data: bytes) -> None:
-    """Append all of it to stable storage, or nothing."""
+def _write(handle: FileHandle, data: bytes, *, line: bool = False) -> None:
+    """Append all of it to stable storage, or nothing; a line begins a line, whatever is before."""
     before = handle.size()
+    if line and before and handle.read(before - 1, 1) != b"\n":
+        data = b"\n" + data
     try:
         try:
             if handle.write(data) != len(data):

@@ -93,6 +93,7 @@ class Spool:
         clock: Clock | None = None,
         write: Callable[[int, bytes], int] = os.write,
         boot: Callable[[], bytes] = boot_id,
+        sync_names: Callable[[str], None] = sync_directory,
     ) -> None:
         """Use a spool, made if its directory is missing.
 
@@ -108,6 +109,7 @@ class Spool:
         self._now = time.time_ns if clock is None else clock.now
         self._write = write
         self._boot = boot
+        self._sync_names = sync_names
         self._last = 0
         self._file: OpenFile | None = None
         self._closed = False
@@ -307,7 +309,7 @@ class Spool:
             try:
                 os.fdatasync(file.fd)
                 if not file.named:  # it may have been made by one who does not sync
-                    sync_directory(self.path)
+                    self._sync_names(self.path)
                     file.named = True
             except OSError as error:
                 self._file = None
