@@ -53,10 +53,9 @@ def forward(
         fastjournal forward --spool ./spool --to fjs://queue.example.com/mail?ca=ca.pem --once
     """
     import logging
-    import signal
     import sys
-    import threading
 
+    from fastjournal.cli.stopping import Stop
     from fastjournal.client.urls import Target, parse_url
     from fastjournal.errors import SettingError
     from fastjournal.spool.files import SpoolDisk
@@ -86,9 +85,8 @@ def forward(
         for path in spool
     ]
     service = Service(runners)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = Stop()
+    stop.listen()
     if metrics:
         _serve_metrics(metrics, runners)
     service.start()
