@@ -9,7 +9,8 @@ Rules:
 3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
    only then remove what lies below it. Without that sync a power loss could leave images of rows
    newer than the log, and new records would take the TIMEs of those that were lost. And as for the
-   cleaner, a segment goes only when a later one holds a synced record: a MARK sees to that.
+   cleaner, a segment goes only when a later one holds a synced record: a MARK sees to that. The
+   manifest says first that it may go: from then on the log is nothing without its snapshot.
 4. What has ended since a snapshot was taken must stay on record until the next one: when those
    records outgrow the snapshot, the next one is taken.
 5. Generations of short-lived queues begin and end as `generations` says.
@@ -19,13 +20,14 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
 
-from fastjournal.errors import LockTimeout, SegmentError
+from fastjournal.errors import LockTimeout, NoSpace, SegmentError
 from fastjournal.journal.bounded import BoundedEngine
 from fastjournal.journal.commands import encode
 from fastjournal.journal.engine import Engine
@@ -37,6 +39,7 @@ from fastjournal.journal.retention import Retention
 from fastjournal.journal.rows import image
 from fastjournal.journal.snapshot import Snapshot, remove_snapshots, write_snapshot
 from fastjournal.log.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
+from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
 
@@ -74,6 +77,9 @@ class Upkeep:
         self._retention.snapshot_at = None if replayed.snapshot is None else replayed.as_of
         self._generations = Generations(engine.state, engine.log.written_time)
         self._disposal().leftovers()
+        self._manifest = ManifestFile(stream)
+        with contextlib.suppress(NoSpace):
+            self._cover()
         self.status = UpkeepStatus()
         self.part = _PART
         """Rows of a snapshot visited under the lock at a time."""
@@ -226,6 +232,7 @@ class Upkeep:
         """Remove the segments that the snapshot covers, oldest first."""
         if self._snapshot is None:
             return
+        self._cover()
         covered = [
             n
             for n in sealed_segments(self._stream, self._engine.log.sync)
@@ -243,6 +250,11 @@ class Upkeep:
             except OSError as error:
                 raise SegmentError(path, f"cannot be removed: {error}") from error
             self.status.bytes_freed += size
+
+    def _cover(self) -> None:
+        """Say that the log below the snapshot may go: without it, what is left is not the log."""
+        if self._snapshot is not None:
+            self._manifest.cover(self._snapshot.first)
 
     def _archive_segment(self, number: int) -> None:
         assert self._archive is not None

@@ -65,7 +65,7 @@ __all__ = [
     "ManifestFile",
     "Sealed",
     "faults",
-    "identify",
+    "first_time",
     "measure",
     "read",
 ]
@@ -124,6 +124,11 @@ class Manifest:
     Who has read up to a TIME that is not below it has missed nothing.
     """
     pending: Change | None = None
+
+    @property
+    def last_time(self) -> int:
+        """The largest TIME that is known to have been in the log; 0 if none is."""
+        return max(self.dropped_to, *(one.last for one in self.entries.values()), 0)
 
     def fault(self, number: int, size: int, first: int, crc: int | None = None) -> str:
         """What is wrong with the file of a segment; empty if it is what it should be.
@@ -185,20 +190,6 @@ def faults(stream: Stream, manifest: Manifest, numbers: Sequence[int]) -> Iterat
             yield number, reason
 
 
-def identify(handle: FileHandle, number: int, last: int, cleaned_to: int = 0) -> Sealed:
-    """What a whole segment is, from its open file; `last`: its largest TIME."""
-    size = handle.size()
-    crc = at = 0
-    while at < size:
-        data = handle.read(at, min(_CHUNK, size - at))
-        if not data:
-            break
-        crc = google_crc32c.extend(crc, data)
-        at += len(data)
-    first = _first_time(handle)
-    return Sealed(number, first, last if size > HEADER_SIZE else 0, size, crc, cleaned_to)
-
-
 def measure(stream: Stream, number: int) -> Sealed:
     """What a segment is that nothing is known of: all of it is read."""
     path = stream.segment_path(number)
@@ -211,14 +202,17 @@ def measure(stream: Stream, number: int) -> Sealed:
             handle.close()
     except OSError as error:
         raise SegmentError(path, f"cannot be read: {error}") from error
-    found = verify(data, max_payload=stream.max_payload) if len(data) > HEADER_SIZE else None
-    last = 0 if found is None else found.max_time or 0
-    return Sealed(number, first, last, len(data), google_crc32c.value(data))
+    found = verify(data, max_payload=stream.max_payload)
+    return Sealed(number, first, found.max_time or 0, len(data), google_crc32c.value(data))
 
 
 def _first_time(handle: FileHandle) -> int:
-    """TIME of the first record; 0 if there is none."""
-    head = handle.read(HEADER_SIZE, TIME_SIZE)
+    return first_time(handle.read(0, HEADER_SIZE + TIME_SIZE))
+
+
+def first_time(content: bytes) -> int:
+    """TIME of the first record of a segment; 0 if there is none."""
+    head = content[HEADER_SIZE : HEADER_SIZE + TIME_SIZE]
     if len(head) < TIME_SIZE:
         return 0
     try:
@@ -236,37 +230,54 @@ class ManifestFile:
         self._directory = stream.path
         self._path = stream.path / MANIFEST
         self._known: _Lines | None = None
-        self._owed: list[Sealed] = []
         self._suspect = False  # a write to this file has failed: the next one makes a new file
 
-    def read(self) -> Manifest | None:
-        """What it says at this moment; None if there is none."""
-        return read(self._files, self._directory)
+    def seal(self, number: int, last: int) -> None:
+        """Name a segment that was left and synced, and those below it that have no line yet.
 
-    def seal(self, segment: Sealed) -> None:
-        """Name a segment that was sealed.
-
-        If that fails it is owed, and comes with the next call.
+        `last`: its largest TIME, if it holds a record.
         """
-        self._owed.append(segment)
+        segment = self._identify(number, last)
         with self._changing() as lines:
-            below = self._owed[0].number - 1 if lines.missing else -1
-            self._name(lines, [*self._unnamed(lines, below), *self._owed])
+            self._name(lines, [*self._unnamed(lines, number - 1), segment])
 
     def take_in(self, upto: int) -> None:
         """Name all segments up to a number that have no line yet; all of them are sealed."""
         with self._changing() as lines:
             self._name(lines, self._unnamed(lines, upto))
 
-    def change(self, number: int, after: Sealed | None) -> None:
-        """Say that a segment is about to be replaced, or to go; then do it, then `settle`."""
+    def change(self, number: int, content: bytes, last: int = 0, dropped_to: int = 0) -> None:
+        """Say that a segment is about to have another content, or to go if that is empty.
+
+        `last`: its largest TIME from then on; `dropped_to`: the largest that it loses; 0 if that is
+        not known. Then do it, then `settle`.
+        """
         with self._changing() as lines:
             self._name(lines, self._unnamed(lines, number))
             self._finish(lines, aloud=False)
             if number not in lines.manifest.entries:
                 path = self._stream.segment_path(number)
                 raise SegmentError(path, "is a stranger: the manifest has no segment of its number")
-            self._write(lines, [f"goes {number}" if after is None else _entry("changes", after)])
+            if not content:
+                self._write(lines, [f"goes {number}"])
+                return
+            old = lines.manifest.entries[number]
+            cleaned_to = max(old.cleaned_to, dropped_to or old.last)
+            first = first_time(content)
+            last = (last or old.last) if len(content) > HEADER_SIZE else 0
+            crc = google_crc32c.value(content)
+            new = Sealed(number, first, last, len(content), crc, cleaned_to)
+            self._write(lines, [_entry("changes", new)])
+
+    def check(self, number: int, content: bytes) -> None:
+        """Refuse a sealed segment whose content is not what its line says."""
+        with self._changing() as lines:
+            first = first_time(content)
+            crc = google_crc32c.value(content)
+            reason = lines.manifest.fault(number, len(content), first, crc)
+            self._known = lines
+        if reason:
+            raise SegmentError(self._stream.segment_path(number), reason)
 
     def settle(self) -> None:
         """Say what became of the last change, if that is not written down yet."""
@@ -276,8 +287,9 @@ class ManifestFile:
     def cover(self, number: int) -> None:
         """Say that a snapshot stands for all segments below a number: they may go."""
         with self._changing() as lines:
-            self._finish(lines, aloud=False)
             if lines.manifest.floor < number:
+                self._name(lines, self._unnamed(lines, number - 1))
+                self._finish(lines, aloud=False)
                 self._write(lines, [f"covered {number}"])
 
     def replace(self, manifest: Manifest) -> None:
@@ -321,20 +333,33 @@ class ManifestFile:
         self._suspect = True
         return _Lines(Manifest(), missing=True)
 
+    def _identify(self, number: int, last: int) -> Sealed:
+        path = self._stream.segment_path(number)
+        try:
+            handle = self._files.open_read(path)
+            try:
+                size, first = handle.size(), _first_time(handle)
+                crc = 0
+                for at in range(0, size, _CHUNK):
+                    crc = google_crc32c.extend(crc, handle.read(at, min(_CHUNK, size - at)))
+            finally:
+                handle.close()
+        except OSError as error:
+            raise SegmentError(path, f"cannot be read: {error}") from error
+        return Sealed(number, first, last if size > HEADER_SIZE else 0, size, crc)
+
     def _unnamed(self, lines: _Lines, upto: int) -> list[Sealed]:
         used = lines.manifest.used
         if upto <= used:
             return []
-        owed = {one.number for one in self._owed}
-        numbers = [n for n in self._stream.segments() if used < n <= upto and n not in owed]
+        numbers = [number for number in self._stream.segments() if used < number <= upto]
         return [measure(self._stream, number) for number in numbers]
 
     def _name(self, lines: _Lines, segments: list[Sealed]) -> None:
-        fresh = sorted(one for one in segments if one.number > lines.manifest.used)
+        used = lines.manifest.used
+        fresh = [_entry("sealed", one) for one in segments if one.number > used]
         if fresh:
-            self._write(lines, [_entry("sealed", one) for one in fresh])
-        named = lines.manifest.used
-        self._owed = [one for one in self._owed if one.number > named]
+            self._write(lines, fresh)
 
     def _finish(self, lines: _Lines, *, aloud: bool) -> None:
         """Settle the change under way by looking at its file: the sizes always differ.
@@ -391,11 +416,16 @@ class ManifestFile:
             self._files.remove(work)
         handle = self._files.create(work)
         try:
-            write_whole(handle, data)
-            handle.sync()
-        finally:
-            handle.close()
-        self._files.rename(work, self._path)
+            try:
+                write_whole(handle, data)
+                handle.sync()
+            finally:
+                handle.close()
+            self._files.rename(work, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.remove(work)
+            raise
         self._files.sync_directory(self._directory)
         self._suspect = lines.missing = False
 
@@ -461,7 +491,8 @@ class _Lines:
             new = Sealed(number, int(first), int(last), int(size), int(crc, 16), int(cleaned_to))
             if word == "changes":
                 pending = Change(entries[number], new, dropped)
-            entries[number] = new
+            if number >= floor:
+                entries[number] = new
             used, dropped = max(used, number), max(dropped, new.cleaned_to)
         elif word == "goes":
             pending = Change(entries.pop(number), None, dropped)
@@ -476,7 +507,7 @@ class _Lines:
         elif word == "covered":
             for n in [n for n in entries if n < number]:
                 dropped = max(dropped, entries.pop(n).last)
-            floor, pending = number, None
+            used, floor, pending = max(used, number - 1), number, None
         else:
             raise ValueError(f"unknown word {word!r}")
         self.past += 1
