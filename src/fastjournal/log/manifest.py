@@ -23,8 +23,9 @@ Rules:
    fits neither is damage.
 2. Events are appended, so that naming a segment costs one short line however many there are. Each
    line is synced before the next one is written: bytes at the end that are no line are an event
-   that was never relied on, and are cut off; a broken line before a whole one is damage. When most
-   lines are past, the file is written anew beside it, synced and renamed.
+   that was never relied on, and are left out; a broken line before a whole one is damage. When most
+   lines are past, the file is written anew beside it, synced and renamed. So it is by a writer that
+   did not write the last line itself: what another one could not sync must not stand before it.
 3. A number that was named is never used again, nor is its segment appended to. A segment with such
    a number that has no line is a stranger. Those above the newest named one are taken in when the
    log is opened: a crash came before their line.
@@ -230,7 +231,7 @@ class ManifestFile:
         self._directory = stream.path
         self._path = stream.path / MANIFEST
         self._known: _Lines | None = None
-        self._suspect = False  # a write to this file has failed: the next one makes a new file
+        self._suspect = True  # not known to be on the disk whole: the next change makes a new file
 
     def seal(self, number: int, last: int) -> None:
         """Name a segment that was left and synced, and those below it that have no line yet.
@@ -245,6 +246,8 @@ class ManifestFile:
         """Name all segments up to a number that have no line yet; all of them are sealed."""
         with self._changing() as lines:
             self._name(lines, self._unnamed(lines, upto))
+            if lines.missing:
+                self._write(lines, [])
 
     def change(self, number: int, content: bytes, last: int = 0, dropped_to: int = 0) -> None:
         """Say that a segment is about to have another content, or to go if that is empty.
@@ -323,6 +326,7 @@ class ManifestFile:
                     return known
             finally:
                 handle.close()
+        self._suspect = True
         text = _text(self._files, self._path)
         try:
             if text is not None:
@@ -330,7 +334,6 @@ class ManifestFile:
         except SegmentError:
             if not damaged:
                 raise
-        self._suspect = True
         return _Lines(Manifest(), missing=True)
 
     def _identify(self, number: int, last: int) -> Sealed:
@@ -391,16 +394,13 @@ class ManifestFile:
         if self._suspect or len(texts) > 1 or lines.past > 2 * len(lines.manifest.entries) + _SLACK:
             self._make(lines)
         else:
-            self._append(data, end)
+            self._append(data)
             lines.end = end + len(data)
         self._known = lines
 
-    def _append(self, data: bytes, end: int) -> None:
+    def _append(self, data: bytes) -> None:
         handle = self._files.open(self._path)
         try:
-            if handle.size() != end:  # the beginning of a line that was never finished
-                handle.truncate(end)
-                handle.sync()
             self._suspect = True
             write_whole(handle, data)
             handle.sync()

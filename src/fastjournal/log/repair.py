@@ -35,7 +35,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.verify import SegmentCheck, verify
 from fastjournal.log.writer import SYNCED_MARK, SyncedMark, write_failure, write_whole
 
-__all__ = ["SALVAGED", "Dropped", "cut", "salvage"]
+__all__ = ["SALVAGED", "Dropped", "cut", "locked", "remember", "salvage"]
 
 SALVAGED = "salvaged"
 
@@ -56,7 +56,7 @@ class Dropped:
 
 def salvage(stream: Stream, *, lock_timeout: float = 1.0) -> list[Dropped]:
     """Keep every whole record, drop damaged stretches; returns what was dropped."""
-    with _Locks(stream, lock_timeout), _typed(stream):
+    with locked(stream, lock_timeout):
         dropped: list[Dropped] = []
         known = _known(stream)
         for check in list(verify(stream)):
@@ -78,7 +78,7 @@ def _salvage_segment(stream: Stream, check: SegmentCheck) -> list[Dropped]:
         Dropped(fault.path, fault.offset, fault.length, 0, fault.reason, copy)
         for fault in check.faults
     ]
-    _remember(stream, dropped)
+    remember(stream, dropped)
     if missing or check.path.name == MANIFEST:
         return dropped
     if data[:HEADER_SIZE] != stream.header.encode():
@@ -92,7 +92,7 @@ def _salvage_segment(stream: Stream, check: SegmentCheck) -> list[Dropped]:
 
 def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Dropped]:
     """Keep what lies before `at`; the rest of that segment and all later ones are moved aside."""
-    with _Locks(stream, lock_timeout), _typed(stream):
+    with locked(stream, lock_timeout):
         numbers = stream.segments()
         if at.segment not in numbers:
             raise BadRequest(f"there is no segment {at.segment}")
@@ -125,7 +125,7 @@ def _missing(stream: Stream, numbers: list[int]) -> list[Dropped]:
         return []
     path = stream.segment_path(safe.segment)
     dropped = [Dropped(path, 0, safe.offset, 0, "segment is missing", None)]
-    _remember(stream, dropped)
+    remember(stream, dropped)
     return dropped
 
 
@@ -136,7 +136,7 @@ def _cut_segment(stream: Stream, number: int, offset: int) -> Dropped:
     records = _sound(stream, data, max(offset, HEADER_SIZE), len(data)).records
     copy = keep_copy(files, path, data, f"damaged-{stream.clock.now()}")
     dropped = Dropped(path, offset, len(data) - offset, records, "after the cut", copy)
-    _remember(stream, [dropped])
+    remember(stream, [dropped])
     if offset:
         handle = files.open(path)
         try:
@@ -155,21 +155,20 @@ def _sound(stream: Stream, data: bytes, start: int, end: int) -> Verdict:
     return check(data, start=start, end=end, torn=lambda *_: True, max_payload=stream.max_payload)
 
 
-class _Locks:
-    def __init__(self, stream: Stream, timeout: float) -> None:
-        self._append = stream.lock_appender(timeout)
+@contextlib.contextmanager
+def locked(stream: Stream, timeout: float) -> Iterator[None]:
+    """Keep appenders, cleaners and readers out; errors of the disk get their types."""
+    append = stream.lock_appender(timeout)
+    try:
+        read = stream.lock_readers(exclusive=True, timeout=timeout)
         try:
-            self._read = stream.lock_readers(exclusive=True, timeout=timeout)
-        except BaseException:
-            self._append.release()
-            raise
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        self._read.release()
-        self._append.release()
+            yield
+        except OSError as error:
+            raise write_failure(error, stream.path) from error
+        finally:
+            read.release()
+    finally:
+        append.release()
 
 
 def _content(stream: Stream, path: Path) -> bytes:
@@ -183,7 +182,7 @@ def _content(stream: Stream, path: Path) -> bytes:
         handle.close()
 
 
-def _remember(stream: Stream, dropped: list[Dropped]) -> None:
+def remember(stream: Stream, dropped: list[Dropped]) -> None:
     """Leave a durable line for each stretch that is about to be dropped."""
     files, now = stream.files, stream.clock.now()
     path = stream.path / SALVAGED
@@ -227,11 +226,3 @@ def _forget_synced(stream: Stream) -> None:
     if stream.files.exists(stream.path / SYNCED_MARK):
         stream.files.remove(stream.path / SYNCED_MARK)
         stream.files.sync_directory(stream.path)
-
-
-@contextlib.contextmanager
-def _typed(stream: Stream) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise write_failure(error, stream.path) from error

@@ -25,6 +25,7 @@ from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.recovery import Safe
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
+from fastjournal.log.writer import SYNCED_MARK, SyncedMark
 
 __all__ = ["Fault", "SegmentCheck", "verify"]
 
@@ -61,10 +62,14 @@ def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Ite
     manifest, broken = _manifest(stream)
     if broken is not None:
         yield broken
+    if _mark_is_unreadable(stream):
+        check = SegmentCheck(-1, stream.path / SYNCED_MARK)
+        check.faults.append(Fault(check.path, 0, 0, "no mark can be read", torn=True))
+        yield check
     numbers = stream.segments()
     safe = Safe.of(stream) if broken is None else Safe(0, 0, 0, restarted=False)
     tail = _newest_with_records(stream, numbers)
-    engine = scan.fitting(sum(_size(stream, number) for number in numbers))
+    engine = scan.fitting(sum(_file_size(stream, stream.segment_path(n)) for n in numbers))
     for number in numbers:
         check = _check(
             stream, number, safe, manifest, newest=number == numbers[-1], tail=tail, engine=engine
@@ -82,6 +87,12 @@ def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Ite
         check = SegmentCheck(number, stream.segment_path(number))
         check.faults.append(Fault(check.path, 0, size, "segment is missing", torn=False))
         yield check
+
+
+def _mark_is_unreadable(stream: Stream) -> bool:
+    if not _file_size(stream, stream.path / SYNCED_MARK):
+        return False
+    return SyncedMark.read(stream.files, stream.path) is None
 
 
 def _manifest(stream: Stream) -> tuple[Manifest, SegmentCheck | None]:
@@ -163,10 +174,10 @@ def _check_length(check: SegmentCheck, length: int, safe: Safe) -> SegmentCheck:
     return check
 
 
-def _size(stream: Stream, number: int) -> int:
-    """Length of a segment's file; 0 where that cannot be told."""
+def _file_size(stream: Stream, path: Path) -> int:
+    """Length of a file; 0 where that cannot be told."""
     try:
-        handle = stream.files.open_read(stream.segment_path(number))
+        handle = stream.files.open_read(path)
     except OSError:
         return 0
     try:
