@@ -232,11 +232,7 @@ def test_every_cut_of_the_last_three_records_is_mended_to_a_record_border(
             start = len(WHOLE)  # the bytes filled in are those that stood there
         kept = [r for r in RECORDS if (r.segment, r.offset) < (3, start)]
 
-        found, error = read(files)
-        assert found == kept
-        if error is not None:
-            assert isinstance(error, CorruptRecord)
-            assert (error.path, error.offset) == (NEWEST, start)
+        assert read(files) == (kept, None), "a tear is the end for a cursor too"
         faults = [fault for check in verify(stream_on(files)) for fault in check.faults]
         assert faults == (
             [Fault(NEWEST, start, len(content) - start, faults[0].reason, torn=True)]
@@ -256,6 +252,27 @@ def test_every_cut_of_the_last_three_records_is_mended_to_a_record_border(
         assert read(files) == (kept, None)
         assert files.content(NEWEST) == WHOLE[:start]
         assert recover(stream_on(files)).cut is None
+
+
+@pytest.mark.parametrize("rest", [bytes(1), bytes(700), bytes(2 << 20), b"\xff" * 700])
+def test_cursor_verify_and_recovery_judge_a_tail_alike(rest: bytes) -> None:
+    """Zeros behind the last record, as a file system may leave them, are a tear for all three."""
+    files = write_log(close=False)
+    files.put(NEWEST, WHOLE + rest)
+    assert read(files) == (RECORDS, None)
+    (fault,) = (fault for check in verify(stream_on(files)) for fault in check.faults)
+    assert (fault.offset, fault.torn) == (len(WHOLE), True)
+    cut = recover(stream_on(files)).cut
+    assert cut is not None
+    assert (cut.offset, cut.length) == (len(WHOLE), len(rest))
+    files = CLOSED.killed()
+    with stream_on(files).open_appender() as appender:
+        appender.rotate()
+        appender.append(b"behind")
+    files.put(NEWEST, WHOLE + rest)
+    _, error = read(files)
+    assert isinstance(error, CorruptRecord), "in a sealed segment they are damage"
+    assert error.offset == len(WHOLE)
 
 
 @pytest.mark.parametrize("how", ["cut", "zeros", "garbage", "ff"])
