@@ -3,7 +3,7 @@
 Rules:
 
 1. History first: with an archive every sealed segment is copied there, whole, before anything in it
-   is dropped.
+   is dropped (see `archiving`).
 2. Cleaning follows `retention`; between judging a segment and replacing it the batch under way, if
    any, is waited for and the log is synced: what the judgement rests on is then on disk.
 3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
@@ -28,6 +28,7 @@ from operator import length_hint
 from pathlib import Path
 
 from fastjournal.errors import LockTimeout, NoSpace, SegmentError
+from fastjournal.journal.archiving import copy_segment
 from fastjournal.journal.bounded import BoundedEngine
 from fastjournal.journal.commands import encode
 from fastjournal.journal.engine import Engine
@@ -78,6 +79,7 @@ class Upkeep:
         self._generations = Generations(engine.state, engine.log.written_time)
         self._disposal().leftovers()
         self._manifest = ManifestFile(stream)
+        self._archived = set[int]()  # looked at since the journal was opened
         with contextlib.suppress(NoSpace):
             self._cover()
         self.status = UpkeepStatus()
@@ -85,8 +87,9 @@ class Upkeep:
         """Rows of a snapshot visited under the lock at a time."""
         self.lock_wait = _LOCK_WAIT
         """Seconds to wait for readers."""
-        if archive is not None:
+        if archive is not None and not stream.files.exists(archive):
             stream.files.make_directory(archive)
+            stream.files.sync_directory(archive.parent)
 
     def log_bytes(self) -> int:
         """Bytes of the segments that recovery would read."""
@@ -258,31 +261,17 @@ class Upkeep:
 
     def _archive_segment(self, number: int) -> None:
         assert self._archive is not None
-        files, source = self._stream.files, self._stream.segment_path(number)
-        target = self._archive / source.name
-        if files.exists(target):
+        if number in self._archived:
             return
-        work = target.with_name(target.name + ".rw")
+        files, source = self._stream.files, self._stream.segment_path(number)
         try:
-            if files.exists(work):
-                files.remove(work)
-            handle = files.open_read(source)
-            try:
-                data = handle.read(0, handle.size())
-            finally:
-                handle.close()
-            copy = files.create(work)
-            try:
-                if copy.write(data) != len(data):
-                    raise OSError("short write")
-                copy.sync()
-            finally:
-                copy.close()
-            files.rename(work, target)
-            files.sync_directory(self._archive)
+            if copy_segment(files, source, self._archive, self._stream.clock.now()):
+                self.status.archived += 1
         except OSError as error:
-            raise SegmentError(target, f"cannot be archived: {error}") from error
-        self.status.archived += 1
+            raise SegmentError(
+                self._archive / source.name, f"cannot be archived: {error}"
+            ) from error
+        self._archived.add(number)
 
     def _size(self, path: Path) -> int:
         handle = self._stream.files.open_read(path)
