@@ -156,7 +156,7 @@ class Appender:
         lock = self.stream.lock_appender(timeout)
         try:
             report = recover(self.stream)
-            self._mark = SyncedMark(self.stream.files, self.stream.path)
+            self._mark = SyncedMark(self.stream.files, self.stream.path, lock)
             self._writer = open_newest(self.stream, self._mark, report.last_time, report.used)
             take_in(self._manifest, self._writer.number - 1)
         except BaseException:
@@ -289,9 +289,7 @@ class Appender:
         return writer
 
     def _roll(self, writer: SegmentWriter) -> SegmentWriter:
-        writer.check()
-        if writer.dirty:
-            writer.sync()
+        writer.sync()
         assert self._mark is not None
         fresh = make_segment(self.stream, writer.number + 1, self._mark, writer.last_time)
         try:

@@ -100,7 +100,9 @@ class CommitLog:
             self._waiting = Waiting(queue_size, last_time, self.counters)
             roll_at = segment_size if auto_rotate else None
             used = self.recovery.used
-            self._pair = SegmentPair(stream, last_time, used, roll_at, self.counters, self.stop)
+            self._pair = SegmentPair(
+                stream, last_time, used, self._lock, roll_at, self.counters, self.stop
+            )
             self._thread = threading.Thread(
                 target=self._run, name="fastjournal-writer", daemon=True
             )

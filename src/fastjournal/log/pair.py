@@ -26,6 +26,7 @@ from pathlib import Path
 from fastjournal.errors import BadRequest, JournalError, NoSpace, RequestError, WriteFailed
 from fastjournal.log.appender import name_sealed, open_newest, take_in
 from fastjournal.log.counters import Counters
+from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.record import encode, encode_many
 from fastjournal.log.segment import HEADER_SIZE, Position
@@ -45,11 +46,14 @@ class SegmentPair:
         stream: Stream,
         last_time: int,
         used: int,
+        lock: FileLock,
         roll_at: int | None,
         counters: Counters,
         on_fault: Callable[[BaseException], object],
     ) -> None:
         """`used`: the highest number in the manifest: nothing is appended up to there.
+
+        `lock`: the appender's.
 
         `roll_at`: bytes at which a segment is left by itself; None: never.
 
@@ -59,7 +63,7 @@ class SegmentPair:
         self._roll_at = math.inf if roll_at is None else roll_at
         self._counters = counters
         self._on_fault = on_fault
-        self._mark = SyncedMark(stream.files, stream.path)
+        self._mark = SyncedMark(stream.files, stream.path, lock)
         self._manifest = ManifestFile(stream)
         self._preparing: threading.Thread | None = None
         self._standby: SegmentWriter | None = None
@@ -136,9 +140,9 @@ class SegmentPair:
 
     def swap(self) -> SegmentWriter:
         """Go on in the standby; returns the new active segment, all older records synced."""
-        fresh = self._take_standby()
         old = self.active
         self.sync(old)
+        fresh = self._take_standby()
         fresh.last_time = old.last_time
         fresh.mark_synced()
         self.active, self._standby = fresh, None
@@ -164,7 +168,7 @@ class SegmentPair:
             finally:
                 if standby is not None:
                     standby.close()
-            if standby is not None and remove_standby:
+            if standby is not None and remove_standby and standby.in_place:
                 files.remove(standby.path)
                 files.sync_directory(self._stream.path)
         finally:
