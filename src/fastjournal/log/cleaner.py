@@ -219,14 +219,15 @@ def read_segment(stream: Stream, number: int) -> tuple[bytes, list[Record]]:
 
 def replace_segment(
     stream: Stream,
-    manifest: ManifestFile,
+    manifest: ManifestFile | None,
     cleaned: Cleaned,
     work: Path | None,
     disposal: Disposal | None = None,
 ) -> None:
     """Put a synced work file in the place of a segment; None: nothing is left of it.
 
-    The caller holds `read.lock` exclusively. `disposal` sees to old content in another way.
+    The caller holds `read.lock` exclusively. `manifest`: None for a directory that has none.
+    `disposal` sees to old content in another way.
     """
     files, number = stream.files, cleaned.segment
     path = stream.segment_path(number)
@@ -234,14 +235,16 @@ def replace_segment(
         if work is None:
             leaves = disposal is not None and disposal.leaves(path)
             left = stream.header.encode() if leaves else b""
-            manifest.change(number, left, 0, cleaned.dropped_to)
+            if manifest is not None:
+                manifest.change(number, left, 0, cleaned.dropped_to)
             if disposal is None:
                 files.remove(path)
             else:
                 disposal.emptied(path)
             files.sync_directory(stream.path)
             return
-        manifest.change(number, _content(files, work), cleaned.last, cleaned.dropped_to)
+        if manifest is not None:
+            manifest.change(number, _content(files, work), cleaned.last, cleaned.dropped_to)
         old = None if disposal is None else disposal.hold(path)
         files.rename(work, path)
         files.sync_directory(stream.path)

@@ -65,6 +65,7 @@ __all__ = [
     "Manifest",
     "ManifestFile",
     "Sealed",
+    "check_segments",
     "faults",
     "first_time",
     "measure",
@@ -189,6 +190,14 @@ def faults(stream: Stream, manifest: Manifest, numbers: Sequence[int]) -> Iterat
             reason = f"cannot be read: {error}"
         if reason:
             yield number, reason
+
+
+def check_segments(stream: Stream) -> Manifest:
+    """Refuse a log whose segments are not those of its manifest; returns that, empty if none is."""
+    manifest = read(stream.files, stream.path) or Manifest()
+    for number, reason in faults(stream, manifest, stream.segments()):
+        raise SegmentError(stream.segment_path(number), f"{reason}; see fastjournal log verify")
+    return manifest
 
 
 def measure(stream: Stream, number: int) -> Sealed:

@@ -24,7 +24,7 @@ from pathlib import Path
 from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError
 from fastjournal.log.faults import fault_reason
 from fastjournal.log.files import Files
-from fastjournal.log.manifest import Manifest, faults
+from fastjournal.log.manifest import Manifest, check_segments
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan import FAILFAST, verify
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
@@ -65,10 +65,8 @@ def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -
     caller that checks all records itself, as a replay does.
     """
     removed = _remove_work_files(stream)
-    manifest = read_manifest(stream.files, stream.path) or Manifest()
+    manifest = check_segments(stream)
     numbers = stream.segments()
-    for number, reason in faults(stream, manifest, numbers):
-        raise SegmentError(stream.segment_path(number), f"{reason}; see fastjournal log verify")
     safe = Safe.of(stream)
     if safe.offset and safe.segment > max(numbers, default=-1):
         raise SegmentError(stream.segment_path(safe.segment), "is missing: it was synced before")
