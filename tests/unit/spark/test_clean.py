@@ -19,6 +19,7 @@ from fastjournal.journal.rows import image
 from fastjournal.journal.state import JournalState
 from fastjournal.log.cleaner import Cleaner, read_segment, sealed_segments
 from fastjournal.log.files import DISK, DiskFiles
+from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
@@ -259,6 +260,8 @@ class StoppingFiles(DiskFiles):
 def test_a_driver_that_stops_at_any_step_leaves_the_state_as_it_was(tmp_path: Path) -> None:
     random = Random(3)
     source = write(tmp_path / "source", lives(random, 400), random)
+    with Stream(source, WORKQ).open_appender():
+        assert (source / MANIFEST).exists()
     before = rows_of(source)
     steps = 0
     while True:
