@@ -9,6 +9,7 @@ import pytest
 from fastjournal import Journal
 from fastjournal.errors import JournalError, SegmentError
 from fastjournal.journal.directory_check import salvage, verify
+from fastjournal.journal.view import JournalView
 from fastjournal.log.manifest import MANIFEST, read
 from fastjournal.log.repair import SALVAGED
 from fastjournal.log.segment import WORKQ, segment_name
@@ -154,6 +155,8 @@ def test_a_missing_or_damaged_segment_is_a_fault_of_its_own() -> None:
     assert fault.path == path
     with pytest.raises(SegmentError, match="missing"):
         opened(files)
+    with pytest.raises(SegmentError, match="missing"):
+        JournalView(HOME, files=files)
     files.put(path, content)
     assert faults(files) == []
 
