@@ -44,6 +44,7 @@ __all__ = [
     "QueuePaused",
     "ReadOnly",
     "RequestError",
+    "RotationFailed",
     "SegmentError",
     "SettingError",
     "SkipSegment",
@@ -222,6 +223,10 @@ class NoSpace(JournalFault):
 
 class WriteFailed(JournalFault):
     """A write failed and was undone; nothing of it is in the log."""
+
+
+class RotationFailed(WriteFailed):
+    """The next segment cannot be made; nothing is lost, and the next write tries again."""
 
 
 class SpoolFull(JournalFault):

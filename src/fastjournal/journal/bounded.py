@@ -13,6 +13,7 @@ Rules: those of `engine`, and
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
@@ -21,7 +22,6 @@ from fastjournal.clock import SteadyClock
 from fastjournal.errors import (
     JournalError,
     NoSpace,
-    WriteFailed,
 )
 from fastjournal.journal import kinds as k
 from fastjournal.journal.engine import Engine
@@ -137,8 +137,5 @@ class BoundedEngine(Engine):
             value = self.value(row)
         except JournalError:
             return  # whoever wants the value is told
-        try:
+        with contextlib.suppress(NoSpace):  # the row stays as it is; who writes next is told
             super().commit(k.Group(tuple(image(row, value))))
-        except (NoSpace, WriteFailed):
-            if self.log.failure is not None:
-                raise

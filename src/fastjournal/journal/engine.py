@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from fastjournal.clock import SteadyClock
-from fastjournal.errors import JournalError, NoSpace, WriteFailed
+from fastjournal.errors import JournalError, NoSpace
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import encode
 from fastjournal.journal.counting import JobCounts
@@ -92,7 +92,7 @@ class Engine:
         log = self.log
         try:
             time = log.append_one(payload, now)
-        except (NoSpace, WriteFailed):  # a full disk may also cut a write short
+        except NoSpace:
             if log.failure is not None or not self.reserve.give_up():
                 raise
             time = log.append_one(payload, now)
@@ -375,7 +375,7 @@ class Batch:
         try:
             try:
                 engine.last_time = log.append(payloads, first)
-            except (NoSpace, WriteFailed):
+            except NoSpace:
                 if log.failure is not None or not engine.reserve.give_up():
                     raise
                 engine.last_time = log.append(payloads, first)

@@ -43,7 +43,7 @@ from fastjournal.journal.mapping import WithEntries
 from fastjournal.journal.opening import CLEAN_NOTE, replay
 from fastjournal.journal.operations import Operations, Receipt
 from fastjournal.journal.reserve import Reserve
-from fastjournal.journal.snapshot import remove_snapshots
+from fastjournal.journal.snapshot import first_uncovered, remove_snapshots
 from fastjournal.journal.upkeep import Upkeep
 from fastjournal.journal.values import LARGE, BoundedState
 from fastjournal.log.commitlog import CommitLog
@@ -121,6 +121,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             sync_interval=sync_interval,
             on_failure=on_failure,
             trust_mark=True,
+            floor=lambda: first_uncovered(stream),
         )
         try:
             started = self._clock.monotonic()

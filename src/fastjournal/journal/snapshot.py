@@ -31,10 +31,11 @@ from fastjournal.journal.kinds import Mark
 from fastjournal.log.record import Record, decode_many, encode_many, record_size
 from fastjournal.log.segment import HEADER_SIZE, Header
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import write_failure
+from fastjournal.log.writer import write_failure, write_whole
 
 __all__ = [
     "Snapshot",
+    "first_uncovered",
     "newest_snapshot",
     "read_snapshot",
     "remove_snapshots",
@@ -82,14 +83,14 @@ def write_snapshot(
         handle = files.create(path)
         try:
             data = SNAPSHOT.encode()
-            _write(handle.write(data), data)
+            write_whole(handle, data)
             crc = google_crc32c.value(data)
             count, size, time = 0, len(data), 0
             for as_of, payloads in parts:
                 time = max(time + 1, as_of)
                 mark = encode(Mark(as_of, first, 0, b"as of"))
                 data, added = encode_many(time, [mark, *payloads])
-                _write(handle.write(data), data)
+                write_whole(handle, data)
                 if told is not None:
                     told(first, time + 1, size + record_size(len(mark)), payloads)
                 crc = google_crc32c.extend(crc, data)
@@ -121,6 +122,12 @@ def newest_snapshot(stream: Stream) -> Snapshot | None:
             path = _path(stream, first, "checkpoint" if first in snapshots else "snapshot")
             raise SegmentError(path, "is missing or damaged, and so is the log it stands for")
     return None
+
+
+def first_uncovered(stream: Stream) -> int:
+    """The first segment that an opening reads: nothing may be written below it."""
+    snapshot = newest_snapshot(stream)
+    return 0 if snapshot is None else snapshot.first
 
 
 def read_snapshot(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[bytes]]]:
@@ -227,7 +234,7 @@ def _set_checkpoint(stream: Stream, snapshot: Snapshot) -> None:
     stream.files.sync_directory(stream.path)
     handle = stream.files.create(_path(stream, snapshot.first, "checkpoint"))
     try:
-        _write(handle.write(data), data)
+        write_whole(handle, data)
         handle.sync()
     finally:
         handle.close()
@@ -258,8 +265,3 @@ def _numbers(stream: Stream, kind: str) -> list[int]:
 
 def _path(stream: Stream, first: int, kind: str) -> Path:
     return stream.path / f"{first:09d}.{kind}"
-
-
-def _write(written: int, data: bytes) -> None:
-    if written != len(data):
-        raise OSError("short write")

@@ -39,6 +39,7 @@ from fastjournal.journal.snapshot import Snapshot, remove_snapshots, write_snaps
 from fastjournal.log.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
+from fastjournal.log.writer import write_failure, write_whole
 
 __all__ = ["Upkeep", "UpkeepStatus"]
 
@@ -261,15 +262,14 @@ class Upkeep:
                 handle.close()
             copy = files.create(work)
             try:
-                if copy.write(data) != len(data):
-                    raise OSError("short write")
+                write_whole(copy, data)
                 copy.sync()
             finally:
                 copy.close()
             files.rename(work, target)
             files.sync_directory(self._archive)
         except OSError as error:
-            raise SegmentError(target, f"cannot be archived: {error}") from error
+            raise write_failure(error, target) from error
         self.status.archived += 1
 
     def _size(self, path: Path) -> int:

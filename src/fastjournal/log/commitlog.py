@@ -11,14 +11,15 @@ Rules:
 3. The queue is bounded, counted in writes; a full one refuses at once (`QueueFull`).
 4. Rotation happens only through the pair of segments (see `pair`), on request or, with
    `auto_rotate`, before the first write to a segment that has reached its size.
-5. A write or rotation that found no space, or was cut short, and was undone, is an error to its own
-   callers only. Any other fault ends acknowledging for good: every waiter and every later call gets
-   `Stopped`; reading goes on. Policy `die` ends the process instead. A failed sync is never tried
-   again.
+5. A write that found no space, or was cut short, and was undone, is an error to its own callers
+   only; so is a rotation that could not make its segment. Any other fault ends acknowledging for
+   good: every waiter and every later call gets `Stopped`; reading goes on. It is told once, loudly.
+   Policy `die` ends the process instead. A failed sync is never tried again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ __all__ = ["DEFAULT_QUEUE_SIZE", "EXIT_DIE", "CommitLog"]
 DEFAULT_QUEUE_SIZE = 65_536  # writes
 EXIT_DIE = 4
 _SECOND = 1_000_000_000
+_log = logging.getLogger(__name__)
 
 
 class CommitLog:
@@ -64,11 +66,13 @@ class CommitLog:
         on_failure: str = "stop",
         lock_timeout: float | None = 1.0,
         trust_mark: bool = False,
+        floor: Callable[[], int] = int,
         die: Callable[[int], object] = os._exit,
     ) -> None:
         """Open a stream for writing: lock it, recover it, start the writer thread.
 
         `trust_mark`: read only the tail behind `synced.pos`, for a caller that replays all anyway.
+        `floor`: asked, once the lock is held, for the lowest segment that may be written.
         `die`: what ends the process under `on_failure="die"`; told the exit code 4.
         """
         if strategy not in ("wait", "behind"):
@@ -99,7 +103,7 @@ class CommitLog:
             last_time = self.recovery.last_time
             self._waiting = Waiting(queue_size, last_time, self.counters)
             roll_at = segment_size if auto_rotate else None
-            self._pair = SegmentPair(stream, last_time, roll_at, self.counters, self.stop)
+            self._pair = SegmentPair(stream, last_time, roll_at, self.counters, self.stop, floor())
             self._thread = threading.Thread(
                 target=self._run, name="fastjournal-writer", daemon=True
             )
@@ -265,6 +269,12 @@ class CommitLog:
         try:
             if first:
                 self.counters.errors += 1
+                _log.critical(
+                    "%s: writing has stopped: %s. Reading goes on, nothing more is acknowledged."
+                    " Mend the cause, then open the log again: that recovers what was written",
+                    self.stream.path,
+                    str(error) or repr(error),
+                )
                 if self.on_failure == "die":
                     self._die(EXIT_DIE)
         finally:

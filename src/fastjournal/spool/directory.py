@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 
+from fastjournal.diskfull import short_write
 from fastjournal.spool.frames import HEADER, hour_of
 
 __all__ = [
@@ -122,8 +123,8 @@ def _link(path: str, content: bytes, *, sync: bool) -> None:
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         try:
-            if os.write(fd, content) != len(content):
-                raise OSError(28, "No space left on device")
+            if (written := os.write(fd, content)) != len(content):
+                raise short_write(written, len(content))
             if sync:
                 os.fsync(fd)
         finally:
