@@ -81,8 +81,8 @@ class Background:
 
     def _run(self, name: str, target: object) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _timer(self) -> None:
         engine = self._engine
@@ -103,6 +103,7 @@ class Background:
                 return
             with engine.lock:
                 busy = refused = False
+                engine.begin()
                 try:
                     busy = engine.tick(_TICK_LIMIT) == _TICK_LIMIT
                 except NoSpace:  # which the reserve has told

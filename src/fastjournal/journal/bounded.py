@@ -70,11 +70,6 @@ class BoundedEngine(Engine):
             self._restate()
         return time
 
-    def _commit(self, command: Command, payload: bytes, now: int = 0) -> int:
-        time = super()._commit(command, payload, now)
-        self.written(time, (payload,))
-        return time
-
     def written(self, first: int, payloads: Sequence[bytes]) -> None:
         """Note where the records just written stand."""
         if not self.values.fresh:

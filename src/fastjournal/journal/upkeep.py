@@ -81,7 +81,16 @@ class Upkeep:
         self.lock_wait = _LOCK_WAIT
         """Seconds to wait for readers."""
         if archive is not None:
-            stream.files.make_directory(archive)
+            self._make_archive(archive)
+
+    def _make_archive(self, archive: Path) -> None:
+        """Its name must be as durable as what is put there: segments go once they are copied."""
+        files = self._stream.files
+        try:
+            files.make_directory(archive)
+            files.sync_directory(archive.parent)
+        except OSError as error:
+            raise write_failure(error, archive) from error
 
     def log_bytes(self) -> int:
         """Bytes of the segments that recovery would read."""

@@ -107,7 +107,11 @@ class CommitLog:
             self._thread = threading.Thread(
                 target=self._run, name="fastjournal-writer", daemon=True
             )
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:
+                self._pair.close(remove_standby=True)
+                raise
         except BaseException:
             self._lock.release()
             raise
