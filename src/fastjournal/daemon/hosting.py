@@ -166,6 +166,9 @@ class Hosted:
         lock = engine.lock
         lock.acquire()
         try:
+            if engine.clock.stepped:
+                engine.begin()
+                now = engine.clock.now()
             if self._woken:
                 self._add_woken(work)
             if self.closed:

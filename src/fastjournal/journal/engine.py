@@ -35,6 +35,7 @@ from fastjournal.journal.kinds import Command
 from fastjournal.journal.reserve import RESERVE_SIZE, Reserve
 from fastjournal.journal.rows import FUTURE, READY, Row
 from fastjournal.journal.state import JournalState
+from fastjournal.journal.stepping import follow_step
 from fastjournal.journal.stored import value_of
 from fastjournal.journal.values import Values
 from fastjournal.journal.wakeups import Wakeups
@@ -68,6 +69,9 @@ class Engine:
         self.wakeups = Wakeups()
         self.counts = JobCounts()
         self.subscriptions: list[Subscription] = []
+        self.moved_by_steps: list[Callable[[int], None]] = []
+        """Told by how much the clock is to step forward: what they hold in memory keeps its
+        length."""
         self.timer_at = jobs.next_deadline() or NEVER
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
@@ -131,14 +135,17 @@ class Engine:
         return Batch(self)
 
     def begin(self) -> None:
-        """At the start of a request: a batch that is still there was kept from ending.
+        """At the start of a request: what must be seen to before anything is decided.
 
-        An interrupt may strike at the first step of `Batch.__exit__`.
+        A step of the wall clock; and a batch that is still there was kept from ending: an interrupt
+        may strike at the first step of `Batch.__exit__`.
         """
         if self._batch is not None:
             self._batch = None
             self.log.stop(KeyboardInterrupt("a batch was interrupted at its end"))
             self.fail_waiters()
+        if self.clock.stepped:
+            follow_step(self)
 
     @property
     def batching(self) -> Batch | None:

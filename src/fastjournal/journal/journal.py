@@ -111,7 +111,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         interval = length(clean_interval, "clean_interval")
         self.path = Path(path)
         self.max_payload = max_payload
-        self._clock = SteadyClock(clock)
+        self._clock = SteadyClock(clock, hold_steps=True)
         stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
         stream.create()
         self._log = CommitLog(
