@@ -39,6 +39,7 @@ __all__ = [
     "NotFound",
     "NotLocked",
     "OutOfRange",
+    "OutcomeUnknown",
     "ProtocolError",
     "QueueFull",
     "QueuePaused",
@@ -243,6 +244,12 @@ class ReadOnly(JournalFault):
 
 class Stopped(ReadOnly):
     """The log stopped acknowledging after a failed write or sync; reopen it."""
+
+
+class OutcomeUnknown(Stopped):
+    """The log stopped before this was safe: it may be there after a restart, or not."""
+
+    code = "UNKNOWN"
 
 
 class AppenderPoisoned(ReadOnly):

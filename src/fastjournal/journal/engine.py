@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from fastjournal.clock import SteadyClock
-from fastjournal.errors import JournalError, NoSpace
+from fastjournal.errors import JournalError, NoSpace, Stopped
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import encode
 from fastjournal.journal.counting import JobCounts
@@ -440,6 +440,6 @@ class Batch:
             # The state is ahead of the log and cannot be taken back: stop.
             failure = log.stop(error)
             engine.fail_waiters()
-            if isinstance(error, JournalError):
+            if isinstance(error, JournalError) and not isinstance(error, Stopped):
                 raise failure from error
             raise
