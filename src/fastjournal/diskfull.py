@@ -17,14 +17,19 @@ TYPE_CHECKING = False  # `typing` would be half of what a producer's import cost
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["short_write", "write_failure"]
+__all__ = ["is_full", "short_write", "write_failure"]
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
+def is_full(error: OSError) -> bool:
+    """Whether the disk is full."""
+    return error.errno in _FULL
+
+
 def write_failure(error: OSError, path: Path | str) -> JournalFault:
     """The error a caller sees for a failed and undone write."""
-    kind = NoSpace if error.errno in _FULL else WriteFailed
+    kind = NoSpace if is_full(error) else WriteFailed
     return kind(f"{path}: {error.strerror or error}")
 
 
