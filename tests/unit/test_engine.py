@@ -13,9 +13,11 @@ from fastjournal.clock import SECOND
 from fastjournal.errors import NoSpace, NotFound, Stopped
 from fastjournal.journal import kinds as k
 from fastjournal.journal.engine import NEVER, Engine
+from fastjournal.journal.rows import Row
 from fastjournal.log.cursor import Cursor
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
+from fastjournal.model import State
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")
@@ -229,3 +231,18 @@ def test_the_nearest_deadline_is_known_after_a_restart(
         assert 0 <= again.engine.timer_at - clock.now() - 30 * SECOND < 1000
         clock.advance(31)
         assert again.lease("q") is not None
+
+
+def test_a_row_is_whole_before_anybody_can_find_it(j: Journal, engine: Engine) -> None:
+    """Upkeep looks at rows without the lock."""
+
+    class Watched(dict):  # type: ignore[type-arg]
+        def __setitem__(self, row_id: bytes, row: Row) -> None:
+            whole.append((row.id, row.at > 0, row.expires >= 0, row.state, row.policy is not None))
+            super().__setitem__(row_id, row)
+
+    whole: list[object] = []
+    rows, engine.state.rows = engine.state.rows, Watched()
+    found = j.put(b"x", queue="q", key="k")
+    engine.state.rows, rows[found.id] = rows, engine.state.rows[found.id]
+    assert whole == [(found.id, True, True, State.WAITING, True)]

@@ -26,6 +26,7 @@ from fastjournal.daemon.waiters import Waiter
 from fastjournal.errors import Closed, JournalError, ReadOnly
 from fastjournal.journal.journal import Journal
 from fastjournal.log.counters import SIZES, Histogram
+from fastjournal.log.waiting import unknown
 
 __all__ = ["Hosted", "Speaker", "Together", "Work"]
 
@@ -166,6 +167,9 @@ class Hosted:
         lock = engine.lock
         lock.acquire()
         try:
+            if engine.clock.stepped:
+                engine.begin()
+                now = engine.clock.now()
             if self._woken:
                 self._add_woken(work)
             if self.closed:
@@ -266,8 +270,8 @@ class Hosted:
         while waiting and (error is not None or waiting[0].time <= synced):
             _, speaker, items, data = waiting.popleft()
             speaker.behind -= 1
-            if error is not None and items:
-                data = speaker.refuse(items, error, now)
+            if error is not None and items:  # they were written: nobody knows what is left
+                data = speaker.refuse(items, unknown(error), now)
             if not speaker.gone:
                 speaker.send(data)
         if waiting:

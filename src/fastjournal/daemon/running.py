@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from fastjournal.config import LogSettings, Settings
-from fastjournal.daemon.lines import LEVELS, Lines
+from fastjournal.daemon.lines import LEVELS, LibraryLines, Lines
 from fastjournal.daemon.server import Server
 from fastjournal.errors import JournalError
 
@@ -76,12 +76,9 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log:
 
 def set_up_log(settings: LogSettings) -> Lines:
     """Send log lines of the daemon and of the library to standard error."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=LEVELS[settings.level],
-        format="%(asctime)s [%(levelname)s] %(name)s: %(message)s",
-    )
-    return Lines(sys.stderr, level=settings.level, form=settings.format)
+    lines = Lines(sys.stderr, level=settings.level, form=settings.format)
+    logging.basicConfig(level=LEVELS[settings.level], handlers=[LibraryLines(lines)])
+    return lines
 
 
 def _uvloop() -> ModuleType | None:

@@ -61,9 +61,9 @@ class Changes(Places):
             fails,
             aliases,
         ) = command
-        row = self.rows.get(row_id)
+        known = row = self.rows.get(row_id)
         if row is None:
-            row = self.rows[row_id] = Row()
+            row = Row()
             row.id = row_id
             lane = self.lanes.get(queue) or self.lane(queue)
             lane.total += 1
@@ -96,6 +96,8 @@ class Changes(Places):
             more.timeouts = timeouts
             more.fails = fails
             more.aliases = aliases
+        if known is None:  # whole by now: upkeep looks without the lock
+            self.rows[row_id] = row
         if inserted > self.last_inserted:
             self.last_inserted = inserted
         if expires and expires != old_expires:

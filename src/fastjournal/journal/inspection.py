@@ -70,19 +70,24 @@ class Inspection(Access):
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
         if job_id is not None:
             id_bytes(job_id)
+        found: Job | None = None
         with self._engine.lock:
             now = self._clock.now()
             self._state.promote(now)
+            time = self._engine.last_time
             if job_id is not None:
                 row = self._state.rows.get(job_id)
             else:
                 name = key_bytes(key if key is not None else b"")
                 where = queue_bytes(queue) if queue is not None else domain(name)
-                found = [r for r in self._state.keys.find(where, name) if r.state < State.DELETED]
-                row = min(found, key=lambda r: r.state, default=None)
-            if row is None or row.state is State.DELETED or 0 < row.expires < now:
-                raise NotFound(f"no job {job_id.hex() if job_id else key!r}")
-            return self._picture(row)
+                same = [r for r in self._state.keys.find(where, name) if r.state < State.DELETED]
+                row = min(same, key=lambda r: r.state, default=None)
+            if row is not None and row.state is not State.DELETED and not 0 < row.expires < now:
+                found = self._picture(row)
+        self._engine.settle_reading(time)
+        if found is None:
+            raise NotFound(f"no job {job_id.hex() if job_id else key!r}")
+        return found
 
     def jobs(
         self,
@@ -101,8 +106,11 @@ class Inspection(Access):
             raise BadRequest("offset and limit must not be negative")
         with self._engine.lock:
             now = self._state.promote(self._clock.now())
+            time = self._engine.last_time
             rows = islice(self._matching(name, state, now), offset, offset + limit)
-            return sorted((self._picture(row) for row in rows), key=lambda job: job.inserted)
+            found = sorted((self._picture(row) for row in rows), key=lambda job: job.inserted)
+        self._engine.settle_reading(time)
+        return found
 
     def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""

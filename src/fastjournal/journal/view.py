@@ -53,6 +53,13 @@ class _Alone:
         self.lock = threading.Lock()
         fetching = Fetching(stream, state.values)
         self.load, self.value = fetching.load, fetching.value
+        self.last_time = 0
+
+    def begin(self) -> None:
+        """Nothing is ever under way here."""
+
+    def settle_reading(self, time: int) -> None:
+        """What was read is what is there."""
 
 
 class JournalView(Inspection):
