@@ -88,9 +88,8 @@ class FjConnection(Connection):
         """Requests that wait until the peer has read the answers before them."""
 
     def turn_away(self) -> None:
-        """There are too many connections, or the server is leaving."""
-        text = "FULL too many connections" if not self.server.draining else "CLOSED shutting down"
-        self.send(encode_error(0, text, self.server.clock.now()))
+        """The server is leaving."""
+        self.send(encode_error(0, "CLOSED shutting down", self.server.clock.now()))
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
@@ -144,7 +143,7 @@ class FjConnection(Connection):
     def check(self, now: float) -> None:
         """Strangers have less time."""
         limits = self.server.settings.limits
-        if self.guarded and now - self.last_read > limits.hello_timeout:
+        if self.guarded and now - self.met > limits.hello_timeout:
             self.cut("stranger", "has not said who it is")
             return
         unread = self._transport.get_write_buffer_size()
