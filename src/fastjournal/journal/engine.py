@@ -23,7 +23,7 @@ from typing import Self
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, WriteFailed
 from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
+from fastjournal.journal.commands import encode, is_own
 from fastjournal.journal.counting import JobCounts
 from fastjournal.journal.events import Event, Subscription
 from fastjournal.journal.jobs import Jobs, Placed
@@ -72,6 +72,8 @@ class Engine:
         """Decide about a job; see `Puts.put`."""
         self.values: Values | None = None
         """What bounds the memory for values; None: nothing does."""
+        self.own = False
+        """Whether the log holds anything that the Workq server cannot read."""
         self.last_time = 0
         """TIME of the newest record logged through this engine."""
         self._announced: set[bytes] = set()  # queues whose subscribers know that work is due
@@ -96,6 +98,7 @@ class Engine:
             if log.failure is not None or not self.reserve.give_up():
                 raise
             time = log.append_one(payload, now)
+        self.own = self.own or is_own(payload)
         try:
             self.last_time = time
             names = self._names(command) if self.subscriptions else None
@@ -386,6 +389,7 @@ class Batch:
             if isinstance(error, JournalError):
                 raise failure from error
             raise
+        engine.own = engine.own or any(map(is_own, payloads))
         engine.written(first, payloads)
         for told in untold:
             engine._tell(*told)
