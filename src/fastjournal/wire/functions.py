@@ -288,8 +288,8 @@ def _rows() -> list[Spec]:
              '"job", "job QUEUE", "queue", "queues", "entries", "journal" or "server"', BY_ID,
              by_id, "Tells all about one thing, as JSON."),
         Spec(f.LIST, r.EITHER, optional, "queue, empty for all; or cursor", _TEXT, False,
-             "JSON object: state, key prefix, limit", QUERY_BITS, "7-8 = 3 cursor",
-             "Lists jobs, as JSON."),
+             "JSON object: state, prefix, limit, offset, values", QUERY_BITS, "7-8 = 3 cursor",
+             "Lists jobs, as JSON, a page at a time."),
         Spec(f.MAINTAIN, r.ADMIN, none, "", _TEXT, True,
              '"sync", "rotate", "snapshot" or "clean"', 0, "", "Runs upkeep now."),
     ]  # fmt: skip
