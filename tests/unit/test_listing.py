@@ -74,7 +74,7 @@ def test_whoever_stood_throughout_is_told_once_whatever_happens_between_pages(
 ) -> None:
     files = MemoryFiles()
     j = opened(files)
-    ids = [r.id for r in j.put_many([{"payload": b"", "queue": "q"}] * 12)]
+    ids = [j.put(queue="q", id=bytes([n]) * 16).id for n in range(1, 13)]
     gone: set[bytes] = set()
     told: list[bytes] = []
     more: Listing | None = Listing()

@@ -181,6 +181,9 @@ class Connection(asyncio.Protocol, abc.ABC):
         ):
             self.cut("idle", "says nothing")
 
+    def check_grant(self) -> None:
+        """Tokens were read anew: cut the peer if its own is not among them as it was."""
+
     def keeps_open(self) -> bool:
         """The peer waits for something of its own accord."""
         return False

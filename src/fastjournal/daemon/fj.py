@@ -40,6 +40,7 @@ from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
 if TYPE_CHECKING:
     from fastjournal.daemon.pushes import Subject
     from fastjournal.daemon.server import Server
+    from fastjournal.daemon.tokens import Grant
 
 __all__ = ["FjConnection"]
 
@@ -71,6 +72,8 @@ class FjConnection(Connection):
         """Stands for it where it has no name; no other connection ever has the same."""
         self.handlers: dict[int, Handler] = {} if self.guarded else ALL
         self.is_admin = not self.guarded
+        self.grant: Grant | None = None
+        """What its token allows; None where no tokens are demanded, or before HELLO."""
         self.quick = False
         """The short way may be tried."""
         self.may_put = self.may_take = not self.guarded
@@ -149,6 +152,17 @@ class FjConnection(Connection):
         unread = self._transport.get_write_buffer_size()
         if not (self.listening and self.stuck_since and unread <= limits.high_water + _PUSHES):
             super().check(now)  # a slow listener costs no more than this: its pushes collapse
+
+    @property
+    def owner(self) -> bytes:
+        """Whose senders it may use: those of its token; empty: anybody's."""
+        return b"" if self.is_admin or self.grant is None else self.grant.name.encode()
+
+    def check_grant(self) -> None:
+        """Tokens were read anew: cut the peer if its own is not among them as it was."""
+        tokens = self.server.tokens
+        if self.grant is not None and tokens is not None and self.grant not in tokens.grants:
+            self.cut("token", "its token was removed or changed")
 
     def keeps_open(self) -> bool:
         """A listener may be silent for ever."""

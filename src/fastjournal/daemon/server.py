@@ -8,7 +8,7 @@ Rules:
    sent, waiting consumers are told "nothing", then the journals are closed. What takes longer than
    `limits.drain` is cut.
 3. A reload takes over tokens, certificates, limits and the log's level; a file that cannot be used
-   leaves everything as it was.
+   leaves everything as it was. Whose token is gone or allows something else is cut.
 4. A connection is never trusted to end by itself: one sweep a second looks at their limits.
 """
 
@@ -187,6 +187,8 @@ class Server:
             self.tokens, self.settings = tokens, settings
             self.wire_limits = _wire_limits(settings)
             self._bound_connections()
+            for connection in list(self.connections):
+                connection.check_grant()
             self.log.info("reloaded")
         notify("READY=1")
 

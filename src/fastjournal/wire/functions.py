@@ -217,7 +217,7 @@ def _rows() -> list[Spec]:
              "queue; empty: the entry alone; without it the entry and every queue",
              OVERWRITE | QUERY_BITS | PERSIST | BY_ID,
              f"5 purge, 9 persist, {who} (entries), {by_id}",
-             "Deletes an entry or a job; a missing one is a success."),
+             "Deletes an entry or a job (consume); a missing one is a success."),
         Spec(f.ADD, r.PRODUCE, needed, "key", _NUMBER, True, "number to add",
              QUERY_BITS | PERSIST | PERSIST_SET, f"9 or 12 persist, {who}", "Adds to a number."),
         Spec(f.NOT, r.PRODUCE, needed, "key", _NO_VALUE, False, "",
