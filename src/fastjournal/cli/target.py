@@ -41,8 +41,10 @@ class View(Protocol):
         queue: Text | None = None,
         *,
         state: State | None = None,
+        prefix: Text | None = None,
         offset: int = 0,
         limit: int = 100,
+        values: bool = True,
     ) -> list[Job]: ...
 
     def queues(self) -> list[QueueStatus]: ...

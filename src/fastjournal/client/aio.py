@@ -200,12 +200,19 @@ class AsyncClient(AsyncLink):
         queue: Text | None = None,
         *,
         state: State | None = None,
+        prefix: Text | None = None,
         offset: int = 0,
         limit: int = 100,
+        values: bool = True,
     ) -> list[Job]:
-        """Jobs of one queue or of all, a page at a time; at most 1000 at once."""
-        found: list[Job] = await self._call(operating.jobs(queue, state, offset, min(limit, 1000)))
-        return found
+        """Jobs of one queue or of all, in order of arrival; as many requests as it takes.
+
+        `prefix`: how their keys begin. Without `values` they come without values and results.
+        """
+        pages = operating.JobPages(queue, state, prefix, offset, limit, values)
+        while (call := pages.call()) is not None:
+            await self._call(call)
+        return pages.jobs
 
     async def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""

@@ -56,6 +56,8 @@ class Connection(asyncio.Protocol, abc.ABC):
         self.waiters: set[Waiter] = set()
         self.leaving = False
         """Nothing more is read; the connection ends once all is sent."""
+        self.met = 0.0
+        """Loop time of its beginning."""
         self.last_read = 0.0
         """Loop time of the last bytes from the peer."""
         self.stuck_since = 0.0
@@ -74,7 +76,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         limits = self.server.settings.limits
         self._transport.set_write_buffer_limits(high=limits.high_water)
         self.gone = False
-        self.last_read = self._time()
+        self.met = self.last_read = self._time()
         self.peer = _peer(transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -87,7 +89,7 @@ class Connection(asyncio.Protocol, abc.ABC):
             self.turn_away()
 
     def turn_away(self) -> None:
-        """There are too many connections, or the server is leaving."""
+        """The server is leaving."""
         self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -178,6 +180,9 @@ class Connection(asyncio.Protocol, abc.ABC):
             and now - self.last_read > limits.idle_timeout
         ):
             self.cut("idle", "says nothing")
+
+    def check_grant(self) -> None:
+        """Tokens were read anew: cut the peer if its own is not among them as it was."""
 
     def keeps_open(self) -> bool:
         """The peer waits for something of its own accord."""

@@ -20,6 +20,7 @@ from fastjournal.errors import (
     OutOfRange,
     RequestError,
     TimedOut,
+    Unauthorized,
 )
 from fastjournal.journal.kinds import GAVE_BACK, GAVE_UP
 from fastjournal.journal.rows import Row, lease_of
@@ -314,8 +315,16 @@ def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
     return SettleOutcome(Settling.EXTENDED, operations.touch(job_id, token, argument or 0))
 
 
+def check_may_delete(session: FjConnection) -> None:
+    """Whoever only produces may delete entries, not the jobs of others."""
+    if not session.may_take:
+        session.server.denied(session, "role does not allow DELETE of a job")
+        raise Unauthorized("the token does not allow deleting jobs")
+
+
 def delete(session: FjConnection, request: Request, now: int) -> bytes:
     """Remove jobs by id or by key."""
+    check_may_delete(session)
     operations, found = session.host.operations, 0
     if request.by_id:
         found += operations.delete(request.key)

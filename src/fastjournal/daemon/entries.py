@@ -203,8 +203,10 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     rows = session.host.state.keys.everywhere(request.key)
     # An empty queue is no queue: the entry alone is meant.
     is_job = request.value_type is None and any(row.lane.name for row in rows)
-    if is_job and operations.decide.slot(request.key) is None:
-        return consuming.delete(session, request, now)
+    if is_job:
+        consuming.check_may_delete(session)
+        if operations.decide.slot(request.key) is None:
+            return consuming.delete(session, request, now)
     decided = operations.delete(
         request.key,
         timestamp=request.timestamp,

@@ -40,6 +40,7 @@ from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
 if TYPE_CHECKING:
     from fastjournal.daemon.pushes import Subject
     from fastjournal.daemon.server import Server
+    from fastjournal.daemon.tokens import Grant
 
 __all__ = ["FjConnection"]
 
@@ -71,6 +72,8 @@ class FjConnection(Connection):
         """Stands for it where it has no name; no other connection ever has the same."""
         self.handlers: dict[int, Handler] = {} if self.guarded else ALL
         self.is_admin = not self.guarded
+        self.grant: Grant | None = None
+        """What its token allows; None where no tokens are demanded, or before HELLO."""
         self.quick = False
         """The short way may be tried."""
         self.may_put = self.may_take = not self.guarded
@@ -88,9 +91,8 @@ class FjConnection(Connection):
         """Requests that wait until the peer has read the answers before them."""
 
     def turn_away(self) -> None:
-        """There are too many connections, or the server is leaving."""
-        text = "FULL too many connections" if not self.server.draining else "CLOSED shutting down"
-        self.send(encode_error(0, text, self.server.clock.now()))
+        """The server is leaving."""
+        self.send(encode_error(0, "CLOSED shutting down", self.server.clock.now()))
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
@@ -144,12 +146,23 @@ class FjConnection(Connection):
     def check(self, now: float) -> None:
         """Strangers have less time."""
         limits = self.server.settings.limits
-        if self.guarded and now - self.last_read > limits.hello_timeout:
+        if self.guarded and now - self.met > limits.hello_timeout:
             self.cut("stranger", "has not said who it is")
             return
         unread = self._transport.get_write_buffer_size()
         if not (self.listening and self.stuck_since and unread <= limits.high_water + _PUSHES):
             super().check(now)  # a slow listener costs no more than this: its pushes collapse
+
+    @property
+    def owner(self) -> bytes:
+        """Whose senders it may use: those of its token; empty: anybody's."""
+        return b"" if self.is_admin or self.grant is None else self.grant.name.encode()
+
+    def check_grant(self) -> None:
+        """Tokens were read anew: cut the peer if its own is not among them as it was."""
+        tokens = self.server.tokens
+        if self.grant is not None and tokens is not None and self.grant not in tokens.grants:
+            self.cut("token", "its token was removed or changed")
 
     def keeps_open(self) -> bool:
         """A listener may be silent for ever."""

@@ -11,6 +11,9 @@ Rules:
 3. `run` makes a job that lives in memory only: its start, end and time-outs are logged as Workq
    does, its birth is not; when the command ends the job is gone. If the client leaves, so does it.
 4. The protocol knows no tokens: whoever reaches the port may do everything it offers.
+5. What stands behind a request that waits is bounded in number and bytes; beyond, nothing is read.
+6. `inspect jobs` gives as many blocks as fit into a message, and at least one: its first line says
+   how many.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["WorkqConnection", "WorkqSide"]
 
 _QUEUED = 1000
+_QUEUED_BYTES = 4 << 20
+_BLOCK = 1000  # bytes of a job in an answer besides its payload, at most
 _TURN = 1 << 20  # bytes of answers, then the peer must read
 _MAX_NAMES = 10_000
 _RUN_FLAGS = k.FROM_WORKQ  # without PERSIST: never part of a snapshot
@@ -73,6 +78,8 @@ class WorkqConnection(Connection):
         self.side = side
         self.parser = WorkqParser()
         self._queue: deque[Any] = deque()
+        self._queued = 0
+        """Bytes of the payloads in the queue."""
         self._busy = False
         """A request waits, or is about to be carried out."""
 
@@ -81,11 +88,12 @@ class WorkqConnection(Connection):
         self.last_read = self._time()
         if self.leaving:
             return
-        self._take(self.parser.feed(data))
-        if self.parser.pending:
-            self.partial_since = self.partial_since or self.last_read
-        else:
+        items = self.parser.feed(data)
+        if not self.parser.unfinished:
             self.partial_since = 0.0
+        elif items or not self.partial_since:
+            self.partial_since = self.last_read
+        self._take(items)
         if self.parser.closed:
             self.end()
 
@@ -120,10 +128,11 @@ class WorkqConnection(Connection):
                     out.append(reply)
                     self._busy = False
             else:
-                self._queue.append(item)
+                self._enqueue(item)
         size = 0
         while self._queue and not self._busy and size <= _TURN:
             command = self._queue.popleft()
+            self._queued -= _weight(command)
             reply = self._answer(command, now)
             if not reply:
                 self._busy = True
@@ -132,6 +141,8 @@ class WorkqConnection(Connection):
             size += len(reply)
         if not self._busy and not self.leaving and not self.stuck_since and not self.gone:
             self._transport.resume_reading()
+            if self.parser.unfinished:
+                self.partial_since = self.partial_since or self._time()
         return b"".join(out)
 
     def send(self, data: bytes) -> None:
@@ -155,6 +166,7 @@ class WorkqConnection(Connection):
         self.waiters.clear()
         self._busy = False
         self._queue.clear()
+        self._queued = 0
         self.server.count_error(error.code)
         return answer.error(error) * len(items)
 
@@ -162,11 +174,17 @@ class WorkqConnection(Connection):
         if not items:
             return
         if self._busy:
-            self._queue.extend(items)
-            if len(self._queue) > _QUEUED:
+            for item in items:
+                self._enqueue(item)
+            if len(self._queue) > _QUEUED or self._queued > _QUEUED_BYTES:
                 self._transport.pause_reading()
+                self.partial_since = 0.0  # it is not the peer who lets the message wait
         else:
             self.host.submit(self, items)
+
+    def _enqueue(self, item: Any) -> None:
+        self._queue.append(item)
+        self._queued += _weight(item)
 
     def _again(self, waiter: Waiter, now: int) -> bytes:
         if waiter.answered:
@@ -340,7 +358,15 @@ class WorkqConnection(Connection):
                 if (row := lane.rows.get(i)) is not None and row.place == READY and row.lane is lane
             )
         first = heapq.nsmallest(c.offset + c.limit, rows, key=order)[c.offset :]
-        return answer.inspect_jobs([self._view(row) for row in first])
+        room = self.server.settings.limits.max_message
+        shown: list[answer.JobView] = []
+        for row in first:
+            block = self._view(row)
+            room -= len(block.payload) + _BLOCK
+            if room < 0 and shown:
+                break
+            shown.append(block)
+        return answer.inspect_jobs(shown)
 
     def _inspect_queue(self, c: w.InspectQueue, now: int) -> bytes:
         self.host.state.promote(now)
@@ -367,6 +393,10 @@ class WorkqConnection(Connection):
     def _inspect_server(self, c: w.InspectServer, now: int) -> bytes:
         expired = self.host.engine.counts.expired
         return answer.inspect_server(self.side.clients(), expired, self.server.started)
+
+
+def _weight(item: Any) -> int:
+    return len(getattr(item, "payload", b"")) + len(getattr(item, "result", b""))
 
 
 _HANDLERS: dict[type, Callable[[WorkqConnection, Any, int], bytes]] = {

@@ -28,6 +28,8 @@ class Changes(Places):
     def __init__(self) -> None:
         super().__init__()
         self.last_inserted = 0
+        self.restamped = 0
+        """How many jobs have got another time of arrival in their old place."""
         self.ended = 0
         """How many rows have ended or been restated: how fast old records become worthless."""
         self.finished: dict[bytes, int] = {}
@@ -72,6 +74,8 @@ class Changes(Places):
                 self.untold[sender] = row_id
         else:
             self.ended += 1
+            if row.inserted != inserted and queue:
+                self.restamped += 1
             self._unplace(row)
             self._unkey(row)
             lane = self._move(row, queue)

@@ -27,7 +27,7 @@ from typing import Self
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, Stopped
 from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
+from fastjournal.journal.commands import encode, is_own
 from fastjournal.journal.counting import JobCounts
 from fastjournal.journal.events import Event, Subscription
 from fastjournal.journal.jobs import Jobs, Placed
@@ -80,6 +80,8 @@ class Engine:
         """Decide about a job; see `Puts.put`."""
         self.values: Values | None = None
         """What bounds the memory for values; None: nothing does."""
+        self.own = False
+        """Whether the log holds anything that the Workq server cannot read."""
         self.last_time = 0
         """TIME of the newest record logged through this engine."""
         self._announced: set[bytes] = set()  # queues whose subscribers know that work is due
@@ -106,6 +108,7 @@ class Engine:
                 if log.failure is not None or not self.reserve.give_up():
                     raise
                 time = log.append_one(payload, now)
+            self.own = self.own or is_own(payload)
             self.last_time = time
             names = self._names(command) if self.subscriptions else None
             self.state.apply(command, time)
@@ -432,6 +435,7 @@ class Batch:
                 if log.failure is not None or not engine.reserve.give_up():
                     raise
                 engine.last_time = log.append(payloads, first)
+            engine.own = engine.own or any(map(is_own, payloads))
             engine.written(first, payloads)
             for told in untold:
                 engine._tell(*told)

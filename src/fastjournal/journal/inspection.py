@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from fastjournal.edges import Text, id_bytes, key_bytes, queue_bytes
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.access import Access
+from fastjournal.journal.listing import Lister, Listing
 from fastjournal.journal.rows import (
     DEAD,
     DONE,
@@ -64,6 +63,8 @@ class JournalStatus(NamedTuple):
 class Inspection(Access):
     """The reading side of a `Journal`."""
 
+    _lister: Lister | None = None
+
     def job(
         self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
@@ -94,22 +95,34 @@ class Inspection(Access):
         queue: Text | None = None,
         *,
         state: State | None = None,
+        prefix: Text | None = None,
         offset: int = 0,
         limit: int = 100,
+        values: bool = True,
     ) -> list[Job]:
-        """Jobs of one queue or of all, in order of arrival within the page that was asked for.
+        """Jobs of one queue or of all, in order of arrival.
 
-        Looks through all rows: for people and tools, not for hot paths.
+        `prefix`: how their keys begin. Without `values` they come without values and results.
         """
-        name = None if queue is None else queue_bytes(queue)
         if offset < 0 or limit < 0:
             raise BadRequest("offset and limit must not be negative")
-        with self._engine.lock:
-            now = self._state.promote(self._clock.now())
-            time = self._engine.last_time
-            rows = islice(self._matching(name, state, now), offset, offset + limit)
-            found = sorted((self._picture(row) for row in rows), key=lambda job: job.inserted)
-        self._engine.settle_reading(time)
+        begins = prefix.encode() if isinstance(prefix, str) else bytes(prefix or b"")
+        name = b"" if queue is None else queue_bytes(queue)
+        found: list[Job] = []
+        more: Listing | None = Listing(name, state, begins, values, offset)
+        while more is not None and len(found) < limit:
+            page = self.lister.page(more, limit - len(found))
+            found += page.jobs
+            more = page.more
+        self._engine.settle_reading(self._engine.last_time)
+        return found
+
+    @property
+    def lister(self) -> Lister:
+        """Pages of jobs, for whoever serves the journal to others."""
+        found = self._lister
+        if found is None or found.engine is not self._engine:
+            found = self._lister = Lister(self._engine, self._clock)
         return found
 
     def queues(self) -> list[QueueStatus]:
@@ -175,15 +188,6 @@ class Inspection(Access):
     def _picture(self, row: Row) -> Job:
         self._engine.load(row)
         return job_of(row)
-
-    def _matching(self, queue: bytes | None, state: State | None, now: int) -> Iterator[Row]:
-        for row in self._state.rows.values():
-            if queue is not None and row.lane.name != queue:
-                continue
-            if state is not None and row.state is not state:
-                continue
-            if row.lane.name and row.state is not State.DELETED and not 0 < row.expires < now:
-                yield row
 
     def _queue_status(self, name: bytes) -> QueueStatus:
         lane = self._state.lanes[name]

@@ -138,6 +138,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                 self._engine = Engine(state, jobs, self._log, self._clock, reserve)
             else:
                 self._engine = BoundedEngine(bounded, jobs, self._log, self._clock, reserve)
+            self._engine.own = self.replayed.own
             folder = Path(archive) if archive else self.path / "archive"
             self._upkeep = Upkeep(
                 self._engine,
@@ -254,7 +255,8 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         finally:  # an interrupt of the waiting must not leave the lock held
             with engine.lock:
                 try:
-                    if self._log.failure is None:
+                    # The Workq server refuses a log with a MARK: where all else is its own, none is.
+                    if self._log.failure is None and engine.own:
                         at = self._log.position
                         mark = Mark(self._clock.now(), at.segment, at.offset, CLEAN_NOTE)
                         with contextlib.suppress(NoSpace):  # then the end was not clean, no more

@@ -51,6 +51,7 @@ class _Alone:
 
     def __init__(self, stream: Stream, state: BoundedState) -> None:
         self.lock = threading.Lock()
+        self.state = state
         fetching = Fetching(stream, state.values)
         self.load, self.value = fetching.load, fetching.value
         self.last_time = 0
