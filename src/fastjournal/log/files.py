@@ -20,7 +20,9 @@ from typing import Protocol, TypeAlias
 
 from fastjournal.errors import LockTimeout
 
-__all__ = ["DISK", "DiskFiles", "FileHandle", "FileLock", "Files", "Identity"]
+__all__ = ["DISK", "DiskFiles", "DiskHandle", "FileHandle", "FileLock", "Files", "Identity"]
+
+_SAFE = os.O_CLOEXEC | os.O_NOFOLLOW  # a link in the place of a file is refused, not followed
 
 Identity: TypeAlias = "tuple[int, int] | None"
 """What tells a file from every other one at the same time: its device and inode."""
@@ -112,7 +114,9 @@ class Files(Protocol):
         """Take a lock; wait at most `timeout` seconds (None: without limit), else LockTimeout."""
 
 
-class _DiskHandle:
+class DiskHandle:
+    """An open file of the operating system."""
+
     __slots__ = ("_fd",)
 
     def __init__(self, fd: int) -> None:
@@ -191,18 +195,18 @@ class DiskFiles:
             os.mkdir(directory)
 
     def create(self, path: Path) -> FileHandle:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        return _DiskHandle(os.open(path, flags, 0o666))
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | _SAFE
+        return DiskHandle(os.open(path, flags, 0o666))
 
     def open(self, path: Path) -> FileHandle:
-        return _DiskHandle(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC))
+        return DiskHandle(os.open(path, os.O_RDWR | os.O_APPEND | _SAFE))
 
     def open_in_place(self, path: Path) -> FileHandle:
-        return _DiskHandle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        return DiskHandle(os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o666))
 
     def open_read(self, path: Path) -> FileHandle:
         # Not blocking: a pipe in the place of a file is refused, not waited for.
-        return _DiskHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        return DiskHandle(os.open(path, os.O_RDONLY | _SAFE | os.O_NONBLOCK))
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
@@ -225,7 +229,7 @@ class DiskFiles:
             return b""
 
     def lock(self, path: Path, *, exclusive: bool, timeout: float | None) -> FileLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o666)
         try:
             self._flock(fd, path, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, timeout)
             # The holder's pid is for people and error messages only: a full disk may lose it.

@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from fastjournal.errors import LockTimeout
 from fastjournal.log.files import FileHandle, FileLock, Identity
@@ -203,11 +204,11 @@ class MemoryFiles:
         with self._guard:
             return {path: bytes(inode.content) for path, inode in self._names.items()}
 
-    def killed(self) -> MemoryFiles:
+    def killed(self) -> Self:
         """The disk after kill -9: all that was written is there, locks are free, no faults."""
         return self._image(self.snapshot(), self._boot)
 
-    def images(self, *, samples: int = 200, seed: int = 0) -> Iterator[MemoryFiles]:
+    def images(self, *, samples: int = 200, seed: int = 0) -> Iterator[Self]:
         """Disks that a power loss at this moment may leave (rule 3)."""
         made = [change.target for change in self._changes if change.target is not None]
         inodes = list(dict.fromkeys([*self._durable_names.values(), *self._names.values(), *made]))
@@ -225,8 +226,8 @@ class MemoryFiles:
             left = {path: bytes(contents[inode]) for path, inode in names.items()}
             yield self._image(left, self._boot + 1)
 
-    def _image(self, contents: Mapping[Path, bytes], boot: int) -> MemoryFiles:
-        image = MemoryFiles()
+    def _image(self, contents: Mapping[Path, bytes], boot: int) -> Self:
+        image = type(self)()
         image._boot = boot
         image._directories = set(self._directories)
         for path, content in contents.items():
