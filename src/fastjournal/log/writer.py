@@ -64,11 +64,12 @@ class Mark(NamedTuple):
 class SyncedMark:
     """The side file that remembers how far the log is safe."""
 
-    __slots__ = ("_boot", "_directory", "_files", "_handle", "_lock")
+    __slots__ = ("_boot", "_directory", "_files", "_handle", "_held", "_lock")
 
     def __init__(self, files: Files, directory: Path, lock: FileLock | None = None) -> None:
         """`lock`: the appender's, whose file must stay the one that has its name (rule 5)."""
-        self._lock = lock
+        self._held = directory / APPEND_LOCK
+        self._lock: Identity = None if lock is None else lock.identity()
         self._files = files
         self._directory = directory
         self._boot = files.boot_id()
@@ -100,10 +101,8 @@ class SyncedMark:
         files, lock = self._files, self._lock
         if files.identity(path) != identity:
             return path
-        held = self._directory / APPEND_LOCK
-        if lock is not None and files.identity(held) != lock.identity():
-            return held
-        return None
+        held = self._held
+        return held if lock is not None and files.identity(held) != lock else None
 
     def close(self) -> None:
         """Release the side file."""
