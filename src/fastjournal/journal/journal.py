@@ -255,7 +255,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         finally:  # an interrupt of the waiting must not leave the lock held
             with engine.lock:
                 try:
-                    # The Workq server refuses a log with a MARK: where all else is its own, none is.
+                    # The Workq server refuses a MARK: where all else is its own, none is written.
                     if self._log.failure is None and engine.own:
                         at = self._log.position
                         mark = Mark(self._clock.now(), at.segment, at.offset, CLEAN_NOTE)
