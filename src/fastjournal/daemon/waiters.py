@@ -84,7 +84,7 @@ class Waiter:
         self.expired = True
         self.end_timer()
         if not self.answered:
-            self.host.submit(self.speaker, (self,))
+            self.host.wake(self)
 
     def end(self) -> None:
         """It has its answer, or nobody wants it any more."""
