@@ -90,6 +90,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         limits = self.server.settings.limits
         self._transport.set_write_buffer_limits(high=limits.high_water)
         self.gone = False
+        self.host.hear(self)
         self.last_read = self._time()
         self.peer = _peer(transport)
         sock = transport.get_extra_info("socket")

@@ -90,6 +90,7 @@ class FjConnection(Connection):
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.last_read = self._time()
+        self.host.hear(self)
         if self.leaving:
             return
         parser = self.parser
@@ -303,7 +304,7 @@ class FjConnection(Connection):
             waiter.end()
             self.waiters.discard(waiter)
         else:
-            waiter.register()
+            waiter.wait_on()
         return reply
 
     def _unserved(self, request: Request) -> Handler:

@@ -10,7 +10,12 @@ Rules:
    later.
 3. If a write or a sync fails while a group is under way, every request of it is answered with that
    error: none of them may be told that it happened.
-4. Whoever wakes a waiter does so under the journal's lock, on any thread; it is served on the loop.
+4. A lease is lost only when everything that had arrived by its end has been carried out: the loop
+   may have stood still (a stopped process, a machine put to sleep) while the word of its holder
+   waited in a socket. So time asks the loop for whole rounds (`read_until`), until each connection
+   had one in which nothing came, at most `_PATIENCE`. Who asks for a job meanwhile and would get
+   none is answered then.
+5. Whoever wakes a waiter does so under the journal's lock, on any thread; it is served on the loop.
    A wake-up whose connection has gone is passed on to the next who waits.
 """
 
@@ -29,6 +34,9 @@ from fastjournal.journal.journal import Journal
 from fastjournal.log.counters import SIZES, Histogram
 
 __all__ = ["Hosted", "Speaker", "Together", "Work"]
+
+
+_PATIENCE = 2.0  # seconds; a connection that sends without a pause holds no lease up for longer
 
 
 class Speaker(Protocol):
@@ -114,6 +122,13 @@ class Hosted:
         self._unsynced: deque[_Unsynced] = deque()
         self._armed = False
         self._pool: ThreadPoolExecutor | None = None
+        self._heard: set[Speaker] | None = None
+        """Connections that were read from in this round of the loop; None: nobody wants to know."""
+        self.late: list[Waiter] = []
+        """Requests whose last answer waits until enough is read."""
+        self._read_until = 0
+        self._reading = False
+        self.engine.read_until = self.read_until
         self.closed = False
 
     def submit(self, speaker: Speaker) -> None:
@@ -155,6 +170,43 @@ class Hosted:
         if self._pool is not None:
             self._pool.shutdown()
         self.journal.close()
+
+    def hear(self, speaker: Speaker) -> None:
+        """Something came from a connection, or the connection itself."""
+        if self._heard is not None:
+            self._heard.add(speaker)
+
+    def read_until(self, now: int) -> int:
+        """See `Engine.read_until`; called under the journal's lock, on any thread."""
+        if self.closed:
+            return now
+        if self._read_until < now and not self._reading:
+            self._reading = True
+            self._loop.call_soon_threadsafe(self._read_all)
+        return self._read_until
+
+    def _read_all(self) -> None:
+        """Let the loop read until all that has arrived by now is carried out."""
+        began, give_up = self.engine.clock.now(), self._loop.time() + _PATIENCE
+        self._heard = set()
+        left: set[Speaker] | None = None
+
+        def after_round() -> None:
+            nonlocal left
+            heard, self._heard = self._heard or set(), set()
+            left = heard if left is None else left & heard
+            if (left or self._asking) and self._loop.time() < give_up:
+                self._loop.call_soon(after_round)
+                return
+            self._heard = None
+            self._read_until, self._reading = began, False
+            self.engine.timer.set()
+            late, self.late = self.late, []
+            for waiter in late:
+                self.wake(waiter)
+
+        # What is called soon may come before the reading of the next round: one more.
+        self._loop.call_soon(self._loop.call_soon, after_round)
 
     def _decide(self) -> None:
         """One group; what it leads to is for the next turn, when others have been read too."""

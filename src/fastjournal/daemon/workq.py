@@ -75,6 +75,7 @@ class WorkqConnection(Connection):
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.last_read = self._time()
+        self.host.hear(self)
         if self.leaving:
             return
         self.ask(self.parser.feed(data), len(data))
@@ -157,7 +158,7 @@ class WorkqConnection(Connection):
             waiter.end()
             self.waiters.discard(waiter)
         else:
-            waiter.register()
+            waiter.wait_on()
         return reply
 
     def _answer(self, command: Any, now: int) -> bytes:
@@ -225,7 +226,8 @@ class WorkqConnection(Connection):
         if not leases and 0 < due <= now:  # only slow ones are left: the second look gives them
             leases, due = operations.lease(waiter.where)
         if not leases:
-            return answer.TIMEOUT if waiter.expired else b""
+            last = waiter.expired and not self.host.engine.holds_back()
+            return answer.TIMEOUT if last else b""
         job = leases[0].job
         ttr = job.lease or (leases[0].until - job.lease_start)
         name = job.queue.decode("utf-8", "replace")
