@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -162,7 +163,9 @@ def test_a_stopped_daemon_takes_what_arrived_in_time_and_hands_nothing_out_twice
 ) -> None:
     daemon = DaemonProcess(tmp_path / "d", env={} if on_uvloop else _without_uvloop(tmp_path))
     daemon.start()
-    with fastjournal.connect(daemon.url) as client:
+    with ExitStack() as stack:
+        stack.callback(daemon.kill)
+        client = stack.enter_context(fastjournal.connect(daemon.url))
         client.put_many([{"payload": b"%d" % n, "queue": "q"} for n in range(8)])
         peers = [FjPeer(daemon.port, 30) for _ in range(9)]
         for peer in peers:
@@ -184,4 +187,4 @@ def test_a_stopped_daemon_takes_what_arrived_in_time_and_hands_nothing_out_twice
         for peer in peers:
             peer.close()
         assert client.queues() == []
-    assert daemon.stop() == 0
+        assert daemon.stop() == 0
