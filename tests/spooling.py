@@ -2,21 +2,97 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fastjournal import Journal
 from fastjournal.errors import Unavailable
+from fastjournal.log.files import FileHandle
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.reader import scan
 from fastjournal.spool.shelf import Shelf
-from fastjournal.testing import Crash
+from fastjournal.testing import Crash, MemoryFiles
+from fastjournal.testing.files import _MemoryHandle
 from fastjournal.wire.errortext import error_text
 from fastjournal.wire.forward import Forwarded, decode_forward
 
-__all__ = ["CrashingShelf", "CrashingTarget", "JournalTarget", "Steps", "drain", "payloads", "rows"]
+__all__ = [
+    "CrashingShelf",
+    "CrashingTarget",
+    "JournalTarget",
+    "SpoolMemory",
+    "Steps",
+    "drain",
+    "payloads",
+    "rows",
+]
+
+
+class _SpooledHandle(_MemoryHandle):
+    """An open spool file of which no producer holds another end."""
+
+    def mode(self) -> int:
+        return 0o660
+
+    def seize(self) -> bool:
+        return True
+
+    def give_back(self) -> None:
+        pass
+
+
+class _Folder:
+    def __init__(self, files: MemoryFiles, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+
+    def exists(self, name: str) -> bool:
+        return self._files.exists(self._directory / name)
+
+    def create(self, name: str, mode: int) -> FileHandle:
+        return self._files.create(self._directory / name)
+
+    def append(self, name: str) -> FileHandle:
+        path = self._directory / name
+        return self._files.open(path) if self._files.exists(path) else self._files.create(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._files.rename(self._directory / source, self._directory / target)
+
+    def remove(self, name: str) -> None:
+        self._files.remove(self._directory / name)
+
+    def sync(self) -> None:
+        self._files.sync_directory(self._directory)
+
+
+class SpoolMemory(MemoryFiles):
+    """The disk of a forwarder, in memory: knows what a power loss leaves of a spool."""
+
+    @classmethod
+    def copy_of(cls, directory: Path, **options: Any) -> SpoolMemory:
+        """The files of a real spool, durable, under the same names."""
+        files = cls(**options)
+        for path in directory.iterdir():
+            if path.is_file():
+                files.put(path, path.read_bytes())
+        return files
+
+    def spool_identity(self, directory: Path) -> bytes:
+        return bytes.fromhex(self.content(directory / "spool.id").decode())
+
+    def open_spooled(self, path: Path) -> _SpooledHandle:
+        with self._guard:
+            self.open_read(path)  # raises what there is to raise
+            return _SpooledHandle(self, self._names[path], path)
+
+    @contextlib.contextmanager
+    def folder(self, directory: Path) -> Iterator[_Folder]:
+        self.make_directory(directory)
+        yield _Folder(self, directory)
 
 
 class JournalTarget:

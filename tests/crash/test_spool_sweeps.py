@@ -1,12 +1,14 @@
 """A crash at every step between a spool and a journal: every job arrives once, in order.
 
-Two sweeps: the forwarder (or its connection) dies before and after everything it does, and the
-journal's machine dies before every file operation, with every image of the disk that may leave.
+Three sweeps: the forwarder (or its connection) dies before and after everything it does; the
+spool's machine and the journal's die before every file operation, with every image of the disk that
+may leave.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from fastjournal.spool.reader import scan
 from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
-from spooling import CrashingShelf, CrashingTarget, JournalTarget, Steps, drain, rows
+from spooling import CrashingShelf, CrashingTarget, JournalTarget, SpoolMemory, Steps, drain, rows
 
 NOW = 1_700_000_000 * SECOND
 NAME = sender_name(spool_tag(bytes(range(16))), NOW // HOUR)
@@ -138,6 +140,62 @@ def reference(sender: bytes) -> list[tuple[bytes, bytes, int]]:
     ) as journal:
         put_from(journal, sender, jobs())
         return picture(journal)
+
+
+def test_a_power_loss_at_any_step_of_the_forwarder_loses_and_repeats_nothing(
+    tmp_path: Path,
+) -> None:
+    """The daemon lives on, and a consumer has ended the jobs before anything is sent again."""
+    clock = write(tmp_path)
+    images = 0
+    for crash_at in itertools.count(1):
+        files = SpoolMemory.copy_of(tmp_path, crash_at=crash_at)
+        disk = MemoryFiles()
+        journal = Journal("/j", files=disk, clock=clock, background=False, sync="always")
+        target = JournalTarget(journal)
+        crashed = False
+        try:
+            drain(Forwarder(Shelf(tmp_path, files), clock=clock, batch_jobs=3, window=2), target)
+        except Crash:
+            crashed = True
+        # What the journal has acknowledged is on its disk: each image begins from there.
+        for left in (files.killed(), *files.images(samples=20, seed=crash_at)):
+            images += 1
+            with Journal(
+                "/j", files=disk.killed(), clock=clock, background=False, sync="always"
+            ) as again:
+                gone = worked_off(again)
+                drain(Forwarder(Shelf(tmp_path, left), clock=clock), JournalTarget(again))
+                gone += worked_off(again)
+            plain = [value for value in gone if not value.startswith(b"k")]
+            want = [b"%d %d" % (hour, number) for hour in range(3) for number in range(5)]
+            assert sorted(plain) == want, crash_at
+            assert_copied(tmp_path, left)
+        if not crashed:
+            break
+    assert images > 300
+
+
+def worked_off(journal: Journal) -> list[bytes]:
+    """Lease and end everything; what it was."""
+    gone = []
+    while (leased := journal.lease("q")) is not None:
+        gone.append(leased.payload)
+        leased.done()
+    return gone
+
+
+def assert_copied(path: Path, files: SpoolMemory) -> None:
+    """No spool file is left, and what could not be forwarded is in quarantine, and told."""
+    names = [place.name for place in files.snapshot()]
+    assert not [name for name in names if name.endswith((".fjq", ".fjd"))]
+    copies = {name for name in names if name.endswith(".bad")}
+    # The journal is another one, which does not know that it refused the late jobs.
+    assert f"{name_of(NOW // HOUR).removesuffix('.fjq')}-0000000884.bad" in copies
+    report = files.content(path / "quarantine" / "report.jsonl").splitlines()
+    whole = [line for line in report if line.startswith(b"{") and line.endswith(b"}")]
+    told = {json.loads(line)["copy"] for line in whole}
+    assert told >= copies
 
 
 @pytest.mark.parametrize("sender", [NAME, b"a host of another kind"])

@@ -18,7 +18,7 @@ import pytest
 import fastjournal
 from fastjournal.cli.worker import load_function
 from fastjournal.client.worker import Retry, Worker
-from fastjournal.errors import BadRequest, SettingError
+from fastjournal.errors import BadRequest, SettingError, Unavailable
 from fastjournal.leased import LeasedJob
 from fastjournal.model import State
 from fastjournal.testing.daemon import LocalDaemon
@@ -117,11 +117,152 @@ def test_an_exception_of_a_coroutine_fails_the_job_too(journal: Any) -> None:
     assert b"not today" in journal.job(receipt.id).result
 
 
-def test_a_wrong_result_fails_the_job(journal: Any) -> None:
-    receipt = journal.put(queue="q", max_fails=1)
-    with Run(journal, lambda job: "text") as worker:
-        until(lambda: worker.counts.failed == 1)
-    assert b"bytes or None" in journal.job(receipt.id).result
+def test_a_result_that_is_no_bytes_is_dropped_and_the_job_is_done(
+    journal: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The work was done: doing it again would end no better."""
+    journal.put(b"once", queue="q")
+    ran: list[bytes] = []
+
+    def work(job: LeasedJob) -> Any:
+        ran.append(job.payload)
+        return "text"
+
+    with Run(journal, work) as worker:
+        until(lambda: worker.counts.completed == 1)
+    assert ran == [b"once"]
+    assert (worker.counts.failed, worker.counts.dropped_results) == (0, 1)
+    assert "result is dropped: it is bytes or None, not str" in caplog.text
+
+
+def says_text(job: LeasedJob) -> str:
+    return ""
+
+
+def says_maybe_text(job: LeasedJob) -> str | None:
+    return None
+
+
+async def says_number(job: LeasedJob) -> int:
+    return 1
+
+
+class SaysList:
+    def __call__(self, job: LeasedJob) -> list[bytes]:
+        return []
+
+
+def says_bytes(job: LeasedJob) -> bytes | None:
+    return b""
+
+
+async def says_nothing(job: LeasedJob) -> None:
+    pass
+
+
+def says_anything(job: LeasedJob) -> Any:
+    return b""
+
+
+def says_unknown(job: LeasedJob) -> NoSuchName:  # type: ignore[name-defined] # noqa: F821
+    return b""
+
+
+@pytest.mark.parametrize("function", [says_text, says_maybe_text, says_number, SaysList()])
+def test_a_function_that_says_it_returns_no_bytes_is_refused_before_its_first_run(
+    journal: Any, function: Any
+) -> None:
+    with pytest.raises(BadRequest, match=r"a result is bytes or None; .* says"):
+        Worker(journal, function)
+
+
+@pytest.mark.parametrize(
+    "function", [says_bytes, says_nothing, says_anything, says_unknown, lambda job: None, len]
+)
+def test_a_function_that_may_return_bytes_is_taken(journal: Any, function: Any) -> None:
+    assert Worker(journal, function).counts.leased == 0
+
+
+class Counting:
+    """A journal whose touches are counted; the first ones find nobody there."""
+
+    def __init__(self, journal: Any, failing: int = 0) -> None:
+        self._journal = journal
+        self.failing = failing
+        self.touched: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def touch(self, *_: Any) -> int:
+        raise AssertionError("one at a time")
+
+    def touch_many(self, held: Any, extend: Any = None) -> list[bool]:
+        held = list(held)
+        self.touched.append(len(held))
+        if len(self.touched) <= self.failing:
+            raise Unavailable("not there")
+        kept: list[bool] = self._journal.touch_many(held, extend)
+        return kept
+
+
+def test_all_leases_are_kept_with_one_message(journal: Any) -> None:
+    journal.put_many([{"payload": b"", "queue": "q", "lease": 0.6}] * 6)
+    source = Counting(journal, failing=1)
+    hold = threading.Event()
+    with Run(source, lambda job: hold.wait(20) and None, concurrency=6) as worker:
+        until(lambda: len(source.touched) >= 3)
+        hold.set()
+        until(lambda: worker.counts.completed + worker.counts.lost == 6)
+    assert worker.counts.lost == 0
+    assert max(source.touched) == 6
+
+
+def test_a_stop_takes_no_lock_that_the_interrupted_code_may_hold(journal: Any) -> None:
+    """A signal handler runs in the middle of the main thread's code, with its locks held."""
+    worker = Worker(journal, lambda job: None, wait=0.05)
+    with worker._mutex:
+        ended = threading.Thread(target=worker.stop, daemon=True)
+        ended.start()
+        ended.join(10)
+        assert not ended.is_alive()
+    assert worker.run().leased == 0
+
+
+def test_signals_at_any_moment_stop_a_busy_worker(tmp_path: Path) -> None:
+    """The handler interrupts the very code that takes and gives back the worker's locks."""
+    program = (
+        "import os, signal, sys, threading\n"
+        "import fastjournal\n"
+        "from fastjournal.client.worker import Worker\n"
+        "journal = fastjournal.connect(sys.argv[1], sync='os')\n"
+        "for _ in range(30):\n"
+        "    journal.put_many([{'payload': b'', 'queue': 'q'}] * 200)\n"
+        "    worker = Worker(journal, lambda job: None, concurrency=2, wait=0.01)\n"
+        "    signal.signal(signal.SIGALRM, lambda *_: worker.stop())\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.0005)\n"
+        "    worker.run()\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "print('ended')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "j")],
+        capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    assert done.stdout == "ended\n", done.stderr
+
+
+def test_many_leases_are_kept_together_and_lost_ones_told(journal: Any) -> None:
+    journal.put_many([{"payload": b"%d" % n, "queue": "q"} for n in range(3)])
+    jobs = journal.lease_many(3, "q", lease=5)
+    jobs[1].done()
+    held = [(job.id, job.token) for job in jobs]
+    held[2] = (held[2][0], held[2][1] + 1)
+    before = journal.job(jobs[0].id).lease_until
+    assert journal.touch_many(held, 100) == [True, False, False]
+    assert journal.job(jobs[0].id).lease_until > before + 90 * 10**9
+    with pytest.raises(fastjournal.RequestError):
+        journal.touch_many(held, -1)
 
 
 def test_retry_gives_the_job_back(journal: Any) -> None:
@@ -271,3 +412,49 @@ def test_the_command_works_off_a_queue_until_it_is_told_to_stop(tmp_path: Path) 
             out, err = process.communicate(timeout=20)
             assert process.returncode == 0, err
             assert json.loads(out)["completed"] == 1
+
+
+def worker_process(directory: Path, function: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fastjournal.cli.app", "worker", function],
+        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | environment,
+    )  # fmt: skip
+
+
+def test_the_command_waits_for_a_daemon_that_is_not_up_yet(tmp_path: Path) -> None:
+    """Its address is that of the environment."""
+    (tmp_path / "tasks.py").write_text("def upper(job):\n    return job.payload.upper()\n")
+    address = f"unix:{tmp_path / 's'}"
+    process = worker_process(tmp_path, "tasks:upper", FASTJOURNAL_URL=address)
+    assert process.stderr is not None
+    assert "again in" in process.stderr.readline()
+    with (
+        LocalDaemon(tmp_path / "d", settings={"listen": [address]}) as daemon,
+        daemon.connect() as client,
+    ):
+        receipt = client.put(b"Hello", queue="q")
+        assert client.result(receipt.id, wait=30) == (True, b"HELLO")
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert json.loads(out)["completed"] == 1
+
+
+def test_the_command_can_be_stopped_while_it_waits_for_a_daemon(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text("def upper(job):\n    pass\n")
+    process = worker_process(tmp_path, "tasks:upper", FASTJOURNAL_URL=f"unix:{tmp_path / 's'}")
+    assert process.stderr is not None
+    assert "again in" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_the_command_refuses_a_function_that_says_it_returns_text(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text("def text(job) -> str:\n    return ''\n")
+    process = worker_process(tmp_path, "tasks:text", FASTJOURNAL_URL=f"unix:{tmp_path / 's'}")
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (
+        2, "error: a result is bytes or None; text says that it returns str\n"
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from fastjournal.spool.frames import HOUR, name_of
 from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
+from fastjournal.testing.daemon import LocalDaemon
 from spooling import payloads
 
 NOW = 1_700_000_000 * SECOND
@@ -91,11 +92,30 @@ def test_a_directory_that_is_no_spool_is_named(tmp_path: Path, command: str) -> 
         ["--to", "./directory"],
         ["--to", "fj://localhost", "--watch", "nonsense"],
         ["--to", "fj://localhost", "--metrics", "nonsense"],
+        ["--to", "fj://localhost", "--mode", "0666"],
     ],
 )
 def test_forward_refuses_what_cannot_be_meant(tmp_path: Path, options: list[str]) -> None:
     with pytest.raises(SettingError):
         run("forward", "--spool", str(tmp_path), *options)
+
+
+def test_forward_once_ends_although_the_last_frame_is_torn(tmp_path: Path) -> None:
+    """A full disk tore it in the file of this hour: nothing more comes, nothing is waited for."""
+    spool = tmp_path / "spool"
+    with Spool(spool) as writer:
+        writer.put(b"a", queue="q")
+        writer.put(b"b", queue="q")
+    path = max(spool.glob("*.fjq"))
+    path.write_bytes(path.read_bytes()[:-10])
+    with LocalDaemon(tmp_path / "data") as daemon:
+        result = CliRunner().invoke(
+            app, ["forward", "--spool", str(spool), "--to", daemon.url, "--once"]
+        )
+        assert (result.exit_code, result.exception) == (0, None)
+        assert "bytes are torn and stay" in result.stderr
+        with daemon.connect() as client:
+            assert [job.payload for job in client.lease_many(9, "q")] == [b"a"]
 
 
 def test_connect_opens_a_spool_by_its_url(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fastjournal.testing import ManualClock, MemoryFiles
 from fastjournal.wire.fj import encode_request
 from fastjournal.wire.forward import Forwarded, decode_forward
 from fastjournal.wire.functions import Function
-from spooling import JournalTarget, drain, payloads, rows
+from spooling import JournalTarget, SpoolMemory, drain, payloads, rows
 
 NOW = 1_700_000_000 * SECOND
 T = NOW // HOUR
@@ -580,3 +580,58 @@ def test_a_watch_is_readable_after_a_put(tmp_path: Path, how: str) -> None:
         assert select.select([watcher], [], [], 5)[0]
     watcher.close()
     assert payloads(tmp_path) == [b"a", b"b"]
+
+
+def test_a_full_disk_holds_up_nothing_and_what_is_refused_stays_until_there_is_room(
+    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+) -> None:
+    put(tmp_path, clock, b"a")
+    path = tmp_path / name_of(T)
+    path.write_bytes(path.read_bytes() + b"fjR\0torn" + frame(b"nonsense"))
+    put(tmp_path, clock, b"b")
+    files = SpoolMemory.copy_of(tmp_path)
+    files.capacity = sum(map(len, files.snapshot().values()))
+    clock.advance(3 * 3600)
+    forwarder = Forwarder(Shelf(tmp_path, files), clock=clock)
+    for _ in range(3):
+        drain(forwarder, target)
+        clock.advance(2)
+    forwarder.send(target)
+    assert values(journal) == [b"a", b"b"]
+    figures = forwarder.measure()
+    assert figures.owed and figures.backlog_bytes == 0
+    assert "room" in figures.last_error
+    assert path in files.snapshot()
+    files.capacity = None
+    for _ in range(3):
+        drain(forwarder, target)
+        clock.advance(2)
+    assert not forwarder.measure().owed
+    names = sorted(place.name for place in files.snapshot())
+    assert len([name for name in names if name.endswith(".bad")]) == 2
+    assert not [name for name in names if name.endswith((".fjq", ".fjd", ".new"))]
+    assert values(journal) == [b"a", b"b"]
+    assert (forwarder.figures.damaged, forwarder.figures.refused) == (1, 1)
+
+
+def test_a_torn_last_frame_is_no_backlog_once_nobody_goes_on_with_it(
+    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+) -> None:
+    """A disk that was full when the frame was written: nothing more comes, nothing waits."""
+    put(tmp_path, clock, b"a", b"b")
+    path = tmp_path / name_of(T)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    forwarder = forwarder_of(tmp_path, clock)
+    drain(forwarder, target)
+    assert forwarder.measure().backlog_bytes > 0
+    clock.advance(2)
+    drain(forwarder, target)
+    figures = forwarder.measure()
+    assert (figures.backlog_bytes, figures.oldest) == (0, 0)
+    assert figures.torn_bytes == (len(whole) - 8) // 2 - 7
+    path.write_bytes(whole)
+    assert forwarder.measure().backlog_bytes > 0
+    drain(forwarder, target)
+    assert values(journal) == [b"a", b"b"]
+    assert forwarder.measure().torn_bytes == 0

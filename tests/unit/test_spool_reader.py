@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
 from fastjournal.spool.frames import HEADER, HOUR, frame, name_of
-from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes, job_of, scan
+from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes, job_of, open_to_read, scan
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
 from fastjournal.wire.fj import encode_request
@@ -30,7 +29,7 @@ def spooled(path: Path, *values: bytes) -> Path:
 
 
 def opened(path: Path) -> SpoolFile:
-    file = SpoolFile(str(path), T)
+    file = open_to_read(str(path), T)
     file.look()
     return file
 
@@ -187,7 +186,7 @@ def test_a_frame_that_puts_no_job_says_so(tmp_path: Path, message: bytes) -> Non
 def test_a_spool_can_be_read_without_permission_to_write(tmp_path: Path) -> None:
     path = spooled(tmp_path, b"a")
     path.chmod(0o444)
-    file = SpoolFile(str(tmp_path), T)
+    file = open_to_read(str(tmp_path), T)
     with pytest.raises(OSError):
-        os.pwrite(file.fd, b"D", 10)
+        file.handle.write_at(b"D", 10)
     assert payloads(tmp_path) == [b"a"]

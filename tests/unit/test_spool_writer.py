@@ -28,7 +28,7 @@ from fastjournal.errors import (
 from fastjournal.model import NewJob
 from fastjournal.spool.directory import hours
 from fastjournal.spool.frames import HEADER, HOUR, hour_of, name_of
-from fastjournal.spool.reader import Frame, SpoolFile, job_bytes, scan
+from fastjournal.spool.reader import Frame, job_bytes, open_to_read, scan
 from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
@@ -438,6 +438,22 @@ def test_a_frame_holds_what_the_protocol_holds(tmp_path: Path) -> None:
     data = (tmp_path / files(tmp_path)[0]).read_bytes()
     assert data[8:12] == b"fjR\0"
     assert data[20:38] == bytes.fromhex("464a 0001 0002 0001 0202 00060a24181e4000")
-    file = SpoolFile(str(tmp_path), hour)
+    file = open_to_read(str(tmp_path), hour)
     assert file.look() == len(data)
     file.close()
+
+
+def test_a_synced_put_syncs_the_name_of_a_file_that_another_made(
+    tmp_path: Path,
+) -> None:
+    """One who does not sync began the file: its name may be lost with the power."""
+    with Spool(tmp_path, clock=ManualClock(NOW)) as lax:
+        lax.put(b"a", queue="q")
+        synced: list[str] = []
+        careful = Spool(tmp_path, clock=ManualClock(NOW), sync_names=synced.append)
+        with careful:
+            careful.put(b"b", queue="q")
+            assert synced == []
+            careful.put(b"c", queue="q", sync=True)
+            careful.put(b"d", queue="q", sync=True)
+    assert synced == [str(tmp_path)]

@@ -18,6 +18,8 @@ app = typer.Typer(help="Look into a spool.", no_args_is_help=True)
 _Directory = Annotated[Path, typer.Argument(help="Directory of the spool.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 DAMAGED = 1
+LEFT_OVER = 1
+_MODES = ("0660", "660", "0600", "600")
 
 
 def forward(
@@ -35,8 +37,14 @@ def forward(
         str | None, typer.Option(help="Serve /metrics for Prometheus on host:port.")
     ] = None,
     once: Annotated[bool, typer.Option(help="End when nothing waits any more.")] = False,
+    mode: Annotated[
+        str, typer.Option(help="Of the files it makes: 0660 or 0600; never wider than the spool.")
+    ] = "0660",
 ) -> None:
     """Forward spools to a daemon until told to stop.
+
+    With `--once` it ends when all whole frames have arrived; what is torn at the end of a file is
+    told and stays. Exit code **1** if there was no room in `quarantine/` for what is refused.
 
     Examples:
 
@@ -45,12 +53,12 @@ def forward(
         fastjournal forward --spool ./spool --to fjs://queue.example.com/mail?ca=ca.pem --once
     """
     import logging
-    import signal
     import sys
-    import threading
 
+    from fastjournal.cli.stopping import Stop
     from fastjournal.client.urls import Target, parse_url
     from fastjournal.errors import SettingError
+    from fastjournal.spool.files import SpoolDisk
     from fastjournal.spool.service import Runner, Service
     from fastjournal.spool.target import DaemonTarget
 
@@ -62,6 +70,9 @@ def forward(
         raise SettingError("a spool is forwarded to a daemon: fj://, fjs:// or unix:", name="to")
     if watch not in ("auto", "inotify", "ping"):
         raise SettingError(f"--watch is auto, inotify or ping, not {watch!r}", name="watch")
+    if mode not in _MODES:
+        raise SettingError(f"--mode is 0660 or 0600, not {mode!r}", name="mode")
+    files = SpoolDisk(int(mode, 8))
     runners = [
         Runner(
             str(path),
@@ -69,13 +80,13 @@ def forward(
             how=watch,
             window=window,
             batch_jobs=batch,
+            files=files,
         )
         for path in spool
     ]
     service = Service(runners)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = Stop()
+    stop.listen()
     if metrics:
         _serve_metrics(metrics, runners)
     service.start()
@@ -86,10 +97,17 @@ def forward(
     finally:
         service.stop()
     for runner in runners:
-        for line in runner.forwarder.figures.reports:
-            typer.echo(f"quarantined: {line}", err=True)
+        figures = runner.forwarder.figures
+        for line in figures.reports:
+            typer.echo(f"not forwarded: {line}", err=True)
+        if once and figures.torn_bytes:
+            typer.echo(f"{runner.path}: {figures.torn_bytes} bytes are torn and stay", err=True)
+        if once and figures.owed:
+            typer.echo(f"{runner.path}: {figures.last_error}", err=True)
     if service.error is not None:
         raise service.error
+    if once and any(runner.forwarder.figures.owed for runner in runners):
+        raise typer.Exit(LEFT_OVER)
 
 
 def _is_empty(runner: Runner) -> bool:

@@ -8,13 +8,18 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastjournal.errors import SettingError
+from fastjournal.errors import Loading, SettingError, Unavailable
+
+if TYPE_CHECKING:
+    from fastjournal.cli.stopping import Stop
 
 __all__ = ["worker"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds between two tries to reach the daemon
 
 
 def worker(
@@ -36,13 +41,19 @@ def worker(
     ] = 30.0,
     name: Annotated[str | None, typer.Option(help="Shown as the worker of its leases.")] = None,
     url: Annotated[
-        str, typer.Option(help="Daemon (fj://host:port/journal) or directory of a journal.")
+        str,
+        typer.Option(
+            envvar="FASTJOURNAL_URL",
+            show_envvar=False,
+            help="Daemon (fj://host:port/journal) or directory of a journal.",
+        ),
     ] = "fj://127.0.0.1",
 ) -> None:
     """Work off queues with a Python function, until SIGTERM or Ctrl-C.
 
     The function gets one leased job; what it returns (bytes or nothing) is the result, an
-    exception fails the job. An `async def` runs on an event loop, anything else in threads.
+    exception fails the job. An `async def` runs on an event loop, anything else in threads. A
+    daemon that is not up yet is waited for.
 
     Examples:
 
@@ -53,14 +64,20 @@ def worker(
     import os
     import socket
 
+    from fastjournal.cli.stopping import Stop
     from fastjournal.client.worker import Worker
-    from fastjournal.connecting import connect
+    from fastjournal.client.worker_contract import check_result
 
     logging.basicConfig(
         stream=sys.stderr, level="INFO", format="%(asctime)s [%(levelname)s] %(message)s"
     )
     work = load_function(function)
-    source: Any = connect(url)
+    check_result(work)
+    stop = Stop()
+    stop.listen()
+    source = _connected(url, stop)
+    if source is None:
+        return
     running = Worker(
         source, work, queues=queue or None, prefix=prefix, concurrency=concurrency,
         prefetch=prefetch, lease=lease, time_limit=time_limit, grace=grace,
@@ -68,10 +85,29 @@ def worker(
     )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.stop())
+    if stop.asked:  # just before
+        running.stop()
     counts = running.run()
     source.close()
     shown = {field: getattr(counts, field) for field in counts.__slots__}
     sys.stdout.write(json.dumps(shown) + "\n")
+
+
+def _connected(url: str, stop: Stop) -> Any:
+    """What to lease from, once it is there; None if we were asked to stop before."""
+    from fastjournal.connecting import connect
+
+    if url.startswith("spool:"):
+        raise SettingError("nothing can be leased from a spool", name="url")
+    pause = _FIRST_PAUSE
+    while not stop.asked:
+        try:
+            return connect(url)
+        except (Loading, Unavailable) as error:
+            logging.warning("%s; again in %.1f s", error, pause)
+        stop.wait(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return None
 
 
 def load_function(name: str) -> Any:

@@ -60,6 +60,8 @@ class AsyncLink:
         while True:
             try:
                 pipe = await self._connected()
+                if len(call.data) > protocol.SMALL:
+                    protocol.check_size(call, self.about)
                 await pipe.can_write(timeout)
                 attempts.out = True
                 again = attempts.repeated

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, nothing, value_of
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.edges import Length, Text, length, queue_bytes
-from fastjournal.errors import BadRequest, ProtocolError
+from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, ProtocolError
 from fastjournal.model import Lease, State
 from fastjournal.wire.bulk import (
     REFUSED,
@@ -38,11 +38,13 @@ __all__ = [
     "complete_many",
     "fail",
     "give_back",
+    "kept",
     "lease",
     "release",
     "result",
     "settle",
     "touch",
+    "touch_many",
 ]
 
 
@@ -154,6 +156,23 @@ def complete_many(
         new(Settle, (Action.COMPLETE, job_id, token or 0, None, b"", result))
         for job_id, token, result in finished
     ]
+
+
+def touch_many(leases: Iterable[tuple[bytes, int]], extend: Length | None) -> list[Settle]:
+    """The items of `settle` for leases to be kept."""
+    lasts = None if extend is None else length(extend, "extend")
+    return [Settle(Action.TOUCH, job_id, token, lasts) for job_id, token in leases]
+
+
+def kept(outcomes: Iterable[SettleOutcome]) -> list[bool]:
+    """Which of the touched leases are still ours; what is no question of the lease is raised."""
+    found = []
+    for outcome in outcomes:
+        error = error_from(outcome.error) if outcome.outcome == REFUSED else None
+        if error is not None and not isinstance(error, (LeaseLost, NotFound, AlreadyExists)):
+            raise error
+        found.append(error is None)
+    return found
 
 
 def _read_settled(reply: Reply) -> list[SettleOutcome]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fastjournal.client.link import Link
-from fastjournal.client.protocol import Call, sent_again
+from fastjournal.client.protocol import SMALL, Call, check_size, sent_again
 from fastjournal.client.retrying import Attempts
 from fastjournal.client.urls import Target
 from fastjournal.errors import Closed, JournalError, Unavailable
@@ -50,11 +50,10 @@ class Links:
         self._forks = _forks
         self._closed = False
         self._ahead = 0
-        attempts = Attempts(True, target.connect_timeout, time.monotonic())
-        first: Link = self._retrying(attempts, lambda _: self.open_link())
-        self.about: dict[str, Any] = first.about
+        self.about: dict[str, Any] = {}
         """What the daemon said of itself: version, journal, sync policy, roles, limits."""
-        self._free.append(first)
+        attempts = Attempts(True, target.connect_timeout, time.monotonic())
+        self._free.append(self._retrying(attempts, lambda _: self.open_link()))
 
     def close(self) -> None:
         """Close all connections that are not in use."""
@@ -75,6 +74,8 @@ class Links:
 
         def keep() -> Iterator[Call]:
             for call in calls:
+                if len(call.data) > SMALL:
+                    check_size(call, self.about)
                 kept.append(call)
                 yield call
 
@@ -113,6 +114,8 @@ class Links:
         return values
 
     def _call(self, call: Call) -> Any:
+        if len(call.data) > SMALL:
+            check_size(call, self.about)
         began = time.monotonic()
         attempts: Attempts | None = None
         if call.again and self._forks == _forks:
@@ -162,6 +165,7 @@ class Links:
             raise Closed("the client is closed")
         link = Link(self.target)
         self._ahead = link.ahead
+        self.about = link.about
         return link
 
     def server_now(self) -> int:

@@ -28,7 +28,7 @@ from fastjournal.model import (
     Receipt,
     State,
 )
-from fastjournal.wire.bulk import REFUSED, Action, Settle
+from fastjournal.wire.bulk import REFUSED, Settle, SettleOutcome
 
 __all__ = ["Client", "Listening", "Pipeline"]
 
@@ -128,12 +128,13 @@ class Client(Links):
     ) -> list[bool]:
         """Complete many (id, token, result) with one message; False where the lease was lost."""
         outcomes = self._settle(leases.complete_many(finished))
-        return [outcome != REFUSED for outcome in outcomes]
+        return [outcome.outcome != REFUSED for outcome in outcomes]
 
-    def touch_many(self, leases: Iterable[tuple[bytes, int]]) -> list[bool]:
+    def touch_many(
+        self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
+    ) -> list[bool]:
         """Keep many leases (id, token) with one message; False where the lease was lost."""
-        items = [Settle(Action.TOUCH, job_id, token) for job_id, token in leases]
-        return [outcome != REFUSED for outcome in self._settle(items)]
+        return leases.kept(self._settle(leases.touch_many(held, extend)))
 
     def fail(
         self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
@@ -263,9 +264,8 @@ class Client(Links):
     def __repr__(self) -> str:
         return f"<Client {self.target.address} {self.about.get('journal', '')!r}>"
 
-    def _settle(self, items: list[Settle]) -> list[int]:
-        outcomes: list[int] = []
+    def _settle(self, items: list[Settle]) -> list[SettleOutcome]:
+        outcomes: list[SettleOutcome] = []
         for start in range(0, len(items), 10_000):
-            part = self._call(leases.settle(items[start : start + 10_000]))
-            outcomes += [outcome for outcome, _, _ in part]
+            outcomes += self._call(leases.settle(items[start : start + 10_000]))
         return outcomes

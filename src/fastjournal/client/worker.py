@@ -7,7 +7,8 @@
 
 The function gets a `LeasedJob` to read. What it returns (bytes or None) is the result; an exception
 fails the job with its traceback, `Retry` gives it back for later. An `async def` runs on a loop of
-the worker, anything else in threads.
+the worker, anything else in threads. A function that says that it returns something else is refused
+before its first run.
 
 Rules:
 
@@ -35,6 +36,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from fastjournal.client.worker_contract import check_result
 from fastjournal.client.worker_keeping import Retry, Running, Settling, Source, WorkerCounts
 from fastjournal.clock import SECOND
 from fastjournal.edges import Length, Text
@@ -71,6 +73,7 @@ class Worker(Settling):
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
+        check_result(function)
         super().__init__(source, time_limit, is_async)
         self._function = function
         self._queues = list(queues) if queues else None
@@ -102,26 +105,19 @@ class Worker(Settling):
         try:
             self._fetch()
         finally:
-            self._stopping.set()
+            self._stopping = True
             self._wind_up()
         return self.counts
-
-    def stop(self) -> None:
-        """Lease nothing more and end when the running jobs have ended; any thread may call it."""
-        self._stopping.set()
-        with self._space:
-            self._space.notify_all()
 
     def _fetch(self) -> None:
         """Lease whenever there is room."""
         pause = 0.05
-        while not self._stopping.is_set():
-            with self._space:
-                while len(self._in_hand) >= self._room and not self._stopping.is_set():
-                    self._space.wait(0.5)
-                room = self._room - len(self._in_hand)
-            if self._stopping.is_set():
-                return
+        while not self._stopping:
+            room = self._room - self._held()
+            if room <= 0:
+                self._rest(0.5)
+                continue
+            self._rest(0)  # forget what woke us so far
             try:
                 jobs = self._source.lease_many(
                     room, queues=self._queues, prefix=self._prefix, wait=self._wait,
@@ -132,12 +128,18 @@ class Worker(Settling):
                 return
             except JournalError as error:
                 _log.warning("cannot lease, will try again: %s", error)
-                self._stopping.wait(pause * random.uniform(0.5, 1.5))
+                self._pause(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, 5.0)
                 continue
             self.counts.leased += len(jobs)
             for job in jobs:
                 self._take(job)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait so long, or until a stop was asked for."""
+        over = time.monotonic() + seconds
+        while not self._stopping and (left := over - time.monotonic()) > 0:
+            self._rest(left)
 
     def _take(self, job: LeasedJob) -> None:
         given = job.lease
@@ -151,7 +153,7 @@ class Worker(Settling):
     def _work(self) -> None:
         """One thread of work."""
         while (running := self._inbox.get()) is not None:
-            if self._stopping.is_set():
+            if self._stopping:
                 self._release(running)
                 continue
             running.started = time.monotonic()
@@ -175,7 +177,7 @@ class Worker(Settling):
             running = await asyncio.to_thread(self._inbox.get)
             if running is None:
                 break
-            if self._stopping.is_set():
+            if self._stopping:
                 await asyncio.to_thread(self._release, running)
                 slots.release()
                 continue
@@ -213,10 +215,8 @@ class Worker(Settling):
         give_up = time.monotonic() + self._grace
         for _ in range(self._concurrency):
             self._inbox.put(None)
-        with self._space:
-            while self._in_hand and (left := give_up - time.monotonic()) > 0:
-                self._space.wait(min(left, 0.5))
-            left_over = len(self._in_hand)
+        while (left_over := self._held()) and (left := give_up - time.monotonic()) > 0:
+            self._rest(min(left, 0.5))
         self._done.put(None)
         if left_over:
             _log.warning("%d jobs were still running; their leases end by themselves", left_over)

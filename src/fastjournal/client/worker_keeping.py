@@ -4,10 +4,16 @@ Rules:
 
 1. One alone says how a job ended: whoever claims it first.
 2. Trouble with the journal is logged; a lease that was lost is counted and left alone.
+3. All leases that are due are kept with one message: a daemon that does not answer holds the
+   heartbeat up once, not once for each job.
+4. A stop takes no lock: it may come from a signal handler, in the middle of code that holds one.
+5. A result that is neither bytes nor None is dropped with a word in the log. The work was done, and
+   would be done again and again for the sake of its result.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -51,6 +57,11 @@ class Source(Finisher, Protocol):
     ) -> list[bool]:
         """Complete many."""
 
+    def touch_many(
+        self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
+    ) -> list[bool]:
+        """Keep many leases."""
+
 
 class Retry(Exception):
     """Raised by a worker's function: give the job back, to be tried again after `delay` seconds."""
@@ -73,6 +84,8 @@ class WorkerCounts:
     released: int = 0
     timed_out: int = 0
     """Jobs that took longer than the time limit; counted as failed too."""
+    dropped_results: int = 0
+    """Results that were neither bytes nor None; their jobs are counted as completed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,25 +116,49 @@ class Settling:
         self._source = source
         self._is_async = is_async
         self._time_limit = None if time_limit is None else length(time_limit, "time_limit") / SECOND
-        self._stopping = threading.Event()
+        self._stopping = False
+        # `put` may interrupt any other call of it: a signal handler needs no more than that.
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[Running, bytes | None] | None] = queue.SimpleQueue()
         self._mutex = threading.Lock()
-        self._space = threading.Condition(self._mutex)
         self._in_hand: set[Running] = set()
 
+    def stop(self) -> None:
+        """Lease nothing more and end when the running jobs have ended.
+
+        Any thread may call it, and any signal handler.
+        """
+        self._stopping = True
+        self._woken.put(None)
+
+    def _held(self) -> int:
+        with self._mutex:
+            return len(self._in_hand)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait so long, or until a job was let go of or a stop was asked for."""
+        with contextlib.suppress(queue.Empty):
+            self._woken.get(timeout=max(0.0, seconds))
+            while True:
+                self._woken.get_nowait()
+
     def _drop(self, running: Running) -> None:
-        with self._space:
+        with self._mutex:
             self._in_hand.discard(running)
-            self._space.notify()
+        self._woken.put(None)
 
     def _finished(self, running: Running, result: Any) -> None:
-        if result is not None and not isinstance(result, bytes):
-            kind = type(result).__name__
-            self._failed(running, TypeError(f"a result is bytes or None, not {kind}"))
-        elif running.claim():
-            self._done.put((running, result))
-        else:
+        if not running.claim():
             self._drop(running)
+            return
+        if result is not None and not isinstance(result, bytes):
+            _log.error(
+                "job %s is done, but its result is dropped: it is bytes or None, not %s",
+                running.job.id.hex(), type(result).__name__,
+            )  # fmt: skip
+            self.counts.dropped_results += 1
+            result = None
+        self._done.put((running, result))
 
     def _settle(self) -> None:
         """Complete what was finished, many at a time."""
@@ -184,13 +221,12 @@ class Settling:
                 hand = [r for r in self._in_hand if not r.settled]
             now = time.monotonic_ns()
             nearest = min((r.until - r.length * 2 // 3 for r in hand), default=now + SECOND)
+            self._touch([r for r in hand if r.until - now < r.length // 3 * 2])
             for running in hand:
-                if running.until - now < running.length // 3 * 2:
-                    self._touch(running)
                 if self._is_late(running):
                     self.counts.timed_out += 1
                     self._failed_late(running)
-            if self._stopping.is_set() and not hand:
+            if self._stopping and not hand:
                 return
             time.sleep(min(max((nearest - time.monotonic_ns()) / SECOND, 0.01), 0.25))
 
@@ -215,14 +251,23 @@ class Settling:
         except JournalError as trouble:
             _log.error("failure of %s was not taken: %s", job.id.hex(), trouble)
 
-    def _touch(self, running: Running) -> None:
-        job = running.job
-        try:
-            self._source.touch(job.id, job.token, running.length / SECOND)
-            running.until = time.monotonic_ns() + running.length
-        except _LOST:
-            if not running.settled and running.claim():
-                self.counts.lost += 1
-                _log.warning("lease of job %s was lost", job.id.hex())
-        except JournalError as error:
-            _log.warning("lease of job %s was not prolonged: %s", job.id.hex(), error)
+    def _touch(self, due: Sequence[Running]) -> None:
+        """Keep these leases, all of one length with one message."""
+        by_length: dict[int, list[Running]] = {}
+        for running in due:
+            by_length.setdefault(running.length, []).append(running)
+        for lasts, together in by_length.items():
+            began = time.monotonic_ns()
+            try:
+                kept = self._source.touch_many(
+                    [(r.job.id, r.job.token) for r in together], lasts / SECOND
+                )
+            except JournalError as error:
+                _log.warning("%d leases were not prolonged: %s", len(together), error)
+                continue
+            for running, is_ours in zip(together, kept, strict=True):
+                if is_ours:
+                    running.until = began + lasts
+                elif not running.settled and running.claim():
+                    self.counts.lost += 1
+                    _log.warning("lease of job %s was lost", running.job.id.hex())

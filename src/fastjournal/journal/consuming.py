@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fastjournal.clock import SECOND
 from fastjournal.edges import Length, Text, id_bytes, length, queue_bytes, worker_bytes
-from fastjournal.errors import BadRequest, NotFound, TimedOut
+from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, TimedOut
 from fastjournal.journal.access import Access
 from fastjournal.leased import LeasedJob
 from fastjournal.model import State, Where
@@ -120,6 +120,28 @@ class Consuming(Access):
             time = engine.last_time
         engine.settle(time)
         return until
+
+    def touch_many(
+        self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
+    ) -> list[bool]:
+        """Keep many leases (id, token) with one write; False where the lease was lost."""
+        leases = [(id_bytes(job_id), token) for job_id, token in held]
+        lasts = 0 if extend is None else length(extend, "extend")
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            with engine.batch():
+                outcomes = [self._is_kept(job_id, token, lasts) for job_id, token in leases]
+            time = engine.last_time
+        engine.settle(time)
+        return outcomes
+
+    def _is_kept(self, job_id: bytes, token: int, lasts: int) -> bool:
+        try:
+            self._operations.touch(job_id, token, lasts)
+        except (NotFound, LeaseLost, AlreadyExists):
+            return False
+        return True
 
     def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
         """The work is done; a result is kept until the job expires."""

@@ -11,7 +11,9 @@ Rules:
 1. A file appears whole: it is made under a name of its own and linked to its place. Who comes
    second uses the file of the first.
 2. An identity never changes, and is never copied to another spool: the daemon tells repeats by it.
-3. After the machine was started anew no file from before is written to: its end may have been lost
+3. Files with jobs are for their owner and the group, what names the spool for whoever may read the
+   directory: see `opening` for how names are opened here.
+4. After the machine was started anew no file from before is written to: its end may have been lost
    after it was forwarded, and places in it must not be given out twice.
 """
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 import os
 
 from fastjournal.spool.frames import HEADER, hour_of
+from fastjournal.spool.opening import SHARED, make_file, mode_in, open_file
 
 __all__ = [
     "BOOT",
@@ -32,12 +35,14 @@ __all__ = [
     "identity",
     "is_this_boot",
     "newest",
+    "sync_directory",
     "used",
 ]
 
 IDENTITY = "spool.id"
 BOOT = "spool.boot"
 GOING = ".fjd"
+_NAMES = 0o664  # of the files that name the spool: they hold no jobs
 
 
 def identity(path: str) -> bytes:
@@ -45,10 +50,9 @@ def identity(path: str) -> bytes:
     place = os.path.join(path, IDENTITY)
     while True:
         try:
-            with open(place, "rb") as file:
-                text = file.read(64)
+            text = _content(place)
         except FileNotFoundError:
-            _link(place, os.urandom(16).hex().encode() + b"\n", sync=True)
+            _link(place, os.urandom(16).hex().encode() + b"\n", _NAMES, sync=True)
             continue
         try:
             found = bytes.fromhex(text.decode("ascii"))
@@ -71,8 +75,7 @@ def boot_id() -> bytes:
 def is_this_boot(path: str, boot: bytes) -> bool:
     """Whether the newest file was begun in this run of the machine."""
     try:
-        with open(os.path.join(path, BOOT), "rb") as file:
-            return file.read(64) == boot
+        return _content(os.path.join(path, BOOT)) == boot
     except FileNotFoundError:
         return False
 
@@ -80,15 +83,12 @@ def is_this_boot(path: str, boot: bytes) -> bool:
 def begin_boot(path: str, boot: bytes) -> None:
     """The newest file was begun in this run of the machine."""
     place = os.path.join(path, BOOT)
-    draft = f"{place}.{os.getpid()}.{os.urandom(4).hex()}.new"
-    with open(draft, "wb") as file:
-        file.write(boot)
-    os.replace(draft, place)
+    os.replace(_draft(place, boot, _NAMES, sync=False), place)
 
 
-def create_file(path: str, *, sync: bool = False) -> None:
+def create_file(path: str, *, mode: int = SHARED, sync: bool = False) -> None:
     """Make a spool file with its header, unless there is one."""
-    _link(path, HEADER, sync=sync)
+    _link(path, HEADER, mode, sync=sync)
 
 
 def hours(path: str) -> list[int]:
@@ -110,37 +110,55 @@ def used(path: str) -> int:
         for entry in entries:
             if hour_of(entry.name) is not None:
                 try:
-                    total += entry.stat().st_size
+                    total += entry.stat(follow_symlinks=False).st_size
                 except FileNotFoundError:  # was forwarded and removed just now
                     continue
     return total
 
 
-def _link(path: str, content: bytes, *, sync: bool) -> None:
-    """Let a file appear with its content; if there is one it stays."""
-    draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            if os.write(fd, content) != len(content):
-                raise OSError(28, "No space left on device")
-            if sync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            return
-        if sync:
-            _sync_directory(os.path.dirname(path))
-    finally:
-        os.unlink(draft)
-
-
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
     fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _content(path: str) -> bytes:
+    fd = open_file(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 64)
+    finally:
+        os.close(fd)
+
+
+def _draft(path: str, content: bytes, mode: int, *, sync: bool) -> str:
+    """Write a file under a name of its own; returns the name."""
+    draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
+    fd = make_file(draft, mode_in(os.path.dirname(path) or ".", mode))
+    try:
+        if os.write(fd, content) != len(content):
+            raise OSError(28, "No space left on device")
+        if sync:
+            os.fsync(fd)
+    except BaseException:
+        os.unlink(draft)
+        raise
+    finally:
+        os.close(fd)
+    return draft
+
+
+def _link(path: str, content: bytes, mode: int, *, sync: bool) -> None:
+    """Let a file appear with its content; if there is one it stays."""
+    draft = _draft(path, content, mode, sync=sync)
+    try:
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return
+        if sync:
+            sync_directory(os.path.dirname(path))
+    finally:
+        os.unlink(draft)

@@ -8,16 +8,21 @@ Rules:
    and the journal takes it in once (see `docs/spool.md`).
 3. After any error everything unacknowledged is read and sent again. Nothing else is kept in memory.
 4. A damaged place, a frame that holds no job, a job that the journal refuses: copied to quarantine,
-   told, passed over. None of them holds up the rest.
+   told, passed over. None of them holds up the rest, not even on a full disk: then the file stays,
+   and is read again later.
 5. A batch that the journal refuses as a whole is halved, and halved again, until the job that
    spoils it stands alone and goes to quarantine; then batches grow again.
 6. A finished file goes when it is neither of this hour nor of the last one, or is large and not the
    newest, and no producer has it open. The journal is told to forget it before it is removed.
-7. No clock, socket or file is touched but through the objects given.
+7. A name that leads to no file of this spool's people is told once and left alone.
+8. No clock, socket or file is touched but through the objects given.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,7 +38,8 @@ from fastjournal.errors import (
     TooLarge,
     WrongType,
 )
-from fastjournal.spool.frames import DONE, HOUR, sender_name
+from fastjournal.spool.frames import DONE, HOUR, name_of, sender_name
+from fastjournal.spool.opening import ForeignFile
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
 from fastjournal.spool.shelf import Shelf
 from fastjournal.wire.forward import Forwarded, encode_forget, encode_forward
@@ -46,6 +52,8 @@ MAX_FILES = 256
 """Files open at a time; newer ones wait until the oldest are finished."""
 _CONTENT = (BadFlags, BadRequest, OutOfRange, TooLarge, WrongType)
 """Errors that say something of what was sent, not of who sent it or where."""
+_log = logging.getLogger(__name__)
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class Target(Protocol):
@@ -82,6 +90,12 @@ class Figures:
     failures: int = 0
     last_error: str = ""
     backlog_bytes: int = 0
+    torn_bytes: int = 0
+    """At the ends of files: frames of which no more came."""
+    foreign: int = 0
+    """Names of spool files that lead to no file of this spool."""
+    owed: bool = False
+    """Something could not be copied to quarantine for want of space; it is still in its file."""
     oldest: int = 0
     """When the oldest job that waits was put, ns; 0: none waits."""
     files: int = 0
@@ -121,6 +135,7 @@ class Forwarder:
         self._pass: deque[SpoolFile] = deque()
         self._flights: deque[_Flight] = deque()
         self._going: set[int] | None = None
+        self._foreign: set[int] = set()
 
     @property
     def in_flight(self) -> int:
@@ -162,8 +177,9 @@ class Forwarder:
         if flight is None or flight.file is None:
             return False
         if self._at_a_time == 1 and len(flight.frames) == 1:
-            self.figures.refused += self._quarantine(flight.file, flight.frames[0], str(error))
-            self.shelf.mark(flight.file, flight.frames)
+            if self._quarantine(flight.file, flight.frames[0], str(error)):
+                self.shelf.mark(flight.file, flight.frames)
+            self._flights.popleft()  # it is passed over, not sent again
         self._at_a_time = max(1, self._at_a_time // 2)
         return True
 
@@ -190,6 +206,10 @@ class Forwarder:
         aside = []
         newest = max(self._files, default=0)
         for hour, file in sorted(self._files.items()):
+            if file.owed:  # there may be room by now
+                file.owed = False
+                file.rewind()
+                continue
             fresh = abs(hour - this_hour) <= 1 and (hour == newest or file.limit < LARGE)
             if fresh or self._flights or not self.shelf.seize(file):
                 continue
@@ -197,8 +217,9 @@ class Forwarder:
             if rest is not None and rest.sound:  # came just now
                 self.shelf.give_back(file)
                 continue
-            if rest is not None:
-                self.figures.damaged += self._quarantine(file, rest, rest.reason)
+            if rest is not None and not self._quarantine(file, rest, rest.reason):
+                self.shelf.give_back(file)
+                continue
             self.shelf.set_aside(file)
             aside.append(hour)
             file.close()
@@ -209,10 +230,14 @@ class Forwarder:
     def measure(self) -> Figures:
         """The figures, with the backlog as it is now."""
         figures = self.figures
-        figures.backlog_bytes = figures.oldest = 0
+        figures.backlog_bytes = figures.torn_bytes = figures.oldest = 0
+        now = self._clock.monotonic()
         waiting = {id(f.file): f.frames[0] for f in reversed(self._flights) if f.frames}
         for file in self._files.values():
             first = waiting.get(id(file))
+            if first is None and file.is_torn(now):
+                figures.torn_bytes += file.limit - file.offset
+                continue
             start = file.offset if first is None else first.offset
             figures.backlog_bytes += max(0, file.look() - start)
             if first is None:
@@ -220,6 +245,8 @@ class Forwarder:
             if first is not None and not first.done:
                 figures.oldest = min(figures.oldest or first.timestamp, first.timestamp)
         figures.files = len(self._files)
+        figures.foreign = len(self._foreign)
+        figures.owed = any(file.owed for file in self._files.values())
         return figures
 
     def _forget(self, going: Sequence[int], target: Target) -> None:
@@ -241,13 +268,13 @@ class Forwarder:
         self._at_a_time = min(self._batch_jobs, self._at_a_time * 2)
         if answer.mark < frames[-1].end:
             raise ProtocolError(f"the journal stopped at {answer.mark} of {frames[-1].end}")
+        kept = set()
         if answer.errors:
             by_end = {frame.end: frame for frame in frames}
             for mark, text in answer.errors:
-                if mark in by_end:
-                    self._quarantine(flight.file, by_end[mark], text)
-            figures.refused += len(answer.errors)
-        self.shelf.mark(flight.file, frames)
+                if mark in by_end and not self._quarantine(flight.file, by_end[mark], text):
+                    kept.add(mark)
+        self.shelf.mark(flight.file, [f for f in frames if f.end not in kept] if kept else frames)
         figures.repeated += answer.repeated
         figures.merged += answer.merged
         figures.forwarded += len(frames) - answer.repeated - answer.refused
@@ -280,7 +307,7 @@ class Forwarder:
         jobs: list[bytes] = []
         for item in found:
             if isinstance(item, Damage):
-                self.figures.damaged += self._quarantine(file, item, item.reason)
+                self._quarantine(file, item, item.reason)
                 continue
             if item[2][2] == DONE:
                 continue
@@ -289,8 +316,8 @@ class Forwarder:
                     raise JournalError("it lies beyond 4 GiB")
                 job = job_bytes(item)
             except JournalError as error:
-                self.figures.refused += self._quarantine(file, item, str(error))
-                self.shelf.mark(file, (item,))
+                if self._quarantine(file, item, str(error)):
+                    self.shelf.mark(file, (item,))
                 continue
             frames.append(item)
             jobs.append(job)
@@ -298,14 +325,9 @@ class Forwarder:
 
     def _look(self) -> bool:
         """Begin another pass over the files; False if there is nothing new in them."""
-        found = self.shelf.hours()[:MAX_FILES]
+        found = self._open_files()
         self.figures.looked = True
-        for hour in found:
-            if hour not in self._files:
-                file = self.shelf.open(hour)
-                if file is not None:
-                    self._files[hour] = file
-        for hour in self._files.keys() - set(found):  # somebody else removed it
+        for hour in self._files.keys() - found:  # somebody else removed it
             self._files.pop(hour).close()
         files = [self._files[hour] for hour in sorted(self._files)]
         for file in reversed(files):
@@ -313,8 +335,47 @@ class Forwarder:
         self._pass.extend(file for file in files if not file.at_end)
         return bool(self._pass)
 
+    def _open_files(self) -> set[int]:
+        """Open what is new; the hours of which there are files, only the oldest of many."""
+        found: set[int] = set()
+        foreign: set[int] = set()
+        for hour in self.shelf.hours():
+            if len(found) == MAX_FILES:
+                break
+            if hour not in self._files:
+                try:
+                    file = self.shelf.open(hour)
+                except ForeignFile as error:
+                    foreign.add(hour)
+                    if hour not in self._foreign:
+                        place = os.path.join(self.shelf.path, name_of(hour))
+                        self._report(place, str(error.strerror))
+                    continue
+                if file is None:
+                    continue
+                self._files[hour] = file
+            found.add(hour)
+        self._foreign = foreign
+        return found
+
     def _quarantine(self, file: SpoolFile, item: Frame | Damage, reason: str) -> bool:
-        fresh = self.shelf.quarantine(file, item, reason)
+        """Copy aside what cannot be forwarded; False if there is no room for it, see rule 4."""
+        try:
+            fresh = self.shelf.quarantine(file, item, reason)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            file.owed = True
+            self.figures.last_error = f"no room in quarantine: {error.strerror}"
+            return False
         if fresh:
-            self.figures.reports.append(f"{file.path}: offset {item.offset}: {reason}")
-        return fresh
+            if isinstance(item, Damage):
+                self.figures.damaged += 1
+            else:
+                self.figures.refused += 1
+            self._report(file.path, f"offset {item.offset}: {reason}")
+        return True
+
+    def _report(self, path: str, text: str) -> None:
+        self.figures.reports.append(f"{path}: {text}")
+        _log.warning("%s: %s", path, text)

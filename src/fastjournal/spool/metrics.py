@@ -46,6 +46,10 @@ class SpoolCollector(Collector):
             labels=["spool"],
         )  # fmt: skip
         files = GaugeMetricFamily("fastjournal_spool_files", "Spool files.", labels=["spool"])
+        foreign = GaugeMetricFamily(
+            "fastjournal_spool_foreign_files", "Names of spool files that lead to no file of the "
+            "spool, and are not opened.", labels=["spool"],
+        )  # fmt: skip
         error = InfoMetricFamily(
             "fastjournal_spool_last_error", "Why it last had to begin again.", labels=["spool"]
         )
@@ -54,5 +58,6 @@ class SpoolCollector(Collector):
             backlog.add_metric([path], found.backlog_bytes)
             age.add_metric([path], (now - found.oldest) / 1e9 if found.oldest else 0)
             files.add_metric([path], found.files)
+            foreign.add_metric([path], found.foreign)
             error.add_metric([path], {"error": found.last_error})
-        yield from (backlog, age, files, error)
+        yield from (backlog, age, files, foreign, error)

@@ -5,7 +5,8 @@ Rules:
 1. Who has a file open holds a shared `flock` on it, taken before its first write and without
    waiting. A forwarder renames a file only under the exclusive lock; so a file whose lock was had,
    and whose name still led to it then, is written to by nobody who could not be read.
-2. A file is closed when the last thread has let go of it, never while one may be writing.
+2. What is no file of this spool's people is nobody's: it is left alone, and the next file taken.
+3. A file is closed when the last thread has let go of it, never while one may be writing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import fcntl
 import os
 
 from fastjournal.errors import JournalFault, NoSpace, WriteFailed
+from fastjournal.spool.opening import ForeignFile, open_file
 
 __all__ = ["GOING_AWAY", "NOT_THERE", "OpenFile", "fault_of", "open_locked"]
 
@@ -25,11 +27,13 @@ _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 class OpenFile:
     """A file that is being written; closed when the last thread has let go of it."""
 
-    __slots__ = ("fd", "hour", "room", "until")
+    __slots__ = ("fd", "hour", "named", "room", "until")
 
     def __init__(self, fd: int, hour: int, until: int) -> None:
         self.fd = fd
         self.hour = hour
+        self.named = False
+        """Its name is on stable storage."""
         self.until = until
         """From this instant on another file is written."""
         self.room = 0
@@ -42,9 +46,11 @@ class OpenFile:
 def open_locked(path: str) -> int:
     """A descriptor whose file cannot be removed while it is open; or `NOT_THERE`, `GOING_AWAY`."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        fd = open_file(path, os.O_WRONLY | os.O_APPEND)
     except FileNotFoundError:
         return NOT_THERE
+    except ForeignFile:
+        return GOING_AWAY
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -52,7 +58,7 @@ def open_locked(path: str) -> int:
             os.close(fd)
             return GOING_AWAY
         try:
-            same = os.path.samestat(os.stat(path), os.fstat(fd))
+            same = os.path.samestat(os.lstat(path), os.fstat(fd))
         except FileNotFoundError:
             same = False
     except OSError:

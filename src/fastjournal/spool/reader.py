@@ -9,6 +9,7 @@ Rules:
    is read.
 3. Damaged bytes are told once, as `Damage`, and passed over.
 4. Nothing here changes a file.
+5. A name that leads elsewhere, or to no file of this spool's people, is told as damage, not read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
 from fastjournal.spool.directory import hours
+from fastjournal.spool.files import SpooledHandle, open_spooled
 from fastjournal.spool.frames import (
     DONE,
     HEAD_SIZE,
@@ -34,12 +36,13 @@ from fastjournal.spool.frames import (
     name_of,
     next_frame,
 )
+from fastjournal.spool.opening import ForeignFile
 from fastjournal.wire.fj import Request
 from fastjournal.wire.functions import PERSIST, PERSIST_SET, VALUE_BITS, Function, Type
 from fastjournal.wire.jobvalue import JobPut, decode_job, encode_job
 from fastjournal.wire.requests import Limits, RequestParser
 
-__all__ = ["Damage", "Entry", "Frame", "SpoolFile", "job_bytes", "job_of", "scan"]
+__all__ = ["Damage", "Entry", "Frame", "SpoolFile", "job_bytes", "job_of", "open_to_read", "scan"]
 
 READ = 1 << 20
 SETTLE = SECOND
@@ -86,22 +89,25 @@ class Damage(NamedTuple):
 class SpoolFile:
     """One file, read from the beginning to its end, which moves."""
 
-    def __init__(self, path: str, hour: int, *, writable: bool = False) -> None:
+    def __init__(self, path: str, hour: int, handle: SpooledHandle) -> None:
         self.path = os.path.join(path, name_of(hour))
         self.hour = hour
-        self.fd = os.open(self.path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        self.handle = handle
         # A file whose header was lost with the power is read all the same.
-        self.headless = os.pread(self.fd, HEADER_SIZE, 0) != HEADER
+        self.headless = handle.read(0, HEADER_SIZE) != HEADER
         self.offset = 0 if self.headless else HEADER_SIZE
         """Everything before it was given out."""
         self.limit = 0
         """Where to read to, as last looked up."""
         self.waiting_since = -1
         """Monotonic ns since which the frame at `offset` is not whole; -1: it is, or none there."""
+        self.owed = False
+        """Something in it could not be copied to quarantine: the file has to be read again."""
+        self._stuck_size = -1  # of the file when the frame at `offset` was last found not whole
 
     def look(self) -> int:
         """Look up how long the file is."""
-        self.limit = os.fstat(self.fd).st_size
+        self.limit = self.handle.size()
         return self.limit
 
     def read(
@@ -115,10 +121,10 @@ class SpoolFile:
         size = min(self.limit - self.offset, most_bytes)
         if size <= 0:
             return found
-        data = os.pread(self.fd, size, self.offset)
+        data = self.handle.read(self.offset, size)
         self._frames(data, found, most)
         if not found:  # what stands here is longer than what was read, or not sound
-            data = os.pread(self.fd, min(self.limit - self.offset, _WINDOW), self.offset)
+            data = self.handle.read(self.offset, min(self.limit - self.offset, _WINDOW))
             self._frames(data, found, most)
             if not found:
                 self._stuck(data, now, settle, found)
@@ -145,6 +151,7 @@ class SpoolFile:
     def _stuck(self, data: bytes, now: int, settle: int, found: list[Frame | Damage]) -> None:
         """There is no sound frame at the offset: wait for it, or pass over it."""
         torn = check(data, 0) == 0
+        self._stuck_size = self.limit
         if self.waiting_since < 0:
             self.waiting_since = now
         if torn and now - self.waiting_since < settle:
@@ -161,17 +168,30 @@ class SpoolFile:
         """What stands next may still be on its way; see rule 2."""
         return self.waiting_since >= 0 and now - self.waiting_since < settle
 
+    def is_torn(self, now: int, settle: int = SETTLE) -> bool:
+        """All that is left is a frame that nobody goes on with; see rule 2."""
+        return (
+            self.waiting_since >= 0
+            and now - self.waiting_since >= settle
+            and self._stuck_size == self.look()
+        )
+
+    def rewind(self) -> None:
+        """Read it from the beginning again."""
+        self.offset = 0 if self.headless else HEADER_SIZE
+        self.waiting_since = -1
+
     def rest(self) -> Damage | None:
         """What is left between the last frame and the end, when nobody writes any more."""
         size = self.look() - self.offset
         if size <= 0:
             return None
-        data = os.pread(self.fd, size, self.offset)
+        data = self.handle.read(self.offset, size)
         return Damage(self.offset, self.offset + len(data), data, "a torn frame at the end")
 
     def peek(self) -> Frame | None:
         """The head of the frame that comes next, not checked; None if there is none."""
-        data = os.pread(self.fd, HEAD_SIZE + 18, self.offset)
+        data = self.handle.read(self.offset, HEAD_SIZE + 18)
         return Frame(self.offset, 0, data) if len(data) == HEAD_SIZE + 18 else None
 
     @property
@@ -181,9 +201,13 @@ class SpoolFile:
 
     def close(self) -> None:
         """Release the file."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self.handle.close()
+
+
+def open_to_read(path: str, hour: int) -> SpoolFile:
+    """The file of an hour, only to look at."""
+    handle = open_spooled(os.path.join(path, name_of(hour)), os.O_RDONLY)
+    return SpoolFile(path, hour, handle)
 
 
 def job_bytes(frame: Frame) -> bytes:
@@ -253,8 +277,11 @@ def scan(
         if keep is not None and not keep(hour):
             continue
         try:
-            file = SpoolFile(folder, hour)
+            file = open_to_read(folder, hour)
         except FileNotFoundError:  # forwarded and removed just now
+            continue
+        except ForeignFile as error:
+            yield Entry(hour, 0, 0, "damaged", hour * HOUR, None, str(error.strerror))
             continue
         try:
             file.look()

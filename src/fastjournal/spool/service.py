@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.errors import JournalError
+from fastjournal.spool.files import SpoolFiles
 from fastjournal.spool.forwarder import Figures, Forwarder, Target
 from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.watch import Watch, readable, watch
@@ -48,9 +49,12 @@ class Runner:
         window: int = 8,
         batch_jobs: int = 1000,
         wait: Callable[[float], object] | None = None,
+        files: SpoolFiles | None = None,
     ) -> None:
         self.path = path
-        self.forwarder = Forwarder(Shelf(path), clock=clock, window=window, batch_jobs=batch_jobs)
+        self.forwarder = Forwarder(
+            Shelf(path, files), clock=clock, window=window, batch_jobs=batch_jobs
+        )
         self._connect = connect
         self._clock = clock
         self._how = how

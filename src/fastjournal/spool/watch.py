@@ -14,10 +14,12 @@ import contextlib
 import os
 import select
 import socket
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from fastjournal.spool.opening import mode_in
 from fastjournal.spool.writer import WAKE
 
 __all__ = ["InotifyWatch", "PingWatch", "Watch", "readable", "watch"]
@@ -97,7 +99,7 @@ class PingWatch:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sock.setblocking(False)
         self._sock.bind(self._path)
-        os.chmod(self._path, 0o666)  # noqa: S103 - producers may be other users; a byte says nothing
+        _open_up(self._path)
 
     def fileno(self) -> int:
         """Readable when a producer has sent its byte."""
@@ -114,6 +116,21 @@ class PingWatch:
         self._sock.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
+
+
+def _open_up(path: str) -> None:
+    """Let whoever shares the directory send to a socket: producers may be other users."""
+    mode = mode_in(os.path.dirname(path) or ".", 0o666)
+    if os.chmod in os.supports_follow_symlinks:
+        os.chmod(path, mode, follow_symlinks=False)
+        return
+    # Another may have put a link in its place: what is changed is what was looked at.
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            os.chmod(f"/proc/self/fd/{fd}", mode)
+    finally:
+        os.close(fd)
 
 
 def watch(path: str, how: str = "auto") -> Watch:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import time
+from stat import S_ISSOCK
 from struct import Struct
 from struct import error as struct_error
 
@@ -38,10 +39,12 @@ from fastjournal.spool.directory import (
     hours,
     identity,
     is_this_boot,
+    sync_directory,
     used,
 )
 from fastjournal.spool.frames import HOUR, crc, name_of
 from fastjournal.spool.openfile import GOING_AWAY, NOT_THERE, OpenFile, fault_of, open_locked
+from fastjournal.spool.opening import SHARED, checked_mode
 
 TYPE_CHECKING = False  # `typing` would be half of what the import costs
 if TYPE_CHECKING:
@@ -86,22 +89,27 @@ class Spool:
         sync: bool = False,
         max_bytes: int = MAX_BYTES,
         max_payload: int = _MAX_VALUE,
+        mode: int = SHARED,
         clock: Clock | None = None,
         write: Callable[[int, bytes], int] = os.write,
         boot: Callable[[], bytes] = boot_id,
+        sync_names: Callable[[str], None] = sync_directory,
     ) -> None:
         """Use a spool, made if its directory is missing.
 
         `sync`: every put waits for the disk. `max_bytes`: size of all files together, done or not,
-        beyond which a put raises `SpoolFull`.
+        beyond which a put raises `SpoolFull`. `mode`: of the files it makes, 0660 or 0600; never
+        wider than the directory.
         """
         self.path = os.fspath(path)
         self.sync = sync
         self.max_bytes = max_bytes
         self.max_payload = max_payload
+        self.mode = checked_mode(mode)
         self._now = time.time_ns if clock is None else clock.now
         self._write = write
         self._boot = boot
+        self._sync_names = sync_names
         self._last = 0
         self._file: OpenFile | None = None
         self._closed = False
@@ -300,6 +308,9 @@ class Spool:
         if self.sync if sync is None else sync:
             try:
                 os.fdatasync(file.fd)
+                if not file.named:  # it may have been made by one who does not sync
+                    self._sync_names(self.path)
+                    file.named = True
             except OSError as error:
                 self._file = None
                 raise fault_of(error, self.path) from error
@@ -337,7 +348,7 @@ class Spool:
                 path = os.path.join(self.path, name_of(hour))
                 fd = open_locked(path)
                 if fd == NOT_THERE:
-                    create_file(path, sync=self.sync)
+                    create_file(path, mode=self.mode, sync=self.sync)
                 elif fd == GOING_AWAY:
                     hour = max(hour + 1, self._now() // HOUR)
             if not is_this_boot(self.path, boot):
@@ -351,7 +362,7 @@ class Spool:
 
     def _find_waker(self) -> None:
         path = os.path.join(self.path, WAKE)
-        if self._waker is None and os.path.exists(path):
+        if self._waker is None and _is_socket(path):
             import _socket
 
             self._waker = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
@@ -362,8 +373,15 @@ class Spool:
         try:
             self._waker.sendto(b"!", os.path.join(self.path, WAKE))
         except OSError:
-            if not os.path.exists(os.path.join(self.path, WAKE)):
+            if not _is_socket(os.path.join(self.path, WAKE)):
                 self._waker = None
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _text(value: object) -> bytes:

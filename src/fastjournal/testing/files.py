@@ -22,9 +22,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from fastjournal.errors import LockTimeout
-from fastjournal.log.files import FileHandle, FileLock
+from fastjournal.log.files import FileHandle, FileLock, Identity
 from fastjournal.testing.pending import (
     Inode,
     NameChange,
@@ -105,6 +106,11 @@ class MemoryFiles:
     def is_file(self, path: Path) -> bool:
         with self._guard:
             return path in self._names
+
+    def identity(self, path: Path) -> Identity:
+        with self._guard:
+            inode = self._names.get(path)
+            return None if inode is None else (0, id(inode))
 
     def make_directory(self, directory: Path) -> None:
         # A directory is durable at once: losing the whole journal's directory is not modelled.
@@ -198,11 +204,11 @@ class MemoryFiles:
         with self._guard:
             return {path: bytes(inode.content) for path, inode in self._names.items()}
 
-    def killed(self) -> MemoryFiles:
+    def killed(self) -> Self:
         """The disk after kill -9: all that was written is there, locks are free, no faults."""
         return self._image(self.snapshot(), self._boot)
 
-    def images(self, *, samples: int = 200, seed: int = 0) -> Iterator[MemoryFiles]:
+    def images(self, *, samples: int = 200, seed: int = 0) -> Iterator[Self]:
         """Disks that a power loss at this moment may leave (rule 3)."""
         made = [change.target for change in self._changes if change.target is not None]
         inodes = list(dict.fromkeys([*self._durable_names.values(), *self._names.values(), *made]))
@@ -220,8 +226,8 @@ class MemoryFiles:
             left = {path: bytes(contents[inode]) for path, inode in names.items()}
             yield self._image(left, self._boot + 1)
 
-    def _image(self, contents: Mapping[Path, bytes], boot: int) -> MemoryFiles:
-        image = MemoryFiles()
+    def _image(self, contents: Mapping[Path, bytes], boot: int) -> Self:
+        image = type(self)()
         image._boot = boot
         image._directories = set(self._directories)
         for path, content in contents.items():
@@ -328,6 +334,9 @@ class _MemoryHandle:
         self._usable()
         return len(self._inode.content)
 
+    def identity(self) -> Identity:
+        return 0, id(self._inode)
+
     def truncate(self, size: int) -> None:
         self._usable()
         self._changed = True
@@ -354,6 +363,9 @@ class _MemoryLock:
         self._files: MemoryFiles | None = files
         self._path = path
         self._exclusive = exclusive
+
+    def identity(self) -> Identity:
+        return None  # a lock here has no file
 
     def release(self) -> None:
         files, self._files = self._files, None
