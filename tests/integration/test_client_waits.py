@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 import fastjournal
 from fastjournal.client import leases, operating
@@ -145,6 +146,30 @@ def test_a_pipeline_of_large_values_reads_while_it_sends(daemon: LocalDaemon) ->
             pipeline.entries.set(f"k{number}", value)
             pipeline.entries.get(f"k{number}")
         assert pipeline.execute()[1::2] == values
+
+
+@pytest.mark.parametrize("on_uvloop", [False, True], ids=["asyncio", "uvloop"])
+def test_a_pipeline_behind_tls_reads_while_it_sends_and_goes_on(
+    tmp_path: Path, on_uvloop: bool
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    made = authority.issue_cert("localhost")
+    made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    settings = {"tls": {"certificate": str(tmp_path / "server.pem")}}
+    with LocalDaemon(tmp_path / "d", settings=settings, uvloop=on_uvloop) as running:
+        url = f"fjs://localhost:{running.port}?ca={tmp_path / 'ca.pem'}&timeout=20"
+        with fastjournal.connect(url) as client:
+            values = [b"%02d" % n * 500_000 for n in range(20)]
+            pipeline = client.pipeline()
+            for number, value in enumerate(values):
+                pipeline.entries.set(f"k{number}", value)
+                pipeline.entries.get(f"k{number}")
+            link = client.take_link()
+            client.give_back(link)
+            assert pipeline.execute()[1::2] == values
+            assert client.entries.get("k3") == values[3]
+            assert link.is_fresh  # the same connection, to be used again
 
 
 def test_connections_that_broke_while_idle_cost_nobody_an_error(
