@@ -246,3 +246,35 @@ def test_a_row_is_whole_before_anybody_can_find_it(j: Journal, engine: Engine) -
     found = j.put(b"x", queue="q", key="k")
     engine.state.rows, rows[found.id] = rows, engine.state.rows[found.id]
     assert whole == [(found.id, True, True, State.WAITING, True)]
+
+
+def test_no_lease_is_lost_before_all_that_had_arrived_by_its_end_is_read(
+    j: Journal, engine: Engine, clock: ManualClock
+) -> None:
+    j.put(b"one", queue="q")
+    j.put(b"two", queue="q")
+    j.put(b"short", queue="other", ttl=30)
+    for length in (10, 20):
+        assert j.lease("q", lease=length) is not None
+    start = clock.now()
+    read_until = start
+    asked: list[int] = []
+
+    def ask(now: int) -> int:
+        asked.append(now)
+        return read_until
+
+    engine.read_until = ask
+    assert (j.tick(), asked) == (0, [])  # nothing has ended: nobody asks
+    clock.advance(60)
+    assert j.tick() == 1  # what expires needs nobody's word
+    assert j.lease("q") is None
+    assert engine.holds_back()
+    assert set(asked) == {clock.now()}
+    read_until = start + 15 * SECOND
+    assert j.tick() == 1
+    assert engine.holds_back()
+    read_until = clock.now()
+    assert j.tick() == 1
+    assert not engine.holds_back()
+    assert len(j.lease_many(3, "q")) == 2

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from fastjournal.client import leases, operating, protocol
+from fastjournal.client import leases, operating
 from fastjournal.client.aentries import AsyncEntries
 from fastjournal.client.aleased import AsyncLeasedJob
 from fastjournal.client.alink import AsyncLink
 from fastjournal.client.alistening import AsyncListening
-from fastjournal.client.pipe import open_pipe
 from fastjournal.client.protocol import Figures
 from fastjournal.client.puts import any_put, puts, taken
 from fastjournal.client.urls import Target
@@ -231,10 +230,7 @@ class AsyncClient(AsyncLink):
 
     async def subscribe(self, queue: Text | None = None) -> AsyncListening:
         """Events of a queue, or of all: `due` when it has something to give, `dead`, `lost`."""
-        pipe = (await open_pipe(self.target))[0]
-        call = operating.listen(queue)
-        protocol.read(call, await pipe.send(call, listen=True))
-        return AsyncListening(pipe)
+        return AsyncListening(await self.listen(operating.listen(queue)))
 
     async def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""

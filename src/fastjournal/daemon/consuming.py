@@ -112,7 +112,9 @@ def _ask_next(
             timeout=lease.until or None,
             pairs=(pair,),
         )
-    return encode_reply(request.identifier, now, timeout=due or None) if last else b""
+    if not last or session.host.engine.holds_back():
+        return b""
+    return encode_reply(request.identifier, now, timeout=due or None)
 
 
 def lease_many(session: FjConnection, request: Request, now: int) -> bytes:
@@ -160,7 +162,9 @@ def _ask_many(
         pairs = [encode_leased(lease) for lease in leases]
         flags = session.stable | DATA
         return encode_reply(request.identifier, now, flags=flags, pairs=pairs, several=True)
-    return encode_reply(request.identifier, now, timeout=due or None, several=True) if last else b""
+    if not last or session.host.engine.holds_back():
+        return b""
+    return encode_reply(request.identifier, now, timeout=due or None, several=True)
 
 
 def _lease(

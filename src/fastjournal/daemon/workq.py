@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import functools
 import heapq
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.clock import MILLISECOND, SECOND
-from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.connection import TURN, Connection
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.daemon.workq_views import living, order, view
 from fastjournal.errors import AlreadyExists, JournalError, NotFound
@@ -41,10 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkqConnection", "WorkqSide"]
 
-_QUEUED = 1000
-_QUEUED_BYTES = 4 << 20
 _BLOCK = 1000  # bytes of a job in an answer besides its payload, at most
-_TURN = 1 << 20  # bytes of answers, then the peer must read
 _MAX_NAMES = 10_000
 _RUN_FLAGS = k.FROM_WORKQ  # without PERSIST: never part of a snapshot
 
@@ -77,37 +73,38 @@ class WorkqConnection(Connection):
         super().__init__(server)
         self.side = side
         self.parser = WorkqParser()
-        self._queue: deque[Any] = deque()
-        self._queued = 0
-        """Bytes of the payloads in the queue."""
         self._busy = False
-        """A request waits, or is about to be carried out."""
+        """A request waits."""
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.last_read = self._time()
+        self.host.hear(self)
         if self.leaving:
             return
         items = self.parser.feed(data)
+        self.ask(items, len(data))
         if not self.parser.unfinished:
             self.partial_since = 0.0
         elif items or not self.partial_since:
             self.partial_since = self.last_read
-        self._take(items)
         if self.parser.closed:
             self.end()
 
     def eof_received(self) -> bool:
         """A payload cut short is refused; what waits is given up."""
-        self._take(self.parser.finish())
+        self.ask(self.parser.finish(), 0)
         open_still = super().eof_received()
-        if self._queue and not self._busy:
-            self.host.submit(self, ())
+        self.go_on()
         return open_still
 
     def is_busy(self) -> bool:
         """Requests are still to be carried out."""
-        return self._busy or bool(self._queue) or super().is_busy()
+        return self._busy or super().is_busy()
+
+    def may_go_on(self) -> bool:
+        """Nothing is carried out while a request waits."""
+        return not self._busy and super().may_go_on()
 
     def abandon(self, waiter: Waiter) -> None:
         """The peer left while it waited; a job it ran goes with it."""
@@ -119,76 +116,41 @@ class WorkqConnection(Connection):
                 if waiter.request.id in host.state.rows and not host.closed:
                     host.engine.commit(k.Expire(waiter.request.id))
 
-    def serve(self, items: Sequence[Any], now: int) -> bytes:
+    def serve(self, items: list[Any], now: int) -> bytes:
         """Carry out requests until one waits."""
-        out = []
+        out: list[bytes] = []
+        answered = []
+        size = done = 0
         for item in items:
+            done += 1
             if isinstance(item, Waiter):
-                if reply := self._again(item, now):
-                    out.append(reply)
-                    self._busy = False
+                if item.answered:
+                    continue
+                reply = self._again(item, now)
             else:
-                self._enqueue(item)
-        size = 0
-        while self._queue and not self._busy and size <= _TURN:
-            command = self._queue.popleft()
-            self._queued -= _weight(command)
-            reply = self._answer(command, now)
-            if not reply:
-                self._busy = True
+                reply = self._answer(item, now)
+            self._busy = not reply
+            if reply:
+                out.append(reply)
+                answered.append(item)
+                size += len(reply)
+            if self._busy or size > TURN:
                 break
-            out.append(reply)
-            size += len(reply)
-        if not self._busy and not self.leaving and not self.stuck_since and not self.gone:
-            self._transport.resume_reading()
-            if self.parser.unfinished:
-                self.partial_since = self.partial_since or self._time()
+        self.put_back(items[done:], size)
+        items[:] = answered
         return b"".join(out)
-
-    def send(self, data: bytes) -> None:
-        """Send; then go on with what was held back."""
-        super().send(data)
-        self._go_on()
-
-    def resume_writing(self) -> None:
-        """The peer reads again."""
-        super().resume_writing()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if self._queue and not self._busy and not self.stuck_since and not self.gone:
-            self.host.submit(self, ())
 
     def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
         """The log has stopped: one answer for each request of the group."""
-        for waiter in list(self.waiters):
-            waiter.end()
-        self.waiters.clear()
-        self._busy = False
-        self._queue.clear()
-        self._queued = 0
+        for item in items:
+            if isinstance(item, Waiter):
+                item.end()
+                self.waiters.discard(item)
+                self._busy = False
         self.server.count_error(error.code)
         return answer.error(error) * len(items)
 
-    def _take(self, items: list[w.Command | Refused]) -> None:
-        if not items:
-            return
-        if self._busy:
-            for item in items:
-                self._enqueue(item)
-            if len(self._queue) > _QUEUED or self._queued > _QUEUED_BYTES:
-                self._transport.pause_reading()
-                self.partial_since = 0.0  # it is not the peer who lets the message wait
-        else:
-            self.host.submit(self, items)
-
-    def _enqueue(self, item: Any) -> None:
-        self._queue.append(item)
-        self._queued += _weight(item)
-
     def _again(self, waiter: Waiter, now: int) -> bytes:
-        if waiter.answered:
-            return b""
         if waiter.handle:
             self.host.engine.wakeups.forget(waiter.handle, waiter.row_id)
             waiter.handle = 0
@@ -201,7 +163,7 @@ class WorkqConnection(Connection):
             waiter.end()
             self.waiters.discard(waiter)
         else:
-            waiter.register()
+            waiter.wait_on()
         return reply
 
     def _answer(self, command: Any, now: int) -> bytes:
@@ -269,7 +231,8 @@ class WorkqConnection(Connection):
         if not leases and 0 < due <= now:  # only slow ones are left: the second look gives them
             leases, due = operations.lease(waiter.where)
         if not leases:
-            return answer.TIMEOUT if waiter.expired else b""
+            last = waiter.expired and not self.host.engine.holds_back()
+            return answer.TIMEOUT if last else b""
         job = leases[0].job
         ttr = job.lease or (leases[0].until - job.lease_start)
         name = job.queue.decode("utf-8", "replace")
@@ -393,10 +356,6 @@ class WorkqConnection(Connection):
     def _inspect_server(self, c: w.InspectServer, now: int) -> bytes:
         expired = self.host.engine.counts.expired
         return answer.inspect_server(self.side.clients(), expired, self.server.started)
-
-
-def _weight(item: Any) -> int:
-    return len(getattr(item, "payload", b"")) + len(getattr(item, "result", b""))
 
 
 _HANDLERS: dict[type, Callable[[WorkqConnection, Any, int], bytes]] = {

@@ -123,7 +123,8 @@ class Background:
                 self._stopping.wait(_LOOK_AGAIN)
             elif deadline:
                 left = max(0, deadline - engine.clock.now()) / SECOND
-                engine.timer.wait(min(left, _LOOK_AGAIN))
+                held = not left and engine.holds_back()
+                engine.timer.wait(_LOOK_AGAIN if held else min(left, _LOOK_AGAIN))
             else:
                 engine.timer.wait(self._upkeep.until_generation())
 

@@ -82,6 +82,9 @@ class Engine:
         """What bounds the memory for values; None: nothing does."""
         self.own = False
         """Whether the log holds anything that the Workq server cannot read."""
+        self.read_until: Callable[[int], int] | None = None
+        """Asked with the time: up to when all that had arrived was carried out. If that is not now,
+        it has more read and sets `timer` then. None: nothing waits anywhere to be read."""
         self.last_time = 0
         """TIME of the newest record logged through this engine."""
         self._announced: set[bytes] = set()  # queues whose subscribers know that work is due
@@ -186,8 +189,12 @@ class Engine:
         count = 0
         if self.log.failure is not None:
             return 0
+        now = self.clock.now()
+        read_until = None
+        if self.read_until is not None and self.jobs.lease_overdue(now):
+            read_until = self.read_until(now)
         with self.batch():
-            for command in self.jobs.timers(self.clock.now(), limit):
+            for command in self.jobs.timers(now, limit, read_until):
                 if self._in_memory(command):
                     self.remember(command)
                 else:
@@ -198,6 +205,13 @@ class Engine:
             self.timer_at = self.jobs.next_deadline() or NEVER
         self.notify()
         return count
+
+    def holds_back(self) -> bool:
+        """Whether a lease has ended that may not be noticed yet: more must be read first."""
+        if self.read_until is None or self.log.failure is not None:
+            return False
+        now = self.clock.now()
+        return self.jobs.lease_overdue(now) and self.read_until(now) < now
 
     def _in_memory(self, command: Command) -> bool:
         """The command concerns a row that is not on disk."""
