@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastjournal.errors import SegmentError, SettingError
+from fastjournal.errors import NotFound, SegmentError, SettingError
 
 if TYPE_CHECKING:
     from fastjournal.log.segment import Header
@@ -30,6 +30,8 @@ def open_stream(directory: Path, magic: str | None, version: int | None) -> Stre
     from fastjournal.log.stream import Stream
 
     plain = Stream(directory)
+    if not plain.segments():
+        raise NotFound(f"no log in {directory}")
     found = _header(plain) if magic is None or version is None else None
     if found is None:
         found = CAPTAIN
