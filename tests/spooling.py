@@ -81,7 +81,7 @@ class SpoolMemory(MemoryFiles):
                 files.put(path, path.read_bytes())
         return files
 
-    def identity(self, directory: Path) -> bytes:
+    def spool_identity(self, directory: Path) -> bytes:
         return bytes.fromhex(self.content(directory / "spool.id").decode())
 
     def open_spooled(self, path: Path) -> _SpooledHandle:

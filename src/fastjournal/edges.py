@@ -27,6 +27,7 @@ __all__ = [
     "id_bytes",
     "instant",
     "key_bytes",
+    "last_words",
     "length",
     "new_job",
     "payload_bytes",
@@ -246,3 +247,9 @@ def _sum(now: int, ns: int, what: str) -> int:
     if now + ns > MAX_INSTANT:
         raise OutOfRange(f"{what} reaches beyond the year 2262")
     return now + ns
+
+
+def last_words(reason: bytes, most: int) -> str:
+    """The last line of a reason, at most so many characters: of a traceback the exception."""
+    text = reason.decode("utf-8", "backslashreplace").strip()
+    return text[text.rfind("\n") + 1 :][:most]

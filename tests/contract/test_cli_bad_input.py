@@ -365,6 +365,9 @@ def test_verify_tells_damage_from_a_typo(run: Command, tmp_path: Path) -> None:
     assert run("log", "verify", str(damaged(tmp_path)))[0] == DAMAGE
     assert run("log", "verify", str(tmp_path / "damagde"))[0] == USAGE
     assert run("log", "verify", str(tmp_path / "damaged"), "--nonsense")[0] == USAGE
+    for segment in (tmp_path / "damaged").glob("*.log"):
+        segment.unlink()
+    assert run("log", "verify", str(tmp_path / "damaged"))[0] == DAMAGE
 
 
 @pytest.mark.parametrize("place", PLACES)

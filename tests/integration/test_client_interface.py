@@ -306,3 +306,49 @@ def test_leased_jobs_have_the_same_names() -> None:
         return {name for name in vars(kind) if not name.startswith("_")}
 
     assert names(LeasedJob) - names(AsyncLeasedJob) <= {"priority", "until"}
+
+
+def entries_of(journal: Any) -> Any:
+    if isinstance(journal, Blocking):
+        return Blocking(journal._thing.entries, journal._loop)
+    return journal.entries
+
+
+def some_job(journal: Any) -> Any:
+    journal.put(b"x", queue="small")
+    return journal.lease("small")
+
+
+@pytest.mark.parametrize("size", [(1 << 20) + 1, 5 << 20, (8 << 20) + 1, 17 << 20])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda journal, data: journal.put(data, queue="q"),
+        lambda journal, data: journal.put(data, queue="q", delay=3),
+        lambda journal, data: journal.put_many([{"payload": data, "queue": "q"}]),
+        lambda journal, data: journal.put_many([NewJob(b"q", data)]),
+        lambda journal, data: entries_of(journal).set("k", data),
+        lambda journal, data: some_job(journal).done(data),
+        lambda journal, data: some_job(journal).fail(data),
+    ],
+    ids=["put", "put later", "put_many", "put_many of NewJob", "set", "complete", "fail"],
+)
+def test_what_is_too_large_is_refused_by_the_limit_that_holds(
+    journal: Any, use: Any, size: int
+) -> None:
+    with pytest.raises(TooLarge) as caught:
+        use(journal, bytes(size))
+    told = str(caught.value)
+    assert any(f" {limit}" in told for limit in (1 << 20, 16 << 20)), told
+    assert str(8 << 20) not in told
+    assert journal.put(bytes(1 << 20), queue="q", key="k" * 60_000).outcome is Outcome.NEW
+
+
+def test_a_pipeline_has_the_error_in_the_place_of_what_is_too_large(tmp_path: Path) -> None:
+    with LocalDaemon(tmp_path / "d") as daemon, daemon.connect() as client:
+        pipe = client.pipeline()
+        for size in (1, 5 << 20, 2, (1 << 20) + 1, 3):
+            pipe.put(bytes(size), queue="q")
+        answers = pipe.execute()
+        assert [isinstance(answer, TooLarge) for answer in answers] == [0, 1, 0, 1, 0]
+        assert sorted(len(job.value) for job in client.jobs("q")) == [1, 2, 3]

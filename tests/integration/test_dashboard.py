@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -191,6 +193,54 @@ def test_dead_jobs_are_shown_with_their_reason_and_redriven(
     answer = visitor.act("redrive", id=[ids[0].hex(), ids[2].hex()], back="/j/default/dead")
     assert "2 jobs are waiting again" in visitor.follow(answer).text
     assert [journal.job(one).state for one in ids] == [State.WAITING, State.FAILED, State.WAITING]
+
+
+def traceback(depth: int) -> str:
+    frames = [f'  File "work.py", line {n}, in step\n    step({n})' for n in range(depth)]
+    return "\n".join(["Traceback (most recent call last):", *frames, "ValueError: no <stamp>\n"])
+
+
+@pytest.mark.parametrize("depth", [1, 100])
+def test_the_dead_list_shows_the_last_line_of_a_traceback(
+    journal: Journal, visitor: Visitor, depth: int
+) -> None:
+    kill(journal, "mail", "k", traceback(depth))
+    page = visitor.get("/j/default/dead").text
+    assert re.findall(r'<td class="why wide"><span title="[^"]*">([^<]*)</span>', page) == [
+        "ValueError: no &lt;stamp&gt;"
+    ]
+
+
+def test_a_life_shows_the_last_line_of_each_traceback_and_the_whole_below_it(
+    journal: Journal, visitor: Visitor
+) -> None:
+    row_id = journal.put(b"v", queue="mail", max_fails=2).id
+    for _ in range(2):
+        leased = journal.lease("mail")
+        assert leased is not None
+        leased.fail(traceback(100), delay=0)
+    page = visitor.get(f"/j/default/job/{row_id.hex()}").text
+    assert re.findall(r"<q>([^<]*)</q>", page) == ["ValueError: no &lt;stamp&gt;"] * 2
+    whole = re.findall(r"<details>.*?<pre[^>]*>([^<]*)</pre>", page, re.DOTALL)
+    assert [html.unescape(text) for text in whole] == [traceback(100)] * 2
+    assert html.escape(traceback(100), quote=False) in page.replace("&#34;", '"')
+
+
+def test_of_a_very_long_reason_the_end_is_shown(journal: Journal, visitor: Visitor) -> None:
+    row_id = kill(journal, "mail", "k", traceback(3000))
+    page = visitor.get(f"/j/default/job/{row_id.hex()}").text
+    assert "Only its end is shown." in page
+    assert "Only its beginning is shown." not in page
+    assert page.count("ValueError: no &lt;stamp&gt;") == 3
+
+
+def test_a_result_is_shown_from_its_beginning(journal: Journal, visitor: Visitor) -> None:
+    row_id = journal.put(b"v", queue="mail").id
+    leased = journal.lease("mail")
+    assert leased is not None
+    leased.done(b"first line\nlast line")
+    page = visitor.get(f"/j/default/job/{row_id.hex()}").text
+    assert re.findall(r"<q>([^<]*)</q>", page) == ["first line\nlast line"]
 
 
 def test_dead_jobs_are_deleted_and_the_last_one_by_its_page(

@@ -8,7 +8,18 @@ from fastjournal.clock import SECOND
 from fastjournal.journal.history import Step
 from fastjournal.model import State
 from fastjournal.web.phases import phases_of
-from fastjournal.web.words import ago, amount, instant, quoted, share, shown, size, span, text
+from fastjournal.web.words import (
+    ago,
+    amount,
+    instant,
+    quoted,
+    reason,
+    share,
+    shown,
+    size,
+    span,
+    text,
+)
 
 NOW = 1_700_000_000 * SECOND
 
@@ -67,6 +78,21 @@ def test_a_value_is_shown_by_what_it_is() -> None:
     assert told.splitlines()[2].startswith("000020  2021 2223")
     assert told.splitlines()[2].endswith(" !\"#$%&'()*+,-./")
     assert shown("ü".encode() * 20_000).cut
+
+
+def test_of_a_reason_the_last_line_is_told() -> None:
+    assert reason(b"Traceback:\n  File\nValueError: x\xff\n\n") == "ValueError: x\\xff"
+    assert reason(b"boom") == "boom"
+    assert reason(b"") == ""
+    assert reason(b"a\n" + b"b" * 5000) == "b" * 500
+
+
+def test_of_a_long_reason_the_end_is_shown() -> None:
+    data = "ü".encode() * 20_000 + b"ValueError"
+    form, told, cut = shown(data, end=True)
+    assert (form, cut) == ("text", True)
+    assert told.endswith("üüValueError")
+    assert shown(bytes(600) + b"\xffend", end=True).text.endswith("·end")
 
 
 def test_phases_are_shares_of_a_life() -> None:

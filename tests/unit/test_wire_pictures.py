@@ -44,6 +44,26 @@ def test_a_queue_comes_back_as_it_went(name: bytes, counts: list[int]) -> None:
     assert queue_from_json(load(dump(queue_to_json(status)))) == status
 
 
+def test_queues_of_the_same_settings_share_them_so_that_a_long_list_is_quick() -> None:
+    own = QueueSettings(max_wait=5)
+    listed = [
+        QueueStatus(b"%d" % n, *[n] * 7, own if n == 7 else QueueSettings()) for n in range(100)
+    ]
+    shown = [queue_to_json(status) for status in listed]
+    assert len({id(picture["settings"]) for picture in shown}) == 2
+    back = [queue_from_json(picture) for picture in load(dump(shown))]
+    assert back == listed
+    assert len({id(status.settings) for status in back}) == 2
+
+
+def test_settings_that_only_look_the_same_are_not_taken_for_each_other() -> None:
+    assert settings_from_json({"max_fails": 1}).max_fails == 1
+    for wrong in (True, 1.0, "1", [1]):
+        with pytest.raises(SettingError):
+            settings_from_json({"max_fails": wrong})
+    assert settings_from_json({"max_fails": 1, "of a later version": {}}).max_fails == 1
+
+
 def test_values_can_be_left_out() -> None:
     job = job_from_json({"value": "aGk=", "queue": "q"})
     picture = job_to_json(job, values=False)

@@ -12,8 +12,10 @@ from page_tables import fill, table
 
 from fastjournal.journal import commands
 from fastjournal.journal.kinds import Lease, Purge, Put
+from fastjournal.journal.settings import _WORDS, SETTING_NUMBERS
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN, WORKQ
+from fastjournal.model import DEFAULT_SETTINGS
 
 __all__ = ["made"]
 
@@ -136,9 +138,24 @@ def types() -> str:
     return f"```text\n{body}\n```"
 
 
+def settings() -> str:
+    """The numbers of the settings, and how their values are written."""
+    rows = []
+    for name, number in SETTING_NUMBERS.items():
+        default = getattr(DEFAULT_SETTINGS, name)
+        words = ", ".join(_WORDS.get(name, ()))
+        if isinstance(default, bool):
+            words = "0 or 1"
+        elif isinstance(default, float):
+            words = "thousandths"
+        rows.append((number, f"`{name}`", words or "as it is"))
+    return table(("number", "setting", "written"), rows)
+
+
 def made(docs: Path) -> dict[str, str]:
     """The page with its examples."""
     tables = {
         "plain": plain(), "types": types(), "put": put(), "lease": lease(), "segment": segment(),
+        "settings": settings(),
     }  # fmt: skip
     return {"log-format.md": fill((docs / "log-format.md").read_text(), tables)}

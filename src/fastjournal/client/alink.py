@@ -57,6 +57,8 @@ class AsyncLink:
         while True:
             try:
                 pipe = await self._connected()
+                if len(call.data) > protocol.SMALL:
+                    protocol.check_size(call, self.about)
                 if not pipe.writable.is_set():
                     await pipe.writable.wait()
                 repeated, sent = sent, True

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.client import entry_calls, leases, puts
-from fastjournal.client.protocol import Call
+from fastjournal.client.protocol import SMALL, Call, check_size
 from fastjournal.edges import Text
 from fastjournal.entry import EntryValue
-from fastjournal.errors import NotFound
+from fastjournal.errors import NotFound, TooLarge
 
 if TYPE_CHECKING:
     from fastjournal.client.sync import Client
@@ -52,19 +52,33 @@ class Pipeline:
         """Send all; an error stands in the place of its answer."""
         calls, self._calls = self._calls, []
         defaults, self._defaults = self._defaults, {}
-        if not calls:
-            return []
-        link = self._client.take_link()
+        refused = self._too_large(calls)
+        sent = [call for number, call in enumerate(calls) if number not in refused]
         answers: list[Any] = []
-        try:
-            for start in range(0, len(calls), _TOGETHER):
-                answers += link.exchange(calls[start : start + _TOGETHER])
-        finally:
-            self._client.give_back(link)
+        if sent:
+            link = self._client.take_link()
+            try:
+                for start in range(0, len(sent), _TOGETHER):
+                    answers += link.exchange(sent[start : start + _TOGETHER])
+            finally:
+                self._client.give_back(link)
+        for number, error in refused.items():  # in order, so each finds its place
+            answers.insert(number, error)
         for number, default in defaults.items():
             if isinstance(answers[number], NotFound):
                 answers[number] = default
         return answers
+
+    def _too_large(self, calls: list[Call]) -> dict[int, TooLarge]:
+        """What the daemon would not take, by its number."""
+        refused = {}
+        for number, call in enumerate(calls):
+            if len(call.data) > SMALL:
+                try:
+                    check_size(call, self._client.about)
+                except TooLarge as error:
+                    refused[number] = error
+        return refused
 
     def __len__(self) -> int:
         return len(self._calls)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastjournal.client.link import Link, is_passing
-from fastjournal.client.protocol import Call, sent_again
+from fastjournal.client.protocol import SMALL, Call, check_size, sent_again
 from fastjournal.client.urls import Target
 from fastjournal.errors import Closed, JournalError, Loading, Unavailable
 
@@ -49,10 +49,9 @@ class Links:
         self._forks = _forks
         self._closed = False
         self._ahead = 0
-        first = self._retrying(lambda _: self.open_link(), limit=target.connect_timeout)
-        self.about: dict[str, Any] = first.about
+        self.about: dict[str, Any] = {}
         """What the daemon said of itself: version, journal, sync policy, roles, limits."""
-        self._free.append(first)
+        self._free.append(self._retrying(lambda _: self.open_link(), limit=target.connect_timeout))
 
     def close(self) -> None:
         """Close all connections that are not in use."""
@@ -66,6 +65,8 @@ class Links:
 
         def keep() -> Iterator[Call]:
             for call in calls:
+                if len(call.data) > SMALL:
+                    check_size(call, self.about)
                 kept.append(call)
                 yield call
 
@@ -104,6 +105,8 @@ class Links:
         return values
 
     def _call(self, call: Call) -> Any:
+        if len(call.data) > SMALL:
+            check_size(call, self.about)
         free = self._free
         if free and self._forks == _forks:
             try:  # the connection used last, once
@@ -148,6 +151,7 @@ class Links:
             raise Closed("the client is closed")
         link = Link(self.target)
         self._ahead = link.ahead
+        self.about = link.about
         return link
 
     def server_now(self) -> int:

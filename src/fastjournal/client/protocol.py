@@ -16,15 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fastjournal.errors import NotFound, ProtocolError
+from fastjournal.errors import NotFound, ProtocolError, TooLarge
 from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply, encode_request
-from fastjournal.wire.functions import AGAIN, PERSIST, VALUE_BITS, Function
+from fastjournal.wire.fj import Reply, Request, encode_request
+from fastjournal.wire.functions import AGAIN, FUNCTIONS, PERSIST, VALUE_BITS, Function, Type
+from fastjournal.wire.jobvalue import decode_job
+from fastjournal.wire.requests import Limits, RequestParser
 
 __all__ = [
     "QUICK_SIZES",
+    "SMALL",
     "Call",
     "Figures",
+    "check_size",
     "make_call",
     "nothing",
     "persistent",
@@ -33,6 +37,8 @@ __all__ = [
     "value_of",
 ]
 
+SMALL = 64 << 10
+"""Bytes of a message that any daemon takes."""
 QUICK_SIZES: dict[Callable[[bytes], Any], int] = {}
 """Bytes of the answers that `Call.quick` reads, where all have the same size."""
 
@@ -110,6 +116,28 @@ def sent_again(call: Call) -> bytes:
 def _is_job(data: bytes) -> bool:
     """Whether a SET has no key of its own: a put. Of an entry bit 4 says something else."""
     return not int.from_bytes(data[8:10], "big") & ~_PLAIN and data[18] == 0
+
+
+def check_size(call: Call, about: Mapping[str, Any]) -> None:
+    """Refuse what a daemon that said this of itself would not take; it would cut the connection.
+
+    `TooLarge` names the daemon's own limit. To be asked of large messages only.
+    """
+    data = call.data
+    most = about.get("max_message", len(data))
+    if len(data) > most:
+        raise TooLarge(f"a message of {len(data)} bytes exceeds the daemon's limit of {most}")
+    request = RequestParser(_ANY_SIZE).feed(data)[0]
+    if not isinstance(request, Request) or FUNCTIONS[request.function].bulk:
+        return  # the daemon tells which of its items is too large
+    is_job = request.value_type == Type.JOB
+    size = len(decode_job(request.value, request.key).value if is_job else request.value)
+    limit = about.get("max_payload", size)
+    if size > limit:
+        raise TooLarge(f"a payload of {size} bytes exceeds the daemon's limit of {limit}")
+
+
+_ANY_SIZE = Limits(max_value=1 << 32, max_message=1 << 33)
 
 
 def read(call: Call, reply: Reply, *, repeated: bool = False) -> Any:

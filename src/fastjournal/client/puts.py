@@ -70,7 +70,7 @@ def job_put(
     mode: str | None = None,
     timestamp: Instant | None = None,
     id: bytes = b"",  # noqa: A002 - the name of the field
-    limit: int = 8 << 20,
+    limit: int = 1 << 32,
 ) -> JobPut:
     """A put from the arguments of `put`."""
     flags = 0

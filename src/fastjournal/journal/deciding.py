@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SECOND
-from fastjournal.errors import AlreadyExists, LeaseLost, NotFound
+from fastjournal.errors import AlreadyExists, LeaseLost, NotFound, TooLarge
 from fastjournal.journal.kinds import (
     FROM_WORKQ,
     KEEP_VERSIONS,
@@ -56,6 +56,16 @@ class Limits(NamedTuple):
     """How far ahead a sender's clock may be."""
     gc_grace: int = 3600 * SECOND
     """How long a tombstone keeps older writes away."""
+
+    def check_value(self, size: int, what: str = "a value") -> None:
+        """Refuse a value of more bytes than may be."""
+        if size > self.max_value:
+            raise TooLarge(f"{what} of {size} bytes exceeds the limit of {self.max_value}")
+
+    def check_key(self, size: int) -> None:
+        """Refuse a key of more bytes than may be."""
+        if size > self.max_key:
+            raise TooLarge(f"a key of {size} bytes exceeds the limit of {self.max_key}")
 
 
 def random_ids(source: Random) -> Callable[[], bytes]:

@@ -11,7 +11,7 @@ Rules: those of `entry_ground`, and
 from __future__ import annotations
 
 from fastjournal.entry import added, flipped, resized
-from fastjournal.errors import BadRequest, ClockSkew, NotFound, TooLarge
+from fastjournal.errors import BadRequest, ClockSkew, NotFound
 from fastjournal.journal.entry_ground import Decided, Plan, is_kept
 from fastjournal.journal.entry_locks import NOBODY, Writer
 from fastjournal.journal.entry_writes import EntryWrites
@@ -98,8 +98,7 @@ class EntryChanges(EntryWrites):
         """Cut a value to a size, or fill it up with zero bytes."""
         if type(size) is not int or size < 0:
             raise BadRequest("a size is a number, not negative")
-        if size > self.limits.max_value:
-            raise TooLarge(f"a value of {size} bytes")
+        self.limits.check_value(size)
         row, now = self._changing(key, now, timestamp, by)
         if row is None:
             raise NotFound(f"no entry {key!r}")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from fastjournal.clock import MILLISECOND
 from fastjournal.entry import Entry
-from fastjournal.errors import BadRequest, ClockSkew, NotFound, TooLarge
+from fastjournal.errors import BadRequest, ClockSkew, NotFound
 from fastjournal.journal.deciding import Deciding, Limits
 from fastjournal.journal.entry_locks import NOBODY, Locks, Writer
 from fastjournal.journal.kinds import PERSIST, Command, Group, Keys, Purge, Put, Tomb, policy_of
@@ -148,14 +148,12 @@ class EntryGround(Deciding):
             raise BadRequest("a key is bytes")
         if not key:
             raise BadRequest("a key must not be empty")
-        if len(key) > self.limits.max_key:
-            raise TooLarge(f"a key of {len(key)} bytes")
+        self.limits.check_key(len(key))
 
     def check_value(self, kind: int, data: bytes) -> None:
         if type(data) is not bytes or type(kind) is not int or not 0 <= kind <= 255:
             raise BadRequest("a value is bytes, its type a number up to 255")
-        if len(data) > self.limits.max_value:
-            raise TooLarge(f"a value of {len(data)} bytes")
+        self.limits.check_value(len(data))
 
     def check_instant(self, instant: int, what: str) -> None:
         if type(instant) is not int or not 0 <= instant <= MAX_INSTANT:

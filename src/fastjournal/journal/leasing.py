@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastjournal.clock import MILLISECOND, SECOND
-from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.errors import BadRequest, OutOfRange
 from fastjournal.journal.deciding import Deciding, backoff, gone, instant_after
 from fastjournal.journal.kinds import (
     FROM_WORKQ,
@@ -188,5 +188,4 @@ class Leasing(Deciding):
             return
         if type(result) is not bytes:
             raise BadRequest("a result is bytes")
-        if len(result) > self.limits.max_value:
-            raise TooLarge("the result is larger than the limit")
+        self.limits.check_value(len(result), "a result")

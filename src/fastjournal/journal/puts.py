@@ -277,8 +277,8 @@ class Puts(Deciding):
             raise BadRequest("queue, key and value are bytes")
         if not 1 <= len(queue) <= 255:
             raise TooLarge("a queue name has 1 to 255 bytes")
-        if len(key) > self.limits.max_key or len(value) > self.limits.max_value:
-            raise TooLarge
+        self.limits.check_key(len(key))
+        self.limits.check_value(len(value), "a payload")
         if type(priority) is not int and type(priority) is not Priority:
             raise BadRequest("a priority is a whole number")
         if not 0 <= priority <= 255:

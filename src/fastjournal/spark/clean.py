@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.journal.generations import Disposal
 from fastjournal.journal.snapshot import newest_snapshot
-from fastjournal.log.cleaner import Cleaned, sealed_segments
+from fastjournal.log.cleaner import Cleaned, replace_segment, sealed_segments
 from fastjournal.log.files import DISK
+from fastjournal.log.manifest import MANIFEST, ManifestFile, check_segments
 from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.spark.fold import Share, fold
@@ -113,6 +114,7 @@ def clean_journal(
     directory = str(stream.path)
     lock = stream.lock_readers(exclusive=True, timeout=lock_seconds)
     try:
+        check_segments(stream)
         covered = newest_snapshot(stream)
         numbers = [n for n in sealed_segments(stream) if covered is None or n >= covered.first]
         before = total_bytes(stream)
@@ -160,17 +162,14 @@ def _live_rows(run: Run, directory: str) -> LiveRows:
 
 def put_in_place(stream: Stream, cleaned: Iterable[Cleaned], disposal: Disposal) -> None:
     """Rename what the tasks wrote, oldest first; see to what nothing is left of."""
+    named = stream.files.exists(stream.path / MANIFEST)  # not so in an archive
+    manifest = ManifestFile(stream) if named else None
+    # Oldest first and one by one: an end must not be gone while its beginning is still there.
     for one in cleaned:
-        path = stream.segment_path(one.segment)
-        old = None
-        if one.bytes_after:
-            old = disposal.hold(path)
-            stream.files.rename(_work_file(path), path)
-        else:
-            disposal.emptied(path)
-        # Oldest first and one by one: an end must not be gone while its beginning is still there.
-        stream.files.sync_directory(stream.path)
-        disposal.replaced(old)
+        work = _work_file(stream.segment_path(one.segment)) if one.bytes_after else None
+        replace_segment(stream, manifest, one, work, disposal)
+    if manifest is not None:
+        manifest.settle()
 
 
 def sweep(stream: Stream) -> None:

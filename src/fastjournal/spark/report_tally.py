@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from math import log
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.edges import last_words
 from fastjournal.spark.attempts import EFFECTS, STATES, Fold, Lives
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ class Tally:
             queue = int(lives.queues[place])
             name = names[queue] if queue >= 0 else ""
             reason, text = part.death(at)
-            shown = text.decode("utf-8", "backslashreplace").strip().split("\n")[-1][:_SHOWN]
+            shown = last_words(text, _SHOWN)
             if len(self.dead) < _MAX_TEXTS or (name, reason, shown) in self.dead:
                 self.dead[name, reason, shown] += 1
             else:

@@ -70,7 +70,7 @@ class Folder(Protocol):
 class SpoolFiles(Files, Protocol):
     """The file operations of a forwarder."""
 
-    def identity(self, directory: Path) -> bytes:
+    def spool_identity(self, directory: Path) -> bytes:
         """The 16 bytes that name the spool."""
 
     def open_spooled(self, path: Path) -> SpooledHandle:
@@ -139,7 +139,7 @@ class SpoolDisk(DiskFiles):
         """`mode`: of the files that are made, 0660 or 0600."""
         self._mode = checked_mode(mode)
 
-    def identity(self, directory: Path) -> bytes:
+    def spool_identity(self, directory: Path) -> bytes:
         os.makedirs(directory, exist_ok=True)
         return identity(str(directory))
 

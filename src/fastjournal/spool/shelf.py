@@ -45,7 +45,7 @@ class Shelf:
         self.path = os.fspath(path)
         self._folder = Path(self.path)
         self._files = files if files is not None else SpoolDisk()
-        self.tag = spool_tag(self._files.identity(self._folder))
+        self.tag = spool_tag(self._files.spool_identity(self._folder))
         self._lock: FileLock | None = None
 
     def lock(self) -> None:

@@ -25,7 +25,7 @@ __all__ = ["MAX_LOOK", "PLACES", "Asked", "Listed", "Page", "look", "place_of"]
 
 MAX_LOOK = 200_000
 _AT_ONCE = 500
-_REASON = 1000  # bytes
+_REASON = 1000  # bytes of its end, which tells most
 PLACES = {
     "ready": READY,
     "future": FUTURE,
@@ -127,7 +127,7 @@ def _listed(row: Row) -> Listed:
         len(row.value),
         row.lease_until,
         b"" if row.holder is None else row.holder[1],
-        more.result[:_REASON] or more.note[:_REASON],
+        more.result[-_REASON:] or more.note[-_REASON:],
         more.when if row.place == DEAD else 0,
     )
 

@@ -99,7 +99,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for name in ("ago", "amount", "instant", "quoted", "share", "shown", "size", "span"):
+        for name in set(words.__all__) - {"Shown", "text"}:
             self._templates.filters[name] = getattr(words, name)
         self._templates.filters["told"] = words.text
         self._templates.globals["version"] = __version__

@@ -15,12 +15,26 @@ from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
 from fastjournal.clock import SECOND
+from fastjournal.edges import last_words
 
-__all__ = ["Shown", "ago", "amount", "instant", "quoted", "share", "shown", "size", "span", "text"]
+__all__ = [
+    "Shown",
+    "ago",
+    "amount",
+    "instant",
+    "quoted",
+    "reason",
+    "share",
+    "shown",
+    "size",
+    "span",
+    "text",
+]
 
 _STEPS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SHOWN = 16_384  # bytes of a value that are shown
 _HEXED = 512
+_LINE = 500  # characters of a reason
 
 
 def text(data: bytes | str) -> str:
@@ -28,6 +42,11 @@ def text(data: bytes | str) -> str:
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogateescape")
     return data.decode("utf-8", "backslashreplace")
+
+
+def reason(data: bytes) -> str:
+    """Why something failed, in one line: of a traceback the exception."""
+    return last_words(data, _LINE)
 
 
 def quoted(data: bytes | str) -> str:
@@ -113,24 +132,27 @@ class Shown(NamedTuple):
     """More of it is there than is shown."""
 
 
-def shown(data: bytes) -> Shown:
-    """A value as text, laid out if it is JSON, in hexadecimal if it is neither."""
+def shown(data: bytes, end: bool = False) -> Shown:
+    """A value as text, laid out if it is JSON, in hexadecimal if it is neither.
+
+    Of what is too long the beginning is shown, or its `end`.
+    """
     if len(data) <= _SHOWN and data[:1] in (b"{", b"["):
         try:
             return Shown("JSON", json.dumps(json.loads(data), indent=2, ensure_ascii=False), False)
         except (ValueError, RecursionError):
             pass
-    piece = data[:_SHOWN]
+    piece = data[-_SHOWN:] if end else data[:_SHOWN]
     try:
         told = piece.decode("utf-8", "strict" if len(piece) == len(data) else "ignore")
     except UnicodeDecodeError:
         told = "\0"
     if all(letter.isprintable() or letter in "\n\r\t" for letter in told):
         return Shown("text", told, len(data) > _SHOWN)
-    piece = data[:_HEXED]
+    start = max(0, len(data) - _HEXED) if end else 0
     lines = [
-        f"{at:06x}  {piece[at : at + 16].hex(' ', 2):<40} {_plain(piece[at : at + 16])}"
-        for at in range(0, len(piece), 16)
+        f"{at:06x}  {data[at : at + 16].hex(' ', 2):<40} {_plain(data[at : at + 16])}"
+        for at in range(start, min(start + _HEXED, len(data)), 16)
     ]
     return Shown("bytes", "\n".join(lines), len(data) > _HEXED)
 

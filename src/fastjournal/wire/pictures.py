@@ -5,7 +5,9 @@ Rules:
 1. Names, keys, workers and notes are text (UTF-8; bytes that are not are kept by surrogates, as
    `\\udcNN`). Ids are 32 hex digits. Values and results are base64 under `value` and `result`.
 2. Instants and lengths are integers of ns; states and settings have their names.
-3. Reading ignores fields it does not know and gives defaults for those that are missing, so that
+3. Most queues have the same settings: these are pictured and read once, and shared. Nobody changes
+   a picture.
+4. Reading ignores fields it does not know and gives defaults for those that are missing, so that
    either side may be newer. `from` of `to` gives the same value.
 """
 
@@ -16,10 +18,11 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from fastjournal.errors import BadRequest, JournalError
-from fastjournal.model import DEFAULT_SETTINGS, Job, QueueSettings, QueueStatus, State
+from fastjournal.model import SETTING_NAMES, Job, QueueSettings, QueueStatus, State
 
 __all__ = [
     "dump",
@@ -31,6 +34,7 @@ __all__ = [
     "settings_from_json",
 ]
 
+_SHARED = 1024  # kinds of settings that are kept
 _TEXT = frozenset({"queue", "key", "worker", "note"})
 _BLOB = frozenset({"value", "result"})
 _FLAGS = frozenset({"held", "workq", "scheduled"})
@@ -105,7 +109,10 @@ def job_from_json(data: Any) -> Job:
 def queue_to_json(status: QueueStatus) -> dict[str, Any]:
     """The figures and settings of a queue as a JSON object."""
     out = status._asdict()
-    return out | {"name": _text(status.name), "settings": asdict(status.settings)}
+    return out | {"name": _text(status.name), "settings": _picture_of(status.settings)}
+
+
+_picture_of = lru_cache(_SHARED)(asdict)
 
 
 def queue_from_json(data: Any) -> QueueStatus:
@@ -121,9 +128,21 @@ def queue_from_json(data: Any) -> QueueStatus:
 
 def settings_from_json(data: Any) -> QueueSettings:
     """The settings of a queue from a JSON object; unknown ones are left out."""
-    known = asdict(DEFAULT_SETTINGS)
+    told = repr(data)  # tells 1 from True and from 1.0, as hashing the values would not
+    found = _read.get(told)
+    if found is None:
+        if len(_read) >= _SHARED:
+            _read.clear()
+        found = _read[told] = _settings_of(data)
+    return found
+
+
+_read: dict[str, QueueSettings] = {}
+
+
+def _settings_of(data: Any) -> QueueSettings:
     try:
-        return QueueSettings(**{name: data[name] for name in known if name in data})
+        return QueueSettings(**{name: data[name] for name in SETTING_NAMES if name in data})
     except JournalError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError):
