@@ -76,7 +76,9 @@ def a_numbered_addition_is_made_once(d: Driver) -> None:
     d.set(b"k", INTEGER, integer(0), timestamp=t + TICK)
     assert d.add(b"k", INTEGER, integer(5), sender=b"a", timestamp=t).stale
     d.restart()
-    assert d.add(b"k", INTEGER, integer(5), sender=b"a", timestamp=t).data == integer(0)
+    assert d.add(b"k", INTEGER, integer(5), sender=b"a", timestamp=t).data == integer(5)
+    assert d.add(b"k", INTEGER, integer(1), sender=b"b", timestamp=t).data == integer(6)
+    assert d.get(b"k").data == integer(0)
     d.rename(b"k", b"n")
     assert d.add(b"n", INTEGER, integer(5), sender=b"b", timestamp=t).stale
     d.delete(b"n")

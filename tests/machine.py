@@ -340,23 +340,22 @@ class JournalMachine(RuleBasedStateMachine):
         row = self.some_row(pick, "WPCF")
         if row is None:
             return
-        command = self.both(
-            lambda: self.jobs.delete(row["id"], self.clock),
-            lambda: self.oracle.delete(row["id"], self.clock),
-        )
-        if command is not None:
-            self.oracle.delete(row["id"], self.clock)
-            self.commit(command)
+        deleted = self.jobs.delete(row["id"], self.clock)
+        assert deleted.found == self.oracle.delete(row["id"], self.clock)
+        assert deleted.command is not None
+        self.commit(deleted.command)
 
     @rule(queue=queues, key=keys)
     def delete_key(self, queue: bytes, key: bytes) -> None:
         if not key:
             return
-        command = self.jobs.delete_key(queue, key, self.clock)
-        count = self.oracle.delete_key(queue, key)
-        assert (command is None) == (count == 0)
-        if command is not None:
-            self.commit(command)
+        deleted = self.jobs.delete_key(queue, key, self.clock)
+        command = deleted.command
+        assert command is not None
+        tomb = command.members[-1] if isinstance(command, k.Group) else command
+        assert isinstance(tomb, k.Tomb)
+        assert deleted.found == self.oracle.delete_key(queue, key, self.clock, tomb.id)
+        self.commit(command)
 
     @rule(pick=picks)
     def redrive(self, pick: int) -> None:
@@ -509,7 +508,8 @@ class JournalMachine(RuleBasedStateMachine):
             }[row.state]
             assert row.place in places
             assert (row.lease_until > 0) == (row.state is State.PROCESSING)
-            keyed = bool(row.key) and row.state in (State.WAITING, State.PROCESSING)
+            kept = (State.WAITING, State.PROCESSING, State.DELETED)
+            keyed = bool(row.key) and row.state in kept
             assert keyed == (row in list(state.keys.find(row.lane.name, row.key)))
         for name, lane in state.lanes.items():
             assert lane.counts == counts[name]
@@ -523,7 +523,8 @@ class JournalMachine(RuleBasedStateMachine):
     @invariant()
     @precondition(lambda self: hasattr(self, "log"))
     def arrival_numbers_differ(self) -> None:
-        ours = [row.inserted for row in self.state.rows.values()]
+        rows = self.state.rows.values()
+        ours = [row.inserted for row in rows if row.state is not State.DELETED]
         assert len(set(ours)) == len(ours)
 
 

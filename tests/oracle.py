@@ -29,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "draining": False,
 }
 SKEW = 5 * S
+GRACE = 3600 * S
 
 Row = dict[str, Any]
 
@@ -75,8 +76,16 @@ class Oracle:
             raise Refused("expired")
         stamp = self.draw(now)
         timestamp = job.timestamp or stamp
-        waiting = working = None
+        waiting = working = tomb = None
+        named = [r for r in self.rows if (r["queue"], r["key"]) == (job.queue, job.key)]
+        if job.key and rules["keep_versions"]:
+            for row in named:
+                if row["state"] == "D" and 0 < job.timestamp <= row["modified"]:
+                    return "STALE", row
         if job.key and not rules["keep_versions"]:
+            reach = [r["modified"] + 1 for r in named if r["state"] in "WPD"]
+            timestamp = job.timestamp or max([stamp, *reach])
+            tomb = next((r for r in named if r["state"] == "D"), None)
             same = [r for r in self.rows if (r["queue"], r["key"]) == (job.queue, job.key)]
             live = [r for r in same if r["state"] == "W" and not self.expired(r, now)]
             waiting = max(live, key=lambda r: r["inserted"], default=None)
@@ -92,8 +101,12 @@ class Oracle:
                 return self.merge(waiting, job, timestamp, now, rules), waiting
             if working and timestamp <= working["modified"]:
                 return "STALE", working
+            if tomb and timestamp <= tomb["modified"]:
+                return "STALE", tomb
             for row in [r for r in same if r["state"] == "W"]:
                 self.rows.remove(row)  # expired
+            if tomb:
+                self.rows.remove(tomb)
         due = max(stamp, job.due)
         if rules["max_wait"]:
             due = min(due, stamp + rules["max_wait"])
@@ -108,7 +121,7 @@ class Oracle:
             "modified": timestamp,
             "expires": job.expires,
             "state": "W",
-            "attempts": 0,
+            "attempts": tomb["attempts"] if tomb else 0,
             "timeouts": 0,
             "fails": 0,
             "lease_until": 0,
@@ -121,27 +134,26 @@ class Oracle:
             "max_fails": job.max_fails,
             "died": 0,
         }
+        if row["max_attempts"]:
+            row["max_attempts"] += row["attempts"]
         self.rows.append(row)
         return ("TWIN" if working else "NEW"), row
 
     def merge(self, row: Row, job: Any, timestamp: int, now: int, rules: dict[str, Any]) -> str:
-        if timestamp == row["modified"]:
+        if timestamp <= row["modified"]:
             return "STALE"
-        before = dict(row)
-        newer = timestamp > row["modified"]
-        if newer:
-            row["value"] = job.value
-            row["modified"] = timestamp
-            for name in ("lease", "max_attempts", "max_timeouts", "max_fails"):
-                row[name] = getattr(job, name) or row[name]
+        row["value"] = job.value
+        row["modified"] = timestamp
+        for name in ("lease", "max_attempts", "max_timeouts", "max_fails"):
+            row[name] = getattr(job, name) or row[name]
         row["rank"] = min(row["rank"], job.priority)
         row["expires"] = max(row["expires"], job.expires) if row["expires"] and job.expires else 0
-        due = max(row["due"], job.due or (now if newer else 0))
+        due = max(row["due"], job.due or now)
         if rules["max_wait"]:
             due = min(due, row["inserted"] + rules["max_wait"])
         row["due"] = max(due, row["inserted"])
         row["timeouts"] = 0
-        return "STALE" if row == before else "MERGED"
+        return "MERGED"
 
     def add(self, job: Any, now: int) -> None:
         now = self.now(now)
@@ -240,7 +252,7 @@ class Oracle:
 
     def holder(self, row_id: bytes, token: int | None, now: int) -> Row:
         row = self.row(row_id)
-        if row is None or self.expired(row, now):
+        if row is None or row["state"] == "D" or self.expired(row, now):
             raise Refused("unknown")
         if token is None:
             if row["state"] not in "WP":
@@ -270,11 +282,13 @@ class Oracle:
         row = self.holder(row_id, token, now)
         rules = self.of(row["queue"])
         max_fails, max_attempts = row["max_fails"], row["max_attempts"]
-        if not row["workq"]:
+        if row["workq"]:
+            max_fails = max_fails or 1
+        else:
             max_fails = max_fails or rules["max_fails"]
             max_attempts = max_attempts or rules["max_attempts"]
         row["lease_until"] = 0
-        if row["fails"] + 1 >= max_fails or 0 < max_attempts <= row["attempts"]:
+        if 0 < max_fails <= row["fails"] + 1 or 0 < max_attempts <= row["attempts"]:
             row.update(state="F", result=result, died=time, fails=row["fails"] + 1)
         elif self.waiting_twin(row, now):
             self.rows.remove(row)
@@ -311,23 +325,49 @@ class Oracle:
         if delay:
             row["due"] = now + delay
 
-    def delete(self, row_id: bytes, now: int) -> None:
+    def delete(self, row_id: bytes, now: int) -> int:
+        now = self.now(now)
         row = self.row(row_id)
-        if row is None or self.expired(row, self.now(now)):
-            raise Refused("unknown")
-        self.rows.remove(row)
-
-    def delete_key(self, queue: bytes, key: bytes) -> int:
-        same = [r for r in self.rows if (r["queue"], r["key"]) == (queue, key)]
-        gone = [r for r in same if r["state"] in "WP"]
-        for row in gone:
+        assert row is not None
+        there = not self.expired(row, now)
+        if row["workq"] or row["state"] not in "WP":
             self.rows.remove(row)
-        return len(gone)
+            return there
+        for twin in self.twins(row):
+            if twin["state"] == "D":
+                self.rows.remove(twin)
+        self.bury(row, max(now, row["modified"] + 1))
+        return there
+
+    def delete_key(self, queue: bytes, key: bytes, now: int, tomb: bytes) -> int:
+        """How many there were; `tomb`: the id of the tombstone."""
+        now = self.now(now)
+        same = [r for r in self.rows if (r["queue"], r["key"]) == (queue, key)]
+        named = [r for r in same if r["state"] in "WPD"]
+        count = sum(r["state"] != "D" and not self.expired(r, now) for r in named)
+        when = max([now, *(r["modified"] + 1 for r in named)])
+        for row in [r for r in named if r["id"] != tomb]:
+            self.rows.remove(row)
+        row = self.row(tomb)
+        if row is None:
+            row = dict.fromkeys(
+                ("rank", "attempts", "lease", "max_attempts", "max_timeouts", "max_fails"), 0
+            ) | {"id": tomb, "queue": queue, "key": key, "due": when, "inserted": when}
+            row |= {"workq": False, "versions": False}
+            self.rows.append(row)
+        else:
+            assert row["state"] == min((r["state"] for r in named), key="WPD".index)
+        self.bury(row, when)
+        return count
+
+    def bury(self, row: Row, when: int) -> None:
+        row |= {"state": "D", "value": b"", "expires": 0, "modified": when, "lease_until": 0}
+        row |= {"timeouts": 0, "fails": 0, "result": b"", "died": 0}
 
     def redrive(self, row_id: bytes, now: int) -> None:
         now = self.now(now)
         row = self.row(row_id)
-        if row is None or self.expired(row, now):
+        if row is None or row["state"] == "D" or self.expired(row, now):
             raise Refused("unknown")
         if row["state"] != "F":
             raise Refused("not dead")
@@ -353,6 +393,8 @@ class Oracle:
             forget = row["died"] + rules["dead_keep"]
             if row["state"] == "F" and not row["expires"] and rules["dead_keep"] and forget <= now:
                 found.append((forget, 2, row["inserted"], row["id"]))
+            if row["state"] == "D" and row["modified"] + GRACE <= now:
+                found.append((row["modified"] + GRACE, 3, row["inserted"], row["id"]))
         return sorted(found)
 
     def happen(self, event: tuple[int, int, int, bytes], now: int, time: int) -> None:

@@ -17,7 +17,7 @@ from fastjournal.journal.opening import replay
 from fastjournal.journal.rows import job_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.model import Mode, NewJob
+from fastjournal.model import NewJob
 from fastjournal.testing import ManualClock, MemoryFiles
 from oracle import SETTINGS, Oracle, Refused, S, order
 
@@ -132,12 +132,7 @@ class World:
         outcomes = []
         time = self.next_time()
         try:
-            seen = set()
             for job in jobs:
-                versions = self.oracle.of(job.queue)["keep_versions"]
-                if job.mode == Mode.UNIQUE and (job.queue, job.key) in seen and not versions:
-                    raise Refused("twice")
-                seen.add((job.queue, job.key))
                 outcomes.append(self.oracle.put(job, now))
                 if outcomes[-1][0] != "STALE":
                     self.oracle.known = max(self.oracle.known, time)
@@ -266,17 +261,16 @@ class World:
         if row is None:
             return
         self.step()
-        try:
-            self.oracle.delete(row["id"], self.now)
-            there = True
-        except Refused:
-            there = False
-        assert self.journal.delete(row["id"]) is there
+        there = self.oracle.delete(row["id"], self.now)
+        assert self.journal.delete(row["id"]) is bool(there)
 
     def delete_key(self, queue: bytes, key: bytes) -> None:
         self.step()
-        count = self.oracle.delete_key(queue, key)
-        assert self.journal.delete(key=key, queue=queue) is (count > 0)
+        now = self.now
+        deleted = self.ask(lambda operations: operations.delete_key(queue, key))
+        command = deleted.command
+        tomb = command.members[-1] if isinstance(command, k.Group) else command
+        assert deleted.found == self.oracle.delete_key(queue, key, now, tomb.id)
 
     def redrive(self, number: int) -> None:
         row = self.pick(number, "FFW")

@@ -114,6 +114,14 @@ class SteadyClock:
         if self.now() < instant:
             self._last = instant, self._clock.monotonic()
 
+    def of_wall(self, instant: int, slack: int) -> int:
+        """An instant of the wall clock by this one; the same if they differ by at most `slack`.
+
+        A clock that once was ahead and was set right leaves this one ahead.
+        """
+        ahead = self.now() - self._clock.now()
+        return instant + ahead if instant and ahead > slack else instant
+
     def monotonic(self) -> int:
         """Ns since some fixed moment; never goes back."""
         return self._clock.monotonic()

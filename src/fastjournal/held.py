@@ -81,7 +81,7 @@ class HeldLock(LockedKey):
             raise LeaseLost("the lock was lost in between")
 
     def free(self) -> bool:
-        """Free the lock; False if it was lost already."""
+        """Free the lock; False if it was not held any more: lost, or freed by an earlier try."""
         try:
             return self._entries._unlock(self.key, self.fence)
         except Locked:

@@ -127,6 +127,7 @@ GOLDEN = [
     (k.Retry(ID, 1, T2, 0, 2, b"no"), "2f" + ID_HEX + "01" + T2_HEX + "00" + "02" + "026e6f"),
     (k.Redrive(ID, T2, 9), "30" + ID_HEX + T2_HEX + "09"),
     (k.Sender(b"host", T1), "31" + "04686f7374" + T1_HEX),
+    (k.Ends(((ID, 1, 300), (ID, 14, 1))), "32" + "02" + ID_HEX + "01ac02" + ID_HEX + "0e01"),
 ]
 NAMES = [f"{TYPE_OF[type(command)]}-{n}" for n, (command, _) in enumerate(GOLDEN)]
 
@@ -185,7 +186,7 @@ def test_other_zone_bytes_are_corruption_d02() -> None:
         decode(payload[:-1] + b"\x3c")
 
 
-@pytest.mark.parametrize("number", [0, 9, 31, 33, 42, 43, 50, 255])
+@pytest.mark.parametrize("number", [0, 9, 31, 33, 42, 43, 51, 255])
 def test_an_unknown_type_is_corruption_and_is_named_wq_cmd_12(number: int) -> None:
     with pytest.raises(CorruptCommand, match=f"type {number}"):
         decode(bytes((number,)) + ID)
@@ -221,7 +222,7 @@ def test_wrong_content_is_corruption_and_is_named(payload: str, word: str) -> No
 
 
 def test_every_record_names_its_row_in_the_16_bytes_after_the_type() -> None:
-    rowless = {"GROUP", "MARK", "QUEUE", "SENDER"}
+    rowless = {"GROUP", "MARK", "QUEUE", "SENDER", "ENDS"}
     for command, golden in GOLDEN:
         payload = bytes.fromhex(golden)
         name = TYPE_NAMES[payload[0]]

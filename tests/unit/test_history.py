@@ -77,7 +77,7 @@ def test_a_death_in_a_group_and_a_redrive_are_told(journal: Journal, clock: Manu
     journal.delete(row_id)
     told = events(life(journal, row_id))
     assert told[:3] == ["put", "leased", "lease lost"]
-    assert told[-4:] == ["lease lost", "dead", "redriven", "taken or deleted"]
+    assert told[-4:] == ["lease lost", "dead", "redriven", "deleted"]
 
 
 def test_a_row_is_found_over_many_segments_and_large_values(journal: Journal) -> None:

@@ -138,7 +138,7 @@ def test_queues_that_come_and_go_leave_nothing_behind() -> None:
     for n in range(5000):
         queue = b"q%d" % n
         core.put(keyed(queue=queue, due=NOW + 10**6 * S))
-        core.commit(core.jobs.delete_key(queue, b"k", core.clock))
+        core.commit(core.jobs.delete_key(queue, b"k", core.clock, purge=True).command)
     state = core.state
     assert len(state.lanes) <= 1001
     assert len(state.future) <= 3 * len(state.lanes)

@@ -355,8 +355,7 @@ def test_an_expired_job_is_never_handed_out_snap_exp_2() -> None:
     assert core.jobs.lease(Where(), core.clock)
     core.clock += 1
     assert core.nothing() == 0
-    with pytest.raises(NotFound):
-        core.jobs.delete(row_id, core.clock)
+    assert core.jobs.delete(row_id, core.clock).found == 0
     assert core.timers() == [k.Expire(row_id)]
 
 
@@ -432,20 +431,24 @@ def test_take_and_delete_leaves_nothing_fj_m3_2() -> None:
 def test_delete_by_id_and_by_key() -> None:
     core = Core()
     row_id = core.put(keyed()).id
-    core.commit(core.jobs.delete(row_id, core.clock))
-    assert not core.state.rows
-    with pytest.raises(NotFound):
-        core.jobs.delete(row_id, core.clock)
+    core.commit(core.jobs.delete(row_id, core.clock).command)
+    assert core.job(row_id).state is State.DELETED
+    assert core.jobs.delete(row_id, core.clock) == (None, 0, False)
     core.put(keyed())
     lease = core.lease()
     core.put(keyed())
-    command = core.jobs.delete_key(b"q", b"k", core.clock)
-    assert isinstance(command, k.Group)
-    core.commit(command)
-    assert not core.state.rows
-    assert core.jobs.delete_key(b"q", b"k", core.clock) is None
+    deleted = core.jobs.delete_key(b"q", b"k", core.clock)
+    assert isinstance(deleted.command, k.Group)
+    assert deleted.found == 2
+    core.commit(deleted.command)
+    (tomb,) = core.state.rows.values()
+    assert tomb.state is State.DELETED
+    assert not core.jobs.delete_key(b"q", b"k", core.clock)
     with pytest.raises(NotFound):
         core.complete(lease)
+    core.wait(3601 * S)
+    core.timers()
+    assert not core.state.rows
 
 
 def test_a_paused_queue_gives_nothing_and_a_draining_one_takes_nothing() -> None:
@@ -550,7 +553,7 @@ def test_workq_jobs_use_only_the_records_of_workq_d36() -> None:
     core.wait(2 * S)
     core.timers()
     core.commit(core.jobs.fail(b"\3" * 6 + b"\x40\x00\x80" + bytes(7), None, core.clock, b"f"))
-    core.commit(core.jobs.delete(b"\2" * 6 + b"\x40\x00\x80" + bytes(7), core.clock))
+    core.commit(core.jobs.delete(b"\2" * 6 + b"\x40\x00\x80" + bytes(7), core.clock).command)
     core.wait(61 * S)
     core.timers()
     assert [payload[0] for _, payload in core.log] == [1, 2, 1, 7, 3, 7, 8, 4, 5, 6, 6]

@@ -96,18 +96,22 @@ def test_newer_data_replaces_the_old_snap_key_9() -> None:
     assert (got["lease"], got["max_fails"]) == (7 * S, 4)
 
 
-def test_older_data_does_not_replace_but_moves_dates_and_priority_d09() -> None:
-    old = job(value=b"late", timestamp=NOW - 5, priority=3, due=NOW + 9 * S)
-    got = merged(job(value=b"newest", timestamp=NOW), old)
-    assert (got["value"], got["modified"]) == (b"newest", NOW)
-    assert (got["priority"], got["due"]) == (3, NOW + 9 * S)
-
-
-def test_an_older_repeat_without_due_time_moves_no_date() -> None:
+def test_an_older_put_changes_nothing_d09() -> None:
     core = Core()
-    core.put(job(timestamp=NOW, priority=50))
+    core.put(job(value=b"newest", timestamp=NOW, priority=50))
+    before = core.state.digest()
     core.wait(S)
-    assert core.put(job(timestamp=NOW - 1, priority=60)).outcome is Outcome.STALE
+    old = job(value=b"late", timestamp=NOW - 5, priority=3, due=NOW + 9 * S, expires=NOW + 99 * S)
+    placed = core.put(old)
+    assert (placed.outcome, placed.command) == (Outcome.STALE, None)
+    assert core.state.digest() == before
+
+
+def test_a_put_without_a_timestamp_is_newer_than_all_that_is_there_d09() -> None:
+    core = Core()
+    row_id = core.put(job(value=b"of a clock that is ahead", timestamp=NOW + 4 * S)).id
+    assert core.put(job(value=b"newest")).outcome is Outcome.MERGED
+    assert core.job(row_id).value == b"newest"
 
 
 def test_the_same_message_sent_again_changes_nothing_d09() -> None:
@@ -156,7 +160,7 @@ fields = st.fixed_dictionaries(
 
 
 @given(st.lists(fields, min_size=1, max_size=5, unique_by=lambda f: f["timestamp"]), st.randoms())
-def test_the_order_in_which_messages_arrive_does_not_matter(repeats: list, chance) -> None:  # type: ignore[type-arg,no-untyped-def]
+def test_the_newest_data_win_in_whatever_order_messages_arrive(repeats: list, chance) -> None:  # type: ignore[type-arg,no-untyped-def]
     def outcome(order: list) -> tuple[object, ...]:  # type: ignore[type-arg]
         core = Core()
         for repeat in order:
@@ -166,7 +170,7 @@ def test_the_order_in_which_messages_arrive_does_not_matter(repeats: list, chanc
                 )
             )
         (row,) = core.state.rows.values()
-        return (row.value, row.rank, row.due, row.expires, row.modified)
+        return (row.value, row.modified)
 
     shuffled = list(repeats)
     chance.shuffle(shuffled)

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
+from fastjournal.clock import SECOND
 from fastjournal.errors import ClockSkew
-from fastjournal.journal.numbered import is_known, operation_of, remembered
+from fastjournal.journal.numbered import Operations, made, operation_of, remembered
 from fastjournal.journal.ordered import OrderedKeys
 
 
@@ -69,13 +70,23 @@ def test_a_range_of_dead_keys_is_looked_through_once() -> None:
 
 def test_numbers_of_changes_are_bounded_and_never_guessed() -> None:
     """D-21, bounded: when there are too many the oldest are refused, not made again."""
-    kept: dict[bytes, None] | None = None
+    kept: Operations | None = None
     start = 10**18
     for number in range(20_000):
-        kept = remembered(kept, operation_of(b"me", start + number))
+        at = start + number
+        kept = remembered(kept, operation_of(b"me", at), (at, 3, b"%d" % number))
     assert kept is not None
     assert len(kept) == 16_384
-    assert is_known(kept, operation_of(b"me", start + 19_999), start)
+    newest = start + 19_999
+    assert made(kept, operation_of(b"me", newest), newest, start) == (newest, 3, b"19999")
     with pytest.raises(ClockSkew):
-        is_known(kept, operation_of(b"me", start), start)
-    assert not is_known(kept, operation_of(b"me", start + 20_000), start)
+        made(kept, operation_of(b"me", start), start, start)
+    assert made(kept, operation_of(b"me", newest + 1), newest + 1, start) is None
+
+
+def test_a_number_of_a_clock_that_is_ahead_does_not_make_others_forgotten() -> None:
+    """Kept by when they were made, not by what their senders' clocks said."""
+    start = 10**18
+    kept = remembered(None, operation_of(b"right", start), (start, 3, b"1"))
+    kept = remembered(kept, operation_of(b"ahead", start + 3600 * SECOND), (start + 1, 3, b"2"))
+    assert made(kept, operation_of(b"right", start), start, start + 2) == (start, 3, b"1")

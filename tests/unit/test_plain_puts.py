@@ -13,7 +13,7 @@ from fastjournal.journal import plain
 from fastjournal.journal.commands import decode, encode
 from fastjournal.journal.image import plain_head, plain_image
 from fastjournal.journal.journal import Journal
-from fastjournal.journal.kinds import Put
+from fastjournal.journal.kinds import End, Put
 from fastjournal.model import Mode, NewJob, Outcome, Receipt, Where
 from fastjournal.testing import ManualClock, MemoryFiles
 
@@ -175,8 +175,8 @@ def test_completing_many_has_the_effect_of_completing_each(
     for number in (quick, ordinary):
         assert number.engine.counts.completions == sum(outcomes)
     for job_id, _, _ in ends:
-        told = quick.engine.state.token_at_end(job_id)
-        assert told == ordinary.engine.state.token_at_end(job_id)
+        told = quick.engine.state.endings.of_lease(job_id, 1)
+        assert told == ordinary.engine.state.endings.of_lease(job_id, 1)
     assert quick.queues() == ordinary.queues()
     assert order(quick) == order(ordinary)
     quick.close()
@@ -189,12 +189,12 @@ def test_completions_together_are_replayed_to_the_same_state() -> None:
     put(j, [job(n) for n in range(100)], checked=True)
     ends = [(lease.id, lease.token, None) for lease in j.lease_many(60)]
     assert all(j.complete_many(ends))
-    before, told = j.engine.state.digest(), j.engine.state.token_at_end(ends[0][0])
+    before, told = j.engine.state.digest(), j.engine.state.endings.of_lease(ends[0][0], 1)
     j.close()
     with Journal(Path("/j"), clock=ManualClock(NOW), files=files, background=False) as again:
         assert again.engine.state.digest() == before
         assert again.status().ready == 40
-        assert again.engine.state.token_at_end(ends[0][0]) == told == 1
+        assert again.engine.state.endings.of_lease(ends[0][0], 1) is told is End.DONE
 
 
 def test_who_waits_for_a_result_hears_of_a_completion_among_many() -> None:

@@ -119,8 +119,8 @@ def test_the_next_wake_up_is_that_of_the_queues_asked() -> None:
     assert core.nothing() == NOW + 10 * S
     assert core.nothing(b"pb", b"q") == NOW + 20 * S
     assert core.nothing(prefix=b"p") == NOW + 10 * S
-    core.commit(core.jobs.delete_key(b"pa", b"", core.clock))
-    core.commit(core.jobs.delete(next(iter(core.state.rows)), core.clock))
+    assert core.jobs.delete_key(b"pa", b"", core.clock).command is None
+    core.commit(core.jobs.delete(next(iter(core.state.rows)), core.clock).command)
     assert core.nothing(prefix=b"p") == NOW + 20 * S
     core.put(NewJob(b"pc", due=NOW + 5 * S))
     assert core.nothing(prefix=b"p") == NOW + 5 * S

@@ -82,7 +82,7 @@ def test_a_record_of_an_unknown_row_is_ignored_wq_cmd_12() -> None:
 
 
 def test_every_row_record_has_steps_and_every_line_uses_known_records() -> None:
-    rowless = {"GROUP", "MARK", "QUEUE", "SENDER"}
+    rowless = {"GROUP", "MARK", "QUEUE", "SENDER", "ENDS"}
     assert {TYPE_NAMES[number] for number in STEPS} == set(TYPE_NAMES.values()) - rowless
     for line in TRANSITIONS:
         assert set(line.records) <= set(STEPS)

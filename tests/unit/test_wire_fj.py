@@ -183,7 +183,7 @@ def test_every_bit_that_a_function_does_not_take_is_refused(row: object) -> None
         flags = struct.unpack_from(">H", sound, 8)[0] | 1 << bit
         message = sound[:8] + struct.pack(">H", flags) + sound[10:]
         (answer,) = RequestParser().feed(message)
-        if spec.bits >> bit & 1:
+        if spec.bits >> bit & 1 and bit != 14:  # which needs bit 3
             assert isinstance(answer, Request), (bit, answer)
         else:
             assert isinstance(answer, Refusal)
@@ -339,7 +339,8 @@ def test_a_guarded_parser_reads_under_small_limits() -> None:
 def test_hello_round_trips_and_defaults_when_empty() -> None:
     hello = Hello("s3cret", "orders", 1)
     assert decode_hello(encode_hello(hello)) == hello
-    assert decode_hello(encode_hello(hello) + b"later fields") == hello
+    told = Hello("s3cret", "orders", 1, 1_700_000_000_123_456_000)
+    assert decode_hello(encode_hello(told) + b"later fields") == told
     assert decode_hello(b"") == Hello()
 
 

@@ -6,6 +6,7 @@ They take no lock and change nothing: they work beside the process the journal b
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +40,7 @@ from fastjournal.cli.shapes import (
 )
 from fastjournal.cli.target import open_view
 from fastjournal.clock import SYSTEM_CLOCK
+from fastjournal.errors import TimedOut
 
 if TYPE_CHECKING:
     from fastjournal.journal.inspection import JournalStatus
@@ -108,6 +110,11 @@ def show(
     """
     one_of(job, key, "give an id or --key")
     with open_view(directory, url) as view:
+        if job is not None and result and not payload:
+            with suppress(TimedOut):  # else there is none yet
+                sys.stdout.buffer.write(view.result(job)[1])
+                sys.stdout.buffer.flush()
+            return
         found = view.job(job, key=as_bytes(key), queue=as_bytes(queue))
     if payload or result:
         sys.stdout.buffer.write(found.value if payload else found.result)

@@ -36,6 +36,8 @@ class View(Protocol):
         self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job: ...
 
+    def result(self, job_id: bytes) -> tuple[bool, bytes]: ...
+
     def jobs(
         self,
         queue: Text | None = None,

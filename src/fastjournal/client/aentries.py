@@ -71,7 +71,7 @@ class AsyncHeldLock(LockedKey):
             raise LeaseLost("the lock was lost in between")
 
     async def free(self) -> bool:
-        """Free the lock; False if it was lost already."""
+        """Free the lock; False if it was not held any more: lost, or freed by an earlier try."""
         try:
             return await self._entries._unlock(self.key, self.fence)
         except Locked:
@@ -157,7 +157,7 @@ class AsyncEntries:
         only. `fence`: the number of a lock that must still be held.
         """
         call = entry_calls.set_entry(
-            self._links.server_now(), key, value, ttl, expires, touch, overwrite, persist,
+            self._links.base(), key, value, ttl, expires, touch, overwrite, persist,
             timestamp, fence,
         )  # fmt: skip
         stored: bool = await self._call(call)
@@ -178,7 +178,7 @@ class AsyncEntries:
         `data=False` leaves the value out. `lease` marks it as worked on by `worker` for so long.
         `expires` keeps it at least until then.
         """
-        now = self._links.server_now()
+        now = self._links.base()
         call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires)
         found: Entry = await self._call(call)
         return found
@@ -335,7 +335,7 @@ class AsyncEntries:
         return await AsyncWatching(self._links, watched(key, prefix, lower, upper)).open()
 
     def _number(self, sender: Text = b"", timestamp: Instant | None = None) -> tuple[bytes, int]:
-        own, at = self._numbers.next(self._links.server_now())
+        own, at = self._numbers.next(self._links.number_now())
         if timestamp is not None:
             at = instant(timestamp, "timestamp")
         return worker_bytes(sender) if sender else own, at
@@ -354,7 +354,7 @@ class AsyncEntries:
         pause = _FIRST_PAUSE
         while True:
             try:
-                call = entry_calls.lock(key, owner, self._links.server_now() + lasts)
+                call = entry_calls.lock(self._links.base(), key, owner, lasts)
                 taken: tuple[int, int] = await self._call(call)
                 return taken
             except Locked:

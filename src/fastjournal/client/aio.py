@@ -159,10 +159,18 @@ class AsyncClient(AsyncLink):
         return found
 
     async def delete(
-        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+        self,
+        job_id: bytes | None = None,
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+        timestamp: Instant | None = None,
     ) -> bool:
-        """Remove a job by its id, or all jobs of a key; False if there was none."""
-        found: bool = await self._call(operating.delete(job_id, key, queue))
+        """Remove a job by its id, or all jobs of a key; False if there was none, or a newer one.
+
+        A tombstone keeps older puts of the key, or the put of that id, away for a while.
+        """
+        found: bool = await self._call(operating.delete(job_id, key, queue, timestamp))
         return found
 
     async def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:

@@ -64,10 +64,9 @@ class AsyncLink:
                     protocol.check_size(call, self.about)
                 await pipe.can_write(timeout)
                 attempts.out = True
-                again = attempts.repeated
-                sent = call._replace(data=protocol.sent_again(call)) if again else call
-                reply = await pipe.ask(sent, timeout + call.wait)
-                return protocol.read(call, reply, repeated=again)
+                if attempts.repeated:
+                    call = call._replace(data=protocol.sent_again(call))
+                return protocol.read(call, await pipe.ask(call, timeout + call.wait))
             except Unavailable as error:
                 told = Unavailable(f"{self.target.address}: {error}")
                 pause = attempts.failed(told, loop.time())
@@ -107,3 +106,15 @@ class AsyncLink:
     def server_now(self) -> int:
         """The daemon's time as far as we know it, ns since 1970."""
         return time.time_ns() + (self._pipe.ahead if self._pipe is not None else 0)
+
+    def base(self) -> int | None:
+        """What the lengths of a call count from: None, the daemon's now when the call arrives.
+
+        A daemon that takes no lengths is sent instants of its clock, as far as we know it.
+        """
+        return None if "lengths" in self.about.get("serves", ()) else self.server_now()
+
+    def number_now(self) -> int:
+        """The time for numbers of changes: ours, if the daemon judges it so, else the daemon's."""
+        own = "client-time" in self.about.get("serves", ())
+        return time.time_ns() if own else self.server_now()

@@ -104,7 +104,7 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         only. `fence`: the number of a lock that must still be held.
         """
         call = entry_calls.set_entry(
-            self._links.server_now(), key, value, ttl, expires, touch, overwrite, persist,
+            self._links.base(), key, value, ttl, expires, touch, overwrite, persist,
             timestamp, fence,
         )  # fmt: skip
         stored: bool = self._call(call)
@@ -125,7 +125,7 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         `data=False` leaves the value out. `lease` marks it as worked on by `worker` for so long.
         `expires` keeps it at least until then.
         """
-        now = self._links.server_now()
+        now = self._links.base()
         call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires)
         found: Entry = self._call(call)
         return found
@@ -279,7 +279,7 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         return Watching(self._links, watched(key, prefix, lower, upper))
 
     def _number(self, sender: Text = b"", timestamp: Instant | None = None) -> tuple[bytes, int]:
-        own, at = self._numbers.next(self._links.server_now())
+        own, at = self._numbers.next(self._links.number_now())
         if timestamp is not None:
             at = instant(timestamp, "timestamp")
         return worker_bytes(sender) if sender else own, at
@@ -297,7 +297,7 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         pause = _FIRST_PAUSE
         while True:
             try:
-                call = entry_calls.lock(key, owner, self._links.server_now() + lasts)
+                call = entry_calls.lock(self._links.base(), key, owner, lasts)
                 taken: tuple[int, int] = self._call(call)
                 return taken
             except Locked:

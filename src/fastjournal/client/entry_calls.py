@@ -2,7 +2,7 @@
 
 Rules: those of `protocol`, and
 
-1. `now` is the daemon's time as far as we know it: lengths become instants by its clock.
+1. `now` is what lengths count from, see `Links.base`: None, and they are sent as they are.
 2. What may be sent again: plain writes (the last one wins), additions and flips (they carry a
    number, so each is made once), reading, locking. Not: storing without overwriting, renaming.
 3. An entry persists unless told otherwise, and is answered as the daemon's sync policy promises.
@@ -24,6 +24,7 @@ from fastjournal.wire.fj import Reply, decode_integer, encode_integer
 from fastjournal.wire.functions import (
     DATA,
     EXACT,
+    LENGTH,
     OVERWRITE,
     PERSIST,
     PERSIST_SET,
@@ -106,11 +107,18 @@ def plain_set(key: Text, value: EntryValue) -> Call | None:
         message = head + name + _MIDDLE(size, kind) + data
     else:
         return None
-    return _new(Call, (message, _not_stale, 0.0, True, False, _quick_set))
+    return _new(Call, (message, _not_stale, 0.0, True, _quick_set))
+
+
+def _until(now: int | None, lasts: int) -> dict[str, int]:
+    """The timeout of a call that is to hold for so long."""
+    if now is None:
+        return {"timeout": min(lasts, MAX_INSTANT), "flags": LENGTH}
+    return {"timeout": min(now + lasts, MAX_INSTANT), "flags": 0}
 
 
 def set_entry(
-    now: int,
+    now: int | None,
     key: Text,
     value: EntryValue,
     ttl: Length | None = None,
@@ -128,16 +136,17 @@ def set_entry(
         raise BadRequest("give ttl or expires, not both")
     kept = 0 if touch is None else length(touch, "touch")
     lives = kept if ttl is None else length(ttl, "ttl")
-    until: int | None = None
+    until: dict[str, Any] = {"timeout": None, "flags": 0}
     if expires is not None:
-        until = instant(expires, "expires")
+        until = {"timeout": instant(expires, "expires"), "flags": EXACT}
     elif ttl is not None or touch is not None:
-        until = min(now + lives, MAX_INSTANT)
+        until = _until(now, lives)
+        until["flags"] |= EXACT
     flags = (OVERWRITE if overwrite else 0) | (PERSIST_SET if persist else 0)
     fields: dict[str, Any] = {
-        "flags": flags | (EXACT if until is not None else 0),
-        "timestamp": _stamp(timestamp), "timeout": until, "key": name, "value_type": kind,
-        "value": data, "ttl": -(-kept // SECOND) if kept else None,
+        "flags": flags | until["flags"],
+        "timestamp": _stamp(timestamp), "timeout": until["timeout"], "key": name,
+        "value_type": kind, "value": data, "ttl": -(-kept // SECOND) if kept else None,
     }  # fmt: skip
     return make_call(Function.SET, _not_stale, fields | _who(fence), again=overwrite)
 
@@ -161,13 +170,13 @@ def get(key: Text) -> Call:
     if name is None:
         return make_call(Function.GET, _read_value, {"flags": DATA, "key": key_bytes(key)})
     message = _KEYED(b"FJ", 1, 3, 1, DATA, 0, len(name)) + name
-    return _new(Call, (message, _read_value, 0.0, True, False, _quick_value))
+    return _new(Call, (message, _read_value, 0.0, True, _quick_value))
 
 
 def get_value(key: Text) -> Call:
     """As `get`, but the answer is the value itself."""
     call = get(key)
-    return _new(Call, (call[0], _read_python, 0.0, True, False, None))
+    return _new(Call, (call[0], _read_python, 0.0, True, None))
 
 
 def _read_python(reply: Reply) -> EntryValue:
@@ -196,7 +205,7 @@ def _quick_value(data: bytes) -> tuple[int, bytes] | None:
 
 
 def entry(
-    now: int,
+    now: int | None,
     key: Text,
     data: bool = True,
     lease: Length | None = None,
@@ -215,7 +224,9 @@ def entry(
     if worker:
         fields |= {"value_type": Type.STRING, "value": worker_bytes(worker)}
     if lease is not None:
-        fields["timeout"] = min(now + length(lease, "lease"), MAX_INSTANT)
+        until = _until(now, length(lease, "lease"))
+        fields["timeout"] = until["timeout"]
+        fields["flags"] |= until["flags"]
     elif expires is not None:
         fields["timeout"] = instant(expires, "expires")
         fields["flags"] |= EXACT
@@ -280,7 +291,7 @@ def add(
         head = _ADDING(b"FJ", 1, 5, 1, _ADD_FLAGS, timestamp // 1000, 0, len(name))
         who = _WHO(8 + len(sender), fence)
         message = b"".join((head, name, who, sender, _SMALL(len(data) + 1, kind), data))
-        return _new(Call, (message, change, 0.0, True, False, _quick_change))
+        return _new(Call, (message, change, 0.0, True, _quick_change))
     fields: dict[str, Any] = {
         "flags": PERSIST_SET if persist else 0, "timestamp": timestamp, "key": key_bytes(key),
         "value_type": kind, "value": data,
@@ -341,9 +352,9 @@ def alias(key: Text, further: Text, fence: int = 0) -> Call:
     return make_call(Function.ALIAS, nothing, fields | _who(fence))
 
 
-def lock(key: bytes, owner: bytes, until: int) -> Call:
+def lock(now: int | None, key: bytes, owner: bytes, lasts: int) -> Call:
     """Fencing number and deadline of a lock, taken or kept."""
-    fields: dict[str, Any] = {"key": key, "timeout": until}
+    fields: dict[str, Any] = {"key": key} | _until(now, lasts)
     return make_call(Function.LOCK, _read_lock, fields | _who(0, owner))
 
 
@@ -352,9 +363,8 @@ def _read_lock(reply: Reply) -> tuple[int, int]:
 
 
 def unlock(key: bytes, fence: int) -> Call:
-    """Free a lock; sent again, "not found" means that it had happened."""
-    call = make_call(Function.UNLOCK, nothing, {"key": key} | _who(fence))
-    return call._replace(settles=True)
+    """Free a lock."""
+    return make_call(Function.UNLOCK, nothing, {"key": key} | _who(fence))
 
 
 def count() -> Call:

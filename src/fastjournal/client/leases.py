@@ -130,7 +130,7 @@ def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:
             Function.DONE, 1, flags=BY_ID, key=job_id, ttl=token or 0, value_type=Type.BUFFER,
             value=result or b"",
         )  # fmt: skip
-    return Call(data, nothing, 0.0, True, False, _quick_done)
+    return Call(data, nothing, 0.0, True, _quick_done)
 
 
 def _quick_done(data: bytes) -> bool | None:

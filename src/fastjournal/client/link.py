@@ -58,7 +58,8 @@ class Link:
         self._sock = self._connect(target)
         try:
             sent = time.time_ns()
-            self.about, then = self.call(operating.hello(target.name, target.token, target.journal))
+            hello = operating.hello(target.name, target.token, target.journal, sent)
+            self.about, then = self.call(hello)
             self.ahead = then - (sent + time.time_ns()) // 2
         except BaseException:
             self.close()
@@ -71,7 +72,7 @@ class Link:
 
     def call(self, call: Call, *, repeated: bool = False) -> Any:
         """Send a request and wait for its answer; `Unavailable` if nobody knows the outcome."""
-        data, _, wait, _, _, quick = call
+        data, _, wait, _, quick = call
         wait += self.target.timeout
         if repeated:
             data = protocol.sent_again(call)
@@ -93,7 +94,7 @@ class Link:
         except BaseException:
             self._give_up()
             raise
-        return protocol.read(call, reply, repeated=repeated)
+        return protocol.read(call, reply)
 
     def exchange(self, calls: Sequence[Call]) -> list[Any]:
         """Send requests that do not wait, together; gives their values in the same order.

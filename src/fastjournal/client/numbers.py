@@ -28,7 +28,7 @@ class Numbers:
         self._owners = 0
 
     def next(self, now: int) -> tuple[bytes, int]:
-        """A sender and a timestamp that were never given before; `now`: the daemon's time."""
+        """A sender and a timestamp that were never given before; `now`: see `Links.number_now`."""
         with self._lock:
             self._last = max(now // _TICK * _TICK, self._last + _TICK)
             return self._name(), self._last

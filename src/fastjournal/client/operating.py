@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastjournal.client.protocol import Call, Figures, make_call, nothing, value_of
-from fastjournal.edges import Text, key_bytes, length, queue_bytes
+from fastjournal.edges import Instant, Text, instant, key_bytes, length, queue_bytes
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.keys import domain
 from fastjournal.model import (
@@ -43,7 +43,9 @@ _LENGTHS = frozenset(
 )
 
 
-def delete(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
+def delete(
+    job_id: bytes | None, key: Text | None, queue: Text | None, timestamp: Instant | None = None
+) -> Call:
     """Remove a job."""
     if (job_id is None) == (key is None):
         raise BadRequest("give an id or a key")
@@ -53,6 +55,7 @@ def delete(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
         name = key_bytes(key or b"")
         where = domain(name) if queue is None else queue_bytes(queue)
         fields = {"key": name, "value_type": Type.STRING, "value": where}
+    fields["timestamp"] = 0 if timestamp is None else instant(timestamp, "timestamp")
     return make_call(Function.DELETE, lambda reply: decode_integer(value_of(reply)) > 0, fields)
 
 
@@ -168,9 +171,10 @@ def ping() -> Call:
     return make_call(Function.PING, lambda reply: reply.timestamp, {})
 
 
-def hello(name: str, token: str, journal: str) -> Call:
-    """Say who we are; the answer is what the server says of itself, and its time."""
-    value = encode_hello(Hello(token, journal, DESCRIBE))
+def hello(name: str, token: str, journal: str, now: int = 0) -> Call:
+    """Say who we are and what our clock says; the answer is what the server says of itself, and its
+    time."""
+    value = encode_hello(Hello(token, journal, DESCRIBE, now))
     fields = {"key": name.encode(), "value_type": Type.BUFFER, "value": value}
 
     def read(reply: Reply) -> tuple[dict[str, Any], int]:

@@ -179,8 +179,8 @@ async def open_pipe(target: Target) -> tuple[Pipe, dict[str, Any]]:
                 _, pipe = await loop.create_connection(
                     Pipe, target.host, target.port, ssl=tls, server_hostname=name
                 )
-            call = operating.hello(target.name, target.token, target.journal)
             sent = time.time_ns()
+            call = operating.hello(target.name, target.token, target.journal, sent)
             about, then = protocol.read(call, await pipe.send(call))
             pipe.ahead = then - (sent + time.time_ns()) // 2
             return pipe, about

@@ -100,7 +100,7 @@ class PipelinedEntries:
         """Add a write; its answer is False if an equal or newer one is there."""
         call = entry_calls.plain_set(key, value) if not how else None
         if call is None:
-            now = self._pipeline._client.server_now()
+            now = self._pipeline._client.base()
             call = entry_calls.set_entry(now, key, value, **how)
         self._pipeline._calls.append(call)
 

@@ -172,6 +172,18 @@ class Links:
         """The daemon's time as far as we know it, ns since 1970."""
         return time.time_ns() + self._ahead
 
+    def base(self) -> int | None:
+        """What the lengths of a call count from: None, the daemon's now when the call arrives.
+
+        A daemon that takes no lengths is sent instants of its clock, as far as we know it.
+        """
+        return None if "lengths" in self.about.get("serves", ()) else self.server_now()
+
+    def number_now(self) -> int:
+        """The time for numbers of changes: ours, if the daemon judges it so, else the daemon's."""
+        own = "client-time" in self.about.get("serves", ())
+        return time.time_ns() if own else self.server_now()
+
     def give_back(self, link: Link) -> None:
         """Let others use the connection."""
         if not link.closed:

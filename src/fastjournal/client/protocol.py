@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fastjournal.errors import NotFound, ProtocolError, TooLarge
+from fastjournal.errors import ProtocolError, TooLarge
 from fastjournal.wire.errortext import error_from
 from fastjournal.wire.fj import Reply, Request, encode_request
 from fastjournal.wire.functions import AGAIN, FUNCTIONS, PERSIST, VALUE_BITS, Function, Type
@@ -53,8 +53,6 @@ class Call(NamedTuple):
     """Seconds the server may take because it was asked to wait."""
     again: bool = True
     """May be sent again when its outcome is unknown."""
-    settles: bool = False
-    """Sent again, "not found" means that it had happened."""
     quick: Callable[[bytes], Any] | None = None
     """Reads the commonest answer from its bytes; None if it is another one."""
 
@@ -65,10 +63,9 @@ def make_call(
     fields: Mapping[str, Any],
     wait: float = 0.0,
     again: bool = True,
-    settles: bool = False,
 ) -> Call:
     """A call of the fields of `encode_request`."""
-    return Call(encode_request(function, 1, **fields), read, wait, again, settles)
+    return Call(encode_request(function, 1, **fields), read, wait, again)
 
 
 class Figures:
@@ -140,13 +137,10 @@ def check_size(call: Call, about: Mapping[str, Any]) -> None:
 _ANY_SIZE = Limits(max_value=1 << 32, max_message=1 << 33)
 
 
-def read(call: Call, reply: Reply, *, repeated: bool = False) -> Any:
-    """The value of a reply, or its error raised."""
+def read(call: Call, reply: Reply) -> Any:
+    """The value of a reply, or its error raised: what happened is the daemon's to say."""
     if reply.error:
-        error = error_from(reply.error)
-        if repeated and call.settles and isinstance(error, NotFound):
-            return None
-        raise error
+        raise error_from(reply.error)
     return call.read(reply)
 
 

@@ -121,7 +121,7 @@ _UNLIMITED = (0, 0, 0)
 def put(job: JobPut) -> Call:
     """Take a job in."""
     data = encode_request(Function.SET, 1, value_type=Type.JOB, value=encode_job(job))
-    return Call(data, _read_receipt, 0.0, True, False, _quick_receipt)
+    return Call(data, _read_receipt, 0.0, True, _quick_receipt)
 
 
 def plain_put(payload: bytes, key: Text | None, queue: Text | None, priority: int) -> Call | None:
@@ -132,7 +132,7 @@ def plain_put(payload: bytes, key: Text | None, queue: Text | None, priority: in
     size = len(job) + 1
     flags, pack = _HEADS[0] if size < 256 else _HEADS[1] if size < 65_536 else _HEADS[2]
     data = pack(b"FJ", 1, 2, 1, flags, 0, 0, size, 6) + job
-    return tuple.__new__(Call, (data, _read_receipt, 0.0, True, False, _quick_receipt))
+    return tuple.__new__(Call, (data, _read_receipt, 0.0, True, _quick_receipt))
 
 
 # Header of SET, no key, size and type of the value; by the size of the value.

@@ -153,10 +153,18 @@ class Client(Links):
         return found
 
     def delete(
-        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+        self,
+        job_id: bytes | None = None,
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+        timestamp: Instant | None = None,
     ) -> bool:
-        """Remove a job by its id, or all jobs of a key; False if there was none."""
-        found: bool = self._call(operating.delete(job_id, key, queue))
+        """Remove a job by its id, or all jobs of a key; False if there was none, or a newer one.
+
+        A tombstone keeps older puts of the key, or the put of that id, away for a while.
+        """
+        found: bool = self._call(operating.delete(job_id, key, queue, timestamp))
         return found
 
     def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:

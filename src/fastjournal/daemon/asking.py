@@ -16,17 +16,26 @@ from fastjournal.errors import (
     OutOfRange,
 )
 from fastjournal.journal.rows import Row
-from fastjournal.model import State, Where
+from fastjournal.model import MAX_INSTANT, State, Where
 from fastjournal.wire.fj import (
     Request,
     decode_integer,
 )
+from fastjournal.wire.functions import LENGTH
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
 
 
-__all__ = ["ask_later", "find_row", "named_row", "no_wait", "wait_of"]
+__all__ = [
+    "ask_later",
+    "deadline_of",
+    "find_row",
+    "named_row",
+    "no_wait",
+    "stamp_of",
+    "wait_of",
+]
 
 _MAX_WAIT = 24 * 3600 * 1000  # ms
 
@@ -57,6 +66,24 @@ def ask_later(
         row_id=row_id,
     )
     return session.wait(waiter, wait_ms / 1000)
+
+
+def deadline_of(request: Request, now: int) -> int:
+    """When what a request asks for is to end; 0: it does not say."""
+    if request.timeout is None:
+        return 0
+    if request.flags & LENGTH:
+        return min(now + request.timeout, MAX_INSTANT)
+    return request.timeout
+
+
+def stamp_of(session: FjConnection, timestamp: int) -> int:
+    """A client's timestamp by the journal's clock; 0 stays 0.
+
+    Where the two clocks differ by more than they may, what counts is how long ago it was by the
+    client's own, which it told with HELLO.
+    """
+    return min(max(1, timestamp + session.ahead), MAX_INSTANT) if timestamp else 0
 
 
 def wait_of(request: Request) -> int:

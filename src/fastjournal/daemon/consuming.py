@@ -22,8 +22,11 @@ from fastjournal.errors import (
     TimedOut,
     Unauthorized,
 )
-from fastjournal.journal.kinds import GAVE_BACK, GAVE_UP
+from fastjournal.journal.inspection import result_of
+from fastjournal.journal.jobs import Deleted
+from fastjournal.journal.kinds import End
 from fastjournal.journal.rows import Row, lease_of
+from fastjournal.keys import domain
 from fastjournal.model import Lease, State, Where
 from fastjournal.wire.bulk import (
     REFUSED,
@@ -51,6 +54,7 @@ from fastjournal.wire.functions import (
     EXTENDED,
     OVERWRITE,
     QUERY_BITS,
+    STALE,
     WORKED_ON,
     Type,
 )
@@ -60,10 +64,19 @@ if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
     from fastjournal.daemon.hosting import Hosted
 
-from fastjournal.daemon.asking import ask_later, find_row, named_row, no_wait, wait_of
+from fastjournal.daemon.asking import (
+    ask_later,
+    deadline_of,
+    find_row,
+    named_row,
+    no_wait,
+    stamp_of,
+    wait_of,
+)
 
 __all__ = [
     "delete",
+    "delete_everywhere",
     "done",
     "fail",
     "get",
@@ -85,7 +98,7 @@ def next_job(session: FjConnection, request: Request, now: int) -> bytes:
     """Lease one job."""
     length = 0
     if request.timeout is not None:
-        length = request.timeout - now
+        length = deadline_of(request, now) - now
         if length <= 0:
             raise OutOfRange("the lease would end in the past")
     where = Where((request.key,)) if request.key else Where()
@@ -275,26 +288,31 @@ def repeated(host: Hosted, action: int, job_id: bytes, token: int | None) -> Set
 
     Nobody but the holder of the token is told so: who lost the lease meanwhile stays refused.
     """
-    row = host.state.rows.get(job_id)
     if not token:
         return None
-    if row is None:
-        return _SETTLED if action != _RELEASE and host.state.token_at_end(job_id) == token else None
-    if row.attempts != token:
-        return None
-    if action == _COMPLETE:
-        return _SETTLED if row.state is State.COMPLETED else None
-    if action == _FAIL and row.state is State.FAILED:
-        return SettleOutcome(Settling.DEAD)
-    reason = {_FAIL: GAVE_UP, _RELEASE: GAVE_BACK}.get(action)
-    if row.state is State.WAITING and row.rare.reason == reason:
-        return SettleOutcome(Settling.WAITING, row.due)
-    return None
+    row = host.state.rows.get(job_id)
+    mine = row if row is not None and row.attempts == token else None
+    if mine is not None and mine.state is State.COMPLETED:
+        return _SETTLED if action == _COMPLETE else None
+    end = host.state.endings.of_lease(job_id, token)
+    outcome = None if end is None else _OUTCOMES.get((action, end))
+    if outcome is Settling.WAITING and mine is not None and mine.state is State.WAITING:
+        return SettleOutcome(outcome, mine.due)
+    return None if outcome is None else SettleOutcome(outcome)
 
 
 _SETTLED = SettleOutcome(Settling.DONE)
 # Looking a member up in its enumeration costs more than the comparison.
 _COMPLETE, _FAIL, _RELEASE = int(Action.COMPLETE), int(Action.FAIL), int(Action.RELEASE)
+_OUTCOMES = {
+    (_COMPLETE, End.DONE): Settling.DONE,
+    (_FAIL, End.DEAD): Settling.DEAD,
+    (_FAIL, End.RETRIED): Settling.WAITING,
+    (_FAIL, End.DROPPED): Settling.DONE,
+    (_RELEASE, End.RETURNED): Settling.WAITING,
+    (_RELEASE, End.LEFT): Settling.DONE,
+}
+"""What was answered to an action that ended a lease so."""
 
 
 def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
@@ -329,18 +347,31 @@ def check_may_delete(session: FjConnection) -> None:
 def delete(session: FjConnection, request: Request, now: int) -> bytes:
     """Remove jobs by id or by key."""
     check_may_delete(session)
-    operations, found = session.host.operations, 0
+    operations = session.host.operations
+    timestamp, purge = stamp_of(session, request.timestamp), request.flags & OVERWRITE != 0
     if request.by_id:
-        found += operations.delete(request.key)
+        deleted = operations.delete(request.key, timestamp, purge=purge)
+    elif request.value:
+        deleted = operations.delete_key(request.value, request.key, timestamp, purge=purge)
     else:
-        queue = request.value
-        for row in list(session.host.state.keys.everywhere(request.key)):
-            name = row.lane.name
-            if (name == queue if queue else name) and row.state <= State.PROCESSING:
-                found += operations.delete(row.id)
+        deleted = delete_everywhere(session, request)
     # D-20: a missing key is a success with count 0, an existing one with count 1.
-    pair = Pair(b"", Type.INTEGER, encode_integer(found))
-    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+    pair = Pair(b"", Type.INTEGER, encode_integer(deleted.found))
+    flags = session.stable | (STALE if deleted.stale else 0)
+    return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
+
+
+def delete_everywhere(session: FjConnection, request: Request) -> Deleted:
+    """Remove the jobs of a key in all queues, and keep older ones out of the queue of its own."""
+    operations, key = session.host.operations, request.key
+    purge = request.flags & OVERWRITE != 0
+    queues = set(session.host.state.keys.queues(key)) - {b""}
+    done = [
+        operations.delete_key(queue, key, stamp_of(session, request.timestamp), purge=purge)
+        for queue in sorted(queues | {domain(key)})
+    ]
+    found = sum(one.found for one in done)
+    return Deleted(None, found, not found and any(one.stale for one in done))
 
 
 def get(session: FjConnection, request: Request, now: int) -> bytes:
@@ -364,7 +395,10 @@ def get(session: FjConnection, request: Request, now: int) -> bytes:
 
 def result(session: FjConnection, request: Request, now: int) -> bytes:
     """Wait for the result of a job."""
-    row_id = find_row(session, request).id
+    if request.by_id and request.key not in session.host.state.rows:
+        row_id = request.key  # it may be gone because it is done
+    else:
+        row_id = find_row(session, request).id
     wait = wait_of(request)
     reply = _ask_result(session, request, row_id, no_wait(session, wait), now)
     if reply:
@@ -376,12 +410,9 @@ def result(session: FjConnection, request: Request, now: int) -> bytes:
 def _ask_result(
     session: FjConnection, request: Request, job_id: bytes, last: bool, now: int
 ) -> bytes:
-    row = session.host.state.rows.get(job_id)
-    if row is None or row.state is State.DELETED or 0 < row.expires < now:
-        raise NotFound(f"no job {job_id.hex()}")
-    if row.state in (State.COMPLETED, State.FAILED):
-        value = bytes((row.state is State.COMPLETED,)) + row.rare.result
-        pair = Pair(b"", Type.BUFFER, value)
+    found = result_of(session.host.state, job_id, now)
+    if found is not None:
+        pair = Pair(b"", Type.BUFFER, bytes((found[0],)) + found[1])
         return encode_reply(request.identifier, now, flags=DATA, pairs=(pair,))
     if last:
         raise TimedOut("the job is not finished")

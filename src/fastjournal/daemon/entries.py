@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fastjournal.clock import SECOND
 from fastjournal.daemon import consuming, producing
+from fastjournal.daemon.asking import deadline_of, stamp_of
 from fastjournal.daemon.pushes import KEY, Subject
 from fastjournal.daemon.quick_entries import plain_get, plain_pairs
 from fastjournal.entry import Entry
@@ -96,13 +97,13 @@ def set_any(session: FjConnection, request: Request, now: int) -> bytes:
     if request[2] | _ANY_SIZE == _PLAIN_SET and not request[3]:
         by = Writer(session.name or session.own_name)
         decided = _operations(session).set(request[7], kind, request[10], by=by)
-        return encode_ok(request[1], now, session.stable | _stale(decided))
+        return encode_ok(request[1], now, _flags(session, decided))
     decided = _operations(session).set(
         request.key,
         kind,
         request.value,
-        timestamp=request.timestamp,
-        expires=request.timeout or 0,
+        timestamp=stamp_of(session, request.timestamp),
+        expires=deadline_of(request, now),
         ttl=(request.ttl or 0) * SECOND,
         exact=request.flags & EXACT != 0,
         overwrite=request.flags & OVERWRITE != 0,
@@ -112,11 +113,16 @@ def set_any(session: FjConnection, request: Request, now: int) -> bytes:
     if request.flags & LISTEN:
         subject = Subject(KEY, request.key)
         session.server.pushes(session.host).listen(session, subject, request.identifier)
-    return encode_ok(request.identifier, now, session.stable | _stale(decided))
+    return encode_ok(request.identifier, now, _flags(session, decided))
 
 
-def _stale(decided: Decided) -> int:
-    return STALE if decided.stale else 0
+def _safe(session: FjConnection, decided: Decided) -> int:
+    """Bit 9, unless the effect is in memory only: no sync brings that to stable storage."""
+    return session.stable if decided.remembered is None or decided.logged is not None else 0
+
+
+def _flags(session: FjConnection, decided: Decided) -> int:
+    return _safe(session, decided) | (STALE if decided.stale else 0)
 
 
 def get_any(session: FjConnection, request: Request, now: int) -> bytes:
@@ -132,10 +138,13 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
     if (
         not all_of_it
         and operations.decide.live(request.key, now) is None
-        and any(row.lane.name for row in session.host.state.keys.everywhere(request.key))
+        and any(
+            row.lane.name and row.state is not State.DELETED
+            for row in session.host.state.keys.everywhere(request.key)
+        )
     ):
         return consuming.get(session, request, now)
-    reading = _reading(session, request)
+    reading = _reading(session, request, now)
     entry = operations.get(request.key, reading)
     flags = request.flags & DATA | _marks(reading.worker, entry)
     leased = request.timeout is not None and not request.flags & EXACT
@@ -153,7 +162,7 @@ def _several(session: FjConnection, request: Request, now: int) -> bytes:
         scan = Scan(PATTERN, b"", request.key)
     else:
         scan = Scan(RANGE, request.key, request.upper or b"", request.limit or 0)
-    reading = _reading(session, request)
+    reading = _reading(session, request, now)
     if request.ttl == ALL and not request.flags & _SPECIAL_READING:
         pairs, cursor = plain_pairs(session, scan, reading, now)
         flags = request.flags & DATA
@@ -171,9 +180,9 @@ def _several(session: FjConnection, request: Request, now: int) -> bytes:
     )
 
 
-def _reading(session: FjConnection, request: Request) -> Reading:
+def _reading(session: FjConnection, request: Request, now: int) -> Reading:
     exact = request.flags & EXACT != 0
-    until = request.timeout or 0
+    until = deadline_of(request, now)
     return Reading(
         data=request.flags & DATA != 0,
         touch=True if exact and not until else None,
@@ -200,34 +209,32 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     if request.by_id or request.value:
         return consuming.delete(session, request, now)
     operations = _operations(session)
-    rows = session.host.state.keys.everywhere(request.key)
     # An empty queue is no queue: the entry alone is meant.
-    is_job = request.value_type is None and any(row.lane.name for row in rows)
-    if is_job:
-        consuming.check_may_delete(session)
-        if operations.decide.slot(request.key) is None:
-            return consuming.delete(session, request, now)
+    both = request.value_type is None
+    if both and not session.may_take:  # whoever only produces deletes the entry, never jobs
+        if any(row.lane.name for row in session.host.state.keys.everywhere(request.key)):
+            consuming.check_may_delete(session)
+        both = False
     decided = operations.delete(
         request.key,
-        timestamp=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         purge=request.flags & OVERWRITE != 0,
         persist=request.persist,
         by=_by(session, request),
     )
-    found = decided.found
-    if is_job:
-        for row in list(session.host.state.keys.everywhere(request.key)):
-            if row.lane.name and row.state <= State.PROCESSING:
-                found += session.host.operations.delete(row.id)
+    found, stale = decided.found, decided.stale
+    if both:
+        jobs = consuming.delete_everywhere(session, request)
+        found, stale = found + jobs.found, stale or jobs.stale
     pair = Pair(b"", Type.INTEGER, encode_integer(found))
-    flags = session.stable | _stale(decided)
+    flags = _safe(session, decided) | (STALE if stale and not found else 0)
     return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
 
 
 def _changed(session: FjConnection, request: Request, decided: Decided, now: int) -> bytes:
     """The value as it is now."""
     pair = Pair(b"", decided.kind, decided.data)
-    flags = session.stable | _stale(decided) | DATA
+    flags = _flags(session, decided) | DATA
     return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
 
 
@@ -245,7 +252,8 @@ def add(session: FjConnection, request: Request, now: int) -> bytes:
         request.value_type,
         request.value,
         sender=_sender(session, request),
-        timestamp=request.timestamp,
+        number=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         persist=request.persist,
         by=_by(session, request),
     )
@@ -257,7 +265,8 @@ def flip(session: FjConnection, request: Request, now: int) -> bytes:
     decided = _operations(session).flip(
         request.key,
         sender=_sender(session, request),
-        timestamp=request.timestamp,
+        number=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         by=_by(session, request),
     )
     return _changed(session, request, decided, now)
@@ -265,18 +274,19 @@ def flip(session: FjConnection, request: Request, now: int) -> bytes:
 
 def truncate(session: FjConnection, request: Request, now: int) -> bytes:
     """Cut or fill up a value."""
-    _operations(session).truncate(
+    decided = _operations(session).truncate(
         request.key,
         decode_integer(request.value),
-        timestamp=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         by=_by(session, request),
     )
-    return encode_ok(request.identifier, now, session.stable)
+    return encode_ok(request.identifier, now, _flags(session, decided))
 
 
 def lock(session: FjConnection, request: Request, now: int) -> bytes:
     """Lock a key; answered with the fencing number and the deadline."""
-    held = _operations(session).lock(request.key, _by(session, request).owner, request.timeout or 0)
+    until = deadline_of(request, now)
+    held = _operations(session).lock(request.key, _by(session, request).owner, until)
     pair = Pair(b"", Type.INTEGER, encode_integer(held.fence))
     return encode_reply(request.identifier, now, timeout=held.until, flags=DATA, pairs=(pair,))
 
@@ -293,16 +303,19 @@ def rename(session: FjConnection, request: Request, now: int) -> bytes:
     decided = _operations(session).rename(
         request.key,
         request.value,
-        timestamp=request.timestamp,
+        timestamp=stamp_of(session, request.timestamp),
         overwrite=request.flags & OVERWRITE != 0,
         by=_by(session, request),
     )
-    return encode_ok(request.identifier, now, session.stable | _stale(decided))
+    return encode_ok(request.identifier, now, _flags(session, decided))
 
 
 def alias(session: FjConnection, request: Request, now: int) -> bytes:
     """Give an entry a further key."""
     decided = _operations(session).alias(
-        request.key, request.value, timestamp=request.timestamp, by=_by(session, request)
+        request.key,
+        request.value,
+        timestamp=stamp_of(session, request.timestamp),
+        by=_by(session, request),
     )
-    return encode_ok(request.identifier, now, session.stable | _stale(decided))
+    return encode_ok(request.identifier, now, _flags(session, decided))

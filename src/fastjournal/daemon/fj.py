@@ -67,6 +67,8 @@ class FjConnection(Connection):
         """What the client calls itself; the worker of its leases unless it names another."""
         self.own_name = b"\0connection %d" % next(_connections)
         """Stands for it where it has no name; no other connection ever has the same."""
+        self.ahead = 0
+        """The journal's clock minus the client's, ns, where they differ by more than they may."""
         self.handlers: dict[int, Handler] = {} if self.guarded else ALL
         self.is_admin = not self.guarded
         self.grant: Grant | None = None

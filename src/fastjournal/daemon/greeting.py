@@ -100,6 +100,9 @@ def hello(session: FjConnection, request: Request, now: int) -> bytes:
         raise BadRequest("the journal is chosen by the first message of a connection")
     session.host = host
     session.grant = found
+    now = host.engine.clock.now()  # the journal's, which may be ahead of the machine's
+    ahead = now - said.time if said.time else 0
+    session.ahead = ahead if abs(ahead) > host.engine.jobs.limits.max_skew else 0
     session.name = request.key
     session.handlers = allowed(roles)
     session.is_admin = "admin" in roles

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.clock import MILLISECOND
+from fastjournal.daemon.asking import deadline_of, stamp_of
 from fastjournal.daemon.pushes import KEY, Subject
 from fastjournal.errors import (
     JournalError,
@@ -67,8 +68,10 @@ _RUN = 500  # puts
 _made = tuple.__new__
 
 
-def _new_job(put: JobPut, now: int) -> NewJob:
+def _new_job(session: FjConnection, put: JobPut, now: int) -> NewJob:
     queue = put[0]
+    if put.timestamp and session.ahead:
+        put = put._replace(timestamp=stamp_of(session, put.timestamp))
     return put.new_job(now, b"" if queue else domain(put[2]) if put[2] else b"")
 
 
@@ -78,20 +81,20 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     if not request[7] and not request[3] and request[4] is None and not request[2] & _SPECIAL:
         plain = decode_plain(request[10], 0, host.max_payload)
         if plain is not None:
-            if request[2] & AGAIN and host.state.token_at_end(plain.id):
+            if request[2] & AGAIN and host.state.endings.of_job(plain.id):
                 return encode_put_reply(request[1], now, _STALE, plain.id, session.stable | STALE)
             job_id, outcome = host.operations.put(plain, now, checked=True)
             stale = STALE if outcome is _STALE else 0
             return encode_put_reply(request[1], now, outcome, job_id, session.stable | stale)
     put = decode_job(request[10], request[7], request[3])
     if request.timeout is not None and not put.expires:
-        put = put._replace(expires=request.timeout)
+        put = put._replace(expires=deadline_of(request, now))
     if request.ttl and not put.ttl:
         put = put._replace(ttl=request.ttl * 1000 * MILLISECOND)
-    if request[2] & AGAIN and put.id and host.state.token_at_end(put.id):
+    if request[2] & AGAIN and put.id and host.state.endings.of_job(put.id):
         job_id, outcome = put.id, _STALE
     else:
-        job_id, outcome = host.operations.put(_new_job(put, now), now)
+        job_id, outcome = host.operations.put(_new_job(session, put, now), now)
     if request[2] & LISTEN_BIT and put.key:
         subject = Subject(KEY, put.key)
         session.server.pushes(session.host).listen(session, subject, request.identifier)
@@ -137,11 +140,11 @@ def puts(session: FjConnection, request: Request, now: int) -> bytes:
     jobs = None if request[3] else decode_plain_jobs(request[10], host.max_payload)
     checked = jobs is not None
     if jobs is None:
-        jobs = [_new_job(job, now) for job in decode_jobs(request[10], request[3])]
+        jobs = [_new_job(session, job, now) for job in decode_jobs(request[10], request[3])]
     ended: dict[int, bytes] = {}
     if request[2] & AGAIN:
-        at_end = host.state.token_at_end
-        ended = {n: job.id for n, job in enumerate(jobs) if job.id and at_end(job.id)}
+        ended_by = host.state.endings.of_job
+        ended = {n: job.id for n, job in enumerate(jobs) if job.id and ended_by(job.id)}
         jobs = [job for n, job in enumerate(jobs) if n not in ended]
     outcomes = [
         PutOutcome(REFUSED, error=error_text(got)) if isinstance(got, JournalError)
@@ -159,6 +162,8 @@ def forward(session: FjConnection, request: Request, now: int) -> bytes:
     marks, jobs, forget = decode_forward(request.value, now, request.key)
     operations = session.host.operations
     owner = session.owner
+    if session.ahead:
+        jobs = [job._replace(timestamp=stamp_of(session, job.timestamp)) for job in jobs]
     if forget:
         operations.forget_sender(request.key, owner)
         outcome = Forwarded(0)

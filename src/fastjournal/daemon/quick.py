@@ -66,7 +66,7 @@ def is_quick(session: FjConnection, data: bytes) -> bool:
     if head == _GET:
         return (session.may_put or session.may_take) and is_get(data)
     if head == _ADD:
-        return session.may_put and is_add(data)
+        return session.may_put and not session.ahead and is_add(data)
     if not session.may_take:
         return False
     if head == _DONE:

@@ -172,6 +172,8 @@ def add_entry(session: FjConnection, data: bytes, now: int, stable: int) -> byte
         key, data[stop + 1], data[stop + 2 :], sender=name, timestamp=timestamp,
         by=Writer(name, fence),
     )  # fmt: skip
+    if decided.remembered is not None:
+        stable = 0  # in memory only
     flags = stable | DATA | 2 | (STALE if decided.stale else 0)
     size = len(decided.data) + 1
     head = _SMALL(b"JR", 1, data[6] << 8 | data[7], flags, now // 1000, 0, 0, size, decided.kind)

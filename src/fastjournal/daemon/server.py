@@ -289,6 +289,7 @@ class Server:
             "roles": roles,
             "max_message": self.wire_limits.max_message,
             "max_payload": self.settings.limits.max_payload,
+            "serves": ["lengths", "client-time"],
         }
 
     def status(self, host: Hosted) -> dict[str, Any]:

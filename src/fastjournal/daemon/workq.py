@@ -202,21 +202,21 @@ class WorkqConnection(Connection):
         return command.reply
 
     def _add(self, c: w.Add, now: int) -> bytes:
-        self.side.mention(c.name)
         self.host.operations.add(
             k.Add(c.id, c.name.encode(), c.ttr_ms, c.ttl_ms, c.priority, c.max_attempts,
                   c.max_fails, c.payload, 0, 0)
         )  # fmt: skip
+        self.side.mention(c.name)
         return answer.OK
 
     def _schedule(self, c: w.Schedule, now: int) -> bytes:
         if c.is_past(now):
             return answer.client_error("Invalid Time")
-        self.side.mention(c.name)
         self.host.operations.add(
             k.Schedule(c.id, c.name.encode(), c.ttr_ms, c.ttl_ms, c.priority, c.max_attempts,
                        c.max_fails, c.payload, c.time, 0)
         )  # fmt: skip
+        self.side.mention(c.name)
         return answer.OK
 
     def _lease(self, c: w.Lease, now: int) -> bytes:
@@ -255,6 +255,8 @@ class WorkqConnection(Connection):
     def _delete(self, c: w.Delete, now: int) -> bytes:
         if not c.is_possible:
             return answer.OK
+        if c.id not in self.host.state.rows:
+            return answer.NOT_FOUND  # and no tombstone: a Workq server could not read it
         return answer.OK if self.host.operations.delete(c.id) else answer.NOT_FOUND
 
     def _result(self, c: w.Result, now: int) -> bytes:

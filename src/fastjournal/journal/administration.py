@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastjournal.edges import Text, id_bytes, key_bytes, length, queue_bytes
+from fastjournal.edges import Instant, Text, id_bytes, instant, key_bytes, length, queue_bytes
 from fastjournal.errors import BadRequest
 from fastjournal.journal.access import Access
 from fastjournal.journal.events import Subscription
@@ -24,26 +24,35 @@ class Administration(Access):
     """What operators ask of a `Journal`."""
 
     def delete(
-        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+        self,
+        job_id: bytes | None = None,
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+        timestamp: Instant | None = None,
     ) -> bool:
-        """Remove a job by its id, or all jobs of a key; False if there was none."""
+        """Remove a job by its id, or all jobs of a key; False if there was none, or a newer one.
+
+        A tombstone keeps older puts of the key, or the put of that id, away for a while.
+        """
         if (job_id is None) == (key is None):
             raise BadRequest("give an id or a key")
         if job_id is not None:
             id_bytes(job_id)
         engine = self._engine
+        stamp = 0 if timestamp is None else engine.stamp_of(instant(timestamp, "timestamp"))
         with engine.lock:
             self._check_open()
             if job_id is not None:
-                found = self._operations.delete(job_id)
+                deleted = self._operations.delete(job_id, stamp)
             else:
                 name = key_bytes(key or b"")
                 where = queue_bytes(queue) if queue is not None else domain(name)
-                found = self._operations.delete_key(where, name)
+                deleted = self._operations.delete_key(where, name, stamp)
             time = engine.last_time
-        if found:
+        if deleted.command is not None:
             engine.settle(time)
-        return found
+        return bool(deleted)
 
     def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""

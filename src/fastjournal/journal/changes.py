@@ -9,7 +9,8 @@ from typing import Any
 
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.journal import kinds as k
-from fastjournal.journal.kinds import Put, policy_of
+from fastjournal.journal.ends import Endings
+from fastjournal.journal.kinds import End, Put, policy_of
 from fastjournal.journal.numbered import remembered
 from fastjournal.journal.places import Places
 from fastjournal.journal.rows import IDLE, LEASED, More, Row
@@ -18,8 +19,12 @@ from fastjournal.model import MAX_INSTANT, State
 __all__ = ["Changes"]
 
 WAITING, PROCESSING = State.WAITING, State.PROCESSING
-_FINISHED = 65_536
-"""So many ends of rows are remembered at least."""
+_END_OF = {
+    PROCESSING: End.DONE,
+    State.COMPLETED: End.DONE,
+    State.FAILED: End.DEAD,
+}
+_RETRY_END = {k.GAVE_UP: End.RETRIED, k.GAVE_BACK: End.RETURNED}
 
 
 class Changes(Places):
@@ -32,11 +37,11 @@ class Changes(Places):
         """How many jobs have got another time of arrival in their old place."""
         self.ended = 0
         """How many rows have ended or been restated: how fast old records become worthless."""
-        self.finished: dict[bytes, int] = {}
-        """Rows that went while they were worked on, and the token of their last lease.
-
-        The newest ones only, so that whoever ended one and did not hear of it can be told."""
-        self._finished_before: dict[bytes, int] = {}
+        self.endings = Endings()
+        """How leases ended, so that whoever ended one and did not hear of it can be told."""
+        self.ends_at = 0
+        """TIME of the newest ENDS."""
+        self._settled = (b"", 0)  # row and TIME of the lease settled last: does it go with it?
         self.senders: dict[bytes, tuple[int, int]] = {}
         """For each sender its mark, and the TIME of the record that says so."""
         self.untold: dict[bytes, bytes] = {}
@@ -194,6 +199,9 @@ class Changes(Places):
         more.fails = command.fails
         more.reason = command.reason
         more.note = command.note
+        end = _RETRY_END.get(command.reason)
+        if end is not None and row.state is PROCESSING:
+            self._settle(row, end, time)
         self._back(row, command.due)
 
     def _redrive(self, command: k.Redrive, time: int) -> None:
@@ -239,6 +247,8 @@ class Changes(Places):
         more = row.own()
         more.fails += 1
         more.result = command.result
+        if row.state is PROCESSING:
+            self._settle(row, End.DEAD, time)
         self._bury(row, k.FAILED, time)
 
     def _dead(self, command: k.Dead, time: int) -> None:
@@ -275,9 +285,13 @@ class Changes(Places):
             put = Put(
                 command.id, command.queue, command.key, 0, *(command.modified,) * 3, 0, 0, b""
             )
-            last = self.last_inserted
+            last, untold = self.last_inserted, self.untold.get(command.id[:12])
             self._put(put, time)
             self.last_inserted = last  # the sender's clock, not ours
+            if untold is None:
+                self.untold.pop(command.id[:12], None)  # no job of the sender has come
+            else:
+                self.untold[command.id[:12]] = untold
             row = self.rows[command.id]
         self._unplace(row)
         self._unkey(row)
@@ -298,8 +312,8 @@ class Changes(Places):
         if row is None:
             return
         self.ended += 1
-        if row.state is PROCESSING and command.__class__ is not k.Expire:
-            self.remember_end(row)
+        if command.__class__ is not k.Expire and row.lane.name:
+            self._remember(row, command, time)
         self._unplace(row)
         self._unkey(row)
         self.leave(row.lane)
@@ -329,18 +343,27 @@ class Changes(Places):
             row.value = command.value
             row.modified = command.modified
             if command.operation:
-                row.own().operations = remembered(row.rare.operations, command.operation)
+                answer = (command.modified, command.kind, command.value)
+                more = row.own()
+                more.operations = remembered(more.operations, command.operation, answer)
 
-    def remember_end(self, row: Row) -> None:
-        """The row goes while it is worked on."""
-        finished = self.finished
-        finished[row.id] = row.attempts
-        if len(finished) >= _FINISHED:
-            self._finished_before, self.finished = finished, {}
+    def _settle(self, row: Row, end: End, time: int) -> None:
+        """A lease ends, the row stays, or goes by another command of the same record."""
+        self.endings.settled(row.id, row.attempts, end)
+        self._settled = (row.id, time)
 
-    def token_at_end(self, row_id: bytes) -> int:
-        """The token of the lease under which a row went; 0: it did not, or long ago."""
-        return self.finished.get(row_id) or self._finished_before.get(row_id, 0)
+    def _remember(self, row: Row, command: k.Delete | k.Expire | k.Purge, time: int) -> None:
+        """Why a job goes."""
+        end = _END_OF.get(row.state, End.GONE)
+        if command.__class__ is k.Delete and row.state is PROCESSING:
+            end = End.GONE
+        if self._settled == (row.id, time):
+            end = End.DROPPED if row.state is State.FAILED else End.LEFT
+        self.endings.went(row.id, row.attempts, end)
+
+    def _ends(self, command: k.Ends, time: int) -> None:
+        self.endings.add(command)
+        self.ends_at = time
 
     def mark_of(self, sender: bytes) -> int:
         """How far a sender has come; 0 if it is not known."""

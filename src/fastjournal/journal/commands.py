@@ -32,15 +32,18 @@ uv, sv, b and t are explained in `varint`; z is a 15-byte Workq time (`log.recor
                     uv fails, b note
       48  REDRIVE   id, t due, uv max-attempts
       49  SENDER    b name, t mark: all requests of this sender up to mark are in; 0: forget it
+      50  ENDS      uv count, then id, u8 end, uv token each: how leases and jobs ended whose own
+                    records may be gone (1 done, 2 dead, 3 gone, 4 failed and 5 released for a twin,
+                    6 failed and 7 released to wait again; +8: the row was still there)
 
 PUT flags: bit 0 persist, bit 1 keep_versions, bit 2 came through Workq, bit 3 by SCHEDULE.
-33, 42, 43 and 9..31 are reserved; 50 is the next free number.
+33, 42, 43 and 9..31 are reserved; 51 is the next free number.
 
 Rules:
 
 1. Types 1..8 are those of Workq, byte for byte; ours begin at 32, so Workq refuses them loudly.
 2. Every command states its result: applying it needs neither clock nor choice.
-3. The 16 bytes after the type byte name the row, except in GROUP, MARK, QUEUE and SENDER.
+3. The 16 bytes after the type byte name the row, except in GROUP, MARK, QUEUE, SENDER and ENDS.
 4. `encode(decode(payload)) == payload` for everything we write. Unknown types, bytes that end too
    early, bytes left over: `CorruptCommand`.
 5. PUT, ADD and SCHEDULE state the whole row: what came before does not matter any more.
@@ -63,6 +66,7 @@ from fastjournal.journal.kinds import (
     Complete,
     Dead,
     Delete,
+    Ends,
     Expire,
     Fail,
     Group,
@@ -93,7 +97,7 @@ _LEASE = Struct(">B16sQQ")
 _DUE = Struct(">B16sBQ")
 _INSTANT = Struct(">B16sQ")
 _NO_TIME = bytes((1,)) + bytes(12)
-_ROWLESS = (Group, Mark, Queue, Sender)
+_ROWLESS = (Group, Mark, Queue, Sender, Ends)
 _FIRST_OWN = b"\x20"
 _new = tuple.__new__
 
@@ -139,13 +143,13 @@ def is_own(payload: bytes) -> bool:
 
 
 def row_ids(payload: bytes) -> tuple[bytes, ...]:
-    """The rows a payload names, without decoding more than that; empty for MARK, QUEUE, SENDER."""
+    """The rows a payload names, without decoding more; empty for MARK, QUEUE, SENDER, ENDS."""
     kind = payload[0]
     if kind == 44:
         command = decode(payload)
         assert isinstance(command, Group)
         return tuple(m.id for m in command.members if not isinstance(m, _ROWLESS))
-    return () if kind in (45, 46, 49) else (payload[1:17],)
+    return () if kind in (45, 46, 49, 50) else (payload[1:17],)
 
 
 def _put_workq(job: Add | Schedule, zone: int = 0) -> bytes:
@@ -361,6 +365,25 @@ def _get_sender(data: bytes) -> tuple[Sender, int]:
     return Sender(name, mark), at
 
 
+def _put_ends(command: Ends) -> bytes:
+    parts = [b"\x32", uv(len(command.ends))]
+    for row, end, token in command.ends:
+        parts += (row, bytes((end,)), uv(token))
+    return b"".join(parts)
+
+
+def _get_ends(data: bytes) -> tuple[Ends, int]:
+    count, at = get_uv(data, 1)
+    ends = []
+    for _ in range(count):
+        row, end = data[at : at + 16], data[at + 16]
+        if not end & 7 >= 1 or end > 15:
+            raise CorruptCommand(f"end {end} is not known")
+        token, at = get_uv(data, at + 17)
+        ends.append((row, end, token))
+    return Ends(tuple(ends)), at
+
+
 def _bare(number: int) -> Callable[[Any], bytes]:
     start = bytes((number,))
     return lambda command: start + command.id
@@ -398,6 +421,7 @@ _TYPES = (
     (47, Retry, _put_retry, _get_retry),
     (48, Redrive, _put_redrive, _get_redrive),
     (49, Sender, _put_sender, _get_sender),
+    (50, Ends, _put_ends, _get_ends),
 )
 _ENCODERS = {cls: put for _, cls, put, _ in _TYPES}
 _DECODERS = {number: get for number, _, _, get in _TYPES}

@@ -9,6 +9,7 @@ from fastjournal.clock import SECOND
 from fastjournal.edges import Length, Text, id_bytes, length, queue_bytes, worker_bytes
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, TimedOut
 from fastjournal.journal.access import Access
+from fastjournal.journal.inspection import result_of
 from fastjournal.leased import LeasedJob
 from fastjournal.model import State, Where
 
@@ -207,21 +208,24 @@ class Consuming(Access):
     def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished in time.
 
-        `NotFound` once the job is gone: deleted, expired, or done without a result.
+        A job that was done without a result has an empty one, as long as its end is remembered.
+        `NotFound` once the job is gone otherwise: deleted, or expired.
         """
         id_bytes(job_id)
         give_up = self._clock.monotonic() + length(wait, "wait")
         engine = self._engine
+        found: tuple[bool, bytes] | None = None
+        missing: NotFound | None = None
         while True:
             with engine.lock:
                 self._check_open()
                 time = engine.last_time
-                row = self._state.rows.get(job_id)
-                if row is None or 0 < row.expires < self._clock.now():
-                    found = None
+                try:
+                    found = result_of(self._state, job_id, self._clock.now())
+                except NotFound as error:
+                    missing = error
                     break
-                if row.state in (State.COMPLETED, State.FAILED):
-                    found = row.state is State.COMPLETED, row.rare.result
+                if found is not None:
                     break
                 left = give_up - self._clock.monotonic()
                 if left <= 0:
@@ -235,8 +239,9 @@ class Consuming(Access):
                 with engine.lock:
                     engine.wakeups.forget(handle, job_id)
         engine.settle_reading(time)
-        if found is None:
-            raise NotFound(f"no job {job_id.hex()}")
+        if missing is not None:
+            raise missing
+        assert found is not None
         return found
 
 

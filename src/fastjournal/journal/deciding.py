@@ -26,6 +26,7 @@ from fastjournal.journal.kinds import (
     Expire,
     Group,
     Purge,
+    Retry,
 )
 from fastjournal.journal.rows import Row, image
 from fastjournal.journal.state import JournalState
@@ -212,7 +213,10 @@ class Deciding:
             scratch.apply(part, row.at)
         scratch.apply(command, now)
         after = scratch.rows.get(row.id)
-        return command if after is None else Group(tuple(image(after)))
+        if after is None:
+            return command
+        told = (command,) if command.__class__ is Retry else ()  # how a lease ended is in no image
+        return Group((*told, *image(after)))
 
 
 def instant_after(now: int, length: int) -> int:

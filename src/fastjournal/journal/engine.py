@@ -47,7 +47,7 @@ __all__ = ["Batch", "Engine"]
 _BATCH_BYTES = RESERVE_SIZE // 2
 _OVERHEAD = 25  # bytes of a record around its payload, at most
 _DEATHS = (k.Fail, k.Dead, k.Timeout)
-_NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sender))
+_NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sender, k.Ends))
 _NO_BATCH: AbstractContextManager[None] = nullcontext()
 Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
@@ -122,6 +122,31 @@ class Engine:
                 log.stop(error)
             raise
         return time
+
+    def stamp_of(self, timestamp: int) -> int:
+        """A timestamp of this machine's clock, ns, by the journal's; 0 stays 0."""
+        return self.clock.of_wall(timestamp, self.jobs.limits.max_skew) if timestamp else 0
+
+    def note(self, command: Command) -> bool:
+        """Log and apply a command that is not worth the reserve.
+
+        False: there is no room for it, or the log is kept readable for the Workq server.
+        """
+        if not self.own:
+            return False
+        log = self.log
+        before = log.written_time
+        try:
+            time = log.append_one(self.encode(command))
+            self.last_time = time
+            self.state.apply(command, time)
+        except NoSpace:
+            return False
+        except BaseException as error:
+            if log.written_time != before:
+                log.stop(error)
+            raise
+        return True
 
     def remember(self, command: Command) -> None:
         """Apply a command without logging it: its row lives in memory only and dies with us."""

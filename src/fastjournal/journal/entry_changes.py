@@ -16,7 +16,7 @@ from fastjournal.journal.entry_ground import Decided, Plan, is_kept
 from fastjournal.journal.entry_locks import NOBODY, Writer
 from fastjournal.journal.entry_writes import EntryWrites
 from fastjournal.journal.kinds import Value
-from fastjournal.journal.numbered import is_known, operation_of
+from fastjournal.journal.numbered import made, operation_of
 from fastjournal.journal.rows import Row
 from fastjournal.journal.stored import value_of
 from fastjournal.model import State
@@ -35,26 +35,31 @@ class EntryChanges(EntryWrites):
         now: int,
         *,
         sender: bytes = b"",
+        number: int = 0,
         timestamp: int = 0,
         persist: bool = True,
         by: Writer = NOBODY,
     ) -> Decided:
-        """Add a number to a number of the same type."""
+        """Add a number to a number of the same type.
+
+        `number`: the timestamp as its sender gave it, where `timestamp` is by our clock.
+        """
         self.check_value(kind, data)
         row, now = self._changing(key, now, timestamp, by)
-        operation = operation_of(sender, timestamp) if sender else b""
+        operation = operation_of(sender, number or timestamp) if sender else b""
         if row is not None:
-            if done := self._done(row, operation, now):
+            if done := self._done(row, operation, timestamp, now):
                 return done
             total = added(row.kind, value_of(row), kind, data)
             return self._change(row, row.kind, total, operation, timestamp, now)
         slot = self.slot(key)
         if operation and slot is not None:
-            deleted = slot.state is State.DELETED and timestamp <= slot.modified
-            if deleted or is_known(slot.rare.operations, operation, now):
+            if slot.state is State.DELETED and timestamp <= slot.modified:
                 return Decided(stale=True)
+            if done := self._done(slot, operation, timestamp, now):
+                return done
         elif operation:
-            is_known(None, operation, now)
+            made(None, operation, timestamp, now)
         data = added(kind, data, kind, bytes(len(data)))  # a number it must be
         inserted = self._draw_stamp(now)
         modified = self.when(timestamp, now, inserted, slot)
@@ -73,15 +78,16 @@ class EntryChanges(EntryWrites):
         now: int,
         *,
         sender: bytes = b"",
+        number: int = 0,
         timestamp: int = 0,
         by: Writer = NOBODY,
     ) -> Decided:
-        """Turn a boolean into the other one."""
+        """Turn a boolean into the other one; `number`: as for `add`."""
         row, now = self._changing(key, now, timestamp, by)
         if row is None:
             raise NotFound(f"no entry {key!r}")
-        operation = operation_of(sender, timestamp) if sender else b""
-        if done := self._done(row, operation, now):
+        operation = operation_of(sender, number or timestamp) if sender else b""
+        if done := self._done(row, operation, timestamp, now):
             return done
         turned = flipped(row.kind, value_of(row))
         return self._change(row, row.kind, turned, operation, timestamp, now)
@@ -114,11 +120,13 @@ class EntryChanges(EntryWrites):
         self.may_change(row, key, now, by)
         return row, now
 
-    def _done(self, row: Row, operation: bytes, now: int) -> Decided | None:
-        """The answer to a change that was made already."""
-        if not operation or not is_known(row.rare.operations, operation, now):
+    def _done(self, row: Row, operation: bytes, timestamp: int, now: int) -> Decided | None:
+        """The answer to a change that was made already: what it was the first time."""
+        answer = made(row.rare.operations, operation, timestamp, now) if operation else None
+        if answer is None:
             return None
-        return Decided(stale=True, found=1, kind=row.kind, data=value_of(row))
+        _, kind, data = answer
+        return Decided(stale=True, found=1, kind=kind, data=data)
 
     def _change(
         self, row: Row, kind: int, data: bytes, operation: bytes, timestamp: int, now: int

@@ -76,7 +76,7 @@ class Locks:
         """Lock the first of an entry's keys until an instant."""
         until = until or now + DEFAULT_LENGTH
         if not now < until <= now + MAX_LENGTH:
-            raise OutOfRange("a lock lasts up to an hour")
+            raise OutOfRange("a lock lasts up to an hour from now on")
         held = self.holder(keys, now)
         if held is None:
             if len(self._locks) >= _MOST:

@@ -24,7 +24,7 @@ from fastjournal.journal.entry_cursor import PATTERN, Scan
 from fastjournal.journal.entry_ground import EntryGround, Plan, is_kept
 from fastjournal.journal.kinds import Command, Lease, Renew, Touch
 from fastjournal.journal.rows import Row
-from fastjournal.model import State
+from fastjournal.model import MAX_INSTANT, State
 
 __all__ = ["EntryReads", "Page", "Reading"]
 
@@ -112,8 +112,8 @@ class EntryReads(EntryGround):
         return expires
 
     def _leased(self, row: Row, now: int, reading: Reading) -> Command | None:
-        if reading.lease <= now:
-            raise OutOfRange("a lease ends in the future")
+        if not now < reading.lease <= MAX_INSTANT:
+            raise OutOfRange("a lease ends in the future, and before 2262")
         if not _busy(row, now):
             return Lease(row.id, now, reading.lease, row.attempts + 1, reading.worker)
         mine = row.holder is not None and row.holder[1] == reading.worker != b""

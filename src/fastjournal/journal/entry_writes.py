@@ -5,7 +5,8 @@ Rules: those of `entry_ground`, and
 1. A write replaces the value; a lease on the entry goes on, its keys stay (transition 4).
 2. Without `exact` the later expiry stays, "never" being the latest of all.
 3. Deleting by any key deletes the entry under all of them. A tombstone is left for `gc_grace`, also
-   for an unknown key: an older write may be on its way (D-20). A purge leaves nothing.
+   for an unknown key: an older write may be on its way (D-20). A purge leaves nothing. Where it is
+   to persist the tombstone is logged, even that of an entry which was not.
 4. A renamed key leaves a tombstone at its old place.
 """
 
@@ -23,10 +24,9 @@ from fastjournal.journal.kinds import (
     Purge,
     Put,
     Tomb,
-    Value,
     policy_of,
 )
-from fastjournal.journal.rows import Row
+from fastjournal.journal.rows import Row, numbered_values
 from fastjournal.model import State
 
 __all__ = ["EntryWrites"]
@@ -135,8 +135,8 @@ class EntryWrites(EntryGround):
             aliases=row.rare.aliases,
         )
         plan.add(put, persist)
-        for operation in row.rare.operations or ():
-            plan.add(Value(row_id, put.kind, put.value, put.modified, operation), persist)
+        for value in numbered_values(row.rare.operations, put) if row.rare.operations else ():
+            plan.add(value, persist)
         if row.state is State.PROCESSING and row.holder is not None:
             start, worker = row.holder
             plan.add(Lease(row_id, start, row.lease_until, row.attempts, worker), persist)
@@ -149,10 +149,13 @@ class EntryWrites(EntryGround):
         *,
         timestamp: int = 0,
         purge: bool = False,
-        persist: bool = True,
+        persist: bool | None = None,
         by: Writer = NOBODY,
     ) -> Decided:
-        """Delete an entry under all its keys; `found` says whether there was one."""
+        """Delete an entry under all its keys; `found` says whether there was one.
+
+        `persist`: whether the tombstone must last; None: if the entry did, or is not known.
+        """
         self.check_key(key)
         now = self._clock(now)
         row = self.slot(key)
@@ -162,11 +165,15 @@ class EntryWrites(EntryGround):
         plan = Plan()
         if row is None:
             if not purge:
-                self.new_tomb(plan, key, modified, now, persist)
+                self.new_tomb(plan, key, modified, now, persist is not False)
             return plan.decided()
         if modified <= row.modified:
             return _STALE
         end = Purge if purge else Tomb
+        if persist and not purge and not is_kept(row):  # a tombstone that outlives the entry
+            for name in keys_of(row):
+                self.new_tomb(plan, name, modified, now, persist=True)
+            end = Purge
         plan.add(end(row.id, b"", row.key, modified), is_kept(row))
         return plan.decided(int(live))
 

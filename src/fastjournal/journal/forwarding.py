@@ -11,6 +11,8 @@ Rules:
 3. At the end of a request the mark stands in a SENDER record too: ids go when their rows do.
 4. The producer of a spooled job was told long ago that it is safe: a drain does not keep it out,
    and a sender's clock that is ahead counts as ours. A job refused for what it is stays refused.
+   One that comes too late, because its key was written or deleted after it was put, is refused too:
+   its forwarder keeps it and tells.
 5. A sender is forgotten only when nothing of it will be sent again.
 6. A sender belongs to whoever used it first, and goes on only for that one: with marks of somebody
    else its own jobs would count as repeated. A SENDER record with another name says whose it is, so
@@ -25,13 +27,14 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastjournal.errors import BadRequest, JournalError, RequestError, Unauthorized
+from fastjournal.errors import AlreadyExists, BadRequest, JournalError, RequestError, Unauthorized
 from fastjournal.journal.kinds import Command, Group, Put, Sender
-from fastjournal.model import Mode, NewJob, Outcome
+from fastjournal.model import Mode, NewJob, Outcome, State
 
 if TYPE_CHECKING:
     from fastjournal.journal.engine import Engine
     from fastjournal.journal.jobs import Jobs
+    from fastjournal.journal.rows import Row
     from fastjournal.journal.state import JournalState
 
 __all__ = ["Forwarding", "Taken"]
@@ -114,8 +117,11 @@ class Forwarding:
                 own = b""
                 if named and at < 2**32 and (not given or given[:12] == sender):
                     own = sender + at.to_bytes(4, "big")
-                    if own in rows:  # of a file of the same name that went long ago
-                        job, own = _with_id(job, b""), b""
+                    if own in rows:
+                        if rows[own].state is not State.DELETED:
+                            # Of a file of the same name that went long ago.
+                            job = _with_id(job, b"")
+                        own = b""
                     elif not given:
                         job = _with_id(job, own)
                 if stamp > now:
@@ -139,6 +145,8 @@ class Forwarding:
                         continue
                 try:
                     command, outcome, job_id = put(job, now, checked=fine, promised=True)
+                    if outcome is Outcome.STALE:
+                        self._check_late(job, rows[job_id])
                 except RequestError as error:
                     refused.append((at, error))
                     self._refusals[sender, at] = error
@@ -159,6 +167,15 @@ class Forwarding:
         counted.merges += counts[Outcome.MERGED]
         counted.stale += counts[Outcome.STALE]
         return Taken(mark, (counts[0], counts[1], counts[2], counts[3]), repeated, tuple(refused))
+
+    def _check_late(self, job: NewJob, row: Row) -> None:
+        """Refuse a job that lost against a later write; one that is there already is no loss."""
+        if row.state is State.DELETED:
+            self._engine.counts.stale += 1
+            raise AlreadyExists("the job, or its key, was deleted after it was put")
+        if row.id != job.id and row.modified != job.timestamp:
+            self._engine.counts.stale += 1
+            raise AlreadyExists("its key was written after it was put")
 
     def forget_sender(self, sender: bytes, owner: bytes = b"") -> None:
         """Nothing of this sender will come again."""

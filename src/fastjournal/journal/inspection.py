@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fastjournal.edges import Text, id_bytes, key_bytes, queue_bytes
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.access import Access
+from fastjournal.journal.kinds import End
 from fastjournal.journal.listing import Lister, Listing
 from fastjournal.journal.rows import (
     DEAD,
@@ -20,12 +21,13 @@ from fastjournal.journal.rows import (
     Row,
     job_of,
 )
+from fastjournal.journal.state import JournalState
 from fastjournal.journal.upkeep import UpkeepStatus
 from fastjournal.keys import domain
 from fastjournal.log.counters import LogStatus
 from fastjournal.model import Job, QueueStatus, State
 
-__all__ = ["Inspection", "JournalStatus"]
+__all__ = ["Inspection", "JournalStatus", "result_of"]
 
 
 class JournalStatus(NamedTuple):
@@ -58,6 +60,22 @@ class JournalStatus(NamedTuple):
     """Bytes of large values in memory; 0 without a limit."""
     unlogged_bytes: int = 0
     """Bytes of entries that live in memory only; 0 without a limit."""
+
+
+def result_of(state: JournalState, job_id: bytes, now: int) -> tuple[bool, bytes] | None:
+    """Whether a job was done, and its result; None: it is not finished.
+
+    Done without a result is an empty one, as long as the end is remembered. `NotFound` if the job
+    is gone otherwise.
+    """
+    row = state.rows.get(job_id)
+    if row is None and state.endings.of_job(job_id) is End.DONE:
+        return True, b""
+    if row is None or row.state is State.DELETED or 0 < row.expires < now:
+        raise NotFound(f"no job {job_id.hex()}")
+    if row.state in (State.COMPLETED, State.FAILED):
+        return row.state is State.COMPLETED, row.rare.result
+    return None
 
 
 class Inspection(Access):
@@ -130,7 +148,7 @@ class Inspection(Access):
         with self._engine.lock:
             self._state.promote(self._clock.now())
             lanes = self._state.lanes
-            shown = [n for n in lanes if n and (lanes[n].total or lanes[n].settings_at)]
+            shown = [n for n in lanes if n and (lanes[n].jobs or lanes[n].settings_at)]
             return [self._queue_status(name) for name in sorted(shown)]
 
     def queue(self, name: Text) -> QueueStatus:
@@ -177,7 +195,7 @@ class Inspection(Access):
         """How many jobs, how many entries."""
         lanes = self._state.lanes
         entries = lanes.get(b"")
-        jobs = sum(lane.total for lane in lanes.values() if lane.name)
+        jobs = sum(lane.jobs for lane in lanes.values() if lane.name)
         return jobs, 0 if entries is None else entries.counts[IDLE] + entries.counts[LEASED]
 
     def digest(self) -> str:

@@ -1,6 +1,6 @@
 """All decisions about jobs, in one object.
 
-Rules: those of `deciding`, `puts`, `leasing` and `timers`, and
+Rules: those of `deciding`, `puts`, `leasing`, `deleting` and `timers`, and
 
 1. Every method returns the command to log and apply; None, where it may, means nothing to do.
 2. Bulk requests are loops of single ones, each applied before the next is decided.
@@ -12,32 +12,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastjournal.errors import AlreadyExists, BadRequest, NotFound
-from fastjournal.journal.deciding import Limits, gone, instant_after, random_ids
-from fastjournal.journal.kinds import KEEP_VERSIONS, Command, Group, Queue, Redrive
+from fastjournal.journal.deciding import Limits, instant_after, random_ids
+from fastjournal.journal.deleting import Deleted, Deletes
+from fastjournal.journal.kinds import KEEP_VERSIONS, Command, Queue, Redrive
 from fastjournal.journal.leasing import Granted, Leasing, Nothing
 from fastjournal.journal.puts import Placed, Puts
 from fastjournal.journal.timers import Timers
 from fastjournal.model import State
 
-__all__ = ["Granted", "Jobs", "Limits", "Nothing", "Placed", "random_ids"]
+__all__ = ["Deleted", "Granted", "Jobs", "Limits", "Nothing", "Placed", "random_ids"]
 
 
-class Jobs(Puts, Leasing, Timers):
+class Jobs(Puts, Leasing, Deletes, Timers):
     """Decides; `state.apply` does."""
-
-    def delete(self, row_id: bytes, now: int) -> Command:
-        """Remove a row, whatever its state; a worker holding it gets `NotFound` later."""
-        return gone(self._find(row_id, self._clock(now)))
-
-    def delete_key(self, queue: bytes, key: bytes, now: int) -> Command | None:
-        """Remove the waiting row of a key and the one being worked on; None if there is none."""
-        now = self._clock(now)
-        rows = self.state.keys.find(queue, key)
-        found = [row for row in rows if row.state <= State.PROCESSING]
-        commands = [gone(row) for row in found]
-        if len(commands) < 2:
-            return commands[0] if commands else None
-        return Group(tuple(commands))
 
     def redrive(self, row_id: bytes, now: int, delay: int = 0) -> Command:
         """Let a dead row wait again, its counters at 0."""

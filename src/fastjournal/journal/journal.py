@@ -202,6 +202,8 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             now, payload, key, queue, priority, delay, due, ttl, expires, lease,
             max_attempts, max_timeouts, max_fails, mode, timestamp, self.max_payload, id,
         )  # fmt: skip
+        if timestamp is not None:
+            job = job._replace(timestamp=engine.stamp_of(job.timestamp))
         with engine.lock:
             self._check_open()
             receipt = self._operations.put(job, now, checked=True)
@@ -217,7 +219,12 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         """
         now = self._clock.now()
         given = list(jobs)
+        stamp_of = self._engine.stamp_of
         batch = [self._new_job(job, now) for job in given]
+        batch = [
+            job._replace(timestamp=stamp_of(job.timestamp)) if job.timestamp else job
+            for job in batch
+        ]
         checked = not any(isinstance(job, NewJob) for job in given)
         engine = self._engine
         with engine.lock:

@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from fastjournal.model import QueueSettings
@@ -29,6 +30,8 @@ __all__ = [
     "Complete",
     "Dead",
     "Delete",
+    "End",
+    "Ends",
     "Expire",
     "Fail",
     "Group",
@@ -287,6 +290,33 @@ class Redrive(NamedTuple):
     max_attempts: int
 
 
+class End(IntEnum):
+    """How a lease, or a job, ended."""
+
+    DONE = 1
+    DEAD = 2
+    """Failed for the last time."""
+    GONE = 3
+    """Removed otherwise: taken, deleted, given up for its twin."""
+    DROPPED = 4
+    """Failed, and a twin took its place."""
+    LEFT = 5
+    """Released, and a twin took its place."""
+    RETRIED = 6
+    """Failed, and waits again."""
+    RETURNED = 7
+    """Released, and waits again."""
+
+
+class Ends(NamedTuple):
+    """What is remembered of ends whose own records may go: (row, end, token) each.
+
+    An end of 8 and more is that of a lease whose row was still there.
+    """
+
+    ends: tuple[tuple[bytes, int, int], ...]
+
+
 class Sender(NamedTuple):
     """All requests of a sender up to `mark` have been taken in; 0: the sender is forgotten."""
 
@@ -318,4 +348,5 @@ Command: TypeAlias = (
     | Retry
     | Redrive
     | Sender
+    | Ends
 )

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fastjournal.journal.rows import FUTURE, IDLE, LEASED, PLACES, READY, Row
+from fastjournal.journal.rows import FUTURE, IDLE, LEASED, PLACES, READY, TOMB, Row
 from fastjournal.journal.runs import Run
 from fastjournal.model import DEFAULT_SETTINGS
 
@@ -81,6 +81,11 @@ class Lane:
         self.dead = {}
         self.groups = ()
         self.listed = 0
+
+    @property
+    def jobs(self) -> int:
+        """Rows that are no tombstones."""
+        return self.total - self.counts[TOMB]
 
     @property
     def unused(self) -> bool:

@@ -7,7 +7,7 @@ Rules:
 3. Rows from `slow_from` on are given to a consumer only after it was told "nothing" once since its
    last other row (D-11): one pass without other work.
 4. A failed row is tried again, after a wait that grows, until it has failed `max_fails` times or
-   used up its attempts; then it is dead.
+   used up its attempts; then it is dead. A limit of 0 is none.
 5. A row whose twin waits is not put back when its work fails: the twin holds newer data (D-13).
 6. A result is kept until the row expires; a row that never expires gets `result_ttl`. Without a
    result the row just goes.
@@ -149,10 +149,12 @@ class Leasing(Deciding):
         settings, more = row.lane.settings, row.rare
         final = Fail(row.id, result)
         max_fails, max_attempts = row.policy.max_fails, row.policy.max_attempts
-        if not row.workq:
+        if row.workq:
+            max_fails = max_fails or 1  # Workq gives up at the first failure unless told (D-28)
+        else:
             max_fails = max_fails or settings.max_fails
             max_attempts = max_attempts or settings.max_attempts
-        if more.fails + 1 >= max_fails or 0 < max_attempts <= row.attempts:
+        if 0 < max_fails <= more.fails + 1 or 0 < max_attempts <= row.attempts:
             return final
         if self._waiting_twin(row, now) is not None:
             return Group((final, gone(row)))

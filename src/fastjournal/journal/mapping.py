@@ -126,7 +126,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
             until = min(self._engine.clock.now() + lives, MAX_INSTANT)
         decided = self._write(
             lambda: self.operations.set(
-                name, kind, data, timestamp=_stamp(timestamp), expires=until, ttl=kept,
+                name, kind, data, timestamp=self._stamp(timestamp), expires=until, ttl=kept,
                 overwrite=overwrite, persist=persist, by=Writer(fence=fence),
             )
         )  # fmt: skip
@@ -148,7 +148,9 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         `expires` keeps it at least until then.
         """
         name = key_bytes(key)
-        until = 0 if lease is None else self._engine.clock.now() + length(lease, "lease")
+        until = 0
+        if lease is not None:
+            until = min(self._engine.clock.now() + length(lease, "lease"), MAX_INSTANT)
         least = 0 if expires is None else instant(expires, "expires")
         who = worker_bytes(worker) if worker else b""
         reading = Reading(data, None, least, until, who, skip_worked_on)
@@ -199,9 +201,11 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         A tombstone keeps older writes away for a while; `purge` leaves nothing.
         """
         name = key_bytes(key)
-        by, stamp = Writer(fence=fence), _stamp(timestamp)
+        by, stamp = Writer(fence=fence), self._stamp(timestamp)
         decided = self._write(
-            lambda: self.operations.delete(name, purge=purge, timestamp=stamp, by=by)
+            lambda: self.operations.delete(
+                name, purge=purge, timestamp=stamp, persist=True if stamp else None, by=by
+            )
         )
         return decided.found > 0
 
@@ -225,7 +229,8 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         decided = self._write(
             lambda: self.operations.add(
                 name, kind, data, sender=worker_bytes(sender) if sender else b"",
-                timestamp=_stamp(timestamp), persist=persist, by=Writer(fence=fence),
+                timestamp=self._stamp(timestamp), persist=persist, by=Writer(fence=fence),
+                number=0 if timestamp is None else instant(timestamp, "timestamp"),
             )
         )  # fmt: skip
         return from_value(decided.kind, decided.data)
@@ -252,7 +257,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
     ) -> bool:
         """Give an entry another key in one step; False if a newer write forbids it."""
         names = key_bytes(key), key_bytes(new)
-        by, stamp = Writer(fence=fence), _stamp(timestamp)
+        by, stamp = Writer(fence=fence), self._stamp(timestamp)
         decided = self._write(
             lambda: self.operations.rename(*names, overwrite=overwrite, timestamp=stamp, by=by)
         )
@@ -362,6 +367,9 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
                 return
             scan = Scan.resume(page.cursor)
 
+    def _stamp(self, timestamp: Instant | None) -> int:
+        return 0 if timestamp is None else self._engine.stamp_of(instant(timestamp, "timestamp"))
+
     def _write(self, request: Callable[[], _T]) -> _T:
         engine = self._engine
         with engine.lock:
@@ -395,7 +403,3 @@ class WithEntries(Access):
             with self._engine.lock:
                 found = self._entries = self._entries or EntryMap(self)
         return found
-
-
-def _stamp(timestamp: Instant | None) -> int:
-    return 0 if timestamp is None else instant(timestamp, "timestamp")

@@ -11,13 +11,12 @@ A repeat meets a row that waits. The row keeps its id, its place of arrival and 
     timeouts   0
     attempts   kept: the next token must be new
     fails      kept
-    value      replaced if the repeat's timestamp is newer than the row's; so are the kind of the
-               value, and lease, limits and ttl where the repeat gives any
-    modified   the newest timestamp
+    value      replaced; so are the kind of the value, and lease, limits and ttl where the repeat
+               gives any
+    modified   the timestamp of the repeat
 
-A repeat with the very timestamp of the row is the same message sent again: nothing changes. An
-older one still moves dates and priority, so the outcome does not depend on the order in which
-messages arrive; without a due time of its own it moves none.
+A repeat that is not newer than the row changes nothing: with the very timestamp of the row it is
+the same message sent again, with an older one it was written before what is there (D-09).
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from __future__ import annotations
 from fastjournal.clock import MILLISECOND
 from fastjournal.journal.kinds import DEFAULT_POLICY, Policy, Put, policy_of
 from fastjournal.journal.rows import Row
-from fastjournal.journal.stored import value_of
 from fastjournal.model import NewJob
 
 __all__ = ["bounded_due", "later", "merge", "policy_for"]
@@ -33,32 +31,26 @@ __all__ = ["bounded_due", "later", "merge", "policy_for"]
 
 def merge(row: Row, job: NewJob, rank: int, timestamp: int, now: int, max_wait: int) -> Put | None:
     """The row after the repeat; None if it changes nothing."""
-    if timestamp == row.modified:
+    if timestamp <= row.modified:
         return None
-    newer = timestamp > row.modified
     more = row.rare
-    due = job.due or (now if newer else 0)
-    merged = Put(
+    return Put(
         row.id,
         row.lane.name,
         row.key,
         min(row.rank, rank),
-        bounded_due(max(row.due, due), row.inserted, max_wait),
+        bounded_due(max(row.due, job.due or now), row.inserted, max_wait),
         row.inserted,
-        timestamp if newer else row.modified,
+        timestamp,
         later(row.expires, job.expires),
-        job.kind if newer else row.kind,
-        job.value if newer else value_of(row),
-        policy_for(job, row.policy) if newer else row.policy,
+        job.kind,
+        job.value,
+        policy_for(job, row.policy),
         row.attempts,
         0,
         more.fails,
         more.aliases,
     )
-    if newer or more.timeouts:
-        return merged
-    same = (row.rank, row.due, row.expires) == (merged.rank, merged.due, merged.expires)
-    return None if same else merged
 
 
 def later(one: int, other: int) -> int:

@@ -4,9 +4,11 @@
 
 Rules:
 
-1. The numbers of the changes made to a row within the window stand in the row and in its images, so
-   they survive restarts, snapshots and cleaning (D-21).
-2. Which numbers are kept follows from the numbers alone, never from a clock: replay keeps the same.
+1. The numbers of the changes made to a row within the window stand in the row and in its images,
+   each with the value that the change gave: so they survive restarts, snapshots and cleaning, and
+   whoever asks again hears what it would have heard the first time (D-21).
+2. Which numbers are kept follows from the records alone, never from a clock: replay keeps the same.
+   It goes by the times of the changes, for senders' clocks may differ.
 3. A number too old to be told from a forgotten one is refused, never guessed.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 from fastjournal.clock import SECOND
 from fastjournal.errors import BadRequest, ClockSkew
 
-__all__ = ["WINDOW", "is_known", "operation_of", "remembered"]
+__all__ = ["WINDOW", "Answer", "Operations", "made", "operation_of", "remembered"]
 
 WINDOW = 600 * SECOND
 """How long a change may be asked for again."""
@@ -32,23 +34,34 @@ def operation_of(sender: bytes, timestamp: int) -> bytes:
     return timestamp.to_bytes(8, "big") + sender
 
 
-def is_known(operations: dict[bytes, None] | None, operation: bytes, now: int) -> bool:
-    """Whether this change was made; refuses a number that may have been forgotten."""
+Answer = tuple[int, int, bytes]
+"""When a change was made, by the row's time, and the value it gave: its type and bytes."""
+Operations = dict[bytes, Answer]
+"""Answers by number, oldest first."""
+
+
+def made(
+    operations: Operations | None, operation: bytes, timestamp: int, now: int
+) -> Answer | None:
+    """The answer of a change that was made; refuses a number that may have been forgotten.
+
+    `timestamp`: that of the number, by the journal's clock.
+    """
     known = operations or {}
     if operation in known:
-        return True
-    first = next(iter(known)) if len(known) >= _MOST else b""
-    if int.from_bytes(operation[:8], "big") < now - WINDOW or operation[:8] < first[:8]:
+        return known[operation]
+    first = next(iter(known.values()))[0] if len(known) >= _MOST else 0
+    if timestamp < max(now - WINDOW, first):
         raise ClockSkew("the change is too old to tell whether it was made")
-    return False
+    return None
 
 
-def remembered(operations: dict[bytes, None] | None, operation: bytes) -> dict[bytes, None]:
+def remembered(operations: Operations | None, operation: bytes, answer: Answer) -> Operations:
     """The numbers to keep when this one was made: those of the window, and not too many."""
     if operations is None:
-        return {operation: None}
-    operations[operation] = None
-    oldest = max(0, int.from_bytes(operation[:8], "big") - _KEPT).to_bytes(8, "big")
-    while len(operations) > _MOST or next(iter(operations))[:8] < oldest:
+        return {operation: answer}
+    operations[operation] = answer
+    oldest = answer[0] - _KEPT
+    while len(operations) > _MOST or next(iter(operations.values()))[0] < oldest:
         del operations[next(iter(operations))]
     return operations

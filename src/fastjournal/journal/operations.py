@@ -26,7 +26,7 @@ from fastjournal.errors import (
 )
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.forwarding import Forwarding
-from fastjournal.journal.jobs import Granted, Jobs
+from fastjournal.journal.jobs import Deleted, Granted, Jobs
 from fastjournal.journal.kinds import Add, Schedule
 from fastjournal.journal.plain import complete_plain, plain_jobs, put_plain
 from fastjournal.journal.rows import lease_of
@@ -108,7 +108,7 @@ class Operations(Forwarding):
                     receipts += together
                     continue
                 for job in part:
-                    command, outcome, job_id = put(job, now, checked=True)
+                    command, outcome, job_id = put(job, now, checked=True, admitted=True)
                     if command is not None:
                         commit(command)
                     receipts.append(_new(Receipt, (job_id, outcome)))
@@ -288,24 +288,23 @@ class Operations(Forwarding):
             raise
         engine.counts.releases += 1
 
-    def delete(self, job_id: bytes) -> bool:
-        """Remove a job; False if there was none."""
+    def delete(self, job_id: bytes, timestamp: int = 0, *, purge: bool = False) -> Deleted:
+        """Remove a job, and keep its put away should it come later; `purge`: leave nothing."""
         engine = self._engine
-        try:
-            command = self._jobs.delete(job_id, engine.clock.now())
-        except NotFound:
-            return False
-        engine.commit(command)
-        return True
+        deleted = self._jobs.delete(job_id, engine.clock.now(), timestamp, purge=purge)
+        if deleted.command is not None:
+            engine.commit(deleted.command)
+        return deleted
 
-    def delete_key(self, queue: bytes, key: bytes) -> bool:
-        """Remove the jobs of a key; False if there was none."""
+    def delete_key(
+        self, queue: bytes, key: bytes, timestamp: int = 0, *, purge: bool = False
+    ) -> Deleted:
+        """Remove the jobs of a key, and keep older puts of it away; `purge`: leave nothing."""
         engine = self._engine
-        command = self._jobs.delete_key(queue, key, engine.clock.now())
-        if command is None:
-            return False
-        engine.commit(command)
-        return True
+        deleted = self._jobs.delete_key(queue, key, engine.clock.now(), timestamp, purge=purge)
+        if deleted.command is not None:
+            engine.commit(deleted.command)
+        return deleted
 
     def redrive(self, job_id: bytes) -> None:
         """Let a dead job wait again."""

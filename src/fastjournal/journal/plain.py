@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fastjournal.journal.image import plain_head, plain_image
-from fastjournal.journal.kinds import DEFAULT_POLICY
+from fastjournal.journal.kinds import DEFAULT_POLICY, End
 from fastjournal.journal.lanes import SLACK
 from fastjournal.journal.rows import IDLE, LEASED, READY, Row
 from fastjournal.journal.state import JournalState
@@ -35,7 +35,7 @@ __all__ = ["complete_plain", "plain_jobs", "put_plain"]
 
 _new = tuple.__new__
 _NEW, _WAITING, _PLAIN = Outcome.NEW, State.WAITING, Mode.PLAIN
-_PROCESSING = State.PROCESSING
+_PROCESSING, _DONE = State.PROCESSING, int(End.DONE)
 _REST = NewJob(b"")[5:14]
 _PURGE, _instant = b"\x26", T.pack
 _key_of, _id_of, _queue_of = itemgetter(2), itemgetter(14), itemgetter(0)
@@ -122,7 +122,7 @@ def complete_plain(engine: Engine, ends: Sequence[tuple[bytes, int]]) -> bool:
         state.now = last
     for job_id, row in found.items():
         del rows[job_id]
-        state.remember_end(row)
+        state.endings.went(job_id, row.attempts, _DONE)
         lane = row.lane
         lane.counts[LEASED] -= 1
         row.place = IDLE

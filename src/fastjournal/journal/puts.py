@@ -6,7 +6,8 @@ Rules:
    alone and gets one waiting twin, held back until it ends (D-13).
 2. unique: a key that waits or is worked on is refused.
 3. plain: no key, always a new row.
-4. The newest timestamp wins, against a row being worked on and against a tombstone too (D-09).
+4. The newest timestamp wins, against a row that waits or is worked on and against a tombstone too;
+   a put without one is the newest there is (D-09).
 5. A draining queue takes nothing in.
 6. A producer may choose the id: a put whose id is there already is the same put sent again, and
    changes nothing.
@@ -26,7 +27,7 @@ from fastjournal.errors import (
     QueuePaused,
     TooLarge,
 )
-from fastjournal.journal.deciding import Deciding
+from fastjournal.journal.deciding import Deciding, gone
 from fastjournal.journal.kinds import (
     DEFAULT_POLICY,
     KEEP_VERSIONS,
@@ -41,7 +42,16 @@ from fastjournal.journal.kinds import (
 )
 from fastjournal.journal.merge import bounded_due, merge, policy_for
 from fastjournal.journal.rows import Row
-from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, Mode, NewJob, Outcome, Priority, State
+from fastjournal.model import (
+    DEFAULT_SETTINGS,
+    MAX_INSTANT,
+    Mode,
+    NewJob,
+    Outcome,
+    Priority,
+    QueueSettings,
+    State,
+)
 
 __all__ = ["Placed", "Puts"]
 
@@ -60,15 +70,33 @@ class Placed(NamedTuple):
     id: bytes
 
 
+class _Found(NamedTuple):
+    """The rows of a key."""
+
+    waiting: Row | None
+    processing: Row | None
+    tomb: Row | None
+    expired: list[Row]
+    newest: int
+    """The newest time of a write."""
+
+
 class Puts(Deciding):
     """`put` and `add`."""
 
     def put(
-        self, job: NewJob, now: int, *, checked: bool = False, promised: bool = False
+        self,
+        job: NewJob,
+        now: int,
+        *,
+        checked: bool = False,
+        promised: bool = False,
+        admitted: bool = False,
     ) -> Placed:
         """Take a job in; `checked`: its fields are known to be in range.
 
         `promised`: its producer was told already that it is safe, so no drain keeps it out.
+        `admitted`: `check_all` has let it in, with others; it is not refused any more.
         """
         if not checked:
             self._check(job)
@@ -101,18 +129,18 @@ class Puts(Deciding):
             modified = job[7] or stamp
             fields = (row_id, queue, key, rank, due, stamp, modified, expires, 1, value, *_PLAIN)
             return _new(Placed, (_new(Put, fields), _NEW, row_id))
-        if settings.draining and not promised:
-            raise QueuePaused(f"queue {queue!r} is draining")
-        if job.timestamp > now + self.limits.max_skew:
-            raise ClockSkew
-        if 0 < expires < now:
-            raise OutOfRange("the job has expired already")
+        if not admitted:
+            self._may_enter(job, settings, now, promised)
         rank = int(priority)
         if settings.priority_order != "smaller":
             rank = -rank
         stamp = self._draw_stamp(now)
-        if key and not settings.keep_versions and key in state.keys:
-            return self._put_again(job, rank, stamp, now)
+        if key and key in state.keys:
+            if not settings.keep_versions:
+                return self._put_again(job, rank, stamp, now, admitted)
+            for row in state.keys.find(queue, key):
+                if row.state is State.DELETED and 0 < job.timestamp <= row.modified:
+                    return Placed(None, Outcome.STALE, row.id)
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
 
     def _check_chosen(self, job_id: bytes) -> None:
@@ -143,48 +171,79 @@ class Puts(Deciding):
         )  # fmt: skip
 
     def check_all(self, jobs: Sequence[NewJob], now: int, *, checked: bool = False) -> None:
-        """Raise what `put` would raise for any of these jobs, put one after the other.
+        """Raise what `put` would raise for any of these jobs, put one after the other at `now`.
 
-        A unique key that stood in an earlier one of them is refused too. `checked`: their fields
-        are known to be in range.
+        Then all of them are `admitted`. `checked`: their fields are known to be in range.
         """
-        first = self._clock(now)
-        now = first + len(jobs)  # their records are a nanosecond apart
-        seen: set[tuple[bytes, bytes]] = set()
+        now = self._clock(now)
+        rows = self.state.rows
+        ids: set[bytes] = set()
+        stamps: dict[tuple[bytes, bytes], int] = {}  # of the keys put so far; -1: the newest
         some_unique = any(job[3] is not Mode.MERGE and job[2] for job in jobs)
         for job in jobs:
             if not checked:
                 self._check(job)
-            if job[14]:
-                self._check_chosen(job[14])
+            given = job[14]
+            if given:
+                if given in rows or given in ids:
+                    continue  # the same put sent again
+                self._check_chosen(given)
+                ids.add(given)
             settings = self._settings(job[0])
             if settings is DEFAULT_SETTINGS and not (job[6] or job[7] or some_unique):
                 continue  # nothing about it can be refused
-            if settings.draining:
-                raise QueuePaused(f"queue {job.queue!r} is draining")
-            if job.timestamp > now + self.limits.max_skew:
-                raise ClockSkew
-            if 0 < job.expires < now:
-                raise OutOfRange("the job has expired already")
-            if not job.key or settings.keep_versions:
+            self._may_enter(job, settings, now)
+            if not some_unique or not job.key or settings.keep_versions:
                 continue
             name = (job.queue, job.key)
-            if job.mode == Mode.UNIQUE:
-                holder: Row | None = None
-                for row in self.state.keys.find(*name):
-                    waiting = row.state is State.WAITING
-                    if row.state is State.DELETED or (waiting and 0 < row.expires < first):
-                        continue
-                    if holder is None or holder.state > row.state:
-                        holder = row
-                    elif holder.state is row.state:
-                        holder = _newest(row, holder)
-                if holder is not None or name in seen:
-                    self._refuse(holder if name not in seen else None, job)
-            seen.add(name)
+            found = self._rows_of(*name, now)
+            holder = found.waiting or found.processing
+            at = stamps.get(name, 0 if holder is None else holder.modified)
+            if job.mode == Mode.UNIQUE and at:
+                self._refuse_taken(job, at)
+            elif not at and found.tomb and 0 < job.timestamp <= found.tomb.modified:
+                continue  # stale: the key stays free
+            stamps[name] = max(at, job.timestamp) if job.timestamp and at >= 0 else -1
+
+    def _may_enter(
+        self, job: NewJob, settings: QueueSettings, now: int, promised: bool = False
+    ) -> None:
+        """Refuse what may not come in, whatever its key."""
+        if settings.draining and not promised:
+            raise QueuePaused(f"queue {job.queue!r} is draining")
+        if job.timestamp > now + self.limits.max_skew:
+            raise ClockSkew
+        if 0 < job.expires < now:
+            raise OutOfRange("the job has expired already")
+
+    def _rows_of(self, queue: bytes, key: bytes, now: int) -> _Found:
+        """The rows of a key, by what they are.
+
+        Rows left from a time when the queue kept versions may be many: the newest counts.
+        """
+        waiting = processing = tomb = None
+        newest = 0
+        expired: list[Row] = []
+        for row in self.state.keys.find(queue, key):
+            newest = max(newest, row.modified)
+            if row.state is State.PROCESSING:
+                processing = _newest(row, processing)
+            elif row.state is State.DELETED:
+                tomb = row
+            elif 0 < row.expires < now:
+                expired.append(row)
+            else:
+                waiting = _newest(row, waiting)
+        return _Found(waiting, processing, tomb, expired, newest)
 
     def _put_new(
-        self, job: NewJob, rank: int, stamp: int, row_id: bytes, outcome: Outcome
+        self,
+        job: NewJob,
+        rank: int,
+        stamp: int,
+        row_id: bytes,
+        outcome: Outcome,
+        timestamp: int = 0,
     ) -> Placed:
         settings = self._settings(job.queue)
         due = max(stamp, job.due)
@@ -202,7 +261,7 @@ class Puts(Deciding):
                 rank,
                 due,
                 stamp,
-                job.timestamp or stamp,
+                timestamp or job.timestamp or stamp,
                 job.expires,
                 job.kind,
                 job.value,
@@ -215,22 +274,15 @@ class Puts(Deciding):
         )
         return _new(Placed, (put, outcome, row_id))
 
-    def _put_again(self, job: NewJob, rank: int, stamp: int, now: int) -> Placed:
-        waiting = processing = tomb = None
-        expired: list[Command] = []
-        # Rows left from a time when the queue kept versions may be many: the newest counts.
-        for row in self.state.keys.find(job.queue, job.key):
-            if row.state is State.PROCESSING:
-                processing = _newest(row, processing)
-            elif row.state is State.DELETED:
-                tomb = row
-            elif 0 < row.expires < now:
-                expired.append(Expire(row.id))
-            else:
-                waiting = _newest(row, waiting)
-        timestamp = job.timestamp or stamp
-        if job.mode == Mode.UNIQUE and (waiting or processing):
-            return self._refuse(waiting or processing, job)
+    def _put_again(self, job: NewJob, rank: int, stamp: int, now: int, admitted: bool) -> Placed:
+        waiting, processing, tomb, old, newest = self._rows_of(job.queue, job.key, now)
+        expired: list[Command] = [Expire(row.id) for row in old]
+        timestamp = job.timestamp or max(stamp, newest + 1)
+        holder = waiting or processing
+        if job.mode == Mode.UNIQUE and holder is not None:
+            if not admitted:
+                self._refuse_taken(job, holder.modified)
+            return Placed(None, Outcome.STALE, holder.id)
         if waiting is not None:
             max_wait = waiting.lane.settings.max_wait
             merged = merge(waiting, job, rank, timestamp, now, max_wait)
@@ -238,25 +290,32 @@ class Puts(Deciding):
             return Placed(merged, outcome, waiting.id)
         if processing is not None and timestamp <= processing.modified:
             return Placed(None, Outcome.STALE, processing.id)
-        if tomb is not None:
-            return self._put_over(tomb, job, rank, stamp, timestamp)
+        if tomb is not None and timestamp <= tomb.modified:
+            return Placed(None, Outcome.STALE, tomb.id)
         outcome = Outcome.NEW if processing is None else Outcome.TWIN
-        placed = self._put_new(job, rank, stamp, job.id or self._ids(), outcome)
+        if tomb is not None and not job.id:
+            placed = self._put_over(tomb, job, rank, stamp, outcome, timestamp)
+        else:
+            placed = self._put_new(job, rank, stamp, job.id or self._ids(), outcome, timestamp)
+            if tomb is not None:
+                expired.append(gone(tomb))
         if expired and placed.command is not None:
             return placed._replace(command=Group((*expired, placed.command)))
         return placed
 
-    def _refuse(self, row: Row | None, job: NewJob) -> Placed:
+    def _refuse_taken(self, job: NewJob, modified: int) -> None:
         """A unique key is taken, unless this is the same message sent again."""
-        if row is not None and job.timestamp and row.modified == job.timestamp:
-            return Placed(None, Outcome.STALE, row.id)
-        raise AlreadyExists(f"key {job.key!r} is taken in queue {job.queue!r}")
+        if not job.timestamp or modified != job.timestamp:
+            raise AlreadyExists(f"key {job.key!r} is taken in queue {job.queue!r}")
 
-    def _put_over(self, tomb: Row, job: NewJob, rank: int, stamp: int, timestamp: int) -> Placed:
-        """A newer write takes the slot of a deleted row; tokens go on counting."""
-        if timestamp <= tomb.modified:
-            return Placed(None, Outcome.STALE, tomb.id)
-        placed = self._put_new(job, rank, stamp, tomb.id, Outcome.NEW)
+    def _put_over(
+        self, tomb: Row, job: NewJob, rank: int, stamp: int, outcome: Outcome, timestamp: int
+    ) -> Placed:
+        """A newer write takes the slot of a deleted row; tokens go on counting.
+
+        One that brings an id has a slot of its own: it is known by that id should it come again.
+        """
+        placed = self._put_new(job, rank, stamp, tomb.id, outcome, timestamp)
         put = placed.command
         assert isinstance(put, Put)
         put = put._replace(attempts=tomb.attempts)
@@ -275,7 +334,7 @@ class Puts(Deciding):
         if (job.time or job.created) + job.ttl * MILLISECOND < now:
             raise BadRequest("the job has expired already")
         row = self.state.rows.get(job.id)
-        if row is None:
+        if row is None or row.state is State.DELETED:
             return job
         if 0 < row.expires < now:
             return Group((Expire(row.id), job))

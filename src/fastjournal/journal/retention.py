@@ -76,6 +76,8 @@ def _fate_of(state: JournalState, time: int, command: Command) -> Fate:
         if lane is not None and lane.settings_at:
             return Fate.SPENT if time < lane.settings_at else Fate.KEEP
         return Fate.LAST if command.settings == DEFAULT_SETTINGS else Fate.SPENT
+    if isinstance(command, k.Ends):
+        return Fate.SPENT if time < state.ends_at else Fate.KEEP
     if isinstance(command, k.Sender):
         known = state.senders.get(command.name)
         if known is not None:

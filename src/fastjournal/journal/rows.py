@@ -36,6 +36,7 @@ from fastjournal.journal.kinds import (
     Tomb,
     Value,
 )
+from fastjournal.journal.numbered import Operations
 from fastjournal.journal.stored import Stored, ValueNeeded, value_of
 from fastjournal.model import Job, State
 from fastjournal.model import Lease as LeaseView
@@ -58,6 +59,7 @@ __all__ = [
     "image",
     "job_of",
     "lease_of",
+    "numbered_values",
 ]
 
 _new = tuple.__new__
@@ -93,8 +95,8 @@ class More:
         """When it died."""
         self.note = b""
         self.aliases: tuple[bytes, ...] = ()
-        self.operations: dict[bytes, None] | None = None
-        """Numbered changes of the value not to be made again, oldest first."""
+        self.operations: Operations | None = None
+        """Numbered changes of the value not to be made again, and their answers."""
         self.chain = 0
         """Commands since the newest image."""
 
@@ -213,12 +215,12 @@ def image(row: Row, value: bytes | None = None) -> list[Command]:
         put = put._replace(fails=more.fails - 1)
         return [put, Fail(row.id, more.result), Dead(row.id, FAILED, more.when)]
     if row.state is State.DELETED:
-        return [put, Tomb(row.id, row.lane.name, row.key, row.modified)]
+        tomb = Tomb(row.id, row.lane.name, row.key, row.modified)
+        # Of an id alone: there was no job, and its image must not look like one of its sender.
+        return [put, tomb] if row.key or row.lane.name else [tomb]
     commands: list[Command] = [put]
-    commands.extend(
-        Value(row.id, row.kind, value, row.modified, operation)
-        for operation in more.operations or ()
-    )
+    if more.operations:
+        commands += numbered_values(more.operations, put)
     if more.reason:
         commands.append(Retry(row.id, more.reason, row.due, more.timeouts, more.fails, more.note))
     if row.state is State.COMPLETED:
@@ -226,6 +228,18 @@ def image(row: Row, value: bytes | None = None) -> list[Command]:
     elif row.state is State.PROCESSING:
         start, worker = row.holder or _NOBODY
         commands.append(Lease(row.id, start, row.lease_until, row.attempts, worker))
+    return commands
+
+
+def numbered_values(operations: Operations, put: Put) -> list[Command]:
+    """The commands that give a row just put its numbered changes, and leave its value as it is."""
+    commands: list[Command] = [
+        Value(put.id, kind, data, modified, operation)
+        for operation, (modified, kind, data) in operations.items()
+    ]
+    last = next(reversed(operations.values()))
+    if last != (put.modified, put.kind, put.value):
+        commands.append(Value(put.id, put.kind, put.value, put.modified))
     return commands
 
 

@@ -70,6 +70,7 @@ class JournalState(Changes):
             k.Retry: self._retry,
             k.Redrive: self._redrive,
             k.Sender: self._sender,
+            k.Ends: self._ends,
         }
 
     def apply(self, command: Command, time: int) -> None:

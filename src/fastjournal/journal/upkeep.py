@@ -5,7 +5,8 @@ Rules:
 1. History first: with an archive every sealed segment is copied there, whole, before anything in it
    is dropped (see `archiving`).
 2. Cleaning follows `retention`; between judging a segment and replacing it the batch under way, if
-   any, is waited for and the log is synced: what the judgement rests on is then on disk.
+   any, is waited for, an ENDS record tells how the jobs ended whose records go, and the log is
+   synced: what the judgement rests on is then on disk.
 3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
    only then remove what lies below it. Without that sync a power loss could leave images of rows
    newer than the log, and new records would take the TIMEs of those that were lost. And as for the
@@ -194,9 +195,17 @@ class Upkeep:
         return Moving(engine) if isinstance(engine, BoundedEngine) else None
 
     def _settle(self) -> None:
-        with self._engine.lock:
-            pass  # a batch is applied before it is logged; it ends under this lock
-        self._engine.log.sync()
+        engine = self._engine
+        with engine.lock:  # a batch is applied before it is logged; it ends under this lock
+            self._tell_ends()
+        engine.log.sync()
+
+    def _tell_ends(self) -> None:
+        """Say how jobs ended whose records are about to go."""
+        endings = self._engine.state.endings
+        ends = None if endings.told else endings.command()
+        if ends is not None:
+            self._engine.note(ends)
 
     def parts(self, as_of: list[int]) -> Iterator[tuple[int, list[bytes]]]:
         """The state in parts, each taken under the lock; `as_of` collects their TIMEs."""
@@ -213,6 +222,11 @@ class Upkeep:
                 as_of.append(engine.log.written_time)
                 part, more = self._part(left)
             yield as_of[-1], part
+        with engine.lock:  # last, for those that ended while the rows were visited
+            as_of.append(engine.log.written_time)
+            ends = engine.state.endings.command()
+        if ends is not None:
+            yield as_of[-1], [encode(ends)]
         engine.log.sync()
 
     def _part(self, ids: Iterator[bytes]) -> tuple[list[bytes], bool]:

@@ -20,11 +20,19 @@ from types import TracebackType
 from typing import Self, cast
 
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
-from fastjournal.errors import CorruptCommand, CorruptRecord, LockTimeout, NotFound, SegmentError
+from fastjournal.edges import id_bytes
+from fastjournal.errors import (
+    CorruptCommand,
+    CorruptRecord,
+    LockTimeout,
+    NotFound,
+    SegmentError,
+    TimedOut,
+)
 from fastjournal.journal.commands import decode
 from fastjournal.journal.engine import Engine
 from fastjournal.journal.fetching import Fetching
-from fastjournal.journal.inspection import Inspection, JournalStatus
+from fastjournal.journal.inspection import Inspection, JournalStatus, result_of
 from fastjournal.journal.jobs import Jobs
 from fastjournal.journal.kinds import Group
 from fastjournal.journal.opening import Replayed, replay
@@ -118,6 +126,14 @@ class JournalView(Inspection):
                 *rows, log, "", UpkeepStatus(), self.replayed.records, self.replay_seconds,
                 self.replayed.clean, False, *self._kinds(),
             )  # fmt: skip
+
+    def result(self, job_id: bytes) -> tuple[bool, bytes]:
+        """A finished job's result: (done?, result); `TimedOut` if it is not finished."""
+        with self._engine.lock:
+            found = result_of(self._state, id_bytes(job_id), self._clock.now())
+        if found is None:
+            raise TimedOut("the job is not finished")
+        return found
 
     def close(self) -> None:
         """Release the open file."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ROWLESS", "Part", "parts_of"]
 
-ROWLESS = (45, 46, 49)
+ROWLESS = (45, 46, 49, 50)
 _GROUP, _SENDER = 44, 49
 _NAMES = {"queue": 0, "key": 1, "worker": 2, "note": 3}
 _PLAIN_BYTES = MIN_RECORD - 1  # without SIZE

@@ -20,7 +20,7 @@ KINDS: Mapping[int, str] = {number: name.lower() for number, name in TYPE_NAMES.
 """Every known kind: 1 `add`, 2 `schedule`, 3 `complete` and so on."""
 
 GROUP = 44
-BROADCAST = frozenset({GROUP, 45, 46, 49})
+BROADCAST = frozenset({GROUP, 45, 46, 49, 50})
 
 _NUMBERS = {name: number for number, name in KINDS.items()}
 

@@ -20,6 +20,7 @@ from fastjournal.journal.commands import decode
 from fastjournal.journal.kinds import (
     Add,
     Command,
+    Ends,
     Group,
     Mark,
     Put,
@@ -63,6 +64,7 @@ class Facts:
     senders: dict[bytes, tuple[int, int]]
     mark_at: int
     applied: int
+    ends_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ def part_of(state: JournalState, applied: int) -> LivePart:
             dict(state.senders),
             state.mark_at,
             applied,
+            state.ends_at,
         ),
     )
 
@@ -131,7 +134,7 @@ def live_part(segments: Sequence[tuple[Piece, Buffer]], share: Share) -> LivePar
         rest |= ~np.isin(found.kinds, _KNOWN)
         for n in np.flatnonzero(rest)[::-1].tolist():
             command = _command(piece, data, found, n)
-            if isinstance(command, (Queue, Sender, Mark)):
+            if isinstance(command, (Queue, Sender, Mark, Ends)):
                 general.append((int(found.times[n]), command))
                 continue
             row_id: bytes = command[0]  # type: ignore[assignment]
@@ -168,7 +171,7 @@ def live_part(segments: Sequence[tuple[Piece, Buffer]], share: Share) -> LivePar
 
 
 _IMAGES = (1, 2, 32)
-_READ = (36, 37, 45, 46, 49)
+_READ = (36, 37, 45, 46, 49, 50)
 _KNOWN = tuple(KINDS)
 
 
@@ -241,6 +244,7 @@ class LiveRows:
         self.lanes = {name: lane for fact in facts for name, lane in fact.lanes.items()}
         self.senders = {name: told for fact in facts for name, told in fact.senders.items()}
         self.mark_at = max((fact.mark_at for fact in facts), default=0)
+        self.ends_at = max((fact.ends_at for fact in facts), default=0)
         self.applied = max((fact.applied for fact in facts), default=0)
         self.rows = self
         self._table: Any = None

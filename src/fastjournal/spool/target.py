@@ -47,7 +47,7 @@ class DaemonTarget:
                 Function.HELLO,
                 key=(address.name or "forwarder").encode(),
                 value_type=Type.BUFFER,
-                value=encode_hello(Hello(token=address.token, journal=address.journal)),
+                value=encode_hello(Hello(address.token, address.journal, time=SYSTEM_CLOCK.now())),
             )
             while not self._replies(address.timeout):
                 pass

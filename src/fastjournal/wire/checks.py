@@ -15,8 +15,10 @@ from fastjournal.wire.functions import (
     ALWAYS_ALLOWED,
     BY_ID,
     FUNCTIONS,
+    LENGTH,
     QUERY_BITS,
     QUERY_SHIFT,
+    TIMEOUT,
     WORKED_ON,
     Function,
     Key,
@@ -37,6 +39,8 @@ def check(
     forbidden, value_rule, types, key_rule, also = rule
     if flags & forbidden:
         return BadFlags(f"{Function(function).name} does not take bits {_bits(flags & forbidden)}")
+    if flags & (LENGTH | TIMEOUT) == LENGTH:
+        return BadFlags("bit 14 says what the field of bit 3 is, which is not there")
     if value_type is None:
         if value_rule == _MUST:
             return BadFlags(f"{Function(function).name} needs a value")

@@ -6,8 +6,8 @@ Rules:
    are made from it; a function that is not in it is answered BAD-FUNCTION.
 2. Bits 0-3, 7-8 and 13 decide where fields stand, whatever the function; so a message of an
    unknown function can be skipped and the connection goes on.
-3. Numbers 0-4 and bits 0-12 are the documented protocol. 5-19 and bit 13 extend it; numbers from
-   32 are for bulk work and administration. Bits 14 and 15 are never set.
+3. Numbers 0-4 and bits 0-12 are the documented protocol. 5-19 and bits 13 and 14 extend it; numbers
+   from 32 are for bulk work and administration. Bit 15 is never set.
 4. Bits 7-8 = 1 in a function that changes entries: the upper key says who asks (`entryvalue`).
 
 To add a function: give it the next free number, add its row here, describe its value in the
@@ -29,6 +29,7 @@ __all__ = [
     "FUNCTIONS",
     "GONE",
     "KEY_SIZE",
+    "LENGTH",
     "LISTEN",
     "LOCKED",
     "OVERWRITE",
@@ -59,6 +60,8 @@ TIMEOUT = 1 << 3
 QUERY_SHIFT = 7
 QUERY_BITS = 3 << QUERY_SHIFT
 TTL = 1 << 13
+LENGTH = 1 << 14
+"""Of a request with bit 3: the timeout is a length of time, counted from the server's now."""
 
 # Requests.
 EXACT = 1 << 4
@@ -202,16 +205,17 @@ def _rows() -> list[Spec]:
              "Ends the connection after everything before it was answered."),
         Spec(f.SET, r.PRODUCE, k.UNLESS_JOB, "key; may be empty for type 6", None, True,
              "entry of any type, or a job (type 6)",
-             TIMEOUT | EXACT | OVERWRITE | QUERY_BITS | PERSIST | PERSIST_SET | LISTEN | TTL,
+             TIMEOUT | EXACT | OVERWRITE | QUERY_BITS | PERSIST | PERSIST_SET | LISTEN | TTL
+             | LENGTH,
              "3 expiry, 4 set expiry exactly (jobs: sent again), 5 overwrite, 9 or 12 persist, "
-             "11 listen, 13 ttl, "
+             "11 listen, 13 ttl, 14 the expiry is a length, "
              f"{who} (entries)",
              "Stores an entry, or puts a job."),
         Spec(f.GET, r.EITHER, optional, "key, range, pattern or cursor", _TEXT, False,
              "worker of the lease, instead of the name of HELLO",
-             TIMEOUT | EXACT | WORKED_ON | QUERY_BITS | DATA | TTL,
+             TIMEOUT | EXACT | WORKED_ON | QUERY_BITS | DATA | TTL | LENGTH,
              "3 lease, 3+4 expiry, 4 touch, 6 skip worked on, 7-8 query, 10 data, "
-             "13 tell expiry (ttl field 0) or all of an entry (1)",
+             "13 tell expiry (ttl field 0) or all of an entry (1), 14 the lease is a length",
              "Reads one entry or job, or several entries."),
         Spec(f.DELETE, r.EITHER, needed, "key", _TEXT, False,
              "queue; empty: the entry alone; without it the entry and every queue",
@@ -226,16 +230,17 @@ def _rows() -> list[Spec]:
              QUERY_BITS | PERSIST, f"9 persist, {who}",
              "Cuts a value, or extends it with zero bytes."),
         Spec(f.LOCK, r.PRODUCE, needed, "key", _NO_VALUE, False, "",
-             TIMEOUT | QUERY_BITS, f"3 deadline, {who}", "Locks a key for this client."),
+             TIMEOUT | QUERY_BITS | LENGTH, f"3 deadline, 14 it is a length, {who}",
+             "Locks a key for this client."),
         Spec(f.UNLOCK, r.PRODUCE, needed, "key", _NO_VALUE, False, "", QUERY_BITS, who,
              "Frees a lock."),
         Spec(f.RENAME, r.PRODUCE, needed, "old key", _BUFFER, True, "new key",
              OVERWRITE | QUERY_BITS | PERSIST, f"5 overwrite, 9 persist, {who}",
              "Renames a key in one step."),
         Spec(f.NEXT, r.CONSUME, optional, "queue, or empty for any", _INTEGER, False,
-             "time to wait, ms", TIMEOUT | OVERWRITE | DATA | EXTENDED,
+             "time to wait, ms", TIMEOUT | OVERWRITE | DATA | EXTENDED | LENGTH,
              "3 lease deadline, 5 take and delete, 10 data, "
-             "13 answer with type 6 layout 3 (ttl field 0)",
+             "13 answer with type 6 layout 3 (ttl field 0), 14 the deadline is a length",
              "Leases the next job."),
         Spec(f.DONE, r.CONSUME, needed, "key, or id with bit 13", _INTEGER | _BUFFER, False,
              "integer: token; with bit 13 buffer: result", AGAIN | PERSIST | BY_ID,

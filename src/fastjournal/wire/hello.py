@@ -5,6 +5,7 @@
     u16  options           bit 0: the client wants a JSON description of the server in the reply
     u16  size, token       UTF-8, 0 = none
     u16  size, journal     UTF-8, 0 = the default journal
+    u64  time              the client's clock, us since 1970; may be missing, 0 = not told
 
 The key of the message is the client's name, which owns its locks and marks its repeated requests.
 HELLO without a value is HELLO with an empty token, the default journal and no options. The reply
@@ -23,6 +24,7 @@ import struct
 from dataclasses import dataclass, field
 
 from fastjournal.errors import BadRequest, TooLarge
+from fastjournal.model import MAX_INSTANT
 
 __all__ = ["DESCRIBE", "Hello", "decode_hello", "encode_hello"]
 
@@ -30,6 +32,7 @@ DESCRIBE = 1
 
 _HEAD = struct.Struct(">BBHH")
 _U16 = struct.Struct(">H")
+_U64 = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Hello:
     token: str = field(default="", repr=False)
     journal: str = ""
     options: int = 0
+    time: int = 0
+    """The client's clock, ns since 1970; 0: not told."""
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -46,7 +51,9 @@ def encode_hello(hello: Hello) -> bytes:
     token, journal = hello.token.encode(), hello.journal.encode()
     if len(token) > 0xFFFF or len(journal) > 0xFFFF:
         raise TooLarge("token or journal name of more than 65535 bytes")
-    return _HEAD.pack(1, 0, hello.options, len(token)) + token + _U16.pack(len(journal)) + journal
+    head = _HEAD.pack(1, 0, hello.options, len(token))
+    told = _U64.pack(hello.time // 1000) if hello.time else b""
+    return b"".join((head, token, _U16.pack(len(journal)), journal, told))
 
 
 def decode_hello(value: bytes) -> Hello:
@@ -64,8 +71,11 @@ def decode_hello(value: bytes) -> Hello:
     stop = at + 2 + _U16.unpack_from(value, at)[0]
     if len(value) < stop:
         raise BadRequest("HELLO is cut off")
+    time = _U64.unpack_from(value, stop)[0] * 1000 if len(value) >= stop + 8 else 0
+    if time > MAX_INSTANT:
+        time = 0  # nothing that a clock could say
     try:
-        return Hello(value[_HEAD.size : at].decode(), value[at + 2 : stop].decode(), options)
+        return Hello(value[_HEAD.size : at].decode(), value[at + 2 : stop].decode(), options, time)
     except UnicodeDecodeError:
         # The decoder's own message would show the bytes of the token.
         raise BadRequest("HELLO is not UTF-8") from None
