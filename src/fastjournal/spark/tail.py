@@ -23,7 +23,7 @@ from fastjournal.log.recovery import Safe
 from fastjournal.log.scan import DROPMALFORMED, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.plan import Piece, first_time, journal_segments
+from fastjournal.spark.plan import Piece, check_gone, first_time, journal_segments
 
 __all__ = ["Reached", "Tail", "loss", "pieces_between"]
 
@@ -126,6 +126,7 @@ class Tail:
         try:
             opened = _Open(piece, self._end)
         except FileNotFoundError:
+            check_gone(piece)
             return None
         try:
             time = self._end.time if opened.resumed and self._end is not None else None
@@ -157,6 +158,7 @@ class Tail:
             try:
                 opened = _Open(piece, place)
             except FileNotFoundError:
+                check_gone(piece)
                 continue
             try:
                 for chunk, base in opened.chunks(after, upto.time):
@@ -186,7 +188,7 @@ class Tail:
 def pieces_between(directory: str, after: int, upto: int) -> list[Piece]:
     """The segments that may hold records with a TIME above `after` and not above `upto`."""
     pieces = journal_segments(directory)
-    starts = [first_time(piece.path) for piece in pieces]
+    starts = [first_time(piece) for piece in pieces]
     found = []
     for n, piece in enumerate(pieces):
         start = starts[n]
@@ -218,7 +220,7 @@ def loss(tail: Tail, start: Reached, upto: int) -> str | None:
         return f"{directory} ends with segment {pieces[-1].number}, before {start.segment}"
     if not _stamps_tell(pieces[-1], tail.newest()):
         return None
-    starts = [first_time(piece.path) for piece in pieces]
+    starts = [first_time(piece) for piece in pieces]
     for n, piece in enumerate(pieces[:-1]):
         following = next((time for time in starts[n + 1 :] if time is not None), None)
         if piece.number < start.segment or following is None or (starts[n] or 0) > upto:
