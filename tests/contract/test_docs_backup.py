@@ -32,7 +32,7 @@ def test_the_copy_of_a_busy_journal_holds_all_that_was_acknowledged_before(
     round_: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert [line.split()[0] for line in COPY] == ["cp", "flock", "mv"]
+    assert [line.split()[0] for line in COPY] == ["mkdir", "flock", "mv"]
     alive: list[bytes] = []
     stop = threading.Event()
     with Journal("jobs", segment_size=16_384, background=False) as journal:

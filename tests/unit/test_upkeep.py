@@ -10,6 +10,12 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import SegmentError
+from fastjournal.log.cleaner import sealed_segments
+from fastjournal.log.manifest import MANIFEST
+from fastjournal.log.record import decode_many
+from fastjournal.log.repair import cut
+from fastjournal.log.segment import WORKQ, Position
+from fastjournal.log.stream import Stream
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")
@@ -138,6 +144,60 @@ def test_what_cannot_be_archived_is_not_cleaned(files: MemoryFiles) -> None:
     assert j.clean()
     check_replay(j)
     j.close()
+
+
+def archived(files: MemoryFiles) -> dict[str, bytes]:
+    """What a reader of the archive finds."""
+    folder = HOME / "archive"
+    return {path.name: data for path, data in files.snapshot().items() if path.parent == folder}
+
+
+def payloads(data: bytes) -> list[bytes]:
+    return [record.payload for record in decode_many(data, 8, len(data), 1, 0)[0]]
+
+
+@pytest.mark.parametrize("manifest", [True, False], ids=["manifest", "numbers come back"])
+def test_history_behind_a_cut_is_archived_beside_what_was_cut(
+    files: MemoryFiles, manifest: bool
+) -> None:
+    """A name in the archive says nothing: after a repair it may be of another history."""
+
+    def opened() -> Journal:
+        return Journal(
+            HOME, files=files, clock=ManualClock(), background=False, segment_size=4096,
+            history="archive",
+        )  # fmt: skip
+
+    with opened() as journal:
+        fill(journal)
+        journal.clean()
+    before = archived(files)
+    stream = Stream(HOME, WORKQ, files=files, clock=ManualClock())
+    cut(stream, Position(stream.segments()[0], 8))
+    if not manifest:  # as a repair by 0.1.0 left it
+        files.remove(HOME / MANIFEST)
+        files.remove(stream.segment_path(stream.segments()[-1]))
+    with opened() as journal:
+        for number in range(100):
+            journal.put(b"new %d" % number * 20, queue="new")
+        journal.clean()
+        written = {
+            payload
+            for number in journal_segments(journal)
+            for payload in payloads(files.content(stream.segment_path(number)))
+        }
+    kept = {payload for data in archived(files).values() for payload in payloads(data)}
+    assert written <= kept
+    assert set(before.values()) <= set(archived(files).values()), "nothing is overwritten"
+    names = {name for name in archived(files) if name.endswith(".log")}
+    assert names >= set(before)
+    assert any(".before-" in name for name in archived(files)) != manifest
+
+
+def journal_segments(journal: Journal) -> list[int]:
+    """The sealed segments of a journal."""
+    stream = Stream(HOME, WORKQ, files=journal._log.stream.files)
+    return sealed_segments(stream)
 
 
 def test_the_threads_clean_and_snapshot_by_themselves(tmp_path: Path) -> None:

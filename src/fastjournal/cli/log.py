@@ -168,6 +168,8 @@ def verify(
 ) -> None:
     """Check every record and name each fault with file, offset and reason.
 
+    The manifest of the segments and, of a journal, the snapshot and its checkpoint are checked too.
+
     Exit code **0**: clean. **1**: only a torn tail, which the next opening for appending mends.
     **2**: damage.
 
@@ -195,7 +197,8 @@ def verify(
         typer.echo(
             f"{fault.path}: offset {fault.offset}: {word}: {fault.reason} ({fault.length} bytes)"
         )
-    checked = f"{records:,} records in {len(checks)} segments, {bytes_text(size)}"
+    segments = sum(check.number >= 0 for check in checks)
+    checked = f"{records:,} records in {segments} segments, {bytes_text(size)}"
     if code == CLEAN:
         typer.echo(f"clean: {checked}")
     elif code == TORN:
@@ -238,14 +241,21 @@ def repair(
     """
     if salvage == (cut is not None):
         raise typer.BadParameter("say what to do: either --salvage or --cut SEGMENT:OFFSET")
+    from fastjournal.journal import directory_check
     from fastjournal.log import repair as tool
+    from fastjournal.log.segment import WORKQ
 
     stream = open_stream(directory, magic, version)
     place = None if cut is None else _position(cut)
     if not yes:
         deed = "drop all damaged bytes of" if place is None else f"drop everything from {cut} on of"
         typer.confirm(f"{deed} {directory} (copies are kept)?", abort=True, err=True)
-    dropped = tool.salvage(stream) if place is None else tool.cut(stream, place)
+    if place is not None:
+        dropped = tool.cut(stream, place)
+    elif stream.header == WORKQ:
+        dropped = directory_check.salvage(stream)
+    else:
+        dropped = tool.salvage(stream)
     _print_dropped(dropped, as_json)
 
 
@@ -306,8 +316,11 @@ def _print_dropped(dropped: list[Dropped], as_json: bool) -> None:
 
 
 def _check(stream: Stream, label: str) -> list[SegmentCheck]:
-    from fastjournal.log.verify import verify as check_all
+    from fastjournal.journal import directory_check
+    from fastjournal.log.segment import WORKQ
+    from fastjournal.log.verify import verify
 
+    check_all = directory_check.verify if stream.header == WORKQ else verify
     sizes = [stream.segment_path(number).stat().st_size for number in stream.segments()]
     with progress(label, sum(sizes)) as advance:
         return list(check_all(stream, advance))

@@ -104,17 +104,25 @@ class Disposal:
 
     def emptied(self, path: Path) -> None:
         """Nobody needs a record of this segment."""
-        files = self._files
-        if self.truncate and not self.secure:
-            handle = files.open(path)
-            try:
-                if handle.size() > HEADER_SIZE:
-                    handle.truncate(HEADER_SIZE)
-                    handle.sync()
-                    return
-            finally:
-                handle.close()
-        self.remove(path)
+        if not self.leaves(path):
+            self.remove(path)
+            return
+        handle = self._files.open(path)
+        try:
+            handle.truncate(HEADER_SIZE)
+            handle.sync()
+        finally:
+            handle.close()
+
+    def leaves(self, path: Path) -> bool:
+        """Whether `emptied` leaves this segment behind, cut to its header."""
+        if not self.truncate or self.secure:
+            return False
+        handle = self._files.open_read(path)
+        try:
+            return handle.size() > HEADER_SIZE
+        finally:
+            handle.close()
 
     def remove(self, path: Path) -> None:
         """Remove a file; the caller syncs the directory."""

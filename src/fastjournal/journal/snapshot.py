@@ -6,8 +6,9 @@
 Rules:
 
 1. A snapshot is named by the first segment it does not cover, and valid only once its checkpoint
-   exists and fits; the checkpoint is written last. One without is removed at start, if a segment
-   that it covers is still there: else it once was valid, and this is damage.
+   exists and fits; the checkpoint is written last. One without is removed at start, if the log that
+   it covers is still there: else it once was valid, and this is damage. The manifest knows; without
+   one, a segment that it covers must be there.
 2. It is taken while the journal works: rows are visited in parts, and the MARK before each part
    says as of which TIME (`when`) its images are. A row loaded from it counts as stated at that
    TIME + 1, and records of the log up to the last MARK are applied only to rows stated before
@@ -28,6 +29,7 @@ import google_crc32c
 from fastjournal.errors import CorruptRecord, SegmentError
 from fastjournal.journal.commands import decode, encode
 from fastjournal.journal.kinds import Mark
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import Record, decode_many, encode_many, record_size
 from fastjournal.log.segment import HEADER_SIZE, Header
 from fastjournal.log.stream import Stream
@@ -35,9 +37,12 @@ from fastjournal.log.writer import write_failure
 
 __all__ = [
     "Snapshot",
+    "checkpoint_path",
+    "needed_snapshot",
     "newest_snapshot",
     "read_snapshot",
     "remove_snapshots",
+    "set_checkpoint",
     "snapshot_path",
     "snapshot_records",
     "write_snapshot",
@@ -99,7 +104,7 @@ def write_snapshot(
             handle.close()
         snapshot = Snapshot(first, path, count, size, crc)
         _read_back(stream, snapshot)
-        _set_checkpoint(stream, snapshot)
+        set_checkpoint(stream, snapshot)
     except OSError as error:
         with contextlib.suppress(OSError):
             if files.exists(path):
@@ -110,17 +115,24 @@ def write_snapshot(
 
 def newest_snapshot(stream: Stream) -> Snapshot | None:
     """The newest snapshot with a fitting checkpoint; damage to the only one is refused."""
+    needed = needed_snapshot(stream)  # before the names: a newer one may come meanwhile
     checkpoints, snapshots = _numbers(stream, "checkpoint"), _numbers(stream, "snapshot")
     for first in sorted(checkpoints, reverse=True):
         facts = _checkpoint_facts(stream, first)
-        if facts is not None and first in snapshots:
+        if facts is not None and first in snapshots and first >= needed:
             return Snapshot(first, snapshot_path(stream, first), *facts)
     oldest = min(stream.segments(), default=0)
-    for first in (*checkpoints, *snapshots):
-        if first <= oldest or not oldest:
+    for first in (needed,) if needed else (*checkpoints, *snapshots):
+        if needed or first <= oldest or not oldest:
             path = _path(stream, first, "checkpoint" if first in snapshots else "snapshot")
             raise SegmentError(path, "is missing or damaged, and so is the log it stands for")
     return None
+
+
+def needed_snapshot(stream: Stream) -> int:
+    """The number of a snapshot without which the log is not whole; 0 if it is."""
+    manifest = read_manifest(stream.files, stream.path)
+    return 0 if manifest is None else manifest.floor
 
 
 def read_snapshot(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[bytes]]]:
@@ -156,6 +168,11 @@ def snapshot_records(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, 
 def snapshot_path(stream: Stream, first: int) -> Path:
     """Where the snapshot of this number lies."""
     return _path(stream, first, "snapshot")
+
+
+def checkpoint_path(stream: Stream, first: int) -> Path:
+    """Where the checkpoint of this number lies."""
+    return _path(stream, first, "checkpoint")
 
 
 def remove_snapshots(
@@ -220,7 +237,8 @@ def _read_back(stream: Stream, snapshot: Snapshot) -> None:
         )
 
 
-def _set_checkpoint(stream: Stream, snapshot: Snapshot) -> None:
+def set_checkpoint(stream: Stream, snapshot: Snapshot) -> None:
+    """Make a synced snapshot count."""
     body = CHECKPOINT.encode() + _FACTS.pack(snapshot.records, snapshot.size, snapshot.crc)
     data = body + _CRC.pack(google_crc32c.value(body))
     # The snapshot's own name must be durable before the checkpoint can be.

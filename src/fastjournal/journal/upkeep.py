@@ -3,13 +3,14 @@
 Rules:
 
 1. History first: with an archive every sealed segment is copied there, whole, before anything in it
-   is dropped.
+   is dropped (see `archiving`).
 2. Cleaning follows `retention`; between judging a segment and replacing it the batch under way, if
    any, is waited for and the log is synced: what the judgement rests on is then on disk.
 3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
    only then remove what lies below it. Without that sync a power loss could leave images of rows
    newer than the log, and new records would take the TIMEs of those that were lost. And as for the
-   cleaner, a segment goes only when a later one holds a synced record: a MARK sees to that.
+   cleaner, a segment goes only when a later one holds a synced record: a MARK sees to that. The
+   manifest says first that it may go: from then on the log is nothing without its snapshot.
 4. What has ended since a snapshot was taken must stay on record until the next one: when those
    records outgrow the snapshot, the next one is taken.
 5. Generations of short-lived queues begin and end as `generations` says.
@@ -19,13 +20,15 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
 
-from fastjournal.errors import LockTimeout, SegmentError
+from fastjournal.errors import LockTimeout, NoSpace, SegmentError
+from fastjournal.journal.archiving import copy_segment
 from fastjournal.journal.bounded import BoundedEngine
 from fastjournal.journal.commands import encode
 from fastjournal.journal.engine import Engine
@@ -37,6 +40,7 @@ from fastjournal.journal.retention import Retention
 from fastjournal.journal.rows import image
 from fastjournal.journal.snapshot import Snapshot, remove_snapshots, write_snapshot
 from fastjournal.log.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
+from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
 
@@ -74,13 +78,18 @@ class Upkeep:
         self._retention.snapshot_at = None if replayed.snapshot is None else replayed.as_of
         self._generations = Generations(engine.state, engine.log.written_time)
         self._disposal().leftovers()
+        self._manifest = ManifestFile(stream)
+        self._archived = set[int]()  # looked at since the journal was opened
+        with contextlib.suppress(NoSpace):
+            self._cover()
         self.status = UpkeepStatus()
         self.part = _PART
         """Rows of a snapshot visited under the lock at a time."""
         self.lock_wait = _LOCK_WAIT
         """Seconds to wait for readers."""
-        if archive is not None:
+        if archive is not None and not stream.files.exists(archive):
             stream.files.make_directory(archive)
+            stream.files.sync_directory(archive.parent)
 
     def log_bytes(self) -> int:
         """Bytes of the segments that recovery would read."""
@@ -226,6 +235,7 @@ class Upkeep:
         """Remove the segments that the snapshot covers, oldest first."""
         if self._snapshot is None:
             return
+        self._cover()
         covered = [
             n
             for n in sealed_segments(self._stream, self._engine.log.sync)
@@ -244,33 +254,24 @@ class Upkeep:
                 raise SegmentError(path, f"cannot be removed: {error}") from error
             self.status.bytes_freed += size
 
+    def _cover(self) -> None:
+        """Say that the log below the snapshot may go: without it, what is left is not the log."""
+        if self._snapshot is not None:
+            self._manifest.cover(self._snapshot.first)
+
     def _archive_segment(self, number: int) -> None:
         assert self._archive is not None
-        files, source = self._stream.files, self._stream.segment_path(number)
-        target = self._archive / source.name
-        if files.exists(target):
+        if number in self._archived:
             return
-        work = target.with_name(target.name + ".rw")
+        files, source = self._stream.files, self._stream.segment_path(number)
         try:
-            if files.exists(work):
-                files.remove(work)
-            handle = files.open_read(source)
-            try:
-                data = handle.read(0, handle.size())
-            finally:
-                handle.close()
-            copy = files.create(work)
-            try:
-                if copy.write(data) != len(data):
-                    raise OSError("short write")
-                copy.sync()
-            finally:
-                copy.close()
-            files.rename(work, target)
-            files.sync_directory(self._archive)
+            if copy_segment(files, source, self._archive, self._stream.clock.now()):
+                self.status.archived += 1
         except OSError as error:
-            raise SegmentError(target, f"cannot be archived: {error}") from error
-        self.status.archived += 1
+            raise SegmentError(
+                self._archive / source.name, f"cannot be archived: {error}"
+            ) from error
+        self._archived.add(number)
 
     def _size(self, path: Path) -> int:
         handle = self._stream.files.open_read(path)

@@ -34,6 +34,7 @@ from fastjournal.journal.values import BoundedState
 from fastjournal.log.counters import Counters, LogStatus
 from fastjournal.log.cursor import Cursor
 from fastjournal.log.files import DISK, FileLock, Files
+from fastjournal.log.manifest import check_segments
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
 
@@ -133,6 +134,8 @@ class JournalView(Inspection):
             self._cursor = None
         lock = self._keep_cleaners_out()
         try:
+            if lock is not None:  # else a cleaner may be at work
+                check_segments(self._stream)
             started = self._clock.monotonic()
             self.replayed = self._replay()
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND

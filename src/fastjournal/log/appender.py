@@ -8,22 +8,32 @@ Rules:
 3. Record times strictly increase, by at least 1 ns, even when the wall clock steps back.
 4. A segment is left once its size has reached the minimum: synced first, then the next one is made.
    So records in a newer segment imply that all older ones are on stable storage, under every
-   policy.
+   policy. Then it is named in the manifest.
 5. After a fault that could not be undone every later call says so (`AppenderPoisoned`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from fastjournal.errors import AppenderPoisoned, BadRequest, NotLocked, SettingError, TooLarge
+from fastjournal.errors import (
+    AppenderPoisoned,
+    BadRequest,
+    JournalError,
+    NoSpace,
+    NotLocked,
+    SettingError,
+    TooLarge,
+)
 from fastjournal.log import record as codec
 from fastjournal.log.files import FileLock
+from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.recovery import recover
 from fastjournal.log.segment import Position
 from fastjournal.log.stream import MAX_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
@@ -37,7 +47,9 @@ __all__ = [
     "Ticker",
     "check_payloads",
     "make_segment",
+    "name_sealed",
     "open_newest",
+    "take_in",
 ]
 
 SYNC_POLICIES = ("os", "interval", "always")
@@ -45,6 +57,7 @@ DEFAULT_SYNC_INTERVAL = 1000  # ms
 MAX_SYNC_INTERVAL = 86_400_000  # ms, a day
 
 _BYTES: set[type] = {bytes}
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,7 @@ class Appender:
         self._zone = stream.zone
         self._lock: FileLock | None = None
         self._mark: SyncedMark | None = None
+        self._manifest = ManifestFile(stream)
         self._writer: SegmentWriter | None = None
 
     def lock(self, timeout: float | None = None) -> None:
@@ -142,8 +156,9 @@ class Appender:
         lock = self.stream.lock_appender(timeout)
         try:
             report = recover(self.stream)
-            self._mark = SyncedMark(self.stream.files, self.stream.path)
-            self._writer = open_newest(self.stream, self._mark, report.last_time)
+            self._mark = SyncedMark(self.stream.files, self.stream.path, lock)
+            self._writer = open_newest(self.stream, self._mark, report.last_time, report.used)
+            take_in(self._manifest, self._writer.number - 1)
         except BaseException:
             self._mark_close()
             lock.release()
@@ -274,9 +289,7 @@ class Appender:
         return writer
 
     def _roll(self, writer: SegmentWriter) -> SegmentWriter:
-        writer.check()
-        if writer.dirty:
-            writer.sync()
+        writer.sync()
         assert self._mark is not None
         fresh = make_segment(self.stream, writer.number + 1, self._mark, writer.last_time)
         try:
@@ -285,6 +298,7 @@ class Appender:
             fresh.close()
             raise
         self._writer = fresh
+        name_sealed(self._manifest, writer)
         return fresh
 
     def _tick(self) -> None:
@@ -300,12 +314,16 @@ class Appender:
             mark.close()
 
 
-def open_newest(stream: Stream, mark: SyncedMark, last_time: int) -> SegmentWriter:
-    """The newest segment of a recovered stream, ready to be written; number 1 if there is none."""
+def open_newest(stream: Stream, mark: SyncedMark, last_time: int, used: int = -1) -> SegmentWriter:
+    """The newest segment of a recovered stream, ready to be written; number 1 if there is none.
+
+    If that one is sealed, as its number `used` in the manifest says, the next one is made.
+    """
     numbers = stream.segments()
-    if not numbers:
-        mark.begin(1, 0, last_time)
-        return make_segment(stream, 1, mark, last_time)
+    if not numbers or numbers[-1] <= used:
+        number = max(used + 1, 1)
+        mark.begin(number, 0, last_time)
+        return make_segment(stream, number, mark, last_time)
     writer = SegmentWriter.resume(
         stream.files, stream.path, numbers[-1], stream.header, mark, last_time
     )
@@ -318,6 +336,23 @@ def make_segment(stream: Stream, number: int, mark: SyncedMark, last_time: int) 
     writer = SegmentWriter.create(stream.files, stream.path, number, stream.header, mark, last_time)
     writer.mark_synced()
     return writer
+
+
+def take_in(manifest: ManifestFile, upto: int) -> None:
+    """Bring the manifest up to date when a log is opened; a full disk does not prevent that."""
+    with contextlib.suppress(NoSpace):  # then the next segment that is left comes with them
+        manifest.settle()
+        manifest.take_in(upto)
+
+
+def name_sealed(manifest: ManifestFile, writer: SegmentWriter) -> bool:
+    """Name a segment that was left; False if that failed: the next one tries it again."""
+    try:
+        manifest.seal(writer.number, writer.last_time)
+    except JournalError as error:
+        _log.warning("%s: not named in the manifest yet: %s", writer.path, error)
+        return False
+    return True
 
 
 def check_payloads(payloads: Collection[bytes], limit: int) -> None:

@@ -6,18 +6,19 @@ Rules:
    and these are synced first. So no power loss makes a cleaned segment the newest one again, the
    active segment is never visited, nor the standby behind it.
 2. Kept records are copied byte for byte; their TIME stays, so they stay identified.
-3. Write `<name>.rw`, sync it, rename it over the segment, sync the directory. If nothing remains,
-   remove the segment and sync the directory. A crash at any step leaves the old file or the new
-   one.
+3. Write `<name>.rw`, sync it, say so in the manifest, rename it over the segment, sync the
+   directory. If nothing remains, say so, remove the segment, sync the directory. A crash at any
+   step leaves the old file or the new one.
 4. Readers are locked out while a cleaner holds `read.lock`; appenders are not.
-5. A fault in a segment ends the cycle; that segment and the later ones stay as they are.
+5. A fault in a segment, or one that is not what the manifest says, ends the cycle; that segment
+   and the later ones stay as they are.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -30,13 +31,24 @@ from fastjournal.errors import (
     SegmentError,
     SkipSegment,
 )
-from fastjournal.log.files import FileHandle, FileLock
+from fastjournal.log.files import FileHandle, FileLock, Files
+from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.record import Record, decode_many
 from fastjournal.log.segment import HEADER_SIZE, REWRITE_SUFFIX
 from fastjournal.log.stream import Stream
 from fastjournal.log.writer import write_failure, write_whole
 
-__all__ = ["DAY", "CleanFunction", "Cleaned", "Cleaner", "older_than", "rewrite", "sealed_segments"]
+__all__ = [
+    "DAY",
+    "CleanFunction",
+    "Cleaned",
+    "Cleaner",
+    "older_than",
+    "replace_segment",
+    "rewrite",
+    "sealed_segments",
+    "write_work_file",
+]
 
 DAY = 24 * 3600 * 1_000_000_000
 
@@ -46,6 +58,9 @@ CleanFunction = Callable[[Path, Record], bool]
 
 class Disposal(Protocol):
     """What becomes of the content that a cleaner gives up."""
+
+    def leaves(self, path: Path) -> bool:
+        """Whether `emptied` leaves this segment behind, cut to its header."""
 
     def emptied(self, path: Path) -> None:
         """Nothing of this segment is needed: remove it, or leave it without records."""
@@ -67,6 +82,10 @@ class Cleaned:
     bytes_before: int
     bytes_after: int
     """0 when the segment was removed."""
+    last: int = field(default=0, compare=False)
+    """The largest TIME that was kept; 0 if nothing was, or if that is not known."""
+    dropped_to: int = field(default=0, compare=False)
+    """The largest TIME that was dropped; 0 if that is not known."""
 
 
 class Cleaner:
@@ -82,6 +101,7 @@ class Cleaner:
         self.stream = stream
         self._sync = sync
         self._disposal = disposal
+        self._manifest = ManifestFile(stream)
         self._lock: FileLock | None = None
         stream.segments()  # a missing directory is an error now, not at the first cycle
 
@@ -114,6 +134,8 @@ class Cleaner:
                 cleaned = self._clean_segment(number, clean, before_replace)
                 if cleaned is not None:
                     changed.append(cleaned)
+        if changed:
+            self._manifest.settle()
         return changed
 
     def _clean_segment(
@@ -122,23 +144,29 @@ class Cleaner:
         path = self.stream.segment_path(number)
         data, records = read_segment(self.stream, number)
         kept: list[tuple[int, int]] = []
-        count = 0
+        count = last = dropped_to = 0
         ends = [record.offset for record in records[1:]]
         ends.append(len(data))
         for record, end in zip(records, ends, strict=False):
             if clean(path, record):
+                dropped_to = max(dropped_to, record.time)
                 continue
             count += 1
+            last = max(last, record.time)
             if kept and kept[-1][1] == record.offset:
                 kept[-1] = (kept[-1][0], end)
             else:
                 kept.append((record.offset, end))
         if count == len(records) and records:
             return None
+        self._manifest.check(number, data)
         if before_replace is not None:
             before_replace()
-        after = rewrite(self.stream, number, data, kept, self._disposal)
-        return Cleaned(number, len(records), count, len(data), after)
+        content = _joined(data, kept)
+        work = write_work_file(self.stream, number, content) if kept else None
+        cleaned = Cleaned(number, len(records), count, len(data), len(content), last, dropped_to)
+        replace_segment(self.stream, self._manifest, cleaned, work, self._disposal)
+        return cleaned
 
     def __enter__(self) -> Self:
         self.lock()
@@ -189,48 +217,96 @@ def read_segment(stream: Stream, number: int) -> tuple[bytes, list[Record]]:
     return data, records
 
 
-def rewrite(
+def replace_segment(
     stream: Stream,
-    number: int,
-    data: bytes,
-    kept: list[tuple[int, int]],
+    manifest: ManifestFile | None,
+    cleaned: Cleaned,
+    work: Path | None,
     disposal: Disposal | None = None,
-) -> int:
-    """Replace a segment by the byte ranges `kept` of its old content; returns its new size.
+) -> None:
+    """Put a synced work file in the place of a segment; None: nothing is left of it.
 
-    The caller holds `read.lock` exclusively. Nothing kept removes the file; the size is then 0.
+    The caller holds `read.lock` exclusively. `manifest`: None for a directory that has none.
     `disposal` sees to old content in another way.
     """
-    files, path = stream.files, stream.segment_path(number)
-    work = path.with_name(path.name + REWRITE_SUFFIX)
+    files, number = stream.files, cleaned.segment
+    path = stream.segment_path(number)
     try:
-        if files.exists(work):
-            files.remove(work)
-        if not kept:
+        if work is None:
+            leaves = disposal is not None and disposal.leaves(path)
+            left = stream.header.encode() if leaves else b""
+            if manifest is not None:
+                manifest.change(number, left, 0, cleaned.dropped_to)
             if disposal is None:
                 files.remove(path)
             else:
                 disposal.emptied(path)
             files.sync_directory(stream.path)
-            return 0
-        content = b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in kept)])
+            return
+        if manifest is not None:
+            manifest.change(number, _content(files, work), cleaned.last, cleaned.dropped_to)
+        old = None if disposal is None else disposal.hold(path)
+        files.rename(work, path)
+        files.sync_directory(stream.path)
+        if disposal is not None:
+            disposal.replaced(old)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            if work is not None and files.exists(work):
+                files.remove(work)
+        raise write_failure(error, path) from error
+
+
+def write_work_file(stream: Stream, number: int, content: bytes) -> Path:
+    """Write and sync what is to become of a segment, beside it."""
+    files, path = stream.files, stream.segment_path(number)
+    work = path.with_name(path.name + REWRITE_SUFFIX)
+    try:
+        if files.exists(work):
+            files.remove(work)
         handle = files.create(work)
         try:
             write_whole(handle, content)
             handle.sync()
         finally:
             handle.close()
-        old = None if disposal is None else disposal.hold(path)
-        files.rename(work, path)
-        files.sync_directory(stream.path)
-        if disposal is not None:
-            disposal.replaced(old)
-        return len(content)
     except OSError as error:
         with contextlib.suppress(OSError):
             if files.exists(work):
                 files.remove(work)
         raise write_failure(error, work) from error
+    return work
+
+
+def _joined(data: bytes, kept: list[tuple[int, int]]) -> bytes:
+    """The byte ranges `kept` of a segment behind its header; empty if there is none."""
+    if not kept:
+        return b""
+    return b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in kept)])
+
+
+def rewrite(stream: Stream, number: int, data: bytes, kept: list[tuple[int, int]]) -> None:
+    """Leave only the byte ranges `kept` of a segment's content, for a repair.
+
+    The caller holds `read.lock` exclusively and sees to the manifest. Nothing kept: it is removed.
+    """
+    files, path = stream.files, stream.segment_path(number)
+    try:
+        if kept:
+            files.rename(write_work_file(stream, number, _joined(data, kept)), path)
+        else:
+            files.remove(path)
+        files.sync_directory(stream.path)
+    except OSError as error:
+        raise write_failure(error, path) from error
+
+
+def _content(files: Files, path: Path) -> bytes:
+    handle = files.open_read(path)
+    try:
+        return handle.read(0, handle.size())
+    finally:
+        handle.close()
 
 
 def older_than(clock: Clock, age: int = DAY) -> CleanFunction:

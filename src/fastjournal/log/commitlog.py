@@ -99,7 +99,10 @@ class CommitLog:
             last_time = self.recovery.last_time
             self._waiting = Waiting(queue_size, last_time, self.counters)
             roll_at = segment_size if auto_rotate else None
-            self._pair = SegmentPair(stream, last_time, roll_at, self.counters, self.stop)
+            used = self.recovery.used
+            self._pair = SegmentPair(
+                stream, last_time, used, self._lock, roll_at, self.counters, self.stop
+            )
             self._thread = threading.Thread(
                 target=self._run, name="fastjournal-writer", daemon=True
             )

@@ -4,10 +4,10 @@ Rules:
 
 1. The list of segments is fixed at the first `next`; a file that was opened stays readable when the
    cleaner renames another over it. With `follow` the list grows as segments appear.
-2. Incomplete bytes at the end of the newest segment are the end of the stream, not an error: an
-   appender may be writing there. A segment counts as newest while all later ones hold no record.
-   If recovery would not take them for a tear (they were synced once, or a valid record follows),
-   they are damage.
+2. Bytes that are no record at the end of the newest segment, zeros too, are the end of the stream,
+   not an error: an appender may be writing there, or was. A segment counts as newest while all
+   later ones hold no record. If recovery would not take them for a tear (they were synced once, or
+   a valid record follows), they are damage: `recovery.Safe` is the one judge.
 3. Any other fault raises `CorruptRecord` with segment and offset, again on each later call.
 4. The lock is for a consistent view: while it is held no cleaner rewrites anything.
 """
@@ -162,14 +162,14 @@ class Cursor:
                 self._offset += stop
                 self._want = _CHUNK
                 return records
-            if broken is not None and not broken.torn:
-                raise CorruptRecord(self._path(), self._offset, broken.reason)
-            if len(data) == self._want:  # a record larger than the chunk
+            ends_early = broken is None or broken.torn
+            if ends_early and len(data) == self._want:  # a record larger than the chunk
                 self._want = self.stream.max_payload + _RECORD_OVERHEAD
                 continue
             if sealed:
                 if data:
-                    raise CorruptRecord(self._path(), self._offset, "record ends early")
+                    reason = "record ends early" if broken is None else broken.reason
+                    raise CorruptRecord(self._path(), self._offset, reason)
                 self._close_segment()
             elif not data or self._is_torn(self._handle):
                 return []

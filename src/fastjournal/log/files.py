@@ -16,11 +16,14 @@ import fcntl
 import os
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from fastjournal.errors import LockTimeout
 
-__all__ = ["DISK", "DiskFiles", "FileHandle", "FileLock", "Files"]
+__all__ = ["DISK", "DiskFiles", "FileHandle", "FileLock", "Files", "Identity"]
+
+Identity: TypeAlias = "tuple[int, int] | None"
+"""What tells a file from every other one at the same time: its device and inode."""
 
 _LOCK_POLL = 0.005  # seconds between two tries of a lock with a time limit
 
@@ -40,6 +43,9 @@ class FileHandle(Protocol):
     def size(self) -> int:
         """Length of the file in bytes."""
 
+    def identity(self) -> Identity:
+        """Which file this is, whatever its name is."""
+
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
 
@@ -52,6 +58,9 @@ class FileHandle(Protocol):
 
 class FileLock(Protocol):
     """A lock that is held."""
+
+    def identity(self) -> Identity:
+        """Which file the lock is on."""
 
     def release(self) -> None:
         """Give the lock back."""
@@ -68,6 +77,9 @@ class Files(Protocol):
 
     def is_file(self, path: Path) -> bool:
         """Whether `path` is a regular file."""
+
+    def identity(self, path: Path) -> Identity:
+        """Which file has this name; None if there is none, or if that cannot be told."""
 
     def make_directory(self, directory: Path) -> None:
         """Create a directory unless it exists; its parent must exist."""
@@ -129,6 +141,9 @@ class _DiskHandle:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def identity(self) -> Identity:
+        return _identity(self._fd)
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
@@ -147,6 +162,9 @@ class _DiskLock:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
+    def identity(self) -> Identity:
+        return _identity(self._fd)
+
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -164,6 +182,9 @@ class DiskFiles:
 
     def is_file(self, path: Path) -> bool:
         return os.path.isfile(path)
+
+    def identity(self, path: Path) -> Identity:
+        return _identity(path)
 
     def make_directory(self, directory: Path) -> None:
         with contextlib.suppress(FileExistsError):
@@ -241,6 +262,14 @@ class DiskFiles:
                 told = f" (held by process {holder})" if holder else ""
                 raise LockTimeout(f"{path} is locked{told}", path=path, holder=holder)
             time.sleep(_LOCK_POLL)
+
+
+def _identity(file: int | Path) -> Identity:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 DISK = DiskFiles()

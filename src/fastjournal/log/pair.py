@@ -4,9 +4,10 @@ Rules:
 
 1. The standby is made, synced and named ahead of time, so that a swap creates no file.
 2. A swap syncs the active segment first, and waits for a sync that is under way: records in a newer
-   file imply that no older one can be lost. Closing the old file and making the next standby is
-   left to a background thread; the next swap waits for it. If making the standby failed, the swap
-   tries once more itself; if that fails too, the active segment stays what it is.
+   file imply that no older one can be lost. Closing the old file, making the next standby and
+   naming the old one in the manifest is left to a background thread; the next swap waits for it.
+   If making the standby failed, the swap tries once more itself; if that fails too, the active
+   segment stays what it is.
 3. A standby never holds a record: readers take it for empty, and a log that is opened again after a
    crash uses it again.
 4. A segment that has reached its size is left before the next write, which goes to the standby.
@@ -23,8 +24,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fastjournal.errors import BadRequest, JournalError, NoSpace, RequestError, WriteFailed
-from fastjournal.log.appender import open_newest
+from fastjournal.log.appender import name_sealed, open_newest, take_in
 from fastjournal.log.counters import Counters
+from fastjournal.log.files import FileLock
+from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.record import encode, encode_many
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
@@ -42,11 +45,17 @@ class SegmentPair:
         self,
         stream: Stream,
         last_time: int,
+        used: int,
+        lock: FileLock,
         roll_at: int | None,
         counters: Counters,
         on_fault: Callable[[BaseException], object],
     ) -> None:
-        """`roll_at`: bytes at which a segment is left by itself; None: never.
+        """`used`: the highest number in the manifest: nothing is appended up to there.
+
+        `lock`: the appender's.
+
+        `roll_at`: bytes at which a segment is left by itself; None: never.
 
         `on_fault` is told, on the background thread, that an old segment could not be closed.
         """
@@ -54,15 +63,22 @@ class SegmentPair:
         self._roll_at = math.inf if roll_at is None else roll_at
         self._counters = counters
         self._on_fault = on_fault
-        self._mark = SyncedMark(stream.files, stream.path)
+        self._mark = SyncedMark(stream.files, stream.path, lock)
+        self._manifest = ManifestFile(stream)
         self._preparing: threading.Thread | None = None
         self._standby: SegmentWriter | None = None
         self._count = threading.Lock()  # syncs are counted on two threads
         self.last_sync = stream.clock.monotonic()
         try:
-            self.active, self._standby = self._open(last_time)
+            self.active, self._standby = self._open(last_time, used)
         except BaseException:
             self._mark.close()
+            raise
+        try:
+            take_in(self._manifest, self.active.number - 1)
+        except BaseException:
+            with contextlib.suppress(JournalError):
+                self.close(remove_standby=False)
             raise
 
     @property
@@ -124,9 +140,9 @@ class SegmentPair:
 
     def swap(self) -> SegmentWriter:
         """Go on in the standby; returns the new active segment, all older records synced."""
-        fresh = self._take_standby()
         old = self.active
         self.sync(old)
+        fresh = self._take_standby()
         fresh.last_time = old.last_time
         fresh.mark_synced()
         self.active, self._standby = fresh, None
@@ -152,7 +168,7 @@ class SegmentPair:
             finally:
                 if standby is not None:
                     standby.close()
-            if standby is not None and remove_standby:
+            if standby is not None and remove_standby and standby.in_place:
                 files.remove(standby.path)
                 files.sync_directory(self._stream.path)
         finally:
@@ -176,6 +192,11 @@ class SegmentPair:
             self._counters.errors += 1  # the next swap tries again
         except BaseException as error:  # as above
             self._on_fault(error)
+            return
+        try:
+            self._counters.errors += not name_sealed(self._manifest, old)
+        except BaseException as error:  # as above
+            self._on_fault(error)
 
     def _join(self) -> None:
         preparing, self._preparing = self._preparing, None
@@ -186,12 +207,12 @@ class SegmentPair:
         stream = self._stream
         return SegmentWriter.create(stream.files, stream.path, number, stream.header, self._mark, 0)
 
-    def _open(self, last_time: int) -> tuple[SegmentWriter, SegmentWriter]:
+    def _open(self, last_time: int, used: int) -> tuple[SegmentWriter, SegmentWriter]:
         stream, mark = self._stream, self._mark
         numbers = stream.segments()
         opened: list[SegmentWriter] = []
         try:
-            if len(numbers) > 1 and numbers[-2] == numbers[-1] - 1:
+            if len(numbers) > 1 and used < numbers[-2] == numbers[-1] - 1:
                 newest = self._resume(numbers[-1], last_time)
                 opened.append(newest)
                 if newest.offset == HEADER_SIZE:  # a standby left by a crash
@@ -201,7 +222,7 @@ class SegmentPair:
                     return active, newest
                 opened.clear()
                 newest.close()
-            active = open_newest(stream, mark, last_time)
+            active = open_newest(stream, mark, last_time, used)
             opened.append(active)
             return active, self._make(active.number + 1)
         except BaseException:

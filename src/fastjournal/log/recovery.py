@@ -11,7 +11,8 @@ Rules:
 2. What is cut is first copied to `<name>.torn-<time>` and synced.
 3. The segment is synced before it is read, so that what was read is what will be there next time.
 4. Running recovery twice equals running it once; a crash inside it changes nothing of this.
-5. Left-over `.new` and `.rw` files go, the latter unless a cleaner is at work right now.
+5. Each segment that the manifest names must be there, as it says (see `manifest`).
+6. Left-over `.new` and `.rw` files go, the latter unless a cleaner is at work right now.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from pathlib import Path
 from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError
 from fastjournal.log.faults import fault_reason
 from fastjournal.log.files import Files
+from fastjournal.log.manifest import Manifest, check_segments
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan import FAILFAST, verify
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import SyncedMark, write_whole
+from fastjournal.log.writer import Mark, SyncedMark, write_whole
 
 __all__ = ["Cut", "Recovery", "Safe", "keep_copy", "recover"]
 
@@ -51,6 +54,8 @@ class Recovery:
     """TIME of the newest record, ns since 1970; 0 in an empty stream."""
     cut: Cut | None = None
     removed: tuple[Path, ...] = ()
+    used: int = -1
+    """The highest number that the manifest names: nothing is appended up to there."""
 
 
 def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -> Recovery:
@@ -60,6 +65,7 @@ def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -
     caller that checks all records itself, as a replay does.
     """
     removed = _remove_work_files(stream)
+    manifest = check_segments(stream)
     numbers = stream.segments()
     safe = Safe.of(stream)
     if safe.offset and safe.segment > max(numbers, default=-1):
@@ -68,11 +74,11 @@ def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -
     if safe.offset > HEADER_SIZE and (tail is None or safe.segment > tail):
         raise SegmentError(stream.segment_path(safe.segment), "is empty: it was synced before")
     if tail is None:
-        return Recovery(len(numbers), safe.last_time, None, removed)
+        return Recovery(len(numbers), safe.last_time, None, removed, manifest.used)
     cut, newest = _mend(stream, tail, safe, strict=strict, trust_mark=trust_mark)
     if not newest and safe.segment < tail:  # nothing left in the tail, and the mark is old
         newest = _last_time(stream, [number for number in numbers if number < tail])
-    return Recovery(len(numbers), max(safe.last_time, newest), cut, removed)
+    return Recovery(len(numbers), max(safe.last_time, newest), cut, removed, manifest.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +93,15 @@ class Safe:
 
     @classmethod
     def of(cls, stream: Stream) -> Safe:
-        """What the side file of a stream says."""
-        mark = SyncedMark.read(stream.files, stream.path)
-        if mark is None:
-            return cls(0, 0, 0, restarted=False)
+        """What the side file of a stream says, and its manifest: what is sealed was synced."""
+        mark = SyncedMark.read(stream.files, stream.path) or Mark(0, 0, 0)
+        manifest = read_manifest(stream.files, stream.path) or Manifest()
         boot = stream.files.boot_id()
         restarted = bool(boot and mark.boot and boot != mark.boot)
-        return cls(mark.segment, mark.offset, mark.last_time, restarted)
+        last_time = max(mark.last_time, manifest.last_time)
+        if mark.segment <= manifest.used:
+            return cls(manifest.used + 1, 0, last_time, restarted)
+        return cls(mark.segment, mark.offset, last_time, restarted)
 
     def length(self, number: int) -> int:
         """How long that segment must be at least; 0 if nothing is known."""

@@ -9,8 +9,10 @@ Rules:
    Both return a list of everything dropped.
 3. A repaired log is marked so for ever (`salvaged`, one line for each stretch, written before it is
    dropped): its state may have holes.
-4. The synced position, which may lie in what was dropped, is forgotten last: an interrupted repair
-   is refused by recovery or harmless, and running it again finishes it.
+4. The manifest is written anew from what is left, and all of that counts as sealed: a number never
+   names another content later on. Then the synced position, which may lie in what was dropped, is
+   forgotten. An interrupted repair is refused by recovery or harmless, and running it again
+   finishes it.
 5. The appender's and the cleaner's locks are held throughout.
 """
 
@@ -18,20 +20,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastjournal.errors import BadRequest, SegmentError
+from fastjournal.errors import BadRequest, JournalError, SegmentError
 from fastjournal.log.cleaner import rewrite
+from fastjournal.log.manifest import MANIFEST, Manifest, ManifestFile, measure
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.recovery import Safe, keep_copy
 from fastjournal.log.scan import Verdict
 from fastjournal.log.scan import verify as check
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
 from fastjournal.log.verify import SegmentCheck, verify
-from fastjournal.log.writer import SYNCED_MARK, write_failure, write_whole
+from fastjournal.log.writer import SYNCED_MARK, SyncedMark, write_failure, write_whole
 
-__all__ = ["SALVAGED", "Dropped", "cut", "salvage"]
+__all__ = ["SALVAGED", "Dropped", "cut", "locked", "remember", "salvage"]
 
 SALVAGED = "salvaged"
 
@@ -52,13 +56,14 @@ class Dropped:
 
 def salvage(stream: Stream, *, lock_timeout: float = 1.0) -> list[Dropped]:
     """Keep every whole record, drop damaged stretches; returns what was dropped."""
-    with _Locks(stream, lock_timeout), _typed(stream):
+    with locked(stream, lock_timeout):
         dropped: list[Dropped] = []
+        known = _known(stream)
         for check in list(verify(stream)):
             if check.faults:
                 dropped += _salvage_segment(stream, check)
         if dropped:
-            _forget_synced(stream)
+            _finish(stream, known)
         return dropped
 
 
@@ -73,8 +78,8 @@ def _salvage_segment(stream: Stream, check: SegmentCheck) -> list[Dropped]:
         Dropped(fault.path, fault.offset, fault.length, 0, fault.reason, copy)
         for fault in check.faults
     ]
-    _remember(stream, dropped)
-    if missing:
+    remember(stream, dropped)
+    if missing or check.path.name == MANIFEST:
         return dropped
     if data[:HEADER_SIZE] != stream.header.encode():
         # Without its own header nothing says that the bytes belong to this log.
@@ -87,7 +92,7 @@ def _salvage_segment(stream: Stream, check: SegmentCheck) -> list[Dropped]:
 
 def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Dropped]:
     """Keep what lies before `at`; the rest of that segment and all later ones are moved aside."""
-    with _Locks(stream, lock_timeout), _typed(stream):
+    with locked(stream, lock_timeout):
         numbers = stream.segments()
         if at.segment not in numbers:
             raise BadRequest(f"there is no segment {at.segment}")
@@ -102,12 +107,14 @@ def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Drop
                 f"offset {at.offset} is inside a record; the one before ends at {stop}"
             )
         dropped = _missing(stream, numbers)
+        known = _known(stream)
+        ManifestFile(stream).replace(known)  # a number that is cut away does not come back
         for number in reversed(numbers):
             if number > at.segment:
                 dropped.append(_cut_segment(stream, number, 0))
         if at.offset < len(data):
             dropped.append(_cut_segment(stream, at.segment, at.offset))
-        _forget_synced(stream)
+        _finish(stream, known)
         return dropped[::-1]
 
 
@@ -118,7 +125,7 @@ def _missing(stream: Stream, numbers: list[int]) -> list[Dropped]:
         return []
     path = stream.segment_path(safe.segment)
     dropped = [Dropped(path, 0, safe.offset, 0, "segment is missing", None)]
-    _remember(stream, dropped)
+    remember(stream, dropped)
     return dropped
 
 
@@ -129,7 +136,7 @@ def _cut_segment(stream: Stream, number: int, offset: int) -> Dropped:
     records = _sound(stream, data, max(offset, HEADER_SIZE), len(data)).records
     copy = keep_copy(files, path, data, f"damaged-{stream.clock.now()}")
     dropped = Dropped(path, offset, len(data) - offset, records, "after the cut", copy)
-    _remember(stream, [dropped])
+    remember(stream, [dropped])
     if offset:
         handle = files.open(path)
         try:
@@ -148,21 +155,20 @@ def _sound(stream: Stream, data: bytes, start: int, end: int) -> Verdict:
     return check(data, start=start, end=end, torn=lambda *_: True, max_payload=stream.max_payload)
 
 
-class _Locks:
-    def __init__(self, stream: Stream, timeout: float) -> None:
-        self._append = stream.lock_appender(timeout)
+@contextlib.contextmanager
+def locked(stream: Stream, timeout: float) -> Iterator[None]:
+    """Keep appenders, cleaners and readers out; errors of the disk get their types."""
+    append = stream.lock_appender(timeout)
+    try:
+        read = stream.lock_readers(exclusive=True, timeout=timeout)
         try:
-            self._read = stream.lock_readers(exclusive=True, timeout=timeout)
-        except BaseException:
-            self._append.release()
-            raise
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        self._read.release()
-        self._append.release()
+            yield
+        except OSError as error:
+            raise write_failure(error, stream.path) from error
+        finally:
+            read.release()
+    finally:
+        append.release()
 
 
 def _content(stream: Stream, path: Path) -> bytes:
@@ -176,7 +182,7 @@ def _content(stream: Stream, path: Path) -> bytes:
         handle.close()
 
 
-def _remember(stream: Stream, dropped: list[Dropped]) -> None:
+def remember(stream: Stream, dropped: list[Dropped]) -> None:
     """Leave a durable line for each stretch that is about to be dropped."""
     files, now = stream.files, stream.clock.now()
     path = stream.path / SALVAGED
@@ -191,15 +197,32 @@ def _remember(stream: Stream, dropped: list[Dropped]) -> None:
     files.sync_directory(stream.path)
 
 
+def _known(stream: Stream) -> Manifest:
+    """What the manifest says, nothing if it is missing or damaged, and all numbers ever used."""
+    known, mark = Manifest(), SyncedMark.read(stream.files, stream.path)
+    with contextlib.suppress(JournalError):
+        known = read_manifest(stream.files, stream.path) or known
+    used = max([known.used, mark.segment if mark else -1, *stream.segments()])
+    return replace(known, used=used)
+
+
+def _finish(stream: Stream, known: Manifest) -> None:
+    """All that is left counts as sealed: a number never names another content later on."""
+    entries = {n: measure(stream, n) for n in stream.segments() if n >= known.floor}
+    for number, old in known.entries.items():
+        if number in entries and entries[number].size != old.size:
+            entries[number] = entries[number]._replace(cleaned_to=old.last)
+        elif number in entries:
+            entries[number] = entries[number]._replace(cleaned_to=old.cleaned_to)
+    lost = [old.last for number, old in known.entries.items() if number not in entries]
+    dropped_to = max([known.dropped_to, *lost, *(one.cleaned_to for one in entries.values())])
+    ManifestFile(stream).replace(
+        replace(known, entries=entries, dropped_to=dropped_to, pending=None)
+    )
+    _forget_synced(stream)
+
+
 def _forget_synced(stream: Stream) -> None:
     if stream.files.exists(stream.path / SYNCED_MARK):
         stream.files.remove(stream.path / SYNCED_MARK)
         stream.files.sync_directory(stream.path)
-
-
-@contextlib.contextmanager
-def _typed(stream: Stream) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise write_failure(error, stream.path) from error

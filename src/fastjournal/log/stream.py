@@ -26,6 +26,7 @@ from fastjournal.log.segment import (
     parse_name,
     segment_name,
 )
+from fastjournal.log.writer import APPEND_LOCK
 
 if TYPE_CHECKING:
     from fastjournal.log.appender import Appender, Ticker
@@ -175,7 +176,7 @@ class Stream:
 
     def lock_appender(self, timeout: float | None = None) -> FileLock:
         """Take `append.lock`: one appender per stream, over all processes."""
-        return self._lock("append.lock", exclusive=True, timeout=timeout)
+        return self._lock(APPEND_LOCK, exclusive=True, timeout=timeout)
 
     def lock_readers(self, *, exclusive: bool, timeout: float | None = None) -> FileLock:
         """Take `read.lock`: shared for a cursor, exclusive for the cleaner."""

@@ -12,6 +12,8 @@ Rules:
 4. After each sync `synced.pos` says how far the newest segment is known to be safe. The side file
    is not synced itself: it may be old, never too new. Recovery takes damage before it for damage,
    not for a tear.
+5. Before that, the segment and the appender's lock must be the files that have their names: if the
+   directory was replaced under a running appender, what it writes is in no log, and rule 2 strikes.
 """
 
 from __future__ import annotations
@@ -26,12 +28,21 @@ from typing import NamedTuple
 import google_crc32c
 
 from fastjournal.errors import AppenderPoisoned, JournalFault, NoSpace, SegmentError, WriteFailed
-from fastjournal.log.files import FileHandle, Files
+from fastjournal.log.files import FileHandle, FileLock, Files, Identity
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, Header, segment_name
 
-__all__ = ["SYNCED_MARK", "Mark", "SegmentWriter", "SyncedMark", "write_failure", "write_whole"]
+__all__ = [
+    "APPEND_LOCK",
+    "SYNCED_MARK",
+    "Mark",
+    "SegmentWriter",
+    "SyncedMark",
+    "write_failure",
+    "write_whole",
+]
 
 SYNCED_MARK = "synced.pos"
+APPEND_LOCK = "append.lock"
 
 _MARK = Struct(">QQq16s")
 _CRC = Struct(">I")
@@ -52,9 +63,11 @@ class Mark(NamedTuple):
 class SyncedMark:
     """The side file that remembers how far the log is safe."""
 
-    __slots__ = ("_boot", "_directory", "_files", "_handle")
+    __slots__ = ("_boot", "_directory", "_files", "_handle", "_lock")
 
-    def __init__(self, files: Files, directory: Path) -> None:
+    def __init__(self, files: Files, directory: Path, lock: FileLock | None = None) -> None:
+        """`lock`: the appender's, whose file must stay the one that has its name (rule 5)."""
+        self._lock = lock
         self._files = files
         self._directory = directory
         self._boot = files.boot_id()
@@ -80,6 +93,16 @@ class SyncedMark:
         # A lost mark costs only precision in recovery, never data.
         with contextlib.suppress(OSError):
             self._handle.write_at(self._encode(segment, offset, last_time), _SLOT)
+
+    def stray(self, path: Path, identity: Identity) -> Path | None:
+        """The first of the lock's file and an open one that has lost its name to another."""
+        files, lock = self._files, self._lock
+        if files.identity(path) != identity:
+            return path
+        held = self._directory / APPEND_LOCK
+        if lock is not None and files.identity(held) != lock.identity():
+            return held
+        return None
 
     def close(self) -> None:
         """Release the side file."""
@@ -123,6 +146,7 @@ class SegmentWriter:
         "_closed",
         "_guard",
         "_handle",
+        "_identity",
         "_mark",
         "_poison",
         "dirty",
@@ -142,6 +166,7 @@ class SegmentWriter:
         last_time: int,
     ) -> None:
         self._handle = handle
+        self._identity = handle.identity()
         self._mark = mark
         self._poison: BaseException | None = None
         self._guard = threading.Lock()  # keeps `close` from pulling the file away under a sync
@@ -242,11 +267,13 @@ class SegmentWriter:
     def sync(self) -> bool:
         """Return once everything written is on stable storage; False if it was so already.
 
-        May run on one thread while another one writes or syncs.
+        Also sees that this is still the file of its name (rule 5). May run on one thread while
+        another one writes or syncs.
         """
         with self._guard:
             self.check()
             if not self.dirty:
+                self._check_place()
                 return False
             # What another thread adds from here on counts as dirty and lies behind the mark;
             # `last_time` may then be too new, which is harmless.
@@ -259,6 +286,7 @@ class SegmentWriter:
                 self._poison = error
                 self.dirty = True
                 raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
+            self._check_place()
             self._mark.set(self.number, offset, last_time)
             return True
 
@@ -275,6 +303,20 @@ class SegmentWriter:
             except OSError as error:
                 self._poison = error
                 raise AppenderPoisoned(f"{self.path}: close failed: {error}") from error
+
+    @property
+    def in_place(self) -> bool:
+        """Whether this is the file of its name, in the directory that was locked."""
+        return self._mark.stray(self.path, self._identity) is None
+
+    def _check_place(self) -> None:
+        stray = self._mark.stray(self.path, self._identity)
+        if stray is not None:
+            self._poison = SegmentError(stray, "is another file: the directory was replaced")
+            raise AppenderPoisoned(
+                f"{stray} is not the file that this process has open: its directory was replaced,"
+                " by a restore perhaps; nothing is written any more, start again"
+            )
 
     @property
     def poisoned(self) -> bool:

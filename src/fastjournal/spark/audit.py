@@ -87,9 +87,9 @@ def audit(
     """
     directory = absolute(path)
     with told():
-        pieces = journal_segments(directory)
+        pieces = journal_segments(directory, whole=False)
         first = directory_findings(directory)
-        count = share_count(Settings((directory,), shards=shards))
+        count = share_count(Settings((directory,), shards=shards, mode="DROPMALFORMED"))
     shares = [Share(n, count) for n in range(count)]
     newest = pieces[-1].number if pieces else 0
     tasks: list[Callable[[], list[Finding]]] = [
@@ -203,7 +203,7 @@ def second_opinion(spark: SparkSession, path: str | Path) -> DataFrame:
 def _opinion(spark: SparkSession, path: str) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    pieces = journal_segments(path)
+    pieces = journal_segments(path, whole=False)
     upto = (newest_time(pieces[-1]) if pieces else None) or 0
     reader = (
         spark.read.format("fastjournal")

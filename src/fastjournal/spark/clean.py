@@ -26,7 +26,8 @@ from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.errors import SegmentError
 from fastjournal.journal.generations import Disposal
 from fastjournal.journal.snapshot import newest_snapshot
-from fastjournal.log.cleaner import Cleaned, sealed_segments
+from fastjournal.log.cleaner import Cleaned, replace_segment, sealed_segments
+from fastjournal.log.manifest import MANIFEST, ManifestFile, check_segments
 from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.spark.fold import Share, fold
@@ -118,6 +119,7 @@ def clean_journal(
     directory = str(stream.path)
     lock = stream.lock_readers(exclusive=not dry_run, timeout=lock_seconds)
     try:
+        check_segments(stream)
         covered = newest_snapshot(stream)
         numbers = [n for n in sealed_segments(stream) if covered is None or n >= covered.first]
         before = total_bytes(stream)
@@ -193,17 +195,14 @@ def put_in_place(stream: Stream, rewritten: Sequence[Rewritten], disposal: Dispo
     for _, file in rewritten:
         if file is not None:
             file.check()
+    named = stream.files.exists(stream.path / MANIFEST)  # not so in an archive
+    manifest = ManifestFile(stream) if named else None
+    # Oldest first and one by one: an end must not be gone while its beginning is still there.
     for one, file in rewritten:
-        path = stream.segment_path(one.segment)
-        old = None
-        if file is not None:
-            old = disposal.hold(path)
-            stream.files.rename(Path(file.path), path)
-        else:
-            disposal.emptied(path)
-        # Oldest first and one by one: an end must not be gone while its beginning is still there.
-        stream.files.sync_directory(stream.path)
-        disposal.replaced(old)
+        work = None if file is None else Path(file.path)
+        replace_segment(stream, manifest, one, work, disposal)
+    if manifest is not None:
+        manifest.settle()
 
 
 def sweep(stream: Stream) -> None:
@@ -251,11 +250,13 @@ class _Rewrite:
 
     def _one(self, piece: Piece, bounds: Bounds) -> Rewritten | None:
         data = load(piece)
-        records, kept, ranges = kept_ranges(piece.path, data, self.rows, bounds)
-        if records and kept == records:
+        kept = kept_ranges(piece.path, data, self.rows, bounds)
+        if kept.records and kept.kept == kept.records:
             return None
-        text = content(data, ranges) if ranges else b""
-        cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
+        text = content(data, kept.ranges) if kept.ranges else b""
+        cleaned = Cleaned(
+            piece.number, kept.records, kept.kept, len(data), len(text), kept.last, kept.dropped_to
+        )
         return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))
 
 

@@ -28,8 +28,11 @@ from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import TYPE_OF, decode, encode, row_ids
 from fastjournal.journal.rows import Row, image
 from fastjournal.journal.transitions import STEPS
+from fastjournal.log import manifest
 from fastjournal.log.files import DISK
 from fastjournal.log.scan import Buffer, Chunk, Damage, Scan
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
 from fastjournal.log.writer import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.fold import Share, fold, no_collection, route
@@ -68,6 +71,7 @@ RULES = {
     "torn": "note: an unfinished write at the end of the log",
     "order": "error: TIME does not ascend",
     "gap": "note: segment numbers are missing; cleaning removes empty segments",
+    "manifest": "error: a segment is missing, strange or not what the manifest says",
     "synced": "error: the log is shorter than what was once synced",
     "command": "error: a payload is no command",
     "orphan": "warning (of an end: note): a record of a row that does not exist",
@@ -132,7 +136,8 @@ class _Notes:
 def directory_findings(directory: str) -> list[Finding]:
     """What the list of files says: gaps, and a log shorter than what was synced."""
     notes = _Notes(directory)
-    pieces = journal_segments(directory)
+    pieces = journal_segments(directory, whole=False)
+    _manifest(notes, directory)
     for before, after in pairwise(pieces):
         missing = after.number - before.number - 1
         if missing:
@@ -148,6 +153,17 @@ def directory_findings(directory: str) -> list[Finding]:
             lost = mark.offset - held[newest]
             notes.add("error", "synced", f"{lost} synced bytes are missing", newest, held[newest])
     return list(notes.all())
+
+
+def _manifest(notes: _Notes, directory: str) -> None:
+    stream = Stream(directory, WORKQ)
+    try:
+        known = manifest.read(DISK, stream.path)
+        if known is not None:
+            for number, reason in manifest.faults(stream, known, stream.segments()):
+                notes.add("error", "manifest", reason, number)
+    except JournalFault as error:
+        notes.add("error", "manifest", str(error))
 
 
 def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
@@ -202,7 +218,7 @@ def _opened(
 
     def work() -> tuple[list[tuple[Piece, Buffer]], Base, str]:
         segments = []
-        for piece in journal_segments(directory, least=newest):
+        for piece in journal_segments(directory, least=newest, whole=False):
             with suppress(SegmentError, VersionMismatch):
                 segments.append((piece, load(piece)))
         try:

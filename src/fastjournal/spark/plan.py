@@ -14,7 +14,9 @@ Rules:
 5. The newest segment that holds data goes only after a later one has come. So a task that sees
    neither the newest one of the plan nor a later one does not see the journal: another disk is
    mounted there, or none.
-6. Consecutive segments are packed into one task up to a size: a task costs 60 ms before its first
+6. A segment that the manifest names and the directory lacks is an error, for the driver and for
+   every task. Only who looks at a log in trouble goes on without it.
+7. Consecutive segments are packed into one task up to a size: a task costs 60 ms before its first
    byte. A segment is never split: it has no index.
 """
 
@@ -30,10 +32,11 @@ from typing import TypeVar
 
 from fastjournal.errors import NotFound, SegmentError
 from fastjournal.log.files import DISK
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import BrokenRecord, decode_time
 from fastjournal.log.recovery import Safe
 from fastjournal.log.scan import Buffer, TearRule, verify
-from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name
+from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.stores import is_remote, list_segments, read_head, read_whole
@@ -77,18 +80,33 @@ class Piece:
         return self.path.rpartition("/")[0] if is_remote(self.path) else str(Path(self.path).parent)
 
 
-def journal_segments(directory: str | Path, *, least: int = 0) -> list[Piece]:
+def journal_segments(directory: str | Path, *, least: int = 0, whole: bool = True) -> list[Piece]:
     """The segments of a journal in order, without those that only stand by.
 
-    `least`: the newest segment that somebody else saw there; see rule 5.
+    `least`: the newest segment that somebody else saw there; see rule 5. `whole`: raise
+    SegmentError when one is not there that the manifest names.
     """
+    known = _named(directory) if whole else set()
     found = _listed(directory)
+    if missing := known - {piece.number for piece in found}:
+        # What the manifest named before and names still was not taken by a cleaner meanwhile.
+        for number in sorted(missing & _named(directory)):
+            path = Path(directory) / segment_name(number)
+            raise SegmentError(path, f"is missing on {gethostname()}: the manifest names it")
     if least and (not found or found[-1].number < least):
         raise NotFound(
             f"{directory}: neither segment {least} nor a later one is to be seen on"
             f" {gethostname()}; every node must have the journal's directory"
         )
     return found
+
+
+def _named(directory: str | Path) -> set[int]:
+    """The sealed segments that hold a record, as the manifest says; none where there is none."""
+    manifest = None if is_remote(directory) else read_manifest(DISK, Path(directory))
+    if manifest is None:
+        return set()
+    return {one.number for one in manifest.entries.values() if one.size > HEADER_SIZE}
 
 
 def _listed(directory: str | Path) -> list[Piece]:
@@ -266,7 +284,7 @@ def plan(settings: Settings) -> list[Piece]:
 
 
 def _plan_one(directory: str, settings: Settings) -> Iterator[Piece]:
-    pieces = journal_segments(directory)
+    pieces = journal_segments(directory, whole=settings.whole)
     frozen = None
     if pieces and pieces[-1].newest:  # what lies on a store does not grow
         # Nothing sound in the newest segment yet: whatever is in the others is whole.

@@ -41,7 +41,7 @@ _LEAST_SHARE = 8 << 20
 def shards(settings: Settings) -> Iterator[Shard]:
     """The shares of every journal the settings name."""
     for directory in settings.paths:
-        pieces = journal_segments(directory)
+        pieces = journal_segments(directory, whole=settings.whole)
         if not pieces:
             continue
         frozen = newest_time(pieces[-1]) if pieces[-1].newest else None
@@ -62,7 +62,7 @@ def _share_count(pieces: Sequence[Piece], settings: Settings) -> int:
 
 def share_count(settings: Settings) -> int:
     """Into how many shares the first of the journals is split."""
-    return _share_count(journal_segments(settings.paths[0]), settings)
+    return _share_count(journal_segments(settings.paths[0], whole=settings.whole), settings)
 
 
 def shard_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:
@@ -93,7 +93,10 @@ def replay_share(
     """
 
     def opened() -> tuple[list[tuple[Piece, Buffer]], Base]:
-        found = [(piece, load(piece)) for piece in journal_segments(directory, least=newest)]
+        found = [
+            (piece, load(piece))
+            for piece in journal_segments(directory, least=newest, whole=settings.whole)
+        ]
         return found, base_of(directory, found, share, upto)
 
     segments, base = at_one_moment(directory, opened) if lock else opened()

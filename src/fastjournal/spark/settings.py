@@ -120,6 +120,11 @@ class Settings:
     shards: int = 0
 
     @property
+    def whole(self) -> bool:
+        """Whether a segment that is missing is an error; not so for those who look at damage."""
+        return self.mode == "FAILFAST" and self.view != "segments"
+
+    @property
     def after(self) -> int | None:
         """Largest TIME that is too early; None when there is no such bound."""
         return None if self.since is None else self.since - 1

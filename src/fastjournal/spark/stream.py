@@ -243,7 +243,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             directory = self._tail.directory
             if start["time"] >= end["time"]:
                 return []
-            lost = loss(self._tail, Reached(start["time"], start["segment"]), end["time"])
+            lost = loss(directory, Reached(start["time"], start["segment"]))
             if lost is not None:
                 if self.settings.fail_on_loss:
                     raise SegmentError(directory, f"{lost}; failOnDataLoss=false goes on without")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastjournal.errors import LockTimeout
-from fastjournal.log.files import FileHandle, FileLock
+from fastjournal.log.files import FileHandle, FileLock, Identity
 from fastjournal.testing.pending import (
     Inode,
     NameChange,
@@ -105,6 +105,11 @@ class MemoryFiles:
     def is_file(self, path: Path) -> bool:
         with self._guard:
             return path in self._names
+
+    def identity(self, path: Path) -> Identity:
+        with self._guard:
+            inode = self._names.get(path)
+            return None if inode is None else (0, id(inode))
 
     def make_directory(self, directory: Path) -> None:
         # A directory is durable at once: losing the whole journal's directory is not modelled.
@@ -328,6 +333,9 @@ class _MemoryHandle:
         self._usable()
         return len(self._inode.content)
 
+    def identity(self) -> Identity:
+        return 0, id(self._inode)
+
     def truncate(self, size: int) -> None:
         self._usable()
         self._changed = True
@@ -354,6 +362,9 @@ class _MemoryLock:
         self._files: MemoryFiles | None = files
         self._path = path
         self._exclusive = exclusive
+
+    def identity(self) -> Identity:
+        return None  # a lock here has no file
 
     def release(self) -> None:
         files, self._files = self._files, None

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from fastjournal import Journal
 from fastjournal.cli import app as cli
+from fastjournal.errors import SegmentError
 from fastjournal.log.segment import Header
 from fastjournal.log.stream import Stream
 
@@ -181,6 +183,39 @@ def test_verify_ends_with_2_for_damage_and_names_each_fault(run: Command, log: S
     assert f"{log.segment_path(2)}: offset 37: DAMAGE: " in outcome.out
     assert f"{log.segment_path(3)}: offset " in outcome.out
     assert "2 faults" in outcome.out
+
+
+@pytest.mark.parametrize(
+    "gone", [["*.checkpoint"], ["*.snapshot"], ["*.checkpoint", "*.snapshot"], ["000000002.log"]]
+)
+def test_verify_and_repair_judge_the_whole_directory_of_a_journal(
+    run: Command, tmp_path: Path, gone: list[str]
+) -> None:
+    """F24: what keeps a journal from starting is named, and what is left can be had."""
+    home = tmp_path / "jobs"
+    with Journal(home, background=False) as journal:
+        journal.put_many([{"payload": b"%d" % n, "queue": "below"} for n in range(100)])
+        journal.snapshot()
+        journal.put_many([{"payload": b"%d" % n, "queue": "above"} for n in range(30)])
+        journal.rotate()
+        journal.put(b"last", queue="above")
+    assert run("log", "verify", home).code == 0
+    paths = [path for pattern in gone for path in home.glob(pattern)]
+    for path in paths:
+        path.unlink()
+    told = run("log", "verify", home)
+    assert told.code == 2
+    assert f"{paths[0].stem}." in told.out
+    with pytest.raises(SegmentError, match="missing"):
+        Journal(home, background=False)
+    mended = run("log", "repair", home, "--salvage", "--yes")
+    assert mended.code == 0
+    assert "nothing to drop" not in mended.out
+    assert run("log", "verify", home).code == 0
+    with Journal(home, background=False) as journal:
+        depths = {queue.name: queue.ready for queue in journal.queues()}
+    assert depths.get(b"below", 0) == (0 if "*.snapshot" in gone else 100)
+    assert depths[b"above"] == (1 if gone == ["000000002.log"] else 31)
 
 
 def test_verify_of_what_is_no_log_is_one_line_and_2(run: Command, tmp_path: Path) -> None:

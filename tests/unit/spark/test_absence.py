@@ -26,6 +26,8 @@ from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import encode
 from fastjournal.journal.journal import Journal
 from fastjournal.log.files import DISK
+from fastjournal.log.manifest import faults
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
@@ -35,7 +37,12 @@ from fastjournal.spark.clean import clean_journal
 from fastjournal.spark.export import export_directory
 from fastjournal.spark.export_commits import Commits
 from fastjournal.spark.failure import ToldError
-from fastjournal.spark.findings import keyed_rows, share_findings, snapshot_findings
+from fastjournal.spark.findings import (
+    directory_findings,
+    keyed_rows,
+    share_findings,
+    snapshot_findings,
+)
 from fastjournal.spark.fold import Share
 from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load, load_unless_gone
 from fastjournal.spark.report import report_directory
@@ -142,6 +149,70 @@ def test_a_segment_went_only_if_the_directory_shows_a_later_one(journal: Path) -
     for piece in (pieces[2], pieces[5]):
         with pytest.raises(NotFound, match="nor that a cleaner took it"):
             load_unless_gone(piece)
+
+
+def named(directory: Path) -> Path:
+    """A journal of the same jobs whose segments stand in a manifest."""
+    with Journal(directory, background=False, sync="os", segment_size=4096) as opened:
+        for _ in range(100):
+            opened.put(b"x" * 100, queue="q")
+    return directory
+
+
+@pytest.mark.parametrize("view", ["records", "jobs"])
+def test_a_segment_that_the_manifest_names_is_missed_by_driver_and_tasks(
+    tmp_path: Path, view: str
+) -> None:
+    directory = named(tmp_path / "named")
+    names = {"records": ["time_ns"], "jobs": ["id"]}[view]
+    options = {"path": str(directory), "view": view}
+    reader = JournalReader(struct(view, names), Settings.parse(options))
+    parts = reader.partitions()
+    (directory / segment_name(2)).unlink()
+    for part in parts:
+        with pytest.raises(ToldError, match=r"000000002.log: is missing on .*the manifest names"):
+            list(reader.read(part))
+    with pytest.raises(ToldError, match="is missing on"):
+        reader.partitions()
+    lenient = JournalReader(
+        struct(view, names), Settings.parse({**options, "mode": "DROPMALFORMED"})
+    )
+    assert lenient.partitions()
+
+
+def test_an_audit_tells_what_the_manifest_misses(tmp_path: Path) -> None:
+    directory = named(tmp_path / "named")
+    assert directory_findings(str(directory)) == []
+    (directory / segment_name(2)).unlink()
+    found = directory_findings(str(directory))
+    assert [(one.severity, one.rule, one.segment) for one in found] == [
+        ("error", "manifest", 2),
+        ("note", "gap", 3),
+    ]
+
+
+def test_cleaning_on_spark_keeps_the_manifest_true(tmp_path: Path) -> None:
+    directory = named(tmp_path / "named")
+    with Journal(directory, background=False, sync="os", segment_size=4096) as opened:
+        for leased in opened.lease_many(60, "q"):
+            leased.done()
+        last = times(directory)[-1]
+        opened.rotate()
+        opened.put(b"stays", queue="other")
+    report = clean_journal(here, Stream(directory, WORKQ), now=NOW)
+    assert report.segments
+    manifest = read_manifest(DISK, directory)
+    assert manifest is not None and manifest.pending is None
+    assert not list(faults(Stream(directory, WORKQ), manifest, Stream(directory, WORKQ).segments()))
+    kept = set(times(directory))
+    assert 0 < manifest.dropped_to <= last and manifest.dropped_to not in kept
+    for one in manifest.entries.values():
+        assert one.last in kept or one.size == 8
+
+
+def times(directory: Path) -> list[int]:
+    with Stream(directory, WORKQ).open_cursor() as cursor:
+        return [found.time for found in cursor]
 
 
 def test_a_file_that_may_not_be_read_is_an_error_with_its_name(journal: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fastjournal.errors import CorruptRecord, LockTimeout
+from fastjournal.errors import CorruptRecord, LockTimeout, WriteFailed
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import decode, encode
 from fastjournal.journal.generations import Disposal, settings_of
@@ -19,9 +19,11 @@ from fastjournal.journal.rows import image
 from fastjournal.journal.state import JournalState
 from fastjournal.log.cleaner import Cleaner, read_segment, sealed_segments
 from fastjournal.log.files import DISK, DiskFiles
+from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
+from fastjournal.log.verify import verify
 from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark import fold as fold_module
 from fastjournal.spark import live as live_module
@@ -258,6 +260,8 @@ class StoppingFiles(DiskFiles):
 def test_a_driver_that_stops_at_any_step_leaves_the_state_as_it_was(tmp_path: Path) -> None:
     random = Random(3)
     source = write(tmp_path / "source", lives(random, 400), random)
+    with Stream(source, WORKQ).open_appender():
+        assert (source / MANIFEST).exists()
     before = rows_of(source)
     steps = 0
     while True:
@@ -265,11 +269,14 @@ def test_a_driver_that_stops_at_any_step_leaves_the_state_as_it_was(tmp_path: Pa
         try:
             clean_journal(here, Stream(copy, WORKQ, files=StoppingFiles(steps)), now=NOW)
             break
-        except OSError:
+        except WriteFailed:
             assert rows_of(copy) == before, f"stopped after {steps} steps"
+            with Stream(copy, WORKQ).open_appender():  # compares with the manifest
+                assert rows_of(copy) == before
         steps += 1
     assert steps > 10
     assert rows_of(copy) == before
+    assert not [fault for check in verify(Stream(copy, WORKQ)) for fault in check.faults]
 
 
 def test_a_task_that_dies_leaves_segments_alone_and_its_work_files_are_swept(
