@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
 import pytest
+import typer.main
 
 from fastjournal.cli import app as cli
 
@@ -25,3 +27,28 @@ class Command:
             code = end.code if isinstance(end.code, int) else 0
         out, err = self.capfd.readouterr()
         return code, out, err
+
+
+COMMON = ("--dir", "--url")
+"""Options of all job commands, explained once before the first of them."""
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Each command as it is typed, with its long options."""
+
+    def walk(command: object, path: str) -> Iterator[tuple[str, list[str]]]:
+        children = getattr(command, "commands", None)
+        if children is not None:
+            for name, child in children.items():
+                yield from walk(child, f"{path} {name}")
+            return
+        options = [
+            option
+            for parameter in getattr(command, "params", [])
+            for option in parameter.opts
+            if option.startswith("--") and not getattr(parameter, "hidden", False)
+            if option not in ("--help", *COMMON)
+        ]
+        yield path, options
+
+    yield from walk(typer.main.get_command(cli.app), "fastjournal")

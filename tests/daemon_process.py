@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -23,11 +24,20 @@ def free_port() -> int:
 class DaemonProcess:
     """`fastjournal serve`, started and stopped like an operator would."""
 
-    def __init__(self, data: Path, *options: str, port: int = 0, env: dict[str, str] | None = None):
+    def __init__(
+        self,
+        data: Path,
+        *options: str,
+        port: int = 0,
+        env: dict[str, str] | None = None,
+        files: tuple[int, int] | None = None,
+    ) -> None:
+        """`files`: soft and hard limit of open files."""
         self.data = data
         self.port = port or free_port()
         self.options = options
         self.env = env or {}
+        self.files = files
         self.process: subprocess.Popen[str] | None = None
         self.log = data.parent / f"{data.name}.stderr"
 
@@ -42,11 +52,15 @@ class DaemonProcess:
             [sys.executable, "-m", "fastjournal.cli.app", "serve", str(self.data),
              "--listen", f"127.0.0.1:{self.port}", *self.options],
             stderr=self.log.open("a"), stdout=subprocess.DEVNULL, text=True,
-            env=os.environ | self.env,
+            env=os.environ | self.env, preexec_fn=self._limit if self.files else None,
         )  # fmt: skip
         if wait:
             self.wait_ready()
         return time.monotonic() - began
+
+    def _limit(self) -> None:
+        assert self.files is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.files)
 
     def wait_ready(self) -> None:
         wait_until(self._answers, seconds=300, what="the daemon answers")

@@ -82,7 +82,7 @@ def act(world: World, name: str, draw: Any) -> None:
     elif name == "step_back":
         world.wall.step(-draw(1, 3600))
     elif name == "step_ahead":
-        world.wall.step(draw(1, 3600))
+        world.step_ahead(draw(1, 3600))
     elif name == "rotate":
         world.journal.rotate()
     elif name == "clean":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,6 +40,12 @@ def journal(
     )
 
 
+def no_standby(operation: str) -> Fault | None:
+    """Whatever the thread that makes the next segment creates fails."""
+    making = threading.current_thread().name == "fastjournal-standby"
+    return Fault(errno.ENOSPC) if making and operation.startswith("create") else None
+
+
 class Life:
     """A short life of a journal that touches everything; remembers what it was answered."""
 
@@ -48,11 +56,15 @@ class Life:
         faults: dict[int, Fault] | None = None,
         settings: dict[str, Any] | None = None,
         options: dict[str, Any] | None = None,
+        standby: bool = True,
     ) -> None:
+        """`standby=False`: the segment to come can never be made ahead of time."""
         self.sync = sync
         self.options = options or {}
         self.settings = settings or {}
         self.files = MemoryFiles(crash_at=crash_at, faults=faults)
+        if not standby:
+            self.files.failing = no_standby
         self.files.make_directory(HOME.parent)
         self.clock = ManualClock()
         self.answers = Answers()
@@ -136,10 +148,15 @@ def check(
         if not go_on:
             return
         j.put(b"goes on", queue="plain")
+        digest = j.digest()
+    with journal(files, life.sync, **life.options) as j:
+        check_replay(j)
+        assert j.digest() == digest
         j.snapshot()
         j.clean()
     with journal(files, life.sync, **life.options) as j:
         check_replay(j)
+        assert j.digest() == digest
 
 
 WHOLE = {sync: Life(sync) for sync in ("always", "os")}

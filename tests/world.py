@@ -73,6 +73,17 @@ class World:
         """Before each request: both know the same time."""
         self.oracle.known = self.journal._state.now
 
+    def step_ahead(self, seconds: int) -> None:
+        """The wall clock steps forward; leases keep their length if it is a step."""
+        self.wall.step(seconds)
+        begin = self.now
+        with self.journal.engine.lock:
+            self.journal.engine.begin()
+        step = self.now - begin
+        for row in self.oracle.rows:
+            if row["state"] == "P":
+                row["lease_until"] += step
+
     def refused(self, ours: Any, theirs: Any) -> Any:
         """Ask both: (answer, answer), or None if both refuse. A refusal changes nothing."""
         self.step()

@@ -5,10 +5,14 @@ Rules:
 1. Instants are integer nanoseconds since 1970-01-01 UTC, lengths integer nanoseconds.
 2. Nobody else calls `time` or `datetime.now`: whoever needs the time is given a `Clock`.
 3. `monotonic` never steps; it measures lengths and drives timers. `now` may step.
+4. Deadlines are instants (a restart moves none), but a lease was promised for a length. So a
+   journal asks a `SteadyClock`, which follows the wall clock gently, and lets running leases keep
+   their length when the wall clock is stepped.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Protocol
 
@@ -25,6 +29,10 @@ __all__ = [
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
+_STEP = SECOND  # what more the wall clock is ahead of the monotonic one counts as a step
+_SLOWER = 100  # time goes on slower by one part of so many while the wall clock is behind
+
+_log = logging.getLogger(__name__)
 
 
 class Clock(Protocol):
@@ -48,26 +56,58 @@ SYSTEM_CLOCK = SystemClock()
 
 
 class SteadyClock:
-    """A wall clock that never goes back: when the other one does, this one goes on evenly.
+    """A wall clock that never goes back and never leaps under running leases.
 
-    So a lease keeps its length when an operator sets the clock back an hour. A jump forward is
-    followed at once. Many threads may ask: wall clock and monotonic clock are kept as one value.
+    Rules:
+
+    1. Between two looks it goes on with the monotonic clock. Drift, up to a second, is followed at
+       once.
+    2. The wall clock was stepped forward, or the machine slept: with `hold_steps` the time goes on
+       evenly, and `stepped` says so, until `take_step` is called by whoever has seen to it that
+       what runs by length (leases, locks) keeps its length; the journal does so at its next
+       request, so due dates follow within a second. Without `hold_steps`: at once.
+    3. The wall clock was stepped back: the time goes on a hundredth slower until the wall clock has
+       caught up. So lengths grow by a hundredth, never shrink, and due dates come back to the wall
+       clock: an hour is made up in 100 hours.
+    4. Each step of more than a second is logged once.
+
+    Many threads may ask: wall clock and monotonic clock are kept as one value.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, hold_steps: bool = False) -> None:
         self._clock = clock
+        self._holds = hold_steps
         self._last = clock.now(), clock.monotonic()
+        self._behind = False  # rule 3 is at work, and that was told
+        self.stepped = False
+        """A step forward waits for `take_step`."""
 
     def now(self) -> int:
-        """Wall clock, ns since 1970 UTC; at least what it was plus what has passed."""
-        clock = self._clock
+        """Wall clock, ns since 1970 UTC, by the rules above."""
         before, then = self._last
-        wall, at = clock.now(), clock.monotonic()
+        wall, at = self._clock.now(), self._clock.monotonic()
         steady = before + at - then
-        if wall >= steady:
-            self._last = wall, at
-            return wall
-        return steady
+        if wall < steady:
+            return self._wait_for_wall()
+        if wall - steady > _STEP and self._holds:
+            self.stepped = True
+            return steady
+        return self._follow(wall, at)
+
+    def step(self) -> int:
+        """The step forward that waits to be taken; 0 if there is none."""
+        before, then = self._last
+        wall, at = self._clock.now(), self._clock.monotonic()
+        ahead = wall - (before + at - then)
+        self.stepped = ahead > _STEP
+        return ahead if self.stepped else 0
+
+    def take_step(self, step: int) -> None:
+        """Go forward by `step`, of which `step` has told."""
+        before, then = self._last
+        self._last = before + step, then
+        self.stepped = False
+        _log.warning("the wall clock was stepped forward by %.1f s", step / SECOND)
 
     def go_on_from(self, instant: int) -> None:
         """Never say less than this: what was written by then has happened."""
@@ -85,3 +125,29 @@ class SteadyClock:
     def monotonic(self) -> int:
         """Ns since some fixed moment; never goes back."""
         return self._clock.monotonic()
+
+    def _follow(self, wall: int, at: int) -> int:
+        if self._behind:
+            self._behind = False
+            _log.warning("the wall clock has caught up")
+        self._last = wall, at
+        return wall
+
+    def _wait_for_wall(self) -> int:
+        """Rule 3. Looks once more: a pause between reading the two clocks looks like a step."""
+        before, then = self._last
+        wall, at = self._clock.now(), self._clock.monotonic()
+        passed = at - then
+        slow = before + passed - passed // _SLOWER
+        if wall >= slow:
+            return self._follow(wall, at)
+        if passed >= SECOND:
+            self._last = slow, at
+        if slow - wall > _STEP and not self._behind:
+            self._behind = True
+            _log.warning(
+                "the wall clock is %.1f s behind what was written: time goes on slower until it"
+                " has caught up",
+                (slow - wall) / SECOND,
+            )
+        return slow

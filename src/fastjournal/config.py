@@ -25,6 +25,7 @@ from fastjournal.errors import SettingError
 __all__ = [
     "DEFAULT_PORT",
     "RELOADABLE",
+    "WEB_CONNECTIONS",
     "WEB_PORT",
     "JournalSettings",
     "LimitSettings",
@@ -39,6 +40,8 @@ DEFAULT_PORT = 17994
 """0x464A: the letters FJ."""
 WORKQ_PORT = 9922
 WEB_PORT = DEFAULT_PORT + 1
+WEB_CONNECTIONS = 200
+"""Connections of the dashboard at a time, live streams included."""
 RELOADABLE = ("limits", "log", "tokens", "tls")
 
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -52,7 +55,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How much a connection may cost; sizes in bytes, times in seconds."""
 
     max_connections: _Count = 10_000
-    """Peers beyond this number are turned away."""
+    """Peers beyond this number are turned away; the limit of open files may allow fewer."""
     max_message: _Bytes = 16 << 20
     """Largest request or reply."""
     max_payload: Annotated[int, Meta(ge=1, le=8 << 20)] = 1 << 20

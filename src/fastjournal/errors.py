@@ -39,11 +39,13 @@ __all__ = [
     "NotFound",
     "NotLocked",
     "OutOfRange",
+    "OutcomeUnknown",
     "ProtocolError",
     "QueueFull",
     "QueuePaused",
     "ReadOnly",
     "RequestError",
+    "RotationFailed",
     "SegmentError",
     "SettingError",
     "SkipSegment",
@@ -224,6 +226,10 @@ class WriteFailed(JournalFault):
     """A write failed and was undone; nothing of it is in the log."""
 
 
+class RotationFailed(WriteFailed):
+    """The next segment cannot be made; nothing is lost, and the next write tries again."""
+
+
 class SpoolFull(JournalFault):
     """The spool has reached its size limit."""
 
@@ -238,6 +244,12 @@ class ReadOnly(JournalFault):
 
 class Stopped(ReadOnly):
     """The log stopped acknowledging after a failed write or sync; reopen it."""
+
+
+class OutcomeUnknown(Stopped):
+    """The log stopped before this was safe: it may be there after a restart, or not."""
+
+    code = "UNKNOWN"
 
 
 class AppenderPoisoned(ReadOnly):

@@ -11,36 +11,12 @@ from typing import Any
 import pytest
 import typer.main
 
+from command_line import COMMON, commands
 from docblocks import ALL_BLOCKS
 from fastjournal.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "cli.md").read_text()
-
-COMMON = ("--dir", "--url")
-"""Options of all job commands, explained once before the first of them."""
-
-
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """Each command as it is typed, with its long options."""
-
-    def walk(command: object, path: str) -> Iterator[tuple[str, list[str]]]:
-        children = getattr(command, "commands", None)
-        if children is not None:
-            for name, child in children.items():
-                yield from walk(child, f"{path} {name}")
-            return
-        options = [
-            option
-            for parameter in getattr(command, "params", [])
-            for option in parameter.opts
-            if option.startswith("--") and not getattr(parameter, "hidden", False)
-            if option not in ("--help", *COMMON)
-        ]
-        yield path, options
-
-    yield from walk(typer.main.get_command(app), "fastjournal")
-
 
 COMMANDS = dict(commands())
 

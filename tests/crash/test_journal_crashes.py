@@ -29,6 +29,21 @@ def test_a_crash_at_any_file_operation_keeps_the_promises(sync: str, part: int) 
     assert crashes > 10
 
 
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("sync", ["always", "os"])
+def test_a_crash_while_the_next_segment_is_missing_keeps_the_promises(sync: str, part: int) -> None:
+    """Between checkpoint and MARK the newest segment is empty and is no standby: nothing is
+    appended below it, where the next opening would not look.
+    """
+    operations = Life(sync, standby=False).files.operations
+    for number in range(1 + part, len(operations), 4):
+        life = Life(sync, crash_at=number, standby=False)
+        assert life.digests == WHOLE[sync].digests[: len(life.digests)]
+        check(life, life.files.killed(), len(life.digests))
+        for image in life.files.images(samples=3, seed=number):
+            check(life, image, life.safe)
+
+
 SHORT_LIVED = {
     "secure": {"period": "hour", "secure": True},
     "truncate": {"period": "hour", "file_management": "truncate"},

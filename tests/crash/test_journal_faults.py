@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
+import threading
+import time
 from typing import Any
 
 import pytest
 
 from fastjournal import Journal
-from fastjournal.errors import JournalError, NoSpace, Stopped
+from fastjournal.errors import JournalError, NoSpace, RotationFailed, SegmentError, Stopped
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 from lives import HOME, WHOLE, Life, check
 
@@ -19,15 +22,17 @@ def opened(files: MemoryFiles, clock: ManualClock, **options: Any) -> Journal:
         files.make_directory(HOME.parent)
     return Journal(
         HOME,
-        background=False,
         files=files,
         clock=clock,
-        **{"segment_size": 65_536, "sync": "always", **options},
+        **{"segment_size": 65_536, "sync": "always", "background": False, **options},
     )
 
 
 def used(files: MemoryFiles) -> int:
     return sum(map(len, files.snapshot().values()))
+
+
+WRITE = re.compile(r"write .*\.log$")
 
 
 class Full:
@@ -141,6 +146,84 @@ def test_a_write_cut_short_by_a_full_disk_counts_as_a_full_disk(batch: bool) -> 
     j.close()
 
 
+def test_a_full_disk_that_cuts_writes_short_lets_the_timers_wait_and_the_journal_close() -> None:
+    """One try a second, not one after the other; and no error at the end."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock, background=True)
+    j.put(b"x" * 100, queue="q")
+    j.lease("q", lease=1)
+    j.engine.reserve.give_up()
+    files.capacity = used(files) + 7
+    tries: list[float] = []
+    second = threading.Event()
+
+    def watching(operation: str) -> None:
+        if threading.current_thread().name == "fastjournal-timer" and WRITE.match(operation):
+            tries.append(time.monotonic())
+            if len(tries) == 2:
+                second.set()
+
+    files.failing = watching
+    clock.advance(5)
+    j.engine.timer.set()
+    assert second.wait(20)
+    assert tries[1] - tries[0] > 0.5
+    assert j.status().log.failure == ""
+    j.close()
+    with opened(files.killed(), clock) as again:
+        assert again.lease("q") is not None
+
+
+def test_a_snapshot_on_a_full_disk_is_no_space_and_leaves_nothing() -> None:
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock)
+    for number in range(50):
+        j.put(b"x" * 1000, queue="q", key=str(number))
+    files.capacity = used(files) + 3000
+    with pytest.raises(NoSpace):
+        j.snapshot()
+    assert not [path for path in files.snapshot() if "snapshot" in path.name]
+    files.capacity = None
+    j.snapshot()
+    check_replay(j)
+    j.close()
+
+
+def test_descriptors_used_up_stop_nothing_and_segments_come_again_by_themselves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """EMFILE at every file that is made or opened while jobs come and go."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock, segment_size=4096)
+    j.put(b"x" * 4096, queue="q")
+    files.failing = lambda operation: (
+        Fault(errno.EMFILE) if operation.split()[0] in ("create", "sync_directory") else None
+    )
+    for number in range(30):
+        j.put(b"x" * 1000, queue="q", key=str(number))
+        j.put_many([{"payload": b"y" * 500, "queue": "r"}] * 5)
+        held = j.lease("q")
+        assert held is not None
+        held.done()
+    with pytest.raises(RotationFailed):
+        j.rotate()
+    with pytest.raises(JournalError):
+        j.snapshot()
+    assert j.status().log.failure == ""
+    segments = len([path for path in files.snapshot() if path.suffix == ".log"])
+    assert segments == 2
+    files.failing = None
+    for number in range(30):
+        j.put(b"x" * 1000, queue="q", key=str(number))
+    assert len([path for path in files.snapshot() if path.suffix == ".log"]) > segments
+    check_replay(j)
+    digest = j.digest()
+    j.close()
+    with opened(files.killed(), clock, segment_size=4096) as again:
+        assert again.digest() == digest
+    assert sum("cannot be made" in record.getMessage() for record in caplog.records) == 1
+
+
 @pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.EIO, synced="drop")])
 def test_after_a_failed_write_or_sync_reading_goes_on_and_writing_does_not(fault: Fault) -> None:
     """D-07: Stopped, and nothing is acknowledged any more."""
@@ -173,6 +256,21 @@ def test_after_a_failed_write_or_sync_reading_goes_on_and_writing_does_not(fault
     assert j.tick() == 0
     with pytest.raises(Stopped):
         j.close()
+
+
+def test_a_segment_that_a_snapshot_stands_on_must_be_there() -> None:
+    """Else new jobs would go below the snapshot, where no opening looks."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock)
+    j.put(b"one", queue="q")
+    j.snapshot()
+    j.close()
+    left = files.killed()
+    for path in left.snapshot():
+        if path.suffix == ".log" or path.name == "synced.pos":
+            left.remove(path)
+    with pytest.raises(SegmentError, match=r"000000002\.log: is missing"):
+        opened(left, clock)
 
 
 FAULTS = [Fault(errno.EIO), Fault(errno.EIO, short=5), Fault(errno.EIO, synced="half")]

@@ -186,7 +186,7 @@ def test_a_crash_at_any_operation_leaves_a_prefix_with_all_that_was_promised(
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_crash_after_an_undone_write_brings_nothing_of_it_back(policy: str) -> None:
     """CPT-APP-11: the cut of a short write is durable before anything is written in its place."""
-    from fastjournal.errors import WriteFailed
+    from fastjournal.errors import NoSpace
     from fastjournal.testing import Fault
 
     batch = [b"undone %d" % number * 60 for number in range(4)]
@@ -195,7 +195,7 @@ def test_a_crash_after_an_undone_write_brings_nothing_of_it_back(policy: str) ->
         run = Run(files, policy, history)
         run.append(b"kept")
         files.faults[len(files.operations) + 1] = Fault(short=1500)
-        with pytest.raises(WriteFailed):
+        with pytest.raises(NoSpace):
             run.appender.append_many(batch)
         run.append(b"next %d" % 0 * 60)  # as long as the first of the batch
         run.append(b"last")

@@ -274,6 +274,32 @@ def test_what_cannot_be_meant_is_refused(journal: Any) -> None:
     assert journal.lease("q").payload == b"x" * (1 << 20)
 
 
+def test_jobs_larger_than_a_message_are_listed_page_by_page(journal: Any) -> None:
+    for n in range(40):
+        journal.put(bytes([n]) * (1 << 20), queue="q")
+    found = journal.jobs(limit=100)
+    assert [job.value for job in found] == [bytes([n]) * (1 << 20) for n in range(40)]
+    bare = journal.jobs(limit=100, values=False)
+    assert [(job.id, job.value) for job in bare] == [(job.id, b"") for job in found]
+
+
+def test_a_listing_has_as_many_jobs_as_were_asked_for(journal: Any) -> None:
+    journal.put_many(
+        [{"payload": b"", "queue": "q", "key": f"{'ab'[n % 2]}{n:04}"} for n in range(3000)]
+    )
+    assert len(journal.jobs()) == 100
+    keys = [job.key for job in journal.jobs("q", limit=2500)]
+    assert keys == sorted(keys, key=lambda key: key[1:])
+    assert len(keys) == 2500
+    behind = journal.jobs(prefix="b", offset=1400, limit=5000)
+    assert [job.key for job in behind] == [b"b%04d" % n for n in range(2801, 3000, 2)]
+    assert journal.jobs(prefix="c") == []
+    assert journal.jobs(limit=0) == []
+    for wrong in ({"offset": -1}, {"limit": -1}):
+        with pytest.raises(BadRequest):
+            journal.jobs(**wrong)
+
+
 def test_upkeep_by_hand(journal: Any) -> None:
     journal.put(queue="q")
     journal.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import threading
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.errors import NoSpace, ReadOnly
+import fastjournal
+from fastjournal.errors import JournalError, NoSpace, OutcomeUnknown, ReadOnly
+from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.testing.files import MemoryFiles
 from fastjournal.wire.functions import DATA, Function
@@ -70,12 +73,14 @@ def test_a_failed_sync_is_told_to_everybody_who_waits_for_it(tmp_path: Path) -> 
         one.send(put_bytes(2) + put_bytes(3))
         disk.begun.wait(10)
         two.send(put_bytes(4))
+        state = daemon.server.default.state
+        wait_until(lambda: len(state.rows) == 4, what="all are decided and logged")
         disk.fail = True
         disk.go_on.set()
         for peer, identifier in ((one, 2), (one, 3), (two, 4)):
             reply = peer.read()
             assert reply is not None
-            assert (reply.identifier, reply.error.split()[0]) == (identifier, "READ-ONLY")
+            assert (reply.identifier, reply.error.split()[0]) == (identifier, "UNKNOWN")
         for again in (put_bytes(5), put_bytes(2)):
             one.send(again)
             reply = one.read()
@@ -116,6 +121,40 @@ def test_a_put_that_is_there_but_not_safe_is_never_acknowledged(tmp_path: Path) 
             with pytest.raises(ReadOnly):
                 client.put(b"x", queue="q", id=chosen)
         assert client.job(chosen).value == b"x"  # reading goes on, and shows what is in memory
+    daemon.stop()
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+@pytest.mark.parametrize("twin", ["blocking", "asyncio"])
+def test_a_put_whose_sync_failed_is_an_open_outcome_and_the_next_one_is_not(
+    twin: str, uvloop: bool
+) -> None:
+    """It may be there after a restart; what is asked later changes nothing, and both are told."""
+    disk = Disk()
+    daemon = LocalDaemon("/data", settings=ALWAYS, files=disk.files, uvloop=uvloop).start()
+
+    def blocking() -> list[JournalError]:
+        told = []
+        with daemon.connect() as client:
+            for _ in range(2):
+                with pytest.raises(ReadOnly) as caught:
+                    client.put(b"x", queue="q")
+                told.append(caught.value)
+        return told
+
+    async def waiting() -> list[JournalError]:
+        told = []
+        async with await fastjournal.aconnect(daemon.url) as client:
+            for _ in range(2):
+                with pytest.raises(ReadOnly) as caught:
+                    await client.put(b"x", queue="q")
+                told.append(caught.value)
+        return told
+
+    disk.fail = True
+    first, second = blocking() if twin == "blocking" else asyncio.run(waiting())
+    assert type(first) is OutcomeUnknown
+    assert type(second) is ReadOnly
     daemon.stop()
 
 

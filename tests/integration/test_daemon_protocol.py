@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +29,7 @@ from fastjournal.wire.bulk import (
     encode_lease_request,
     encode_settle,
 )
-from fastjournal.wire.fj import decode_integer, encode_integer, encode_request
+from fastjournal.wire.fj import Reply, decode_integer, encode_integer, encode_request
 from fastjournal.wire.functions import (
     BY_ID,
     DATA,
@@ -37,6 +39,7 @@ from fastjournal.wire.functions import (
     PERSIST,
     WORKED_ON,
     Function,
+    Query,
     Type,
 )
 from fastjournal.wire.jobvalue import JobPut, encode_jobs, encode_short
@@ -660,3 +663,69 @@ def plain_puts(turn: int) -> list[bytes]:
 
     calls = [plain_put(b"%d of %d" % (at, turn), None, "q", 100) for at in range(6)]
     return [call.data for call in calls if call is not None]
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_a_list_is_bounded_whoever_asks(tmp_path: Path, uvloop: bool) -> None:
+    with (
+        LocalDaemon(tmp_path / "d", uvloop=uvloop) as daemon,
+        daemon.connect() as client,
+        FjPeer(daemon.port) as peer,
+    ):
+        client.put_many([{"payload": bytes(100), "queue": "small"}] * 12_000)
+        for _ in range(12):
+            client.put(bytes(1 << 20), queue="large")
+
+        def ask(asked: dict[str, Any], **more: Any) -> Reply:
+            value = json.dumps(asked).encode()
+            return peer.ask(Function.LIST, value_type=Type.STRING, value=value, **more)
+
+        first = ask({"limit": 1000, "values": True}, key=b"large")
+        jobs: list[Any] = []
+        pages = 0
+        reply = first
+        while reply.cursor:
+            assert len(reply.pairs[0].value) < 8 << 20
+            jobs += json.loads(reply.pairs[0].value)
+            pages += 1
+            reply = ask({"limit": 1000}, key=reply.cursor, query=Query.CURSOR)
+        jobs += json.loads(reply.pairs[0].value)
+        assert pages >= 4  # 12,000 small ones were looked at, and 12 MiB of large ones told
+        assert json.loads(first.pairs[0].value) == []
+        assert [job["size"] for job in jobs] == [1 << 20] * 12
+        assert all(len(job["value"]) > 1 << 20 for job in jobs)
+        told = json.loads(ask({}).pairs[0].value)
+        assert len(told) == 100
+        assert [(job["size"], "value" in job) for job in told] == [(100, False)] * 100
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"limits": 5}, {"cursor": "x"}, {"state": "nowhere"}, {"state": 3}, {"limit": 0},
+        {"limit": 1001}, {"limit": "5"}, {"limit": True}, {"offset": -1}, {"offset": 1.5},
+        {"offset": 1 << 63}, {"prefix": 5}, {"values": 1}, {"values": "no"}, [], "x",
+        {"prefix": "x" * 20_000},
+    ],
+)  # fmt: skip
+def test_a_list_refuses_what_it_does_not_know(peer: FjPeer, asked: Any) -> None:
+    value = json.dumps(asked).encode()
+    assert peer.ask(Function.LIST, value_type=Type.STRING, value=value).error
+    assert peer.ask(Function.LIST).error == ""
+
+
+def test_a_cursor_of_a_list_is_not_trusted(peer: FjPeer) -> None:
+    peer.send(put_bytes(1) + put_bytes(2))
+    assert peer.read()
+    assert peer.read()
+    one = json.dumps({"limit": 1}).encode()
+    reply = peer.ask(Function.LIST, value_type=Type.STRING, value=one)
+    assert reply.cursor
+    for cursor in (b"x", reply.cursor[:-1], reply.cursor + b"x"):
+        answer = peer.ask(Function.LIST, key=cursor, query=Query.CURSOR)
+        assert answer.error.startswith("CURSOR")
+    both = json.dumps({"state": "waiting"}).encode()
+    answer = peer.ask(
+        Function.LIST, key=reply.cursor, query=Query.CURSOR, value_type=Type.STRING, value=both
+    )
+    assert answer.error.startswith("CLIENT-ERROR")

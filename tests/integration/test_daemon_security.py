@@ -9,7 +9,7 @@ import socket
 import ssl
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,14 @@ from fastjournal.client.urls import Target, parse_url
 from fastjournal.config import load
 from fastjournal.daemon.security import check_exposure, is_local, server_context
 from fastjournal.daemon.tokens import Tokens, add_token, read_tokens, remove_token
-from fastjournal.errors import NotFound, SettingError, Unauthorized, Unavailable
+from fastjournal.errors import BadRequest, NotFound, SettingError, Unauthorized, Unavailable
+from fastjournal.model import Mode
+from fastjournal.spool.target import DaemonTarget
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import encode_request
+from fastjournal.wire.fj import Reply, encode_request
+from fastjournal.wire.forward import decode_forwarded, encode_forget, encode_forward
 from fastjournal.wire.functions import FUNCTIONS, Function, Type
+from fastjournal.wire.jobvalue import JobPut, encode_job
 from fjpeer import FjPeer, put_bytes
 
 
@@ -36,6 +40,7 @@ def tokens(tmp_path: Path) -> dict[str, str]:
         name: add_token(file, name, roles, journals)
         for name, roles, journals in (
             ("producer", ["produce"], []),
+            ("other-producer", ["produce"], []),
             ("consumer", ["consume"], []),
             ("admin", ["admin"], []),
             ("only-b", ["produce", "consume"], ["b"]),
@@ -43,10 +48,13 @@ def tokens(tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def daemon(tmp_path: Path, tokens: dict[str, str]) -> Iterator[LocalDaemon]:
+@pytest.fixture(params=["asyncio", "uvloop"])
+def daemon(
+    tmp_path: Path, tokens: dict[str, str], request: pytest.FixtureRequest
+) -> Iterator[LocalDaemon]:
     settings = {"tokens": str(tmp_path / "tokens"), "journals": ["b"]}
-    with LocalDaemon(tmp_path / "d", settings=settings) as running:
+    uvloop = request.param == "uvloop"
+    with LocalDaemon(tmp_path / "d", settings=settings, uvloop=uvloop) as running:
         yield running
 
 
@@ -187,6 +195,135 @@ def test_roles_are_held(daemon: LocalDaemon, tokens: dict[str, str]) -> None:
         assert producer.about["roles"] == ["produce"]
 
 
+def test_whoever_only_produces_deletes_entries_and_no_jobs(
+    daemon: LocalDaemon, tokens: dict[str, str]
+) -> None:
+    with (
+        daemon.connect(token=tokens["producer"]) as producer,
+        daemon.connect(token=tokens["consumer"]) as consumer,
+        FjPeer(daemon.port) as peer,
+    ):
+        assert peer.hello(tokens["producer"]).error == ""
+        ids = [producer.put(b"x", queue="q", key=key).id for key in ("a", "b", "both")]
+        for key in ("entry", "both"):
+            producer.entries.set(key, b"value")
+        for refused in (
+            lambda: producer.delete(ids[0]),
+            lambda: producer.delete(key="b", queue="q"),
+        ):
+            with pytest.raises(Unauthorized):
+                refused()
+        for key in (b"a", b"both"):  # without a queue: the entry and the jobs of every queue
+            assert peer.ask(Function.DELETE, key=key).error.startswith("DENIED")
+        assert peer.ask(Function.DELETE, key=b"entry").error == ""
+        assert producer.entries.get("entry") is None
+        assert producer.entries.get("both") == b"value"
+        assert len(producer.jobs("q")) == 3
+        assert producer.entries.delete("both")
+        assert consumer.delete(ids[0])
+        assert consumer.delete(key="b", queue="q")
+
+
+SENDER = bytes(range(0x10, 0x16)) + b"\x85\x17\x80\0\0\x09"
+
+
+def forward(peer: FjPeer, sender: bytes, *marks: int) -> Reply:
+    jobs = [encode_job(JobPut(b"q", b"spooled", mode=Mode.PLAIN)) for _ in marks]
+    value = encode_forward(marks, jobs)
+    return peer.ask(Function.FORWARD, key=sender, value_type=Type.BUFFER, value=value)
+
+
+def forget(peer: FjPeer, sender: bytes) -> Reply:
+    value = encode_forget()
+    return peer.ask(Function.FORWARD, key=sender, value_type=Type.BUFFER, value=value)
+
+
+def new_jobs(reply: Reply) -> int:
+    assert reply.error == ""
+    return decode_forwarded(reply.value or b"").new
+
+
+@pytest.mark.parametrize("sender", [SENDER, b"any name"])
+def test_a_sender_belongs_to_the_token_that_first_used_it(
+    tmp_path: Path, daemon: LocalDaemon, tokens: dict[str, str], sender: bytes
+) -> None:
+    def as_(running: LocalDaemon, name: str) -> FjPeer:
+        peer = FjPeer(running.port)
+        assert peer.hello(tokens[name]).error == ""
+        return peer
+
+    victim, thief, admin = (as_(daemon, n) for n in ("producer", "other-producer", "admin"))
+    assert new_jobs(forward(victim, sender, 8)) == 1
+    assert forward(thief, sender, 2**32 - 1).error.startswith("DENIED")
+    assert forget(thief, sender).error.startswith("DENIED")
+    assert forward(thief, b"\0owned by\0" + sender, 2**32 - 1).error.startswith("CLIENT-ERROR")
+    assert new_jobs(forward(thief, b"its own", 2**32 - 1)) == 1
+    assert new_jobs(forward(victim, sender, 20)) == 1
+    assert new_jobs(forward(admin, sender, 21)) == 1  # whoever may do everything owns nothing
+    for peer in (victim, thief, admin):
+        peer.close()
+    daemon.stop()
+    settings = {"tokens": str(tmp_path / "tokens"), "journals": ["b"]}
+    for _ in range(2):  # by the log, then by a snapshot
+        with LocalDaemon(tmp_path / "d", settings=settings) as again:
+            with as_(again, "other-producer") as thief:
+                assert forward(thief, sender, 2**32 - 1).error.startswith("DENIED")
+            with as_(again, "producer") as victim:
+                assert decode_forwarded(forward(victim, sender, 21).value or b"").repeated == 1
+            with again.connect(token=tokens["admin"]) as client:
+                client.snapshot()
+                client.clean()
+    # The name of the token is what counts: a new one of the same name goes on.
+    remove_token(tmp_path / "tokens", "producer")
+    tokens["producer"] = add_token(tmp_path / "tokens", "producer", ["produce"], [])
+    with LocalDaemon(tmp_path / "d", settings=settings) as again:
+        with as_(again, "producer") as victim:
+            assert new_jobs(forward(victim, sender, 30)) == 1
+            assert forget(victim, sender).error == ""
+        with as_(again, "other-producer") as heir:  # forgotten: anybody's again
+            assert new_jobs(forward(heir, sender, 31)) == 1
+
+
+def test_a_sender_of_old_goes_to_its_first_user(tmp_path: Path, tokens: dict[str, str]) -> None:
+    with LocalDaemon(tmp_path / "d") as daemon, FjPeer(daemon.port) as peer:
+        assert new_jobs(forward(peer, SENDER, 8)) == 1
+    settings = {"tokens": str(tmp_path / "tokens")}
+    with (
+        LocalDaemon(tmp_path / "d", settings=settings) as daemon,
+        FjPeer(daemon.port) as victim,
+        FjPeer(daemon.port) as thief,
+    ):
+        victim.hello(tokens["producer"])
+        thief.hello(tokens["other-producer"])
+        assert decode_forwarded(forward(victim, SENDER, 8).value or b"").repeated == 1
+        assert forward(thief, SENDER, 9).error.startswith("DENIED")
+
+
+def test_no_chosen_id_says_how_far_a_sender_has_come(
+    daemon: LocalDaemon, tokens: dict[str, str]
+) -> None:
+    forged = SENDER + b"\xff\xff\xff\xff"
+    with FjPeer(daemon.port) as victim, daemon.connect(token=tokens["other-producer"]) as thief:
+        victim.hello(tokens["producer"])
+        assert new_jobs(forward(victim, SENDER, 8)) == 1
+        for put in (
+            lambda: thief.put(b"x", queue="q", id=forged),
+            lambda: thief.put(b"x", queue="q", key="k", id=forged),
+            lambda: thief.put_many([{"payload": b"x", "queue": "q", "id": forged}] * 2),
+        ):
+            with pytest.raises(BadRequest):
+                put()
+        with FjPeer(daemon.port) as peer:
+            peer.hello(tokens["other-producer"])
+            value = encode_job(JobPut(b"q", b"x", mode=Mode.PLAIN, id=forged))
+            peer.send(encode_request(Function.SET, 7, value_type=Type.JOB, value=value) * 3)
+            for _ in range(3):
+                reply = peer.read()
+                assert reply is not None
+                assert reply.error.startswith("CLIENT-ERROR")
+        assert new_jobs(forward(victim, SENDER, 20)) == 1
+
+
 def test_a_token_is_for_its_journals_only(daemon: LocalDaemon, tokens: dict[str, str]) -> None:
     with daemon.connect(token=tokens["only-b"], journal="b") as client:
         client.put(b"in b", queue="q")
@@ -265,6 +402,24 @@ def test_a_reload_takes_over_new_tokens(
     daemon.connect(token=new).close()
     with pytest.raises(Unauthorized):
         daemon.connect(token=tokens["producer"])
+
+
+def test_a_connection_ends_with_its_token(
+    tmp_path: Path, daemon: LocalDaemon, tokens: dict[str, str]
+) -> None:
+    file = tmp_path / "tokens"
+    peers = {name: FjPeer(daemon.port) for name in ("producer", "consumer", "admin")}
+    for name, peer in peers.items():
+        assert peer.hello(tokens[name]).error == ""
+    remove_token(file, "producer")
+    file.write_text(file.read_text().replace(" consume ", " read "))
+    daemon.call(lambda: daemon.server.reload(daemon.settings))
+    assert peers["producer"].is_closed()
+    assert peers["consumer"].is_closed()
+    assert peers["admin"].ask(Function.STATUS).error == ""
+    assert daemon.call(lambda: daemon.server.cuts["token"]) == 2
+    for peer in peers.values():
+        peer.close()
 
 
 def test_a_reload_that_cannot_be_used_changes_nothing(
@@ -418,18 +573,56 @@ def test_certificates_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
 def test_urls_hide_their_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t").write_text("fj_secret\n")
     for url in (
-        "fj://fj_secret@host/j",
-        "fj://host/j?token=fj_secret",
-        f"fj://host/j?token_file={tmp_path / 't'}",
+        "fjs://fj_secret@host/j",
+        "fj://localhost/j?token=fj_secret",
+        f"fj://127.0.0.9/j?token_file={tmp_path / 't'}",
+        "unix:/run/fj.sock?token=fj_secret",
+        "fj://fj_secret@host/j?insecure=1",
     ):
         target = parse_url(url)
         assert isinstance(target, Target)
         assert target.token == "fj_secret"
         assert "secret" not in repr(target)
     monkeypatch.setenv("FASTJOURNAL_TOKEN", "fj_secret")
-    target = parse_url("fj://host")
+    target = parse_url("fj://[::1]")
     assert isinstance(target, Target)
     assert target.token == "fj_secret"
+
+
+def test_no_token_goes_to_another_machine_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_asyncio(url: str) -> object:
+        return asyncio.run(fastjournal.aconnect(url))
+
+    faces: list[Callable[[str], object]] = [
+        parse_url, fastjournal.connect, from_asyncio, DaemonTarget,
+    ]  # fmt: skip
+    urls = ["fj://fj_secret@192.0.2.1", "fj://example.com?token=fj_secret", "fj://[2001:db8::1]"]
+    for face in faces:
+        for url in urls:
+            with monkeypatch.context() as patch:
+                patch.setenv("FASTJOURNAL_TOKEN", "fj_secret")
+                with pytest.raises(SettingError, match="in clear") as caught:
+                    face(url)
+            assert "secret" not in str(caught.value)
+    assert isinstance(parse_url("fj://192.0.2.1"), Target)  # without a token there is none to lose
+    with pytest.raises(SettingError, match="insecure"):
+        parse_url("fj://192.0.2.1?insecure=yes")
+
+
+def test_the_command_line_sends_no_token_in_clear(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastjournal.cli import app as cli
+
+    for command in (["status"], ["forward", "--spool", "./none", "--once"]):
+        option = "--to" if command[0] == "forward" else "--url"
+        monkeypatch.setattr(
+            "sys.argv", ["fastjournal", *command, option, "fj://fj_secret@192.0.2.1"]
+        )
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code
+        assert "in clear" in capsys.readouterr().err
 
 
 def test_payloads_are_opaque(daemon: LocalDaemon, tokens: dict[str, str]) -> None:

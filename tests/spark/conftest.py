@@ -20,7 +20,12 @@ T0 = 1_700_000_000_000_000_000
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session set up for short queries: no UI, two shuffle partitions, a quick-starting JVM."""
+    """A session set up for short queries: no UI, two shuffle partitions, a quick-starting JVM.
+
+    Speculation is on, as it may be in any session that writes. Spark starts no second attempt where
+    all runs in one process, so here it only shows that nothing minds the setting: real second
+    attempts are in `test_attempts.py`, tasks called twice in `tests/unit/spark/test_absence.py`.
+    """
     from fastjournal.spark.session import local_session
 
     session = local_session(
@@ -29,6 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.log.level": "ERROR",
+            "spark.speculation": "true",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },

@@ -6,23 +6,28 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from fastjournal.errors import LockTimeout
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import decode, encode
+from fastjournal.journal.journal import Journal
 from fastjournal.journal.retention import Retention
 from fastjournal.journal.state import JournalState
 from fastjournal.log.cleaner import Cleaner, read_segment, sealed_segments
+from fastjournal.log.files import DISK
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark import JournalTable, explain
+from fastjournal.spark import plan as plan_module
 from fastjournal.spark.audit import audit, exit_code, second_opinion
 from fastjournal.spark.clean import clean
+from fastjournal.spark.failure import ToldError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workq"
 T0 = 1_700_000_000_000_000_000
@@ -177,3 +182,55 @@ def test_damage_stops_a_cleaning_on_spark_with_its_code(
     assert code == "SERVER-ERROR" and segment_name(1) in text
     assert damaged.read_bytes() == bytes(data)
     assert not list(path.glob("*.rw"))
+
+
+def test_a_second_opinion_keeps_the_cleaner_out(
+    spark: SparkSession, write_journal: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = (1).to_bytes(16, "big")
+    add, delete = encode(k.Add(row, b"q", 9, 99, 1, 0, 0, b"x", 0, T0)), encode(k.Delete(row))
+    path = write_journal([[add], [delete], [put(2, b"a")]])
+    monkeypatch.setattr(plan_module, "_LOCK_SECONDS", 0)
+    held = DISK.lock(path / "read.lock", exclusive=True, timeout=0)
+    with pytest.raises(LockTimeout):
+        second_opinion(spark, path)
+    held.release()
+    # It is formed by now: what a cleaner does later is no difference.
+    found = second_opinion(spark, path)
+    (path / segment_name(2)).unlink()
+    assert found.collect() == []
+
+
+def test_a_replay_behind_a_shuffle_keeps_the_cleaner_out(
+    spark: SparkSession, write_journal: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = (1).to_bytes(16, "big")
+    path = write_journal([[put(1, b"a")], [encode(k.Purge(row, b"q", b"a", T0))], [put(2, b"b")]])
+    table = JournalTable.for_path(spark, path)
+    monkeypatch.setattr(plan_module, "_LOCK_SECONDS", 0)
+    held = DISK.lock(path / "read.lock", exclusive=True, timeout=0)
+    with pytest.raises(ToldError, match="is locked"):
+        table.jobs(shards=30)
+    held.release()
+    # Its tasks have read by now: what a cleaner does between two of them brings nothing back.
+    found = table.jobs(shards=30, columns=["id"])
+    (path / segment_name(2)).unlink()
+    assert [bytes(one["id"]) for one in found.collect()] == [(2).to_bytes(16, "big")]
+
+
+def test_a_second_opinion_of_a_journal_in_use_compares_one_moment(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with Journal(tmp_path / "jobs", background=False) as journal:
+        journal.put(b"before", queue="q")
+
+        class InUse:
+            """A session; a job comes in whenever it is asked to read."""
+
+            @property
+            def read(self) -> DataFrameReader:
+                journal.put(b"meanwhile", queue="q")
+                journal.sync()
+                return spark.read
+
+        assert second_opinion(cast("SparkSession", InUse()), tmp_path / "jobs").collect() == []

@@ -410,7 +410,7 @@ def test_a_failed_write_is_undone_and_the_next_one_goes_on(log: Log) -> None:
             (Fault(), WriteFailed),
             (Fault(error=errno.ENOSPC), NoSpace),
             (Fault(error=errno.EDQUOT), NoSpace),
-            *[(Fault(short=length), WriteFailed) for length in range(len(encode(1, b"lost")))],
+            *[(Fault(short=length), NoSpace) for length in range(len(encode(1, b"lost")))],
         ):
             log.fail_next(fault)
             with pytest.raises(error, match=r"000000001\.log"):

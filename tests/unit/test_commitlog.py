@@ -21,7 +21,9 @@ from fastjournal.errors import (
     JournalError,
     LockTimeout,
     NoSpace,
+    OutcomeUnknown,
     QueueFull,
+    RotationFailed,
     SettingError,
     Stopped,
     TooLarge,
@@ -527,22 +529,25 @@ def test_a_standby_that_could_not_be_made_is_made_by_the_next_rotation(
 
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
-def test_a_rotation_that_fails_twice_tells_its_caller_and_stops(
-    files: Disk, opened: Opener, kind: str
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_a_rotation_that_fails_tells_its_caller_and_is_tried_again(
+    files: Disk, opened: Opener, kind: str, error: int
 ) -> None:
-    """Fact 1.4.7 avoided: no error of a rotation is swallowed."""
+    """Fact 1.4.7 avoided: no error of a rotation is swallowed. And it is no failed sync."""
     log = opened(sync="os")
     log.write(b"a")
     name = "log" if kind == "sync_directory" else "000000003"
-    files.fail_next(kind, Fault(), count=2, name=name)
+    files.fail_next(kind, Fault(error), count=2, name=name)
     log.rotate()
     log.write(b"b")
-    with pytest.raises(Stopped):
+    with pytest.raises(RotationFailed):
         log.rotate()
-    with pytest.raises(Stopped):
-        log.write(b"c")
+    log.write(b"c")
     assert log.active_logs()[0].name == "000000002.log"
-    assert stored(files) == [b"a", b"b"]
+    assert log.rotate().name == "000000003.log"
+    log.write(b"d")
+    assert log.failure is None
+    assert stored(files) == [b"a", b"b", b"c", b"d"]
 
 
 def test_a_rotation_without_space_is_an_error_to_its_caller_only(
@@ -560,16 +565,39 @@ def test_a_rotation_without_space_is_an_error_to_its_caller_only(
     assert stored(files) == [b"goes on", b"goes on"]
 
 
-def test_a_write_that_must_roll_and_finds_no_space_fails_alone(files: Disk, opened: Opener) -> None:
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+def test_a_full_segment_is_written_on_while_there_is_no_next_one(
+    files: Disk, opened: Opener, caplog: pytest.LogCaptureFixture, error: int
+) -> None:
+    """Descriptors used up: no write is refused for it, and the next segment comes by itself."""
     log = opened(sync="os", segment_size=SEGMENT)
     log.write(bytes(SEGMENT))
-    files.fail_next("create", Fault(errno.ENOSPC), count=3, name="000000003")
+    files.fail_next("create", Fault(error), count=4, name="000000003")
     log.write(bytes(SEGMENT))
-    for door in (log.write, lambda payload: log.append([payload])):
-        with pytest.raises(NoSpace):
-            door(b"no")
-    log.write(b"yes")
-    assert stored(files)[2:] == [b"yes"]
+    log.write(b"write")
+    log.append([b"append"])
+    log.append_one(b"append one")
+    assert log.position.segment == 2
+    log.write(b"in the next")
+    assert log.position.segment == 3
+    assert stored(files)[2:] == [b"write", b"append", b"append one", b"in the next"]
+    told = [r.getMessage() for r in caplog.records if "cannot be made" in r.getMessage()]
+    assert len(told) == (error == errno.EMFILE)
+    assert log.failure is None
+
+
+def test_that_writing_has_stopped_is_told_once_with_its_cause(
+    files: Disk, opened: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = opened(sync="always")
+    files.fail_next("sync", Fault(), name="000000001")
+    for _ in range(3):
+        with pytest.raises(Stopped):
+            log.write(b"a")
+    (told,) = [r for r in caplog.records if r.levelname == "CRITICAL"]
+    assert "writing has stopped" in told.getMessage()
+    assert "Input/output error" in told.getMessage()
+    assert "000000001.log" in told.getMessage()
 
 
 def test_an_old_segment_that_cannot_be_closed_stops_the_log(files: Disk, opened: Opener) -> None:
@@ -1157,9 +1185,11 @@ async def test_an_event_loop_is_told_of_a_failure_too(files: Disk, opened: Opene
     gate.open()
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert isinstance(outcomes.pop(3), asyncio.CancelledError)
-    assert {type(one) for one in outcomes} == {Stopped}
-    with pytest.raises(Stopped):
+    assert {type(one) for one in outcomes} == {OutcomeUnknown, Stopped}
+    assert isinstance(outcomes[0], OutcomeUnknown)
+    with pytest.raises(Stopped) as later:
         writer.write(b"later")
+    assert type(later.value) is Stopped, "nothing of it was written"
 
 
 def test_a_closed_event_loop_stops_nobody(files: Disk, opened: Opener) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 
 import pytest
 
-from fastjournal.daemon.lines import Lines
+from fastjournal.daemon.lines import LibraryLines, Lines
 from fastjournal.testing import ManualClock
 
 AT = 1_700_000_000_123_456_789
@@ -65,3 +66,19 @@ def test_a_stream_that_is_closed_does_not_stop_the_daemon() -> None:
     out.close()
     Lines(out).error("nobody hears this")
     assert out.closed
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_the_library_logs_is_a_line_like_the_others(form: str) -> None:
+    """That writing has stopped is told by the log's own module."""
+    out = io.StringIO()
+    handler = LibraryLines(Lines(out, form=form, clock=ManualClock(AT)))
+    told = ("fastjournal.log", logging.CRITICAL, __file__, 1, "%s: writing has stopped", ("/j",))
+    handler.emit(logging.LogRecord(*told, exc_info=None))
+    if form == "json":
+        assert json.loads(out.getvalue()) == {
+            "event": "/j: writing has stopped", "level": "error", "from": "fastjournal.log",
+            "timestamp": "2023-11-14T22:13:20.123456Z",
+        }  # fmt: skip
+    else:
+        assert "[error  ] /j: writing has stopped" in out.getvalue()

@@ -13,9 +13,11 @@ from fastjournal.clock import SECOND
 from fastjournal.errors import NoSpace, NotFound, Stopped
 from fastjournal.journal import kinds as k
 from fastjournal.journal.engine import NEVER, Engine
+from fastjournal.journal.rows import Row
 from fastjournal.log.cursor import Cursor
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
+from fastjournal.model import State
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")
@@ -229,3 +231,50 @@ def test_the_nearest_deadline_is_known_after_a_restart(
         assert 0 <= again.engine.timer_at - clock.now() - 30 * SECOND < 1000
         clock.advance(31)
         assert again.lease("q") is not None
+
+
+def test_a_row_is_whole_before_anybody_can_find_it(j: Journal, engine: Engine) -> None:
+    """Upkeep looks at rows without the lock."""
+
+    class Watched(dict):  # type: ignore[type-arg]
+        def __setitem__(self, row_id: bytes, row: Row) -> None:
+            whole.append((row.id, row.at > 0, row.expires >= 0, row.state, row.policy is not None))
+            super().__setitem__(row_id, row)
+
+    whole: list[object] = []
+    rows, engine.state.rows = engine.state.rows, Watched()
+    found = j.put(b"x", queue="q", key="k")
+    engine.state.rows, rows[found.id] = rows, engine.state.rows[found.id]
+    assert whole == [(found.id, True, True, State.WAITING, True)]
+
+
+def test_no_lease_is_lost_before_all_that_had_arrived_by_its_end_is_read(
+    j: Journal, engine: Engine, clock: ManualClock
+) -> None:
+    j.put(b"one", queue="q")
+    j.put(b"two", queue="q")
+    j.put(b"short", queue="other", ttl=30)
+    for length in (10, 20):
+        assert j.lease("q", lease=length) is not None
+    start = clock.now()
+    read_until = start
+    asked: list[int] = []
+
+    def ask(now: int) -> int:
+        asked.append(now)
+        return read_until
+
+    engine.read_until = ask
+    assert (j.tick(), asked) == (0, [])  # nothing has ended: nobody asks
+    clock.advance(60)
+    assert j.tick() == 1  # what expires needs nobody's word
+    assert j.lease("q") is None
+    assert engine.holds_back()
+    assert set(asked) == {clock.now()}
+    read_until = start + 15 * SECOND
+    assert j.tick() == 1
+    assert engine.holds_back()
+    read_until = clock.now()
+    assert j.tick() == 1
+    assert not engine.holds_back()
+    assert len(j.lease_many(3, "q")) == 2

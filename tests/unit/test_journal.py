@@ -19,6 +19,7 @@ from fastjournal.errors import (
     ClockSkew,
     Closed,
     LeaseLost,
+    Locked,
     LockTimeout,
     NotFound,
     OutOfRange,
@@ -221,6 +222,61 @@ def test_the_clock_may_step_back_an_hour(
         assert found is not None
         assert found.payload == b"z"
         check_replay(again)
+
+
+@pytest.mark.parametrize("many", [1, 40])
+def test_the_clock_may_step_forward_an_hour(
+    j: Journal, files: MemoryFiles, clock: ManualClock, many: int
+) -> None:
+    """F45: leases and locks keep their length, also over a restart; due dates follow the clock."""
+    for number in range(many):
+        j.put(b"x", queue="q", key=str(number))
+    held = j.lease_many(many, "q", lease=60)
+    later = j.put(b"later", queue="later", delay=1800)
+    lock = j.entries.lock("key", 60)
+    j.entries.set("worked on", 1, persist=False)
+    j.entries.entry("worked on", lease=60)
+    clock.step(3600)
+    for _ in range(5):
+        clock.advance(1)
+        j.tick()
+    due = j.lease("later")
+    assert due is not None
+    assert due.id == later.id, "half an hour is over, by the wall clock"
+    assert j.lease_many(many, "q") == []
+    with pytest.raises(Locked):
+        j.entries.set("key", 1)
+    lock.free()
+    with pytest.raises(NotFound):
+        j.entries.entry("worked on", skip_worked_on=True)
+    with Journal(HOME, files=files.killed(), clock=clock, background=False) as again:
+        assert again.lease_many(many, "q") == []
+        clock.advance(50)
+        assert again.lease_many(many, "q") == []
+        clock.advance(6)
+        assert len(again.lease_many(many, "q")) == many
+    held[0].touch(60)
+    held[0].done()
+    assert len(j.lease_many(many, "q")) == many - 1
+    check_replay(j)
+
+
+def test_a_step_of_the_clock_on_a_full_disk_waits(
+    j: Journal, files: MemoryFiles, clock: ManualClock
+) -> None:
+    j.put(b"x", queue="q")
+    held = j.lease("q", lease=60)
+    assert held is not None
+    j.engine.reserve.give_up()
+    files.capacity = 0
+    clock.step(3600)
+    j._clock.now()
+    assert j.lease("q") is None
+    assert j.lease("q") is None
+    files.capacity = None
+    assert j.lease("q") is None
+    held.done()
+    check_replay(j)
 
 
 def test_bulk_forms(j: Journal) -> None:

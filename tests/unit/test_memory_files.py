@@ -187,11 +187,22 @@ def test_faults_strike_the_operation_they_are_planned_for() -> None:
 def test_a_small_disk_is_full_at_its_capacity(files: MemoryFiles) -> None:
     files.capacity = 5
     handle = files.create(FILE)
-    handle.write(b"1234")
+    assert handle.write(b"1234") == 4
+    assert handle.write(b"56") == 1, "what fits"
     with pytest.raises(OSError, match="No space"):
-        handle.write(b"56")
-    handle.write(b"5")
+        handle.write(b"6")
     assert files.content(FILE) == b"12345"
+    assert files.open_in_place(FILE).write_at(b"abc", 2) == 3, "no byte more is needed"
+    with pytest.raises(OSError, match="No space"):
+        files.open_in_place(FILE).write_at(b"x", 5)
+
+
+def test_a_fault_may_be_chosen_by_its_operation(files: MemoryFiles) -> None:
+    files.failing = lambda operation: Fault() if operation == f"sync {FILE.name}" else None
+    handle = files.create(FILE)
+    handle.write(b"x")
+    with pytest.raises(OSError, match="Input/output"):
+        handle.sync()
 
 
 def test_a_closed_file_cannot_be_used(files: MemoryFiles) -> None:

@@ -63,5 +63,6 @@ def test_a_fault_while_it_is_made_leaves_no_part_of_it(operation: int) -> None:
 
 
 def test_a_short_write_is_no_reserve() -> None:
-    stream, _, _ = place(MemoryFiles(faults={2: Fault(short=10)}))
+    stream, files, _ = place(MemoryFiles(capacity=10))
     assert not Reserve(stream).held
+    assert not files.exists(HOME / "reserve")

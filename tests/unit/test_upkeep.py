@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
-from fastjournal.errors import SegmentError
+from fastjournal.errors import NoSpace
 from fastjournal.log.cleaner import sealed_segments
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.record import decode_many
@@ -137,7 +137,7 @@ def test_what_cannot_be_archived_is_not_cleaned(files: MemoryFiles) -> None:
     fill(j)
     before = logs(files)
     files.capacity = sum(map(len, files.snapshot().values())) + 100
-    with pytest.raises(SegmentError, match="archived"):
+    with pytest.raises(NoSpace, match="archive"):
         j.clean()
     assert [name for name in logs(files) if name in before] == before
     files.capacity = None
@@ -228,8 +228,8 @@ def test_an_error_in_upkeep_is_kept_and_tried_again(
     fill(j)
     files.capacity = sum(map(len, files.snapshot().values()))
     j._background.cycle()
-    assert "archived" in j._background.last_error
-    assert "archived" in caplog.text
+    assert "archive/000000001.log" in j._background.last_error
+    assert "archive/000000001.log" in caplog.text
     files.capacity = None
     j._background.cycle()
     assert j._background.last_error == ""

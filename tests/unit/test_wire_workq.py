@@ -181,15 +181,11 @@ def changed(verb: bytes, place: int, word: bytes, *more: bytes) -> bytes:
 
 
 MALFORMED: list[tuple[bytes, list[str]]] = [
-    # Every wrong number of words, found before a payload is read.
+    # Every wrong number of words; where a payload follows, nobody knows how long it is.
     *[
-        (line(verb, words[:n], size=b"2") + NEXT, [ARGS, STEP])
-        for verb, words in SOUND.items()
-        for n in range(len(words))
-    ],
-    *[
-        (line(verb, [*words, b"5"], size=b"2") + NEXT, [ARGS, STEP])
-        for verb, words in SOUND.items()
+        (line(verb, words, size=b"2") + NEXT, [ARGS, CLOSED if verb in SIZED else STEP])
+        for verb, sound in SOUND.items()
+        for words in (*[sound[:n] for n in range(len(sound))], [*sound, b"5"])
     ],
     *[
         (b"%b\r\n" % text + NEXT, [ARGS, STEP])
@@ -200,34 +196,49 @@ MALFORMED: list[tuple[bytes, list[str]]] = [
             b"inspect queues 1 1 1", b"inspect jobs b 0", b"inspect scheduled-jobs b 0 1 1",
         )
     ],
-    # Every bad size; the payload is then taken for the next command.
+    # Every bad size: the refusal is the last answer.
     *[
-        (line(verb, SOUND[verb], b"hi", size), [size_fault(verb), UNKNOWN])
+        (line(verb, SOUND[verb], payload, size), [size_fault(verb), CLOSED])
         for verb in SIZED
         for size in (b"*", b"-2", b"2.0", b"0x2", b"1048577", b"9" * 30, b"9" * 5000)
+        for payload in (b"hi", b"inspect server")
     ],
-    # A payload longer than its size takes the CR with it; the LF behind ends the connection.
+    # A payload longer than its size, and one that is not followed by CR LF.
     *[
-        (line(verb, SOUND[verb], b"hi", b"1"), [size_fault(verb), CLOSED])
+        (line(verb, SOUND[verb], payload, b"1"), [size_fault(verb), CLOSED])
         for verb in SIZED
+        for payload in (b"hi", b"h..inspect server", b"h\n\rinspect server")
     ],
     *[
-        (line(verb, SOUND[verb], size=b"2") + b"hi" + ending + NEXT, [size_fault(verb), STEP])
+        (line(verb, SOUND[verb], size=b"2") + b"hi" + ending + NEXT, [size_fault(verb), CLOSED])
         for verb in SIZED
         for ending in (b"\n\r", b"..", b"\r\r")
     ],
-    # Flags: empty key, empty value, twice, before the command; found before the command's name.
+    # Flags: empty key, empty value, twice; a payload of known length is passed over.
     *[
-        (line(verb, [*SOUND[b"add"], *flags], size=b"2") + NEXT, [FLAGS, STEP])
-        for verb in (b"add", b"delete", b"no-such-command")
+        (data + NEXT, [FLAGS, STEP])
         for flags in ([b"-priority="], [b"-=4"], [b"-="], [b"-k=1", b"-k=2"])
+        for data in (
+            line(b"add", [*ADD, *flags], b"inspect server"),
+            line(b"delete", [b"ID", *flags]),
+            line(b"lease", [b"q", b"1", *flags]),
+        )
     ],
-    (line(b"-priority=4", [b"add", *ADD], size=b"2") + NEXT, [UNKNOWN, STEP]),
-    (line(b"add", [*ADD, b"-priority"], size=b"2") + NEXT, [ARGS, STEP]),
-    # Names of commands.
+    (line(b"add", [*ADD, b"-k="], b"hi", b"1") + NEXT, [FLAGS, CLOSED]),
+    (line(b"add", [*ADD, b"-k="], b"hi", b"*") + NEXT, [FLAGS, CLOSED]),
+    (line(b"add", [*ADD, b"-priority"], size=b"2") + NEXT, [ARGS, CLOSED]),
+    # Whatever begins with no word of Workq.
     *[
-        (b"%b\r\n" % text + NEXT, [UNKNOWN, STEP])
-        for text in (b"", b" ", b" inspect server", b"Lease b 1", b"nop", b"inspect jib x", b"\xff")
+        (text + b"\r\n" + NEXT, [UNKNOWN, CLOSED])
+        for text in (
+            b"", b" ", b" inspect server", b"Lease b 1", b"nop", b"\xff", b"-priority=4 add",
+            b"no-such-command -k=", b"completely", b"add\r x",
+        )
+    ],
+    (b"inspect jib x\r\n" + NEXT, [UNKNOWN, STEP]),
+    *[
+        (method + b" / HTTP/1.1\r\nHost: x\r\n\r\n" + NEXT, [CLOSED])
+        for method in (b"GET", b"POST", b"PUT", b"OPTIONS", b"CONNECT")
     ],
     # Too many flags and bad values are found behind the payload: the stream stays in step.
     (changed(b"add", 0, b"ID", b"-a=1", b"-b=1", b"-c=1", b"-d=1"), [ARGS, STEP]),
@@ -301,13 +312,37 @@ def test_a_malformed_request_is_refused_with_workq_s_text(data: bytes, expected:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\n", b"add\n", b"lease q1 1\n", b"x\r\r \n", b"inspect server\r\n\n"],
+    [b"add\n", b"lease q1 1\n", b"inspect server\r\r \n", b"inspect server\r\nlease q1 1\n"],
 )
 def test_a_line_without_cr_closes_without_an_answer(data: bytes) -> None:
     parser = WorkqParser()
     assert all(not isinstance(item, Refused) for item in parser.feed(data))
     assert parser.closed
     assert parser.feed(b"inspect server\r\n") == []
+
+
+@pytest.mark.parametrize(
+    ("data", "known", "expected"),
+    [
+        (b"POST ", 5, []), (b"nop x", 4, [UNKNOWN]), (b"\x16\x03\x01" + bytes(20), 10, [UNKNOWN]),
+        (b"completely wrong", 10, [UNKNOWN]),
+    ],
+)  # fmt: skip
+def test_a_line_that_begins_with_no_word_of_workq_is_not_waited_for(
+    data: bytes, known: int, expected: list[str]
+) -> None:
+    parser = WorkqParser()
+    found: list[Command | Refused] = []
+    for n in range(known):
+        assert not parser.closed
+        found += parser.feed(data[n : n + 1])
+    assert parser.closed
+    assert [item.text for item in found if isinstance(item, Refused)] == expected
+    for word in (b"complete\r", b"inspect s", b"schedule"):
+        waiting = WorkqParser()
+        assert waiting.feed(word) == []
+        assert not waiting.closed
+        assert waiting.unfinished
 
 
 def test_a_request_beyond_the_limit_closes_without_an_answer() -> None:

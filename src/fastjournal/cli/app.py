@@ -3,7 +3,8 @@
 Rules:
 
 1. Heavy modules are imported inside each command: `fastjournal --help` stays quick.
-2. An error of ours is one line on standard error and exit code 2; a trace means a bug.
+2. An error of ours, or of the operating system, is one line on standard error and exit code 2, or 3
+   if it tells of damage; a trace means a bug.
 3. Results go to standard output, everything else to standard error; `--json` prints JSON lines.
 """
 
@@ -23,11 +24,11 @@ from fastjournal import __version__
 from fastjournal.cli import admin, entries, holding, jobs, log, remote, spark, spool, steer, token
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.worker import worker
-from fastjournal.errors import JournalError
+from fastjournal.errors import CorruptCommand, JournalError, SegmentError
 
 __all__ = ["app", "main"]
 
-FAULT = 2
+FAULT, DAMAGE = 2, 3
 
 app = typer.Typer(
     name="fastjournal",
@@ -95,13 +96,20 @@ def main() -> None:
         return
     try:
         app()
-    except JournalError as error:
-        sys.stderr.write(f"error: {error}\n")
-        raise SystemExit(FAULT) from None
     except BrokenPipeError:
         # The reader of our output has gone; nothing is left to be said, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+    except (JournalError, OSError) as error:
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        raise SystemExit(DAMAGE if _is_damage(error) else FAULT) from None
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether bytes are wrong or missing; a file that cannot be opened is another matter."""
+    return isinstance(error, (SegmentError, CorruptCommand)) and not isinstance(
+        error.__cause__, OSError
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ Rules:
 2. An instant is ISO 8601, in UTC unless it names a zone.
 3. Keys, queues and payloads are the bytes that were typed, whatever they mean as text.
 4. What cannot be read is an error of usage: one message, exit code 2.
+5. A journal that is typed wins over one that the environment names. Two that are typed, or two in
+   the environment and none typed, are an error: no command guesses which journal is meant.
 """
 
 from __future__ import annotations
@@ -92,17 +94,37 @@ def one_of(first: object, second: object, message: str) -> None:
 HERE = Path("jobs")
 """The journal's directory where none is named."""
 
+
+def _one_target(context: typer.Context, url: str | None) -> str | None:
+    """The URL if it is meant, None if the directory is; see rule 5."""
+    sources = [context.get_parameter_source(name) for name in ("directory", "url")]
+    words = [source.name if source is not None else "" for source in sources]
+    if url is None or words[0] not in ("COMMANDLINE", "ENVIRONMENT"):
+        return url
+    if words[0] != words[1]:
+        return None if words[0] == "COMMANDLINE" else url
+    if words[0] == "COMMANDLINE":
+        raise typer.BadParameter("--dir and --url name two journals: give one of them")
+    raise typer.BadParameter(
+        "FASTJOURNAL_DIR and FASTJOURNAL_URL are both set: give --dir or --url"
+    )
+
+
 Directory = Annotated[
     Path,
     typer.Option(
         "--dir",
         "-d",
         envvar="FASTJOURNAL_DIR",
+        is_eager=True,  # before --url, which asks where it comes from
         metavar="DIRECTORY",
         help="The journal's directory.",
     ),
 ]
-Url = Annotated[str | None, typer.Option("--url", envvar="FASTJOURNAL_URL", hidden=True)]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="FASTJOURNAL_URL", hidden=True, callback=_one_target),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 Payload = Annotated[
     str, typer.Argument(help="What to hand to the consumer; - reads it from standard input.")

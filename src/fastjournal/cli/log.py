@@ -5,7 +5,7 @@ Rules:
 1. `dump`, `stat` and `verify` only read: they take no lock and change nothing, so they work beside
    a live appender and on a read-only disk.
 2. `verify` ends with 0 for a clean log, 1 if only a torn tail is there that the next opening mends,
-   2 for damage.
+   3 for damage.
 3. `repair` does nothing until it is told what to do, and asks before it does it.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-CLEAN, TORN, DAMAGE = 0, 1, 2
+CLEAN, TORN, DAMAGE = 0, 1, 3
 _POLL_SECONDS = 0.1
 
 app = typer.Typer(
@@ -171,7 +171,7 @@ def verify(
     The manifest of the segments and, of a journal, the snapshot and its checkpoint are checked too.
 
     Exit code **0**: clean. **1**: only a torn tail, which the next opening for appending mends.
-    **2**: damage.
+    **3**: damage.
 
     Examples:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastjournal.errors import SegmentError, SettingError
+from fastjournal.errors import NotFound, SegmentError, SettingError
 
 if TYPE_CHECKING:
     from fastjournal.log.segment import Header
@@ -30,6 +30,8 @@ def open_stream(directory: Path, magic: str | None, version: int | None) -> Stre
     from fastjournal.log.stream import Stream
 
     plain = Stream(directory)
+    if not plain.segments() and not _traces(directory):
+        raise NotFound(f"no log in {directory}")
     found = _header(plain) if magic is None or version is None else None
     if found is None:
         found = CAPTAIN
@@ -39,6 +41,16 @@ def open_stream(directory: Path, magic: str | None, version: int | None) -> Stre
             found.magic if magic is None else _magic_bytes(magic),
             found.version if version is None else version,
         ),
+    )
+
+
+def _traces(directory: Path) -> bool:
+    """Whether there was a log here: segments that are all gone are damage, not a typo."""
+    from fastjournal.log.manifest import MANIFEST
+
+    return any(
+        path.name == MANIFEST or path.suffix in (".pos", ".snapshot", ".checkpoint")
+        for path in directory.iterdir()
     )
 
 

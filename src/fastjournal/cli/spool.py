@@ -122,7 +122,7 @@ def _serve_metrics(address: str, runners: list[Runner]) -> None:
     from fastjournal.spool.metrics import SpoolCollector
 
     host, _, port = address.rpartition(":")
-    if not port.isdigit():
+    if not port.isdecimal() or int(port) > 65_535:
         raise SettingError(f"--metrics is host:port, not {address!r}", name="metrics")
     registry = CollectorRegistry()
     registry.register(SpoolCollector(runners))

@@ -168,12 +168,17 @@ def configure(
 def clean(directory: Directory = HERE, url: Url = None, as_json: Json = False) -> None:
     """Drop from sealed segments what no replay needs. An open journal does so by itself.
 
+    A daemon does not tell what it dropped.
+
     Examples:
 
         fastjournal clean
     """
     with open_target(directory, url) as journal:
         cleaned = journal.clean()
+    if cleaned is None:
+        typer.echo("the daemon has cleaned", err=as_json)
+        return
     if as_json:
         for segment in cleaned:
             json_line(

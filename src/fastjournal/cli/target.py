@@ -5,7 +5,8 @@ Rules:
 1. `open_target` is for commands that change something: it takes the journal for itself, or says
    who has it. `open_view` is for those that only look: it takes nothing, and works beside the
    process the journal belongs to.
-2. Commands know only the two protocols here, never what is behind them.
+2. Commands know only the two protocols here, never what is behind them; the type checker holds both
+   kinds of journal against them.
 3. What a command says it did is on stable storage when it says so.
 """
 
@@ -14,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from fastjournal.errors import LockTimeout, NotFound, SettingError
 
 if TYPE_CHECKING:
     from fastjournal.edges import Length, Text
-    from fastjournal.journal.inspection import JournalStatus
     from fastjournal.journal.operations import Receipt
     from fastjournal.leased import LeasedJob
     from fastjournal.log.cleaner import Cleaned
@@ -43,15 +43,18 @@ class View(Protocol):
         queue: Text | None = None,
         *,
         state: State | None = None,
+        prefix: Text | None = None,
         offset: int = 0,
         limit: int = 100,
+        values: bool = True,
     ) -> list[Job]: ...
 
     def queues(self) -> list[QueueStatus]: ...
 
     def queue(self, name: Text) -> QueueStatus: ...
 
-    def status(self) -> JournalStatus: ...
+    def status(self) -> Any:
+        """A `JournalStatus`; that of a daemon has the same names."""
 
     def close(self) -> None: ...
 
@@ -108,7 +111,7 @@ class Target(View, Protocol):
 
     def resume(self, queue: Text) -> None: ...
 
-    def clean(self) -> list[Cleaned]: ...
+    def clean(self) -> list[Cleaned] | None: ...
 
     def snapshot(self) -> None: ...
 
@@ -150,4 +153,4 @@ def _client(url: str) -> Target:
     target = parse_url(url)
     if isinstance(target, Path):
         raise SettingError(f"{url} is a directory: give it without --url", name="url")
-    return cast(Target, Client(target))
+    return Client(target)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from fastjournal.client import leases, operating, protocol
+from fastjournal.client import leases, operating
 from fastjournal.client.aentries import AsyncEntries
 from fastjournal.client.aleased import AsyncLeasedJob
 from fastjournal.client.alink import AsyncLink
 from fastjournal.client.alistening import AsyncListening
-from fastjournal.client.pipe import open_pipe
 from fastjournal.client.protocol import Figures
 from fastjournal.client.puts import any_put, puts, taken
 from fastjournal.client.urls import Target
@@ -208,12 +207,19 @@ class AsyncClient(AsyncLink):
         queue: Text | None = None,
         *,
         state: State | None = None,
+        prefix: Text | None = None,
         offset: int = 0,
         limit: int = 100,
+        values: bool = True,
     ) -> list[Job]:
-        """Jobs of one queue or of all, a page at a time; at most 1000 at once."""
-        found: list[Job] = await self._call(operating.jobs(queue, state, offset, min(limit, 1000)))
-        return found
+        """Jobs of one queue or of all, in order of arrival; as many requests as it takes.
+
+        `prefix`: how their keys begin. Without `values` they come without values and results.
+        """
+        pages = operating.JobPages(queue, state, prefix, offset, limit, values)
+        while (call := pages.call()) is not None:
+            await self._call(call)
+        return pages.jobs
 
     async def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
@@ -232,10 +238,7 @@ class AsyncClient(AsyncLink):
 
     async def subscribe(self, queue: Text | None = None) -> AsyncListening:
         """Events of a queue, or of all: `due` when it has something to give, `dead`, `lost`."""
-        pipe = (await open_pipe(self.target))[0]
-        call = operating.listen(queue)
-        protocol.read(call, await pipe.send(call, listen=True))
-        return AsyncListening(pipe)
+        return AsyncListening(await self.listen(operating.listen(queue)))
 
     async def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""

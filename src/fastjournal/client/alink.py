@@ -5,28 +5,27 @@ Rules:
 1. Calls may overlap: each is sent at once and its answer is matched by number, so one that waits
    for a job holds nobody up. At most `max_outstanding` are on their way.
 2. A broken connection is opened again by whoever needs it next. A call whose answer was lost is
-   sent again with a growing, jittered pause until its time limit is over, if it may be.
-3. A call that is cancelled leaves the connection as it is; its answer is dropped when it comes.
-4. Writing waits while the server does not read.
+   tried again as `retrying` says.
+3. A call that is cancelled leaves the connection as it is; its answer is dropped when it comes, and
+   jobs in it are given back.
+4. Writing waits while the server does not read, as long as an answer may take.
+5. A closed client stays closed, whatever was under way.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from typing import Any
 
 from fastjournal.client import protocol
-from fastjournal.client.link import is_passing
 from fastjournal.client.pipe import Pipe, open_pipe
 from fastjournal.client.protocol import Call
+from fastjournal.client.retrying import Attempts
 from fastjournal.client.urls import Target
 from fastjournal.errors import Closed, JournalError, Unavailable
 
 __all__ = ["AsyncLink"]
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 
 
 class AsyncLink:
@@ -38,6 +37,11 @@ class AsyncLink:
         self._pipe: Pipe | None = None
         self._opening = asyncio.Lock()
         self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """It cannot be used any more."""
+        return self._closed
 
     async def close(self) -> None:
         """Close the connection."""
@@ -51,42 +55,53 @@ class AsyncLink:
 
     async def _retrying(self, call: Call, limit: float) -> Any:
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + limit
-        pause = _FIRST_PAUSE
-        sent = False
+        attempts = Attempts(call.again, limit, loop.time())
+        timeout = self.target.timeout
         while True:
             try:
                 pipe = await self._connected()
                 if len(call.data) > protocol.SMALL:
                     protocol.check_size(call, self.about)
-                if not pipe.writable.is_set():
-                    await pipe.writable.wait()
-                repeated, sent = sent, True
-                async with asyncio.timeout(self.target.timeout + call.wait):
-                    if repeated:
-                        call = call._replace(data=protocol.sent_again(call))
-                    reply = await pipe.send(call)
-                return protocol.read(call, reply)
-            except TimeoutError:
-                raise Unavailable(f"{self.target.address}: no answer in time") from None
+                await pipe.can_write(timeout)
+                attempts.out = True
+                if attempts.repeated:
+                    call = call._replace(data=protocol.sent_again(call))
+                return protocol.read(call, await pipe.ask(call, timeout + call.wait))
+            except Unavailable as error:
+                told = Unavailable(f"{self.target.address}: {error}")
+                pause = attempts.failed(told, loop.time())
             except JournalError as error:
-                wait = pause * random.uniform(0.5, 1.5)
-                late = loop.time() + wait > give_up
-                if late or not is_passing(error) or (sent and not call.again):
-                    raise
-            await asyncio.sleep(wait)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = attempts.failed(error, loop.time())
+            await asyncio.sleep(pause)
 
     async def _connected(self) -> Pipe:
         pipe = self._pipe
         if pipe is not None and pipe.open:
             return pipe
-        if self._closed:
-            raise Closed("the client is closed")
         async with self._opening:
             if self._pipe is None or not self._pipe.open:
-                self._pipe, self.about = await open_pipe(self.target)
+                self._pipe = await self.open_pipe()
             return self._pipe
+
+    async def open_pipe(self) -> Pipe:
+        """A connection of its own; close it."""
+        if self._closed:
+            raise Closed("the client is closed")
+        pipe, self.about = await open_pipe(self.target)
+        if self.closed:  # meanwhile
+            pipe.close()
+            raise Closed("the client is closed")
+        return pipe
+
+    async def listen(self, call: Call) -> Pipe:
+        """A connection of its own that was told to listen; close it."""
+        pipe = await self.open_pipe()
+        try:
+            protocol.read(call, await pipe.ask(call, self.target.timeout, listen=True))
+        except BaseException:
+            pipe.close()
+            raise
+        return pipe
 
     def server_now(self) -> int:
         """The daemon's time as far as we know it, ns since 1970."""

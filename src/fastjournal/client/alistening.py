@@ -20,10 +20,13 @@ class AsyncListening:
         self._pipe = pipe
 
     async def next(self, wait: float | None = None) -> Event | None:
-        """The next event; None after `wait` seconds without one."""
+        """The next event; None after `wait` seconds without one.
+
+        `Unavailable` when the connection is lost: what happened since is not known.
+        """
         try:
             async with asyncio.timeout(wait):
-                return operating.event(await self._pipe.pushed.get())
+                return operating.event(await self._pipe.push())
         except TimeoutError:
             return None
 

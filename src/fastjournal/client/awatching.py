@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Self
 
 from fastjournal.client import entry_calls, operating, protocol
-from fastjournal.client.link import is_passing
-from fastjournal.client.pipe import Pipe, open_pipe
-from fastjournal.client.watching import SILENCE
+from fastjournal.client.pipe import Pipe
+from fastjournal.client.retrying import is_passing
 from fastjournal.entry import EntryChange, Watched
 from fastjournal.errors import JournalError, Unavailable
 from fastjournal.wire.fj import Reply
@@ -28,7 +27,7 @@ class AsyncWatching:
     """Changes as they come; iterate over it with `async for`, or await `next`."""
 
     def __init__(self, link: AsyncLink, watched: Watched) -> None:
-        self._target = link.target
+        self._link = link
         self._listen = entry_calls.listen(watched.lower, watched.upper)
         self._watched = watched
         self._closed = False
@@ -36,13 +35,9 @@ class AsyncWatching:
 
     async def open(self) -> Self:
         """Begin to listen."""
-        pipe = (await open_pipe(self._target))[0]
-        try:
-            protocol.read(self._listen, await pipe.send(self._listen, listen=True))
-        except BaseException:
-            pipe.close()
-            raise
-        self._pipe = pipe
+        self._pipe = await self._link.listen(self._listen)
+        if self._closed:  # meanwhile
+            self._pipe.close()
         return self
 
     async def next(self, wait: float | None = None) -> EntryChange | None:
@@ -57,11 +52,16 @@ class AsyncWatching:
         """The changes that were told already, without waiting; a broken connection is a loss."""
         found = []
         pipe = self._pipe
-        while pipe is not None and not pipe.pushed.empty():
-            found += self._wanted(pipe.pushed.get_nowait())
+        while pipe is not None and pipe.pushed:
+            found += self._wanted(pipe.pushed.popleft())
         if pipe is None or not pipe.open:
             found.append(EntryChange(b"", at=time.time_ns()))
         return found
+
+    @property
+    def closed(self) -> bool:
+        """There will be no more changes."""
+        return self._closed
 
     @property
     def listens(self) -> bool:
@@ -74,12 +74,7 @@ class AsyncWatching:
         pipe = self._pipe
         if pipe is None:
             raise Unavailable("not connected")
-        try:
-            async with asyncio.timeout(seconds):
-                protocol.read(call, await pipe.send(call))
-        except TimeoutError:
-            pipe.close()
-            raise Unavailable(f"{self._target.address}: no answer in time") from None
+        protocol.read(call, await pipe.ask(call, seconds))
 
     async def _next(self) -> EntryChange | None:
         pause = _FIRST_PAUSE
@@ -90,32 +85,16 @@ class AsyncWatching:
                     pause = _FIRST_PAUSE
                     return EntryChange(b"", at=time.time_ns())
                 assert self._pipe is not None
-                for change in self._wanted(await self._push(self._pipe)):
+                for change in self._wanted(await self._pipe.push()):
                     return change
             except JournalError as error:
+                if self.closed:
+                    return None
                 if not is_passing(error):
                     raise
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, _LONGEST_PAUSE)
         return None
-
-    async def _push(self, pipe: Pipe) -> Reply:
-        """The next push; wakes up when the connection ends."""
-        while True:
-            getting = asyncio.ensure_future(pipe.pushed.get())
-            ending = asyncio.ensure_future(pipe.ended.wait())
-            try:
-                done, _ = await asyncio.wait(
-                    (getting, ending), timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED
-                )
-                if getting in done:
-                    return getting.result()
-                if ending in done:
-                    raise Unavailable(f"{self._target.address}: the connection was lost")
-            finally:
-                getting.cancel()
-                ending.cancel()
-            await self.check(SILENCE)
 
     def _wanted(self, push: Reply) -> list[EntryChange]:
         change = entry_calls.told(push)

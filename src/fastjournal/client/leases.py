@@ -37,6 +37,7 @@ __all__ = [
     "complete",
     "complete_many",
     "fail",
+    "give_back",
     "kept",
     "lease",
     "release",
@@ -107,6 +108,15 @@ def _lease(
 
 def _read_leases(reply: Reply) -> list[Lease]:
     return [decode_leased(pair) for pair in reply.pairs]
+
+
+def give_back(call: Call, reply: Reply) -> Call | None:
+    """What gives back the jobs in a reply that nobody wants any more; None: there are none."""
+    if call.read is not _read_leases or reply.error or not reply.pairs:
+        return None
+    return settle(
+        [Settle(Action.RELEASE, lease.job.id, lease.token) for lease in _read_leases(reply)]
+    )
 
 
 def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:

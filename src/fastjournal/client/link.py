@@ -2,26 +2,30 @@
 
 Rules:
 
-1. One request at a time; a pipeline sends many and then reads as many answers.
-2. Every wait has an end. A connection that broke, timed out or said nonsense is closed and never
+1. One request at a time, or a pipeline of many. Those are numbered, each number is used again as
+   late as possible, and an answer that is not the next one expected ends the connection: it is a
+   stranger's.
+2. While a pipeline is sent its answers are read, so that neither side waits for the other to read.
+3. Every wait has an end. A connection that broke, timed out or said nonsense is closed and never
    used again: an answer that comes late must not be taken for the next one.
-3. Plain sockets let the kernel keep the time (SO_RCVTIMEO): one system call less per answer.
+4. Plain sockets let the kernel keep the time (SO_RCVTIMEO): one system call less per answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fastjournal.client import operating, protocol
 from fastjournal.client.protocol import Call
 from fastjournal.client.urls import Target, tls_context
-from fastjournal.errors import JournalError, Loading, ProtocolError, Unavailable
+from fastjournal.errors import JournalError, ProtocolError, Unavailable
 from fastjournal.wire.errortext import error_from
 from fastjournal.wire.fj import Reply
 from fastjournal.wire.replies import ReplyParser
@@ -46,6 +50,9 @@ class Link:
         self._parser = ReplyParser()
         self._awaited = 0
         self._early: list[Reply] = []
+        self._ahead_of_us: deque[Reply] = deque()
+        """Answers of a stream that came while more was sent."""
+        self._number = 1
         self._timeout = -1.0
         self._plain = not target.tls
         self._sock = self._connect(target)
@@ -92,51 +99,25 @@ class Link:
     def exchange(self, calls: Sequence[Call]) -> list[Any]:
         """Send requests that do not wait, together; gives their values in the same order.
 
-        An error stands in the place of its value. All go out under one identifier: the daemon
-        answers such requests in order.
+        An error stands in the place of its value.
         """
         wait = self.target.timeout + sum([call.wait for call in calls])
+        numbers = [self._next_number() for _ in calls]
+        answers = _Answers(calls, numbers, self._parser, self._early)
         try:
             self._set_timeout(wait)
             self._awaited = len(calls)
-            self._sock.sendall(b"".join([call.data for call in calls]))
-            return self._values(calls)
+            self._send(b"".join(map(_numbered, calls, numbers)), answers.take)
+            while len(answers.values) < len(calls):
+                answers.take(self._sock.recv(_READ))
+            self._awaited = 0
+            return answers.values
         except OSError as error:
             self.close()
             raise Unavailable(f"{self.target.address}: {_why(error)}") from error
         except BaseException:
             self._give_up()
             raise
-
-    def _values(self, calls: Sequence[Call]) -> list[Any]:
-        values: list[Any] = []
-        parser = self._parser
-        while len(values) < len(calls):
-            data = self._sock.recv(_READ)
-            if not data:
-                raise ConnectionResetError("the daemon closed the connection")
-            if not parser.pending:
-                data = data[_take_quick(calls, values, data) :]
-            for reply in parser.feed(data) if data else ():
-                if reply.is_push:
-                    self._early.append(reply)
-                    continue
-                if reply.identifier != 1 or len(values) == len(calls):
-                    raise (
-                        error_from(reply.error)
-                        if reply.error
-                        else ProtocolError(
-                            f"reply to request {reply.identifier}, which was not sent"
-                        )
-                    )
-                try:
-                    values.append(protocol.read(calls[len(values)], reply))
-                except JournalError as error:
-                    values.append(error)
-            if parser.fault is not None:
-                raise parser.fault
-        self._awaited = 0
-        return values
 
     def stream(self, calls: Iterable[Call], window: int = 4) -> Iterator[Any]:
         """Send calls as they are made, some of them ahead; gives the value of each in turn.
@@ -144,17 +125,18 @@ class Link:
         While the daemon works on one, the next is made and sent. After `Unavailable` those that
         gave no value may have happened.
         """
-        sent: deque[Call] = deque()
+        sent: deque[tuple[Call, int]] = deque()
         self._set_timeout(self.target.timeout)
         try:
             for call in calls:
                 if len(sent) == window:
-                    yield protocol.read(sent.popleft(), self._next())
-                self._sock.sendall(call.data)
-                sent.append(call)
+                    yield self._next(*sent.popleft())
+                number = self._next_number()
                 self._awaited += 1
+                self._send(_numbered(call, number), self._keep)
+                sent.append((call, number))
             while sent:
-                yield protocol.read(sent.popleft(), self._next())
+                yield self._next(*sent.popleft())
         except OSError as error:
             self.close()
             raise Unavailable(f"{self.target.address}: {_why(error)}") from error
@@ -162,17 +144,74 @@ class Link:
             self._give_up()
             raise
 
-    def _next(self) -> Reply:
-        """The next answer; all of a stream carry the same identifier, and come in order."""
-        while not self._early:
-            data = self._sock.recv(_FIRST)
-            if not data:
-                raise ConnectionResetError("the daemon closed the connection")
-            self._early = self._parser.feed(data)
-            if self._parser.fault is not None:
-                raise self._parser.fault
+    def _next(self, call: Call, number: int) -> Any:
+        """The value of the next answer of a stream."""
+        while not self._ahead_of_us:
+            self._keep(self._sock.recv(_FIRST))
+        reply = self._ahead_of_us.popleft()
+        if reply.identifier != number:
+            raise _stranger(reply)
         self._awaited -= 1
-        return self._early.pop(0)
+        return protocol.read(call, reply)
+
+    def _keep(self, data: bytes) -> None:
+        """Bytes that came while a stream is under way."""
+        if not data:
+            raise ConnectionResetError("the daemon closed the connection")
+        for reply in self._parser.feed(data):
+            if reply.is_push:
+                self._early.append(reply)
+            else:
+                self._ahead_of_us.append(reply)
+        if self._parser.fault is not None:
+            raise self._parser.fault
+
+    def _next_number(self) -> int:
+        """The number of the next request of a pipeline; 1 is for those that go alone."""
+        self._number = self._number + 1 if self._number < 0xFFFF else 2
+        return self._number
+
+    def _send(self, data: bytes, take: Callable[[bytes], None]) -> None:
+        """Send all of it; whatever comes in meanwhile is taken."""
+        rest = memoryview(data)
+        timeout = self._timeout
+        waiter: select.poll | None = None
+        while rest:
+            sent = self._send_some(rest)
+            rest = rest[sent:]
+            if sent:
+                continue
+            if waiter is None:
+                waiter = select.poll()
+                waiter.register(self._sock, select.POLLIN | select.POLLOUT)
+            if not waiter.poll(timeout * 1000):
+                raise TimeoutError
+            with contextlib.suppress(BlockingIOError):
+                take(self._arrived())
+        if self._timeout != timeout:  # TLS was not allowed to wait
+            self._set_timeout(timeout)
+
+    def _send_some(self, data: memoryview) -> int:
+        """Send what can be sent without waiting; returns how many bytes."""
+        try:
+            if self._plain:
+                return self._sock.send(data, socket.MSG_DONTWAIT)
+            self._timeout = 0.0
+            self._sock.settimeout(0)
+            return self._sock.send(data)
+        except OSError as error:
+            if _would_wait(error):
+                return 0
+            raise
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing has come on this idle connection, not even its end."""
+        if self.closed:
+            return False
+        waiter = select.poll()
+        waiter.register(self._sock, select.POLLIN)
+        return not waiter.poll(0)
 
     def pushes(self, seconds: float) -> list[Reply]:
         """Wait for pushes; none if nothing came in time. With 0, those that are here already."""
@@ -207,7 +246,7 @@ class Link:
         try:
             return self._sock.recv(_READ)
         except OSError as error:
-            if type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError"):
+            if _would_wait(error):
                 raise BlockingIOError from None
             raise
 
@@ -276,25 +315,76 @@ class Link:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
 
 
-def _take_quick(calls: Sequence[Call], values: list[Any], data: bytes) -> int:
-    """Read common answers from the front of `data`; returns how many bytes they took."""
-    at = 0
-    for call in calls[len(values) :]:
-        quick = call.quick
-        if quick is None:
-            break
-        stop = at + protocol.QUICK_SIZES.get(quick, len(data))
-        value = quick(data[at:stop]) if stop <= len(data) else None
-        if value is None:
-            break
-        values.append(None if call.read is protocol.nothing else value)
-        at = stop
-    return at
+class _Answers:
+    """The answers to a pipeline, as they come in."""
+
+    def __init__(
+        self, calls: Sequence[Call], numbers: list[int], parser: ReplyParser, early: list[Reply]
+    ) -> None:
+        self.values: list[Any] = []
+        self._calls = calls
+        self._numbers = numbers
+        self._parser = parser
+        self._early = early
+
+    def take(self, data: bytes) -> None:
+        """Bytes of the daemon."""
+        if not data:
+            raise ConnectionResetError("the daemon closed the connection")
+        parser, values = self._parser, self.values
+        if not parser.busy:
+            data = data[self._take_quick(data) :]
+        for reply in parser.feed(data) if data else ():
+            if reply.is_push:
+                self._early.append(reply)
+                continue
+            at = len(values)
+            if at == len(self._calls) or reply.identifier != self._numbers[at]:
+                raise _stranger(reply)
+            try:
+                values.append(protocol.read(self._calls[at], reply))
+            except JournalError as error:
+                values.append(error)
+        if parser.fault is not None:
+            raise parser.fault
+
+    def _take_quick(self, data: bytes) -> int:
+        """Read common answers from the front of `data`; returns how many bytes they took."""
+        at = 0
+        values = self.values
+        first = len(values)
+        for call, number in zip(self._calls[first:], self._numbers[first:], strict=True):
+            quick = call.quick
+            if quick is None or data[at + 4 : at + 6] != number.to_bytes(2, "big"):
+                break
+            stop = at + protocol.QUICK_SIZES.get(quick, len(data))
+            # As if it had been sent alone.
+            alone = b"".join((data[at : at + 4], b"\0\1", data[at + 6 : stop]))
+            value = quick(alone) if stop <= len(data) else None
+            if value is None:
+                break
+            values.append(None if call.read is protocol.nothing else value)
+            at = stop
+        return at
 
 
-def is_passing(error: JournalError) -> bool:
-    """Whether trying again later may help."""
-    return isinstance(error, (Unavailable, Loading))
+def _numbered(call: Call, number: int) -> bytes:
+    data = call.data
+    return b"".join((data[:6], number.to_bytes(2, "big"), data[8:]))
+
+
+def _stranger(reply: Reply) -> JournalError:
+    """An answer to something that was not asked here."""
+    if reply.error and not reply.identifier:
+        return error_from(reply.error)
+    return ProtocolError(f"reply to request {reply.identifier}, which was not the next one")
+
+
+def _would_wait(error: OSError) -> bool:
+    if isinstance(error, BlockingIOError):
+        return True
+    # By name: who does not use TLS does not load it.
+    return type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def _why(error: OSError) -> str:

@@ -9,6 +9,7 @@ from typing import Self
 
 from fastjournal.client import operating
 from fastjournal.client.link import Link
+from fastjournal.client.retrying import SILENCE
 from fastjournal.edges import Text
 from fastjournal.model import (
     Event,
@@ -27,15 +28,24 @@ class Listening:
         link.call(operating.listen(queue))
 
     def next(self, wait: float | None = None) -> Event | None:
-        """The next event; None after `wait` seconds without one."""
+        """The next event; None after `wait` seconds without one.
+
+        `Unavailable` when the connection is lost: what happened since is not known.
+        """
         give_up = None if wait is None else time.monotonic() + wait
+        heard = time.monotonic()
         with self._lock:
             while not self._events:
-                left = 60.0 if give_up is None else max(0.0, give_up - time.monotonic())
-                for reply in self._link.pushes(left):
+                left = SILENCE if give_up is None else max(0.0, give_up - time.monotonic())
+                for reply in self._link.pushes(min(left, SILENCE)):
                     self._events.append(operating.event(reply))
-                if not self._events and give_up is not None and time.monotonic() >= give_up:
+                if self._events:
+                    break
+                if give_up is not None and time.monotonic() >= give_up:
                     return None
+                if time.monotonic() - heard >= SILENCE:
+                    self._link.call(operating.ping())
+                    heard = time.monotonic()
             return self._events.pop(0)
 
     def __iter__(self) -> Iterator[Event]:

@@ -11,22 +11,23 @@ from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.keys import domain
 from fastjournal.model import (
     Event,
+    Job,
     QueueSettings,
     QueueStatus,
     State,
 )
 from fastjournal.wire.fj import Reply, decode_integer
-from fastjournal.wire.functions import BY_ID, WORKED_ON, Function, Type
+from fastjournal.wire.functions import BY_ID, WORKED_ON, Function, Query, Type
 from fastjournal.wire.hello import DESCRIBE, Hello, encode_hello
 from fastjournal.wire.pictures import dump, job_from_json, load, queue_from_json
 
 __all__ = [
+    "JobPages",
     "configure",
     "delete",
     "event",
     "hello",
     "job",
-    "jobs",
     "listen",
     "maintain",
     "ping",
@@ -36,6 +37,7 @@ __all__ = [
     "status",
 ]
 
+_PAGE = 1000
 _LENGTHS = frozenset(
     ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
 )
@@ -95,17 +97,46 @@ def job(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
     return make_call(Function.INSPECT, lambda reply: job_from_json(load(value_of(reply))), fields)
 
 
-def jobs(queue: Text | None, state: State | None, offset: int, limit: int) -> Call:
-    """List jobs."""
-    asked = {"offset": offset, "limit": limit} | ({} if state is None else {"state": state.name})
-    fields = {
-        "key": b"" if queue is None else queue_bytes(queue),
-        "value_type": Type.STRING,
-        "value": dump(asked),
-    }
-    return make_call(
-        Function.LIST, lambda reply: [job_from_json(j) for j in load(value_of(reply))], fields
-    )
+class JobPages:
+    """The pages of a listing of jobs, one call after another: ask while `call` gives one."""
+
+    def __init__(
+        self,
+        queue: Text | None,
+        state: State | None,
+        prefix: Text | None,
+        offset: int,
+        limit: int,
+        values: bool,
+    ) -> None:
+        if offset < 0 or limit < 0:
+            raise BadRequest("offset and limit must not be negative")
+        begins = prefix.encode() if isinstance(prefix, str) else bytes(prefix or b"")
+        self._asked: dict[str, Any] = {"offset": offset, "values": values}
+        if state is not None:
+            self._asked["state"] = state.name
+        if begins:
+            self._asked["prefix"] = begins.decode("utf-8", "surrogateescape")
+        self._fields: dict[str, Any] = {
+            "key": b"" if queue is None else queue_bytes(queue), "value_type": Type.STRING,
+        }  # fmt: skip
+        self._left = limit
+        self.jobs: list[Job] = []
+        """What was found so far, in order of arrival."""
+
+    def call(self) -> Call | None:
+        """What to ask next; None: that was all."""
+        if self._left <= 0:
+            return None
+        asked = self._asked | {"limit": min(self._left, _PAGE)}
+        return make_call(Function.LIST, self._read, self._fields | {"value": dump(asked)})
+
+    def _read(self, reply: Reply) -> None:
+        found = [job_from_json(job) for job in load(value_of(reply))]
+        self.jobs += found
+        self._left = self._left - len(found) if reply.cursor else 0
+        self._asked = {}
+        self._fields |= {"key": reply.cursor, "query": Query.CURSOR}
 
 
 def queues() -> Call:

@@ -4,28 +4,29 @@ Rules:
 
 1. Any number of threads may use a client: each call takes a connection of its own from a pool, so
    a thread that waits for a job holds nobody up.
-2. A call that met a broken connection is tried again with a growing, jittered pause until its time
-   limit is over, if it may be (see `protocol`); else `Unavailable` says that nobody knows.
-3. A forked child opens its own connections.
+2. A call that met a broken connection is tried again as `retrying` says; else `Unavailable` says
+   that nobody knows.
+3. A connection that broke while nobody used it costs nobody an error: what may be sent only once
+   goes out on one that shows no sign of its end, what may be sent again goes on to such a one.
+4. A closed client stays closed, whoever still holds a connection of it.
+5. A forked child opens its own connections.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fastjournal.client.link import Link, is_passing
+from fastjournal.client.link import Link
 from fastjournal.client.protocol import SMALL, Call, check_size, sent_again
+from fastjournal.client.retrying import Attempts
 from fastjournal.client.urls import Target
-from fastjournal.errors import Closed, JournalError, Loading, Unavailable
+from fastjournal.errors import Closed, JournalError, Unavailable
 
 __all__ = ["Links"]
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 
 _forks = 0
 """How often this process was forked off; connections belong to one process."""
@@ -51,13 +52,21 @@ class Links:
         self._ahead = 0
         self.about: dict[str, Any] = {}
         """What the daemon said of itself: version, journal, sync policy, roles, limits."""
-        self._free.append(self._retrying(lambda _: self.open_link(), limit=target.connect_timeout))
+        attempts = Attempts(True, target.connect_timeout, time.monotonic())
+        self._free.append(self._retrying(attempts, lambda _: self.open_link()))
 
     def close(self) -> None:
         """Close all connections that are not in use."""
         self._closed = True
-        while self._free:
-            self._free.pop().close()
+        self._close_free()
+
+    def _close_free(self) -> None:
+        free = self._free
+        while free:
+            try:
+                free.pop().close()
+            except IndexError:  # another thread was quicker
+                return
 
     def _stream(self, calls: Iterator[Call]) -> Iterator[Any]:
         """The values of calls that may be sent again, sent ahead of their answers."""
@@ -107,31 +116,32 @@ class Links:
     def _call(self, call: Call) -> Any:
         if len(call.data) > SMALL:
             check_size(call, self.about)
-        free = self._free
-        if free and self._forks == _forks:
-            try:  # the connection used last, once
-                link = free.pop()
-            except IndexError:  # another thread was quicker
-                return self._retrying(lambda n: self._on_new_link(call, n > 0), call.again)
-            try:
-                value = link.call(call)
-            except JournalError as error:
-                if not link.closed:
-                    free.append(link)
-                if not (call.again and is_passing(error)):
-                    raise
+        began = time.monotonic()
+        attempts: Attempts | None = None
+        if call.again and self._forks == _forks:
+            try:  # the connection used last, once, without a look whether it is still there
+                link = self._free.pop()
+            except IndexError:
+                pass
             else:
-                free.append(link)
-                return value
-            return self._retrying(lambda _: self._on_new_link(call, True))
-        return self._retrying(lambda n: self._on_new_link(call, n > 0), call.again)
+                try:
+                    return link.call(call)
+                except JournalError as error:
+                    attempts = Attempts(True, self.target.timeout, began)
+                    attempts.out = True
+                    attempts.failed(error, time.monotonic())
+                finally:
+                    self.give_back(link)
 
-    def _on_new_link(self, call: Call, repeated: bool) -> Any:
-        link = self.take_link()
-        try:
-            return link.call(call, repeated=repeated)
-        finally:
-            self.give_back(link)
+        def one(attempts: Attempts) -> Any:
+            link = self.take_link()
+            attempts.out = True
+            try:
+                return link.call(call, repeated=attempts.repeated)
+            finally:
+                self.give_back(link)
+
+        return self._retrying(attempts or Attempts(call.again, self.target.timeout, began), one)
 
     def take_link(self) -> Link:
         """A connection for this thread alone; give it back."""
@@ -140,9 +150,13 @@ class Links:
         if self._forks != _forks:
             self._free, self._forks = [], _forks
         while self._free:
-            link = self._free.pop()
-            if not link.closed:
+            try:
+                link = self._free.pop()
+            except IndexError:  # another thread was quicker
+                break
+            if link.is_fresh:
                 return link
+            link.close()
         return self.open_link()
 
     def open_link(self) -> Link:
@@ -172,26 +186,16 @@ class Links:
 
     def give_back(self, link: Link) -> None:
         """Let others use the connection."""
-        if link.closed:
-            return
-        if self._closed:
-            link.close()
-        else:
+        if not link.closed:
             self._free.append(link)
+            if self._closed:
+                self._close_free()
 
-    def _retrying(self, work: Any, again: bool = True, limit: float = 0.0) -> Any:
-        """Try until it works, the error is not a passing one, or the time is over."""
-        give_up = time.monotonic() + (limit or self.target.timeout)
-        pause = _FIRST_PAUSE
-        tries = 0
+    def _retrying(self, attempts: Attempts, work: Callable[[Attempts], Any]) -> Any:
+        """Try until it works, or may not be tried again."""
         while True:
             try:
-                return work(tries)
+                return work(attempts)
             except JournalError as error:
-                tries += 1
-                pause_now = pause * random.uniform(0.5, 1.5)
-                late = time.monotonic() + pause_now > give_up
-                if late or not is_passing(error) or not (again or isinstance(error, Loading)):
-                    raise
-            time.sleep(pause_now)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = attempts.failed(error, time.monotonic())
+            time.sleep(pause)

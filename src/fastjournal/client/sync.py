@@ -201,18 +201,19 @@ class Client(Links):
         queue: Text | None = None,
         *,
         state: State | None = None,
+        prefix: Text | None = None,
         offset: int = 0,
         limit: int = 100,
+        values: bool = True,
     ) -> list[Job]:
-        """Jobs of one queue or of all, a page at a time."""
-        found: list[Job] = []
-        while limit > 0:
-            page: list[Job] = self._call(operating.jobs(queue, state, offset, min(limit, 1000)))
-            found += page
-            offset, limit = offset + len(page), limit - len(page)
-            if len(page) < 1000:
-                break
-        return found
+        """Jobs of one queue or of all, in order of arrival; as many requests as it takes.
+
+        `prefix`: how their keys begin. Without `values` they come without values and results.
+        """
+        pages = operating.JobPages(queue, state, prefix, offset, limit, values)
+        while (call := pages.call()) is not None:
+            self._call(call)
+        return pages.jobs
 
     def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""

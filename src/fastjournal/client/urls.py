@@ -6,13 +6,15 @@
     unix:/run/fastjournal.sock      a daemon on this machine; `?journal=name`
 
 Options stand behind `?`, joined by `&`: `token`, `token_file`, `journal`, `name`, `ca`, `cert`,
-`key`, `timeout`, `connect_timeout`. A token may also stand in the user part (`fj://token@host`) or
-in the environment, `FASTJOURNAL_TOKEN`.
+`key`, `timeout`, `connect_timeout`, `insecure`. A token may also stand in the user part
+(`fjs://token@host`) or in the environment, `FASTJOURNAL_TOKEN`.
 
 Rules:
 
 1. A token is never part of `repr` or of an error.
 2. Options that are not known are refused by name.
+3. A token is not sent in clear beyond this machine: `fj://` with a token is for loopback addresses,
+   unless `insecure=1` says that the network may see it.
 """
 
 from __future__ import annotations
@@ -32,8 +34,14 @@ __all__ = ["DEFAULT_PORT", "Target", "parse_url", "tls_context"]
 
 DEFAULT_PORT = 17994
 _OPTIONS = frozenset(
-    ("token", "token_file", "journal", "name", "ca", "cert", "key", "timeout", "connect_timeout")
-)
+    (
+        "token", "token_file", "journal", "name", "ca", "cert", "key", "timeout",
+        "connect_timeout", "insecure",
+    )
+)  # fmt: skip
+
+
+_YES_OR_NO = {"0": False, "1": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,15 @@ class Target:
     timeout: float = 30.0
     """Seconds an answer may take, beyond what was asked to wait."""
     connect_timeout: float = 5.0
+    insecure: bool = False
+    """A token may be sent in clear to another machine."""
+
+    def __post_init__(self) -> None:
+        if self.token and not (self.tls or self.path or self.insecure or _is_local(self.host)):
+            raise SettingError(
+                f"a token would go to {self.host} in clear: use fjs://, or say insecure=1",
+                name="url",
+            )
 
     @property
     def address(self) -> str:
@@ -79,8 +96,8 @@ def parse_url(url: str) -> Target | Path:
         raise SettingError(f"unknown option {unknown[0]!r} in the URL", name=unknown[0])
     try:
         port = parts.port
+        token = _token(options, parts.username)
         target = Target(
-            token=_token(options, parts.username),
             journal=options.get("journal", ""),
             name=options.get("name", ""),
             ca=options.get("ca", ""),
@@ -88,13 +105,16 @@ def parse_url(url: str) -> Target | Path:
             key=options.get("key", ""),
             timeout=float(options.get("timeout", 30)),
             connect_timeout=float(options.get("connect_timeout", 5)),
+            insecure=_YES_OR_NO[options.get("insecure", "0")],
         )
+    except KeyError:
+        raise SettingError("insecure is 0 or 1", name="insecure") from None
     except ValueError as error:
         raise SettingError(f"{parts.hostname}: {error}", name="url") from None
     if scheme == "unix":
         if not parts.path:
             raise SettingError("unix: needs the path of a socket", name="url")
-        return replace(target, path=unquote(parts.path))
+        return replace(target, path=unquote(parts.path), token=token)
     journal = unquote(parts.path.strip("/")) or target.journal
     return replace(
         target,
@@ -102,7 +122,17 @@ def parse_url(url: str) -> Target | Path:
         port=port or DEFAULT_PORT,
         journal=journal,
         tls=scheme == "fjs",
+        token=token,
     )
+
+
+def _is_local(host: str) -> bool:
+    import ipaddress  # whoever has no token does not pay for it
+
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def tls_context(target: Target) -> ssl.SSLContext | None:

@@ -18,17 +18,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
 from fastjournal.client import entry_calls, operating
-from fastjournal.client.link import Link, is_passing
+from fastjournal.client.link import Link
+from fastjournal.client.retrying import SILENCE, is_passing
 from fastjournal.entry import EntryChange, Watched
 from fastjournal.errors import Closed, JournalError, Unavailable
 
 if TYPE_CHECKING:
     from fastjournal.client.pool import Links
 
-__all__ = ["SILENCE", "Watching"]
+__all__ = ["Watching"]
 
-SILENCE = 15.0
-"""Seconds without a word after which a connection is asked whether it is still there."""
 _ROUNDS = 64  # reads of what has arrived at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 

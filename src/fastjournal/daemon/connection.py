@@ -11,6 +11,11 @@ Rules:
 3. A peer that has vanished without a word is found within about two minutes: by TCP keep-alive if
    nothing is under way to it, else by what it does not acknowledge (TCP_USER_TIMEOUT).
 4. Ending is in order: what was answered is sent first.
+5. Requests stand in one queue from their reading to their carrying out, and are carried out in that
+   order, whatever holds them up: the journal takes them from its front, `serve` puts back what it
+   did not come to. While more than `_QUEUED` bytes were read into it, reading pauses.
+6. What is asked for may be much larger than the question: after `TURN` bytes of answers the rest of
+   the queue waits until they have been sent.
 """
 
 from __future__ import annotations
@@ -29,7 +34,10 @@ from fastjournal.errors import JournalError
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
 
-__all__ = ["Connection"]
+__all__ = ["TURN", "Connection"]
+
+TURN = 1 << 20  # bytes of answers
+_QUEUED = 1 << 20  # bytes of requests
 
 # Seconds, but for the last one: milliseconds.
 _KEEP_ALIVE = (
@@ -49,19 +57,29 @@ class Connection(asyncio.Protocol, abc.ABC):
         self.server = server
         self.host: Hosted = server.default
         self.peer = "?"
-        self.asked = 0
+        self.asked = False
         self.behind = 0
         self.wants_sync = False
         self.gone = True
         self.waiters: set[Waiter] = set()
         self.leaving = False
         """Nothing more is read; the connection ends once all is sent."""
+        self.met = 0.0
+        """Loop time of its beginning."""
         self.last_read = 0.0
         """Loop time of the last bytes from the peer."""
         self.stuck_since = 0.0
         """Loop time since which the peer does not read; 0: it does."""
         self.partial_since = 0.0
         """Loop time since which a message is incomplete; 0: none is."""
+        self._queue: list[Any] = []
+        self._queued = 0
+        """Bytes that were read since the queue was empty: at least what it holds."""
+        self._taken = 0
+        """What it was when the journal took the requests."""
+        self._full = False
+        """The last answers were cut at `TURN` and are not sent yet."""
+        self._reads = True
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._write: Any = None
         self._time = server.loop.time
@@ -74,7 +92,8 @@ class Connection(asyncio.Protocol, abc.ABC):
         limits = self.server.settings.limits
         self._transport.set_write_buffer_limits(high=limits.high_water)
         self.gone = False
-        self.last_read = self._time()
+        self.host.hear(self)
+        self.met = self.last_read = self._time()
         self.peer = _peer(transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -87,7 +106,7 @@ class Connection(asyncio.Protocol, abc.ABC):
             self.turn_away()
 
     def turn_away(self) -> None:
-        """There are too many connections, or the server is leaving."""
+        """The server is leaving."""
         self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,21 +135,69 @@ class Connection(asyncio.Protocol, abc.ABC):
     def pause_writing(self) -> None:
         """The peer does not read."""
         self.stuck_since = self._time()
-        self._transport.pause_reading()
+        self._steer()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         self.stuck_since = 0.0
-        if not self.leaving and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._steer()
+        self.go_on()
+
+    def ask(self, items: Sequence[Any], size: int) -> None:
+        """So many bytes were read, and these requests in them."""
+        self._queue += items
+        if self._queue:
+            self._queued += size
+            self.go_on()
+            self._steer()
+
+    def go_on(self) -> None:
+        """Have the next requests carried out, if they may be."""
+        if self._queue and not self.asked and self.may_go_on():
+            self.host.submit(self)
+
+    def may_go_on(self) -> bool:
+        """Whether the next requests may be carried out; see rules 1 and 6."""
+        return not (self._full or self.stuck_since or self.gone)
+
+    def take(self) -> list[Any]:
+        """The requests that may be carried out."""
+        if not self.may_go_on():
+            return []
+        taken, self._queue = self._queue, []
+        self._taken, self._queued = self._queued, 0
+        return taken
+
+    def put_back(self, items: Sequence[Any], size: int) -> None:
+        """These were taken and not carried out; the answers before them have so many bytes."""
+        if items:
+            self._queue[:0] = items
+            self._queued += self._taken
+            self._full = size > TURN
+        self._steer()
+
+    def _steer(self) -> None:
+        """Read from the peer, or do not."""
+        reads = not (self.leaving or self.stuck_since or self._queued > _QUEUED)
+        if reads != self._reads and not self.gone and not self._transport.is_closing():
+            self._reads = reads
+            if reads:
+                if self.partial_since:  # it was not the peer who let the message wait
+                    self.partial_since = self._time()
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def send(self, data: bytes) -> None:
-        """Send, unless the peer is gone."""
+        """Send, unless the peer is gone; then go on with what was held back."""
         if self.gone:
             return
         self._write(data)
+        self._full = False
         if self.leaving or self.stuck_since:
             self.watch_output()
+        self._steer()
+        self.go_on()
 
     def watch_output(self) -> None:
         """Something was sent to a peer that is to leave, or that does not read."""
@@ -146,7 +213,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         if self.gone or self._transport.is_closing():
             return
         self.leaving = True
-        self._transport.pause_reading()
+        self._steer()
         self.finish()
 
     def finish(self) -> None:
@@ -156,7 +223,7 @@ class Connection(asyncio.Protocol, abc.ABC):
 
     def is_busy(self) -> bool:
         """Requests are under way that no waiter stands for."""
-        return self.asked > 0
+        return self.asked or bool(self._queue)
 
     def cut(self, reason: str, text: str) -> None:
         """End at once."""
@@ -169,7 +236,9 @@ class Connection(asyncio.Protocol, abc.ABC):
         limits = self.server.settings.limits
         if self.stuck_since and now - self.stuck_since > limits.write_timeout:
             self.cut("slow", "does not read")
-        elif self.partial_since and now - self.partial_since > limits.message_timeout:
+        elif (
+            self.partial_since and self._reads and now - self.partial_since > limits.message_timeout
+        ):
             self.cut("partial", "a message stays incomplete")
         elif (
             limits.idle_timeout
@@ -178,6 +247,9 @@ class Connection(asyncio.Protocol, abc.ABC):
             and now - self.last_read > limits.idle_timeout
         ):
             self.cut("idle", "says nothing")
+
+    def check_grant(self) -> None:
+        """Tokens were read anew: cut the peer if its own is not among them as it was."""
 
     def keeps_open(self) -> bool:
         """The peer waits for something of its own accord."""
@@ -188,8 +260,11 @@ class Connection(asyncio.Protocol, abc.ABC):
         return False
 
     @abc.abstractmethod
-    def serve(self, items: Sequence[Any], now: int) -> bytes:
-        """Carry out requests under the lock; returns the replies."""
+    def serve(self, items: list[Any], now: int) -> bytes:
+        """Carry out requests under the lock; returns the replies.
+
+        Leaves in `items` those that are answered; what it did not come to it puts back.
+        """
 
     @abc.abstractmethod
     def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:

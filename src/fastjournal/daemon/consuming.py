@@ -20,6 +20,7 @@ from fastjournal.errors import (
     OutOfRange,
     RequestError,
     TimedOut,
+    Unauthorized,
 )
 from fastjournal.journal.inspection import result_of
 from fastjournal.journal.jobs import Deleted
@@ -124,7 +125,9 @@ def _ask_next(
             timeout=lease.until or None,
             pairs=(pair,),
         )
-    return encode_reply(request.identifier, now, timeout=due or None) if last else b""
+    if not last or session.host.engine.holds_back():
+        return b""
+    return encode_reply(request.identifier, now, timeout=due or None)
 
 
 def lease_many(session: FjConnection, request: Request, now: int) -> bytes:
@@ -172,7 +175,9 @@ def _ask_many(
         pairs = [encode_leased(lease) for lease in leases]
         flags = session.stable | DATA
         return encode_reply(request.identifier, now, flags=flags, pairs=pairs, several=True)
-    return encode_reply(request.identifier, now, timeout=due or None, several=True) if last else b""
+    if not last or session.host.engine.holds_back():
+        return b""
+    return encode_reply(request.identifier, now, timeout=due or None, several=True)
 
 
 def _lease(
@@ -332,8 +337,16 @@ def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
     return SettleOutcome(Settling.EXTENDED, operations.touch(job_id, token, argument or 0))
 
 
+def check_may_delete(session: FjConnection) -> None:
+    """Whoever only produces may delete entries, not the jobs of others."""
+    if not session.may_take:
+        session.server.denied(session, "role does not allow DELETE of a job")
+        raise Unauthorized("the token does not allow deleting jobs")
+
+
 def delete(session: FjConnection, request: Request, now: int) -> bytes:
     """Remove jobs by id or by key."""
+    check_may_delete(session)
     operations = session.host.operations
     timestamp, purge = stamp_of(session, request.timestamp), request.flags & OVERWRITE != 0
     if request.by_id:

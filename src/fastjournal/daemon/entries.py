@@ -211,6 +211,10 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     operations = _operations(session)
     # An empty queue is no queue: the entry alone is meant.
     both = request.value_type is None
+    if both and not session.may_take:  # whoever only produces deletes the entry, never jobs
+        if any(row.lane.name for row in session.host.state.keys.everywhere(request.key)):
+            consuming.check_may_delete(session)
+        both = False
     decided = operations.delete(
         request.key,
         timestamp=stamp_of(session, request.timestamp),

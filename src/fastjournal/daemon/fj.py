@@ -7,9 +7,7 @@ Rules:
 2. A function is carried out only if the role of the connection allows it.
 3. Requests are carried out in the order in which they were sent, and answered so, except those
    that wait.
-4. What one read asks for may be much larger than the read: after `_TURN` bytes of answers the rest
-   of the requests waits until the peer has read them.
-5. Pushes never make the server wait: a peer that falls behind by `push_backlog` loses them and
+4. Pushes never make the server wait: a peer that falls behind by `push_backlog` loses them and
    gets one push that says so.
 """
 
@@ -20,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.connection import TURN, Connection
 from fastjournal.daemon.greeting import ALL, greet
 from fastjournal.daemon.producing import set_run
 from fastjournal.daemon.quick import FEW, is_quick, quick_answer
@@ -40,6 +38,7 @@ from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
 if TYPE_CHECKING:
     from fastjournal.daemon.pushes import Subject
     from fastjournal.daemon.server import Server
+    from fastjournal.daemon.tokens import Grant
 
 __all__ = ["FjConnection"]
 
@@ -52,7 +51,6 @@ _READS = frozenset(
 )  # fmt: skip
 _LEASE = int(Function.LEASE)
 _connections = itertools.count(1)
-_TURN = 1 << 20  # bytes
 _TOGETHER = 16  # pushes
 _PUSHES = _TOGETHER * 66_000  # bytes that one write of pushes may add to what waits to be sent
 
@@ -73,6 +71,8 @@ class FjConnection(Connection):
         """The journal's clock minus the client's, ns, where they differ by more than they may."""
         self.handlers: dict[int, Handler] = {} if self.guarded else ALL
         self.is_admin = not self.guarded
+        self.grant: Grant | None = None
+        """What its token allows; None where no tokens are demanded, or before HELLO."""
         self.quick = False
         """The short way may be tried."""
         self.may_put = self.may_take = not self.guarded
@@ -86,24 +86,22 @@ class FjConnection(Connection):
         self._pushes: deque[bytes] = deque()
         self._lost: int | None = None
         self._later = 0
-        self._held: Sequence[Any] = ()
-        """Requests that wait until the peer has read the answers before them."""
 
     def turn_away(self) -> None:
-        """There are too many connections, or the server is leaving."""
-        text = "FULL too many connections" if not self.server.draining else "CLOSED shutting down"
-        self.send(encode_error(0, text, self.server.clock.now()))
+        """The server is leaving."""
+        self.send(encode_error(0, "CLOSED shutting down", self.server.clock.now()))
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.last_read = self._time()
+        self.host.hear(self)
         if self.leaving:
             return
         parser = self.parser
-        if self.quick and not (self._held or parser.pending) and is_quick(self, data):
+        if self.quick and not parser.pending and is_quick(self, data):
             host = self.host
-            if host.peers > FEW or self.behind or self.asked or host.always:
-                host.submit(self, data)
+            if host.peers > FEW or host.always or self._queue or self.asked or self.behind:
+                self.ask((data,), len(data))
                 return
             now = host.engine.clock.now()
             with host.engine.lock:
@@ -115,11 +113,7 @@ class FjConnection(Connection):
         items = parser.feed(data)
         if parser.guarded:
             items = self._begin(items)
-        if items:
-            if self._held:
-                self._held = [*self._held, *items]
-            else:
-                self.host.submit(self, items)
+        self.ask(items, len(data))
         if parser.pending:
             if items or not self.partial_since:
                 self.partial_since = self.last_read
@@ -136,7 +130,7 @@ class FjConnection(Connection):
             if self.guarded or (isinstance(first, Request) and first.function == Function.HELLO):
                 greet(self, first)
             else:
-                self.host.submit(self, items)
+                self.ask(items, 0)
             if not self.guarded:
                 parser.open(self.server.wire_limits)
                 self.quick = not self.host.closed
@@ -146,12 +140,23 @@ class FjConnection(Connection):
     def check(self, now: float) -> None:
         """Strangers have less time."""
         limits = self.server.settings.limits
-        if self.guarded and now - self.last_read > limits.hello_timeout:
+        if self.guarded and now - self.met > limits.hello_timeout:
             self.cut("stranger", "has not said who it is")
             return
         unread = self._transport.get_write_buffer_size()
         if not (self.listening and self.stuck_since and unread <= limits.high_water + _PUSHES):
             super().check(now)  # a slow listener costs no more than this: its pushes collapse
+
+    @property
+    def owner(self) -> bytes:
+        """Whose senders it may use: those of its token; empty: anybody's."""
+        return b"" if self.is_admin or self.grant is None else self.grant.name.encode()
+
+    def check_grant(self) -> None:
+        """Tokens were read anew: cut the peer if its own is not among them as it was."""
+        tokens = self.server.tokens
+        if self.grant is not None and tokens is not None and self.grant not in tokens.grants:
+            self.cut("token", "its token was removed or changed")
 
     def keeps_open(self) -> bool:
         """A listener may be silent for ever."""
@@ -159,97 +164,87 @@ class FjConnection(Connection):
 
     def is_busy(self) -> bool:
         """Upkeep is under way for this peer."""
-        return self._later > 0 or bool(self._held) or super().is_busy()
+        return self._later > 0 or super().is_busy()
 
     def is_single(self, items: Sequence[Any]) -> bool:
         """Whether they are one request that makes one command at most."""
-        if items.__class__ is bytes or len(items) != 1:
-            return items.__class__ is bytes
+        if len(items) != 1:
+            return False
         item = items[0]
         if item.__class__ is Waiter:
             item = item.request
         if item.__class__ is not Request:
-            return False
+            return item.__class__ is bytes
         # Bytes 2 and 3 of a LEASE are the number of jobs.
         return item[0] in _SINGLE or (item[0] == _LEASE and item[10][2:4] == b"\0\1")
 
-    def serve(self, items: Sequence[Any], now: int) -> bytes:
+    def serve(self, items: list[Any], now: int) -> bytes:
         """Carry out requests under the lock; returns the replies.
 
-        Bytes instead of requests are one message that `is_quick`.
+        Bytes instead of a request are one message that `is_quick`.
         """
-        stable = STABLE if self.host.always else 0
-        if items.__class__ is bytes:
-            reply = quick_answer(self, items, now, stable)
-            if reply is not None:
-                return reply
-            items = self._parsed(items)
-        handlers = self.handlers
         stopped = self.host.engine.log.failure
         out: list[bytes] = []
         if len(items) > 1 and self.may_put and stopped is None:
             while run := set_run(self, items, len(out), now):
                 out += run
         size = sum(map(len, out))
-        for item in items[len(out) :] if out else items:
-            if size > _TURN:
-                self._held = items[len(out) :]
-                self._transport.pause_reading()
+        done = len(out)
+        answered = items[:done]
+        for item in items[done:]:
+            if size > TURN:
                 break
-            kind = item.__class__
-            try:
-                if kind is Request:
-                    handler = handlers.get(item[0])
-                    if handler is None:
-                        handler = self._unserved(item)
-                    if stopped is not None and item[0] not in _READS:
-                        # Not even "it is there already" may be acknowledged any more.
-                        raise ReadOnly(str(stopped))
-                    if item[2] & 0x200 or (item[2] & 0x1000 and item[9] == Type.JOB):
-                        self.wants_sync = True
-                        self.stable = STABLE
-                    else:
-                        self.stable = stable
-                    out.append(handler(self, item, now))
-                elif kind is Waiter:
-                    self.stable = stable
-                    out.append(self._again(item, now))
-                else:
-                    self.server.count_error(item.code)
-                    out.append(item.encode(now))
-            except JournalError as error:
-                self.server.count_error(error.code)
-                out.append(encode_error(_identifier(item), error_text(error), now))
-            except Exception as error:  # a bug must not take the other connections down
-                self.server.report(error)
-                out.append(encode_error(_identifier(item), error_text(error), now))
-            size += len(out[-1])
+            done += 1
+            reply = self._answer(item, stopped, now)
+            if reply:
+                out.append(reply)
+                answered.append(item)
+                size += len(reply)
+        self.put_back(items[done:], size)
+        items[:] = answered
         return b"".join(out) if len(out) != 1 else out[0]
 
-    def send(self, data: bytes) -> None:
-        """Send; then go on with what was held back."""
-        if self.gone:
-            return
-        self._write(data)
-        if self.leaving or self.stuck_since:
-            self.watch_output()
-        if self._held and not self.stuck_since:
-            self._go_on()
-
-    def _go_on(self) -> None:
-        items, self._held = self._held, ()
-        if not self.gone:
-            if not self.leaving:
-                self._transport.resume_reading()
-            self.host.submit(self, items)
+    def _answer(self, item: Any, stopped: JournalError | None, now: int) -> bytes:
+        """The reply to one request; empty if it comes later."""
+        kind = item.__class__
+        stable = STABLE if self.host.always else 0
+        try:
+            if kind is bytes:
+                reply = quick_answer(self, item, now, stable)
+                if reply is not None:
+                    return reply
+                # The parser of the stream may have gone on already.
+                (item,) = RequestParser(self.parser.limits).feed(item)
+                kind = item.__class__
+            if kind is not Request and kind is not Waiter:
+                self.server.count_error(item.code)
+                refusal: bytes = item.encode(now)
+                return refusal
+            request = item if kind is Request else item.request
+            if request[2] & 0x200 or (request[2] & 0x1000 and request[9] == Type.JOB):
+                self.wants_sync = True
+                stable = STABLE
+            self.stable = stable
+            if kind is Waiter:
+                return self._again(item, now)
+            handler = self.handlers.get(request[0])
+            if handler is None:
+                handler = self._unserved(request)
+            if stopped is not None and request[0] not in _READS:
+                # Not even "it is there already" may be acknowledged any more.
+                raise ReadOnly(str(stopped))
+            return handler(self, request, now)
+        except JournalError as error:
+            self.server.count_error(error.code)
+            return encode_error(_identifier(item), error_text(error), now)
+        except Exception as error:  # a bug must not take the other connections down
+            self.server.report(error)
+            return encode_error(_identifier(item), error_text(error), now)
 
     def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
         """The replies to requests that came to nothing."""
         self.server.count_error(error.code)
-        self._held = ()
         text = error_text(error)
-        if items.__class__ is bytes:
-            items = self._parsed(items)
         for item in items:
             if isinstance(item, Waiter):
                 item.end()
@@ -283,7 +278,7 @@ class FjConnection(Connection):
     def quit(self) -> None:
         """The client has said goodbye: what waits is answered with what there is."""
         self.leaving = True
-        self._transport.pause_reading()
+        self._steer()
         for waiter in list(self.waiters):
             waiter.expire()
 
@@ -305,14 +300,8 @@ class FjConnection(Connection):
     def resume_writing(self) -> None:
         """The peer reads again."""
         super().resume_writing()
-        if self._held and not self.stuck_since:
-            self._go_on()
         while self._pushes and not self.stuck_since and not self.gone:
             self._write(self._pushes.popleft())
-
-    def _parsed(self, message: Sequence[int]) -> Sequence[Any]:
-        """The request in one whole message; the parser of the stream may have gone on already."""
-        return RequestParser(self.parser.limits).feed(bytes(message))
 
     def _again(self, waiter: Waiter, now: int) -> bytes:
         if waiter.answered:
@@ -330,7 +319,7 @@ class FjConnection(Connection):
             waiter.end()
             self.waiters.discard(waiter)
         else:
-            waiter.register()
+            waiter.wait_on()
         return reply
 
     def _unserved(self, request: Request) -> Handler:
@@ -342,6 +331,8 @@ class FjConnection(Connection):
 
 
 def _identifier(item: Any) -> int:
+    if isinstance(item, bytes):
+        return int.from_bytes(item[6:8], "big")
     if isinstance(item, Waiter):
         return int(item.request.identifier)
     return int(item.identifier)

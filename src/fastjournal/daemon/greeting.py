@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastjournal.daemon.requests import HANDLERS, Handler
+from fastjournal.daemon.tokens import Grant
 from fastjournal.errors import BadRequest, JournalError, NotFound, Unauthorized
 from fastjournal.wire.errortext import error_text
 from fastjournal.wire.fj import Pair, Refusal, Request, encode_error, encode_ok, encode_reply
@@ -83,6 +84,7 @@ def hello(session: FjConnection, request: Request, now: int) -> bytes:
     said = decode_hello(request.value)
     name = said.journal or session.server.settings.default_journal
     tokens = session.server.tokens
+    found: Grant | None = None
     if tokens is None:
         roles = frozenset({"admin"})
     else:
@@ -97,6 +99,7 @@ def hello(session: FjConnection, request: Request, now: int) -> bytes:
     if host is not session.host and not session.parser.guarded:
         raise BadRequest("the journal is chosen by the first message of a connection")
     session.host = host
+    session.grant = found
     now = host.engine.clock.now()  # the journal's, which may be ahead of the machine's
     ahead = now - said.time if said.time else 0
     session.ahead = ahead if abs(ahead) > host.engine.jobs.limits.max_skew else 0

@@ -5,11 +5,17 @@ Rules:
 1. Everything that was read in one turn of the loop, from all connections, is decided under the
    journal's lock and logged with one write. Replies are sent after that write; where the policy is
    `always` or a request asked for it, after a sync that covers it.
-2. Replies of one connection leave in the order of its requests; only those that wait (for a job,
-   for a result, for upkeep) come later.
-3. If the write fails, every request of the group is answered with that error: none of them may be
-   told that it happened.
-4. Whoever wakes a waiter does so under the journal's lock, on any thread; it is served on the loop.
+2. A connection is in a group once, with the requests at the front of its queue. Its replies leave
+   in the order of its requests; only those that wait (for a job, for a result, for upkeep) come
+   later.
+3. If a write or a sync fails while a group is under way, every request of it is answered with that
+   error: none of them may be told that it happened.
+4. A lease is lost only when everything that had arrived by its end has been carried out: the loop
+   may have stood still (a stopped process, a machine put to sleep) while the word of its holder
+   waited in a socket. So time asks the loop for whole rounds (`read_until`), until each connection
+   had one in which nothing came, at most `_PATIENCE`. Who asks for a job meanwhile and would get
+   none is answered then.
+5. Whoever wakes a waiter does so under the journal's lock, on any thread; it is served on the loop.
    A wake-up whose connection has gone is passed on to the next who waits.
 """
 
@@ -26,15 +32,19 @@ from fastjournal.daemon.waiters import Waiter
 from fastjournal.errors import Closed, JournalError, ReadOnly
 from fastjournal.journal.journal import Journal
 from fastjournal.log.counters import SIZES, Histogram
+from fastjournal.log.waiting import unknown
 
 __all__ = ["Hosted", "Speaker", "Together", "Work"]
+
+
+_PATIENCE = 2.0  # seconds; a connection that sends without a pause holds no lease up for longer
 
 
 class Speaker(Protocol):
     """A connection as a journal sees it."""
 
-    asked: int
-    """Groups of requests of it that are not decided yet."""
+    asked: bool
+    """It has requests for the next group."""
     behind: int
     """Replies of it that wait for a sync."""
     wants_sync: bool
@@ -47,8 +57,14 @@ class Speaker(Protocol):
     def is_single(self, items: Sequence[Any]) -> bool:
         """Whether they are one request that makes one command at most."""
 
-    def serve(self, items: Sequence[Any], now: int) -> bytes:
-        """Carry out requests under the lock; returns the replies."""
+    def take(self) -> list[Any]:
+        """The requests that may be carried out, in their order."""
+
+    def serve(self, items: list[Any], now: int) -> bytes:
+        """Carry out requests under the lock; returns the replies.
+
+        Leaves in `items` those that are answered; what it did not come to it puts back.
+        """
 
     def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
         """The replies to requests that came to nothing."""
@@ -62,12 +78,15 @@ class Speaker(Protocol):
 
 class _Unsynced(NamedTuple):
     time: int
+    """The replies tell of nothing newer than the record of this TIME."""
     speaker: Speaker
     items: Sequence[Any]
     data: bytes
+    refused: bool = False
+    """The replies are errors: whatever becomes of the sync, they are true."""
 
 
-Work = list[tuple[Speaker, Sequence[Any]]]
+Work = list[tuple[Speaker, list[Any]]]
 """The requests of a group, by connection."""
 Together = Callable[["Hosted", Work, int], Mapping[int, bytes]]
 """Carries out some requests of a group before the others; gives their replies by position."""
@@ -98,18 +117,25 @@ class Hosted:
         """Carries out what goes quicker together; set by who knows the protocol."""
         self._loop = loop
         self._thread = threading.get_ident()
-        self._work: Work = []
+        self._asking: list[Speaker] = []
         self._woken: deque[Waiter] = deque()
         self._scheduled = False
         self._unsynced: deque[_Unsynced] = deque()
         self._armed = False
         self._pool: ThreadPoolExecutor | None = None
+        self._heard: set[Speaker] | None = None
+        """Connections that were read from in this round of the loop; None: nobody wants to know."""
+        self.late: list[Waiter] = []
+        """Requests whose last answer waits until enough is read."""
+        self._read_until = 0
+        self._reading = False
+        self.engine.read_until = self.read_until
         self.closed = False
 
-    def submit(self, speaker: Speaker, items: Sequence[Any]) -> None:
-        """Decide these requests at the end of this turn of the loop."""
-        speaker.asked += 1
-        self._work.append((speaker, items))
+    def submit(self, speaker: Speaker) -> None:
+        """Decide the requests of a connection at the end of this turn of the loop."""
+        speaker.asked = True
+        self._asking.append(speaker)
         if not self._scheduled:
             self._scheduled = True
             if self.peers > 1:
@@ -146,26 +172,71 @@ class Hosted:
             self._pool.shutdown()
         self.journal.close()
 
+    def hear(self, speaker: Speaker) -> None:
+        """Something came from a connection, or the connection itself."""
+        if self._heard is not None:
+            self._heard.add(speaker)
+
+    def read_until(self, now: int) -> int:
+        """See `Engine.read_until`; called under the journal's lock, on any thread."""
+        if self.closed:
+            return now
+        if self._read_until < now and not self._reading:
+            self._reading = True
+            self._loop.call_soon_threadsafe(self._read_all)
+        return self._read_until
+
+    def _read_all(self) -> None:
+        """Let the loop read until all that has arrived by now is carried out."""
+        began, give_up = self.engine.clock.now(), self._loop.time() + _PATIENCE
+        self._heard = set()
+        left: set[Speaker] | None = None
+
+        def after_round() -> None:
+            nonlocal left
+            heard, self._heard = self._heard or set(), set()
+            left = heard if left is None else left & heard
+            if (left or self._asking) and self._loop.time() < give_up:
+                self._loop.call_soon(after_round)
+                return
+            self._heard = None
+            self._read_until, self._reading = began, False
+            self.engine.timer.set()
+            late, self.late = self.late, []
+            for waiter in late:
+                self.wake(waiter)
+
+        # What is called soon may come before the reading of the next round: one more.
+        self._loop.call_soon(self._loop.call_soon, after_round)
+
     def _decide(self) -> None:
-        """One group after the other, until nothing is left to do."""
+        """One group; what it leads to is for the next turn, when others have been read too."""
         self._scheduled = True
         try:
-            while self._work or self._woken:
-                self._group()
+            self._group()
         finally:
             self._scheduled = False
-            if self._work or self._woken:  # an error of ours: the others still get their turn
+            if self._asking or self._woken:
                 self._scheduled = True
                 self._loop.call_soon(self._decide)
 
     def _group(self) -> None:
         engine = self.engine
-        work, self._work = self._work, []
+        work: Work = []
+        asking, self._asking = self._asking, []
+        for speaker in asking:
+            speaker.asked = False
+            if items := speaker.take():
+                work.append((speaker, items))
         now = engine.clock.now()
         out = []
         lock = engine.lock
         lock.acquire()
         try:
+            if engine.clock.stepped:
+                engine.begin()
+                now = engine.clock.now()
+            stopped = engine.log.failure
             if self._woken:
                 self._add_woken(work)
             if self.closed:
@@ -181,6 +252,9 @@ class Hosted:
                     for number, (speaker, items) in enumerate(work):
                         out.append(early.get(number) or speaker.serve(items, now))
                 self.group_size.observe(len(work))
+            failure = engine.log.failure
+            if stopped is None and failure is not None:
+                raise failure
         except JournalError as error:
             self._refuse(work, error, now)
             return
@@ -188,13 +262,12 @@ class Hosted:
             lock.release()
         for number, (speaker, items) in enumerate(work):
             data = out[number]
-            speaker.asked -= 1
             if not data:
                 speaker.finish()
             elif speaker.behind or (
                 (self.always or speaker.wants_sync)
                 and engine.last_time > engine.log.synced_time
-                and engine.log.failure is None  # else only reading is answered
+                and stopped is None  # else only reading is answered
             ):
                 self._hold_back(speaker, items, data)
             else:
@@ -205,9 +278,11 @@ class Hosted:
         """Nothing of the group was logged."""
         fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
         for speaker, items in work:
-            speaker.asked -= 1
             speaker.wants_sync = False
-            self._reply(speaker, speaker.refuse(items, fault, now))
+            if items:
+                self._reply(speaker, speaker.refuse(items, fault, now))
+            else:
+                speaker.finish()
 
     def _hold_back(self, speaker: Speaker, items: Sequence[Any], data: bytes) -> None:
         """Send these replies once what they tell is on stable storage."""
@@ -222,8 +297,7 @@ class Hosted:
             if waiter.speaker.gone:
                 self.engine.pass_on()
             elif not waiter.answered:
-                waiter.speaker.asked += 1
-                work.append((waiter.speaker, (waiter,)))
+                work.append((waiter.speaker, [waiter]))
 
     def _take_woken(self) -> list[Waiter]:
         taken = []
@@ -236,7 +310,7 @@ class Hosted:
         """Send in order: behind whatever still waits for a sync."""
         if speaker.behind:
             speaker.behind += 1
-            self._unsynced.append(_Unsynced(0, speaker, (), data))
+            self._unsynced.append(_Unsynced(0, speaker, (), data, refused=True))
         else:
             speaker.send(data)
 
@@ -256,7 +330,9 @@ class Hosted:
 
     def _forced(self, done: asyncio.Future[Any]) -> None:
         error = done.exception()
-        self._release(error if isinstance(error, JournalError) else None)
+        if error is not None and not isinstance(error, JournalError):
+            error = ReadOnly(str(error))
+        self._release(error)
 
     def _release(self, error: JournalError | None) -> None:
         """Send the replies that are safe now; after a fault, say so instead."""
@@ -264,11 +340,12 @@ class Hosted:
         waiting, synced = self._unsynced, self.engine.log.synced_time
         now = self.engine.clock.now()
         while waiting and (error is not None or waiting[0].time <= synced):
-            _, speaker, items, data = waiting.popleft()
+            time, speaker, items, data, refused = waiting.popleft()
             speaker.behind -= 1
-            if error is not None and items:
-                data = speaker.refuse(items, error, now)
+            if time > synced and not refused:
+                assert error is not None
+                data = speaker.refuse(items, unknown(error), now)  # it was written: who knows
             if not speaker.gone:
                 speaker.send(data)
-        if waiting:
+        if waiting and not self._armed:
             self._arm(waiting[0].time or synced)

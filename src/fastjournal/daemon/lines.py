@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import traceback
 from datetime import UTC, datetime
 from typing import Any, Protocol, TextIO
 
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 
-__all__ = ["LEVELS", "Lines", "Log"]
+__all__ = ["LEVELS", "LibraryLines", "Lines", "Log"]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -87,6 +88,22 @@ class Lines:
         with contextlib.suppress(OSError, ValueError):
             self._out.write(line + "\n")
             self._out.flush()
+
+
+class LibraryLines(logging.Handler):
+    """Puts what the library logs among the lines of the daemon."""
+
+    def __init__(self, lines: Lines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line; `from` names the module."""
+        names = [name for name, level in LEVELS.items() if level <= record.levelno]
+        fields: dict[str, Any] = {"from": record.name}
+        if record.exc_info:
+            fields["exc_info"] = record.exc_info[1]
+        self._lines._say(names[-1] if names else "debug", record.getMessage(), fields)
 
 
 def _shown(value: Any) -> str:

@@ -12,7 +12,9 @@ from fastjournal.errors import (
     BadRequest,
     NotFound,
     OutOfRange,
+    TooLarge,
 )
+from fastjournal.journal.listing import Listing
 from fastjournal.journal.rows import job_of
 from fastjournal.model import State
 from fastjournal.wire.fj import (
@@ -24,6 +26,7 @@ from fastjournal.wire.fj import (
 )
 from fastjournal.wire.functions import (
     DATA,
+    Query,
     Type,
 )
 from fastjournal.wire.pictures import dump, job_to_json, load, queue_to_json
@@ -43,6 +46,12 @@ __all__ = [
     "resume",
     "status",
 ]
+
+
+_LIST_NAMES = frozenset(("state", "prefix", "limit", "offset", "values"))
+_MAX_PAGE = 1000
+_PAGE_BYTES = 4 << 20
+_MAX_PREFIX = 16_384  # bytes
 
 
 def _json(request: Request, value: object, now: int, flags: int = 0) -> bytes:
@@ -128,22 +137,49 @@ def inspect(session: FjConnection, request: Request, now: int) -> bytes:
 
 
 def list_jobs(session: FjConnection, request: Request, now: int) -> bytes:
-    """List jobs, a page at a time."""
+    """List jobs, a page at a time; whoever goes on does so with the cursor of the reply."""
     asked = load(request.value) if request.value else {}
-    if not isinstance(asked, dict):
-        raise BadRequest("LIST takes a JSON object")
-    try:
-        state = State[asked["state"].upper()] if asked.get("state") else None
-        limit, offset = int(asked.get("limit", 100)), int(asked.get("offset", 0))
-        prefix = str(asked.get("prefix", "")).encode("utf-8", "surrogateescape")
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise BadRequest("LIST takes state, prefix, limit, offset and values") from None
-    if not 1 <= limit <= 1000 or offset < 0:
-        raise OutOfRange("limit must be 1..1000, offset not negative")
-    jobs = session.host.journal.jobs(request.key or None, state=state, offset=offset, limit=limit)
-    values = bool(asked.get("values", True))
-    shown = [job_to_json(job, values=values) for job in jobs if job.key.startswith(prefix)]
-    return _json(request, shown, now)
+    if not isinstance(asked, dict) or not asked.keys() <= _LIST_NAMES:
+        raise BadRequest(f"LIST takes a JSON object of {', '.join(sorted(_LIST_NAMES))}")
+    limit = asked.pop("limit", 100)
+    if type(limit) is not int or not 1 <= limit <= _MAX_PAGE:
+        raise OutOfRange(f"limit must be 1..{_MAX_PAGE}")
+    if request.query is Query.CURSOR:
+        if asked:
+            raise BadRequest("with a cursor LIST takes no more than a limit: the rest stands in it")
+        listing = Listing.resume(request.key)
+    else:
+        listing = _listing(request.key, **asked)
+    room = session.server.settings.limits.max_message // 4  # base64 and quotes make it longer
+    page = session.host.journal.lister.page(listing, limit, min(room, _PAGE_BYTES))
+    shown = [
+        job_to_json(job, values=listing.values, size=size)
+        for job, size in zip(page.jobs, page.sizes, strict=True)
+    ]
+    cursor = None if page.more is None else page.more.cursor()
+    pair = Pair(b"", Type.STRING, dump(shown))
+    return encode_reply(request.identifier, now, flags=DATA, pairs=(pair,), cursor=cursor)
+
+
+def _listing(
+    queue: bytes,
+    state: object = "",
+    prefix: object = "",
+    offset: object = 0,
+    values: object = False,
+) -> Listing:
+    """What a request wants to have listed."""
+    if not isinstance(state, str) or (state and state.upper() not in State.__members__):
+        raise BadRequest(f"state is one of {', '.join(s.name.lower() for s in State)}")
+    if not isinstance(prefix, str) or type(values) is not bool:
+        raise BadRequest("prefix is text, values is true or false")
+    if type(offset) is not int or not 0 <= offset < 1 << 63:
+        raise OutOfRange("offset must not be negative")
+    begins = prefix.encode("utf-8", "surrogateescape")
+    if len(begins) > _MAX_PREFIX:  # it has to fit into a cursor
+        raise TooLarge(f"a prefix has at most {_MAX_PREFIX} bytes")
+    wanted = State[state.upper()] if state else None
+    return Listing(queue, wanted, begins, values, offset)
 
 
 def maintain(session: FjConnection, request: Request, now: int) -> bytes:

@@ -161,13 +161,16 @@ def forward(session: FjConnection, request: Request, now: int) -> bytes:
     """Take jobs of a spool in, each of them once."""
     marks, jobs, forget = decode_forward(request.value, now, request.key)
     operations = session.host.operations
+    owner = session.owner
     if session.ahead:
         jobs = [job._replace(timestamp=stamp_of(session, job.timestamp)) for job in jobs]
     if forget:
-        operations.forget_sender(request.key)
+        operations.forget_sender(request.key, owner)
         outcome = Forwarded(0)
     else:
-        taken = operations.put_from(request.key, zip(marks, jobs, strict=True), now, decoded=True)
+        taken = operations.put_from(
+            request.key, zip(marks, jobs, strict=True), now, decoded=True, owner=owner
+        )
         errors = tuple([(mark, error_text(error)) for mark, error in taken.refused])
         outcome = Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
     pair = Pair(b"", Type.BUFFER, encode_forwarded(outcome))

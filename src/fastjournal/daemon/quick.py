@@ -130,14 +130,15 @@ def quick_answer(session: FjConnection, data: bytes, now: int, stable: int = 0) 
 def quick_puts(host: Hosted, work: Work, now: int) -> dict[int, bytes]:
     """Plain puts of several connections, put together; their replies by their place in `work`.
 
-    Only the first request of a connection in its group: its order must hold.
+    Only the requests of connections that have no other in this group: their order must hold.
     """
     jobs: list[NewJob] = []
     places: list[int] = []
     if host.engine.log.failure is not None:
         return {}
-    for number, (speaker, data) in enumerate(work):
-        if data.__class__ is bytes and data[5] == 2 and speaker.asked == 1:
+    for number, (_, items) in enumerate(work):
+        data = items[0]
+        if data.__class__ is bytes and data[5] == 2 and len(items) == 1:
             at = _value_at(data)
             plain = at and data[at] == 6
             job = decode_plain(data, at + 1, host.max_payload) if plain else None
@@ -148,12 +149,11 @@ def quick_puts(host: Hosted, work: Work, now: int) -> dict[int, bytes]:
     if receipts is None:
         return {}
     stable = STABLE if host.always else 0
-    return {
-        number: encode_put_reply(
-            work[number][1][6] << 8 | work[number][1][7], now, outcome, job_id, stable
-        )
-        for number, (job_id, outcome) in zip(places, receipts, strict=True)
-    }
+    replies = {}
+    for number, (job_id, outcome) in zip(places, receipts, strict=True):
+        data = work[number][1][0]
+        replies[number] = encode_put_reply(data[6] << 8 | data[7], now, outcome, job_id, stable)
+    return replies
 
 
 def _value_at(data: bytes) -> int:

@@ -4,7 +4,8 @@ Rules:
 
 1. SIGTERM and SIGINT drain and stop; a second one ends at once. SIGHUP reads the settings again.
 2. uvloop is used when it is installed.
-3. Log lines go to standard error, as text or JSON. A token is never in one.
+3. The soft limit of open files is raised to the hard one: each connection takes one.
+4. Log lines go to standard error, as text or JSON. A token is never in one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Callable
 from types import ModuleType
 
 from fastjournal.config import LogSettings, Settings
-from fastjournal.daemon.lines import LEVELS, Lines
+from fastjournal.daemon.descriptors import allow_all
+from fastjournal.daemon.lines import LEVELS, LibraryLines, Lines
 from fastjournal.daemon.server import Server
 from fastjournal.errors import JournalError
 
@@ -31,6 +33,7 @@ _SWITCH = 0.0005  # seconds a thread may keep the interpreter while another wait
 def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int:
     """Serve until told to stop; returns the exit code."""
     log = set_up_log(settings.log)
+    allow_all()
     # A thread that has synced the log must not wait 5 ms to say so.
     sys.setswitchinterval(_SWITCH)
     # Rows live long and hold no cycles: looking for garbage among them costs a put a tenth.
@@ -76,12 +79,9 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log:
 
 def set_up_log(settings: LogSettings) -> Lines:
     """Send log lines of the daemon and of the library to standard error."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=LEVELS[settings.level],
-        format="%(asctime)s [%(levelname)s] %(name)s: %(message)s",
-    )
-    return Lines(sys.stderr, level=settings.level, form=settings.format)
+    lines = Lines(sys.stderr, level=settings.level, form=settings.format)
+    logging.basicConfig(level=LEVELS[settings.level], handlers=[LibraryLines(lines)])
+    return lines
 
 
 def _uvloop() -> ModuleType | None:

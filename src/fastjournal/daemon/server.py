@@ -8,7 +8,7 @@ Rules:
    sent, waiting consumers are told "nothing", then the journals are closed. What takes longer than
    `limits.drain` is cut.
 3. A reload takes over tokens, certificates, limits and the log's level; a file that cannot be used
-   leaves everything as it was.
+   leaves everything as it was. Whose token is gone or allows something else is cut.
 4. A connection is never trusted to end by itself: one sweep a second looks at their limits.
 """
 
@@ -16,31 +16,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastjournal import __version__
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.config import WORKQ_PORT, Settings, parse_address
+from fastjournal.config import WEB_CONNECTIONS, WORKQ_PORT, Settings, parse_address
 from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.descriptors import left_for_peers, open_limit
 from fastjournal.daemon.fj import FjConnection
 from fastjournal.daemon.hosting import Hosted
 from fastjournal.daemon.journals import find_journals, open_journal
 from fastjournal.daemon.lines import Lines, Log
+from fastjournal.daemon.listener import Listener, bind, bind_unix
 from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
 from fastjournal.daemon.pushes import Pushes
 from fastjournal.daemon.quick import quick_puts
 from fastjournal.daemon.security import check_exposure, server_context
-from fastjournal.daemon.sockets import address_of, remove_sockets, remove_stale
 from fastjournal.daemon.tokens import Tokens, read_tokens
 from fastjournal.errors import JournalError, SettingError
 from fastjournal.log.files import DISK, Files
+from fastjournal.wire.fj import encode_error
 from fastjournal.wire.requests import Limits
 
 if TYPE_CHECKING:
@@ -48,8 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
-_BACKLOG = 1024
 _SWEEP = 1.0  # seconds
+_PROBES = 64  # connections of the HTTP listener at a time
 
 
 class Server:
@@ -62,7 +64,9 @@ class Server:
         clock: Clock = SYSTEM_CLOCK,
         log: Log | None = None,
         files: Files = DISK,
+        open_files: int = 0,
     ) -> None:
+        """Serve as `settings` say; `open_files`: the limit of the process, 0: ask the system."""
         check_exposure(settings)
         self.settings = settings
         self.clock = clock
@@ -74,6 +78,10 @@ class Server:
         self.journals: dict[str, Hosted] = {}
         self.default: Hosted = None  # type: ignore[assignment]
         self.connections: set[Connection] = set()
+        self.probes = 0
+        """Connections of the HTTP listener."""
+        self.max_connections = settings.limits.max_connections
+        """What the settings allow, or what the limit of open files leaves, if that is less."""
         self.ready = False
         self.draining = False
         self.started = clock.now()
@@ -87,7 +95,8 @@ class Server:
         self.addresses: dict[str, list[str]] = {p: [] for p in ("fj", "workq", "http", "web")}
         """Where it listens, by protocol."""
         self._pushes: dict[Hosted, Pushes] = {}
-        self._servers: list[asyncio.Server] = []
+        self._open_files = open_files or open_limit()
+        self._listeners: list[Listener] = []
         self._tls = server_context(settings.tls)
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
@@ -103,6 +112,7 @@ class Server:
             for name, path in find_journals(self.settings).items():
                 await self._open(name, path)
             self.default = self.journals[self.settings.default_journal]
+            self._bound_connections()
             await self._listen_all(sockets)
             if self.settings.web:
                 await self._open_dashboard()
@@ -123,6 +133,7 @@ class Server:
             journals=sorted(self.journals),
             sync=self.settings.journal.sync,
             promise=PROMISES[self.settings.journal.sync],
+            max_connections=self.max_connections,
             tokens=self.tokens is not None,
             tls=self._tls is not None,
         )
@@ -135,8 +146,8 @@ class Server:
         notify("STOPPING=1")
         if self._dashboard is not None:
             await self._dashboard.stop()
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections):
             for waiter in list(connection.waiters):
                 waiter.expire()
@@ -157,7 +168,6 @@ class Server:
                 self.log.error(
                     "journal did not close in order", journal=host.name, error=str(error)
                 )
-        remove_sockets(self.addresses["fj"])
         self.log.info("stopped")
 
     def reload(self, settings: Settings) -> None:
@@ -176,19 +186,57 @@ class Server:
         else:
             self.tokens, self.settings = tokens, settings
             self.wire_limits = _wire_limits(settings)
+            self._bound_connections()
+            for connection in list(self.connections):
+                connection.check_grant()
             self.log.info("reloaded")
         notify("READY=1")
 
+    def has_room(self) -> bool:
+        """Whether one more peer may come; those whose handshake is under way count."""
+        return len(self.connections) + self._arriving() < self.max_connections
+
+    def _has_room_for_probe(self) -> bool:
+        return self.probes + self._arriving() < _PROBES
+
+    def _arriving(self) -> int:
+        return sum(len(listener.arriving) for listener in self._listeners)
+
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection in; False if there are too many."""
+        """Count a new connection in; False if the server is leaving."""
+        for listener in self._listeners:
+            listener.arriving.discard(connection)
         self.connections.add(connection)
         self._count_peers()
         self.accepted[connection.protocol] += 1
-        if self.draining or len(self.connections) > self.settings.limits.max_connections:
+        if self.draining:
             self.turned_away += 1
             return False
         self.log.debug("connected", peer=connection.peer, protocol=connection.protocol)
         return True
+
+    def _bound_connections(self) -> None:
+        """Leave descriptors for the log, and say so if that leaves fewer to peers than was set."""
+        asked = self.settings.limits.max_connections
+        visitors = (_PROBES if self.settings.http else 0) + (
+            WEB_CONNECTIONS if self.settings.web else 0
+        )
+        room = left_for_peers(self._open_files, len(self.journals), visitors)
+        self.max_connections = min(asked, room)
+        if room < asked:
+            self.log.warning(
+                "the limit of open files bounds the connections",
+                open_files=self._open_files,
+                asked=asked,
+                max_connections=room,
+                advice="raise LimitNOFILE (ulimit -n), or lower limits.max_connections",
+            )
+
+    def _refuse_peer(self, protocol: str) -> bytes:
+        self.turned_away += 1
+        if protocol != "fj":
+            return b""
+        return encode_error(0, "FULL too many connections", self.clock.now())
 
     def dismiss(self, connection: Connection, error: Exception | None) -> None:
         """A connection has ended."""
@@ -286,7 +334,7 @@ class Server:
         given = {name for name, _ in sockets}
         for name, sock in sockets:
             if name != "http":
-                await self._listen_socket(name, sock)
+                self._add(name, sock)
         if "fj" not in given:
             for address in self.settings.listen:
                 await self._listen("fj", address)
@@ -297,63 +345,57 @@ class Server:
     def _factory(self, protocol: str) -> Callable[[], asyncio.Protocol]:
         if protocol == "fj":
             return lambda: FjConnection(self)
+        if protocol == "http":
+            from fastjournal.daemon.web import HttpConnection
+
+            return lambda: HttpConnection(self)
         from fastjournal.daemon.workq import WorkqConnection, WorkqSide
 
         side = WorkqSide(self)
         return lambda: WorkqConnection(self, side)
 
     async def _listen(self, protocol: str, address: str) -> None:
-        factory = self._factory(protocol)
         if address.startswith("unix:"):
-            path = address[5:]
-            remove_stale(path)
-            mask = os.umask(0o777 & ~int(self.settings.socket_mode, 8))
-            try:
-                server = await self.loop.create_unix_server(factory, path, backlog=_BACKLOG)
-            finally:
-                os.umask(mask)
-            self._add(protocol, server, [address])
+            sock = bind_unix(address[5:], int(self.settings.socket_mode, 8))
+            self._add(protocol, sock, made=True)
             return
         host, port = parse_address(address, WORKQ_PORT if protocol == "workq" else 0)
-        tls = self._tls if protocol == "fj" else None
         try:
-            server = await self.loop.create_server(factory, host, port, ssl=tls, backlog=_BACKLOG)
+            sockets = await bind(host, port)
         except OSError as error:
             raise SettingError(f"cannot listen on {address}: {error}", name="listen") from error
-        self._add(protocol, server, [address_of(sock) for sock in server.sockets])
+        for sock in sockets:
+            self._add(protocol, sock)
 
-    async def _listen_socket(self, protocol: str, sock: socket.socket) -> None:
-        factory = self._factory(protocol)
+    def _add(self, protocol: str, sock: socket.socket, *, made: bool = False) -> None:
+        """Let peers in that come to this socket."""
         tls = self._tls if protocol == "fj" and sock.family != socket.AF_UNIX else None
-        if sock.family == socket.AF_UNIX:
-            server = await self.loop.create_unix_server(factory, sock=sock, backlog=_BACKLOG)
-        else:
-            server = await self.loop.create_server(factory, sock=sock, ssl=tls, backlog=_BACKLOG)
-        self._add(protocol, server, [address_of(sock)])
+        listener = Listener(
+            self.loop,
+            sock,
+            self._factory(protocol),
+            has_room=self._has_room_for_probe if protocol == "http" else self.has_room,
+            refusal=partial(self._refuse_peer, protocol),
+            log=self.log,
+            tls=tls,
+            patience=lambda: self.settings.limits.hello_timeout,
+            made=made,
+        )
+        self._listeners.append(listener)
+        self.addresses[protocol].append(listener.address)
+        listener.open()
 
     async def _listen_http(self, sockets: list[socket.socket]) -> None:
-        from fastjournal.daemon.web import HttpConnection
-
-        def factory() -> asyncio.Protocol:
-            return HttpConnection(self)
-
         for sock in sockets:
-            server = await self.loop.create_server(factory, sock=sock)
-            self._add("http", server, [address_of(sock)])
+            self._add("http", sock)
         if not sockets:
-            host, port = parse_address(self.settings.http, 0)
-            server = await self.loop.create_server(factory, host, port)
-            self._add("http", server, [address_of(sock) for sock in server.sockets])
+            await self._listen("http", self.settings.http)
 
     async def _open_dashboard(self) -> None:
         from fastjournal.web.serving import Dashboard
 
         self._dashboard = Dashboard(self, self._tls)
         self.addresses["web"].append(await self._dashboard.start())
-
-    def _add(self, protocol: str, server: asyncio.Server, addresses: list[str]) -> None:
-        self._servers.append(server)
-        self.addresses[protocol] += addresses
 
     def _spawn(self, work: Any) -> None:
         task = self.loop.create_task(work)

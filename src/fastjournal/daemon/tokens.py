@@ -76,11 +76,10 @@ def read_tokens(path: str | Path) -> Tokens:
     try:
         if path.stat().st_mode & 0o022:
             raise SettingError(f"{path} may be written by others", name="tokens")
-        text = path.read_text("utf-8")
     except OSError as error:
         raise SettingError(f"{path}: {error.strerror}", name="tokens") from error
     grants = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_text(path).splitlines(), 1):
         words = line.partition("#")[0].split()
         if words:
             grants.append(_grant(words, f"{path}, line {number}"))
@@ -100,7 +99,10 @@ def add_token(path: str | Path, name: str, roles: list[str], journals: list[str]
     _grant(line.split(), "the new token")
     if path.exists() and any(grant.name == name for grant in read_tokens(path).grants):
         raise SettingError(f"{path} has a token named {name!r} already", name="name")
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise SettingError(f"{path}: {error.strerror}", name="tokens") from error
     with open(handle, "a", encoding="utf-8") as file:
         file.write(line + "\n")
     return token
@@ -109,15 +111,25 @@ def add_token(path: str | Path, name: str, roles: list[str], journals: list[str]
 def remove_token(path: str | Path, name: str) -> None:
     """Take a token out of a file."""
     path = Path(path)
-    lines = path.read_text("utf-8").splitlines(keepends=True)
+    lines = _text(path).splitlines(keepends=True)
     kept = [line for line in lines if line.partition("#")[0].split()[:1] != [name]]
     if len(kept) == len(lines):
         raise SettingError(f"{path} has no token named {name!r}", name="name")
-    work = path.with_name(path.name + ".new")
-    handle = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # A name that nobody can have placed there before, and that is made, not found.
+    work = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    handle = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(handle, "w", encoding="utf-8") as file:
         file.writelines(kept)
     work.replace(path)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise SettingError(f"{path}: {error.strerror}", name="tokens") from error
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path} is no file of tokens", name="tokens") from error
 
 
 def _grant(words: list[str], where: str) -> Grant:

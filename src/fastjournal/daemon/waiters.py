@@ -71,6 +71,12 @@ class Waiter:
         else:
             self.handle = wakeups.wait_for_end(self.row_id, self.wake)
 
+    def wait_on(self) -> None:
+        """There still is no answer; under the lock."""
+        self.register()
+        if self.expired:
+            self.host.late.append(self)
+
     def wake(self) -> None:
         """Called by the journal."""
         self.host.wake(self)
@@ -84,7 +90,7 @@ class Waiter:
         self.expired = True
         self.end_timer()
         if not self.answered:
-            self.host.submit(self.speaker, (self,))
+            self.host.wake(self)
 
     def end(self) -> None:
         """It has its answer, or nobody wants it any more."""

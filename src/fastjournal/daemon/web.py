@@ -41,10 +41,12 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody asks."""
         self._transport = transport  # type: ignore[assignment]
+        self._server.probes += 1
         self._timer = self._server.loop.call_later(_PATIENCE, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
+        self._server.probes -= 1
         if self._timer is not None:
             self._timer.cancel()
 

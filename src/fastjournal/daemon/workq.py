@@ -11,18 +11,20 @@ Rules:
 3. `run` makes a job that lives in memory only: its start, end and time-outs are logged as Workq
    does, its birth is not; when the command ends the job is gone. If the client leaves, so does it.
 4. The protocol knows no tokens: whoever reaches the port may do everything it offers.
+5. What stands behind a request that waits is bounded in number and bytes; beyond, nothing is read.
+6. `inspect jobs` gives as many blocks as fit into a message, and at least one: its first line says
+   how many.
 """
 
 from __future__ import annotations
 
 import functools
 import heapq
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.clock import MILLISECOND, SECOND
-from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.connection import TURN, Connection
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.daemon.workq_views import living, order, view
 from fastjournal.errors import AlreadyExists, JournalError, NotFound
@@ -38,8 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkqConnection", "WorkqSide"]
 
-_QUEUED = 1000
-_TURN = 1 << 20  # bytes of answers, then the peer must read
+_BLOCK = 1000  # bytes of a job in an answer besides its payload, at most
 _MAX_NAMES = 10_000
 _RUN_FLAGS = k.FROM_WORKQ  # without PERSIST: never part of a snapshot
 
@@ -72,34 +73,38 @@ class WorkqConnection(Connection):
         super().__init__(server)
         self.side = side
         self.parser = WorkqParser()
-        self._queue: deque[Any] = deque()
         self._busy = False
-        """A request waits, or is about to be carried out."""
+        """A request waits."""
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.last_read = self._time()
+        self.host.hear(self)
         if self.leaving:
             return
-        self._take(self.parser.feed(data))
-        if self.parser.pending:
-            self.partial_since = self.partial_since or self.last_read
-        else:
+        items = self.parser.feed(data)
+        self.ask(items, len(data))
+        if not self.parser.unfinished:
             self.partial_since = 0.0
+        elif items or not self.partial_since:
+            self.partial_since = self.last_read
         if self.parser.closed:
             self.end()
 
     def eof_received(self) -> bool:
         """A payload cut short is refused; what waits is given up."""
-        self._take(self.parser.finish())
+        self.ask(self.parser.finish(), 0)
         open_still = super().eof_received()
-        if self._queue and not self._busy:
-            self.host.submit(self, ())
+        self.go_on()
         return open_still
 
     def is_busy(self) -> bool:
         """Requests are still to be carried out."""
-        return self._busy or bool(self._queue) or super().is_busy()
+        return self._busy or super().is_busy()
+
+    def may_go_on(self) -> bool:
+        """Nothing is carried out while a request waits."""
+        return not self._busy and super().may_go_on()
 
     def abandon(self, waiter: Waiter) -> None:
         """The peer left while it waited; a job it ran goes with it."""
@@ -111,66 +116,41 @@ class WorkqConnection(Connection):
                 if waiter.request.id in host.state.rows and not host.closed:
                     host.engine.commit(k.Expire(waiter.request.id))
 
-    def serve(self, items: Sequence[Any], now: int) -> bytes:
+    def serve(self, items: list[Any], now: int) -> bytes:
         """Carry out requests until one waits."""
-        out = []
+        out: list[bytes] = []
+        answered = []
+        size = done = 0
         for item in items:
+            done += 1
             if isinstance(item, Waiter):
-                if reply := self._again(item, now):
-                    out.append(reply)
-                    self._busy = False
+                if item.answered:
+                    continue
+                reply = self._again(item, now)
             else:
-                self._queue.append(item)
-        size = 0
-        while self._queue and not self._busy and size <= _TURN:
-            command = self._queue.popleft()
-            reply = self._answer(command, now)
-            if not reply:
-                self._busy = True
+                reply = self._answer(item, now)
+            self._busy = not reply
+            if reply:
+                out.append(reply)
+                answered.append(item)
+                size += len(reply)
+            if self._busy or size > TURN:
                 break
-            out.append(reply)
-            size += len(reply)
-        if not self._busy and not self.leaving and not self.stuck_since and not self.gone:
-            self._transport.resume_reading()
+        self.put_back(items[done:], size)
+        items[:] = answered
         return b"".join(out)
-
-    def send(self, data: bytes) -> None:
-        """Send; then go on with what was held back."""
-        super().send(data)
-        self._go_on()
-
-    def resume_writing(self) -> None:
-        """The peer reads again."""
-        super().resume_writing()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if self._queue and not self._busy and not self.stuck_since and not self.gone:
-            self.host.submit(self, ())
 
     def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
         """The log has stopped: one answer for each request of the group."""
-        for waiter in list(self.waiters):
-            waiter.end()
-        self.waiters.clear()
-        self._busy = False
-        self._queue.clear()
+        for item in items:
+            if isinstance(item, Waiter):
+                item.end()
+                self.waiters.discard(item)
+                self._busy = False
         self.server.count_error(error.code)
         return answer.error(error) * len(items)
 
-    def _take(self, items: list[w.Command | Refused]) -> None:
-        if not items:
-            return
-        if self._busy:
-            self._queue.extend(items)
-            if len(self._queue) > _QUEUED:
-                self._transport.pause_reading()
-        else:
-            self.host.submit(self, items)
-
     def _again(self, waiter: Waiter, now: int) -> bytes:
-        if waiter.answered:
-            return b""
         if waiter.handle:
             self.host.engine.wakeups.forget(waiter.handle, waiter.row_id)
             waiter.handle = 0
@@ -183,7 +163,7 @@ class WorkqConnection(Connection):
             waiter.end()
             self.waiters.discard(waiter)
         else:
-            waiter.register()
+            waiter.wait_on()
         return reply
 
     def _answer(self, command: Any, now: int) -> bytes:
@@ -251,7 +231,8 @@ class WorkqConnection(Connection):
         if not leases and 0 < due <= now:  # only slow ones are left: the second look gives them
             leases, due = operations.lease(waiter.where)
         if not leases:
-            return answer.TIMEOUT if waiter.expired else b""
+            last = waiter.expired and not self.host.engine.holds_back()
+            return answer.TIMEOUT if last else b""
         job = leases[0].job
         ttr = job.lease or (leases[0].until - job.lease_start)
         name = job.queue.decode("utf-8", "replace")
@@ -342,7 +323,15 @@ class WorkqConnection(Connection):
                 if (row := lane.rows.get(i)) is not None and row.place == READY and row.lane is lane
             )
         first = heapq.nsmallest(c.offset + c.limit, rows, key=order)[c.offset :]
-        return answer.inspect_jobs([self._view(row) for row in first])
+        room = self.server.settings.limits.max_message
+        shown: list[answer.JobView] = []
+        for row in first:
+            block = self._view(row)
+            room -= len(block.payload) + _BLOCK
+            if room < 0 and shown:
+                break
+            shown.append(block)
+        return answer.inspect_jobs(shown)
 
     def _inspect_queue(self, c: w.InspectQueue, now: int) -> bytes:
         self.host.state.promote(now)

@@ -40,5 +40,7 @@ class Access:
         return self._operations
 
     def _check_open(self) -> None:
+        """First of all in a request, under the lock."""
         if self._closed:
             raise Closed("the journal is closed")
+        self._engine.begin()

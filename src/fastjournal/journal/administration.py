@@ -142,10 +142,12 @@ class Administration(Access):
 
     def rotate(self) -> None:
         """Go on in a new segment."""
-        self._check_open()
+        with self._engine.lock:
+            self._check_open()
         self._log.rotate()
 
     def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""
-        self._check_open()
+        with self._engine.lock:
+            self._check_open()
         self._log.sync()

@@ -3,10 +3,12 @@
 Rules:
 
 1. The timer thread sleeps until the next deadline, or until a request brings one nearer; it looks
-   again at least once a second while there is a deadline, because the wall clock may jump. A full
-   disk makes it wait, a stopped log ends it.
+   again at least once a second while there is a deadline, because the wall clock may jump. An
+   error, as of a full disk, makes it wait a second; a stopped log ends it. What is no error of ours
+   to expect is told with its traceback and stops the log: a state whose timers died must not go on.
 2. Upkeep runs alone in its thread, so a long cleaning delays no lease.
-3. An error in upkeep is kept and shown, and tried again next time; it never stops the journal.
+3. An error in upkeep, whatever it is, is told, kept and shown, and tried again next time; it never
+   stops the journal.
 4. Nothing here touches a file once `stop` has returned.
 """
 
@@ -79,34 +81,50 @@ class Background:
 
     def _run(self, name: str, target: object) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _timer(self) -> None:
         engine = self._engine
-        while not self._stopping.is_set():
-            engine.timer.clear()
+        try:
+            self._turns()
+        except BaseException as error:
+            _log.critical("%s: the timers failed", engine.log.stream.path, exc_info=True)
+            engine.log.stop(error)
+        if engine.log.failure is not None:
             with engine.lock:
-                busy = full = False
+                engine.fail_waiters()
+
+    def _turns(self) -> None:
+        engine = self._engine
+        while True:
+            engine.timer.clear()
+            if self._stopping.is_set():  # asked behind the clearing: `stop` sets this one first
+                return
+            with engine.lock:
+                busy = refused = False
+                engine.begin()
                 try:
                     busy = engine.tick(_TICK_LIMIT) == _TICK_LIMIT
-                except NoSpace:
-                    full = True
+                except NoSpace:  # which the reserve has told
+                    refused = True
                 except JournalError as error:
-                    _log.error("timers end: %s", error)
+                    refused = True
+                    if engine.log.failure is None:
+                        _log.warning("timers wait: %s", error)
                 if engine.log.failure is not None:  # nothing more to do here
-                    engine.fail_waiters()
                     return
                 deadline = engine.jobs.next_deadline()
                 engine.timer_at = deadline or NEVER
             self._begin_generation()
             if busy:
                 continue
-            if full:
+            if refused:
                 self._stopping.wait(_LOOK_AGAIN)
             elif deadline:
                 left = max(0, deadline - engine.clock.now()) / SECOND
-                engine.timer.wait(min(left, _LOOK_AGAIN))
+                held = not left and engine.holds_back()
+                engine.timer.wait(_LOOK_AGAIN if held else min(left, _LOOK_AGAIN))
             else:
                 engine.timer.wait(self._upkeep.until_generation())
 
@@ -133,3 +151,6 @@ class Background:
         except (JournalError, OSError) as error:
             self.last_error = str(error)
             _log.warning("upkeep failed, will try again: %s", error)
+        except Exception as error:
+            self.last_error = repr(error)
+            _log.exception("upkeep failed, will try again")

@@ -13,6 +13,7 @@ Rules: those of `engine`, and
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
@@ -21,7 +22,6 @@ from fastjournal.clock import SteadyClock
 from fastjournal.errors import (
     JournalError,
     NoSpace,
-    WriteFailed,
 )
 from fastjournal.journal import kinds as k
 from fastjournal.journal.engine import Engine
@@ -68,11 +68,6 @@ class BoundedEngine(Engine):
         time = super().commit(command, now)
         if self.state.unstated is not None:
             self._restate()
-        return time
-
-    def _commit(self, command: Command, payload: bytes, now: int = 0) -> int:
-        time = super()._commit(command, payload, now)
-        self.written(time, (payload,))
         return time
 
     def written(self, first: int, payloads: Sequence[bytes]) -> None:
@@ -137,8 +132,5 @@ class BoundedEngine(Engine):
             value = self.value(row)
         except JournalError:
             return  # whoever wants the value is told
-        try:
+        with contextlib.suppress(NoSpace):  # the row stays as it is; who writes next is told
             super().commit(k.Group(tuple(image(row, value))))
-        except (NoSpace, WriteFailed):
-            if self.log.failure is not None:
-                raise

@@ -33,6 +33,8 @@ class Changes(Places):
     def __init__(self) -> None:
         super().__init__()
         self.last_inserted = 0
+        self.restamped = 0
+        """How many jobs have got another time of arrival in their old place."""
         self.ended = 0
         """How many rows have ended or been restated: how fast old records become worthless."""
         self.endings = Endings()
@@ -66,9 +68,9 @@ class Changes(Places):
             fails,
             aliases,
         ) = command
-        row = self.rows.get(row_id)
+        known = row = self.rows.get(row_id)
         if row is None:
-            row = self.rows[row_id] = Row()
+            row = Row()
             row.id = row_id
             lane = self.lanes.get(queue) or self.lane(queue)
             lane.total += 1
@@ -77,6 +79,8 @@ class Changes(Places):
                 self.untold[sender] = row_id
         else:
             self.ended += 1
+            if row.inserted != inserted and queue:
+                self.restamped += 1
             self._unplace(row)
             self._unkey(row)
             lane = self._move(row, queue)
@@ -101,6 +105,8 @@ class Changes(Places):
             more.timeouts = timeouts
             more.fails = fails
             more.aliases = aliases
+        if known is None:  # whole by now: upkeep looks without the lock
+            self.rows[row_id] = row
         if inserted > self.last_inserted:
             self.last_inserted = inserted
         if expires and expires != old_expires:

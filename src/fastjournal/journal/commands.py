@@ -91,13 +91,14 @@ from fastjournal.journal.settings import SETTING_NUMBERS, get_queue, put_queue
 from fastjournal.journal.varint import T, blob, get_blob, get_sv, get_t, get_uv, sv, uv
 from fastjournal.log.record import BrokenRecord, decode_time, encode_time
 
-__all__ = ["SETTING_NUMBERS", "TYPE_NAMES", "TYPE_OF", "decode", "encode", "row_ids"]
+__all__ = ["SETTING_NUMBERS", "TYPE_NAMES", "TYPE_OF", "decode", "encode", "is_own", "row_ids"]
 
 _LEASE = Struct(">B16sQQ")
 _DUE = Struct(">B16sBQ")
 _INSTANT = Struct(">B16sQ")
 _NO_TIME = bytes((1,)) + bytes(12)
 _ROWLESS = (Group, Mark, Queue, Sender, Ends)
+_FIRST_OWN = b"\x20"
 _new = tuple.__new__
 
 
@@ -134,6 +135,11 @@ def _corrupt(payload: bytes, fault: Exception | None, end: int = 0) -> CorruptCo
     if fault is None and end < len(payload):
         return CorruptCommand(f"{name} has {len(payload) - end} bytes too many")
     return CorruptCommand(f"{name} ends too early")
+
+
+def is_own(payload: bytes) -> bool:
+    """Whether a payload is of a type that the Workq server does not know."""
+    return payload[:1] >= _FIRST_OWN
 
 
 def row_ids(payload: bytes) -> tuple[bytes, ...]:

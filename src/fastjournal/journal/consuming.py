@@ -82,29 +82,37 @@ class Consuming(Access):
             give_up = self._clock.monotonic() + length(wait, "wait")
         engine = self._engine
         handle = 0
-        while True:
-            with engine.lock:
-                if handle:
-                    engine.wakeups.forget(handle)
-                if self._closed:
+        try:
+            while True:
+                with engine.lock:
+                    if handle:
+                        engine.wakeups.forget(handle)
                     self._check_open()
-                if count == 1:
-                    leased = self._operations.lease(where, 1, consumer, lasts, fair, take)
-                else:
-                    with engine.batch():
-                        leased = self._operations.lease(where, count, consumer, lasts, fair, take)
-                time = engine.last_time
-                if leased.leases or not give_up:
-                    break
-                left = give_up - self._clock.monotonic()
-                if left <= 0:
-                    break
-                gate = threading.Lock()
-                gate.acquire()
-                handle = engine.wakeups.wait_for_row(where, gate.release)
-            if leased.next_due:
-                left = min(left, max(0, leased.next_due - self._clock.now()))
-            gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+                    if count == 1:
+                        leased = self._operations.lease(where, 1, consumer, lasts, fair, take)
+                    else:
+                        with engine.batch():
+                            leased = self._operations.lease(
+                                where, count, consumer, lasts, fair, take
+                            )
+                    time = engine.last_time
+                    if leased.leases or not give_up:
+                        break
+                    left = give_up - self._clock.monotonic()
+                    if left <= 0:
+                        break
+                    gate = threading.Lock()
+                    gate.acquire()
+                    handle = engine.wakeups.wait_for_row(where, gate.release)
+                if leased.next_due:
+                    left = min(left, max(0, leased.next_due - self._clock.now()))
+                gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+        except BaseException:
+            if handle:  # what it was woken for, if it was, is another's to take
+                with engine.lock:
+                    engine.wakeups.forget(handle)
+                    engine.pass_on()
+            raise
         if not leased.leases:
             return []
         engine.settle(time)
@@ -149,8 +157,7 @@ class Consuming(Access):
         id_bytes(job_id)
         engine = self._engine
         with engine.lock:
-            if self._closed:
-                self._check_open()
+            self._check_open()
             self._operations.complete(job_id, token, result)
             time = engine.last_time
         engine.settle(time)
@@ -207,21 +214,35 @@ class Consuming(Access):
         id_bytes(job_id)
         give_up = self._clock.monotonic() + length(wait, "wait")
         engine = self._engine
+        found: tuple[bool, bytes] | None = None
+        missing: NotFound | None = None
         while True:
             with engine.lock:
                 self._check_open()
-                found = result_of(self._state, job_id, self._clock.now())
+                time = engine.last_time
+                try:
+                    found = result_of(self._state, job_id, self._clock.now())
+                except NotFound as error:
+                    missing = error
+                    break
                 if found is not None:
-                    return found
+                    break
                 left = give_up - self._clock.monotonic()
                 if left <= 0:
                     raise TimedOut("the job is not finished")
                 gate = threading.Lock()
                 gate.acquire()
                 handle = engine.wakeups.wait_for_end(job_id, gate.release)
-            gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
-            with engine.lock:
-                engine.wakeups.forget(handle, job_id)
+            try:
+                gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+            finally:
+                with engine.lock:
+                    engine.wakeups.forget(handle, job_id)
+        engine.settle_reading(time)
+        if missing is not None:
+            raise missing
+        assert found is not None
+        return found
 
 
 def where_of(queue: Text | None, queues: Sequence[Text] | None, prefix: Text | None) -> Where:

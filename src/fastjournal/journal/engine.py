@@ -3,12 +3,16 @@
 Rules:
 
 1. Everything happens under `lock`: one writer, one order. Whoever calls holds it.
-2. `commit` logs, then applies: a refused write leaves the state as it was.
+2. `commit` logs, then applies: a refused write leaves the state as it was. Whatever strikes between
+   the two, an interrupt say, stops the log: the state would no longer follow it.
 3. A `batch` applies each command before the next is decided and logs them with one write at its
    end, still under the lock, so nobody sees an effect before its record is appended. Should the
    disk be full, the reserve makes room for exactly this write; a batch never holds more than half
-   of it, and without a reserve there are no batches. A batch inside a batch is part of it.
-4. `settle` waits, without the lock, until a TIME is as safe as the sync policy promises.
+   of it, and without a reserve there are no batches. A batch inside a batch is part of it. What
+   strikes while a command is being applied stops the log, as above.
+4. `settle` waits, without the lock, until a TIME is as safe as the sync policy promises. So does
+   `settle_reading`, for who was only shown something: what is shown is safe, too. After a stop
+   reading goes on with what is there.
 """
 
 from __future__ import annotations
@@ -21,9 +25,9 @@ from types import TracebackType
 from typing import Self
 
 from fastjournal.clock import SteadyClock
-from fastjournal.errors import JournalError, NoSpace, WriteFailed
+from fastjournal.errors import JournalError, NoSpace, Stopped
 from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
+from fastjournal.journal.commands import encode, is_own
 from fastjournal.journal.counting import JobCounts
 from fastjournal.journal.events import Event, Subscription
 from fastjournal.journal.jobs import Jobs, Placed
@@ -31,6 +35,7 @@ from fastjournal.journal.kinds import Command
 from fastjournal.journal.reserve import RESERVE_SIZE, Reserve
 from fastjournal.journal.rows import FUTURE, READY, Row
 from fastjournal.journal.state import JournalState
+from fastjournal.journal.stepping import follow_step
 from fastjournal.journal.stored import value_of
 from fastjournal.journal.values import Values
 from fastjournal.journal.wakeups import Wakeups
@@ -64,6 +69,9 @@ class Engine:
         self.wakeups = Wakeups()
         self.counts = JobCounts()
         self.subscriptions: list[Subscription] = []
+        self.moved_by_steps: list[Callable[[int], None]] = []
+        """Told by how much the clock is to step forward: what they hold in memory keeps its
+        length."""
         self.timer_at = jobs.next_deadline() or NEVER
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
@@ -72,6 +80,11 @@ class Engine:
         """Decide about a job; see `Puts.put`."""
         self.values: Values | None = None
         """What bounds the memory for values; None: nothing does."""
+        self.own = False
+        """Whether the log holds anything that the Workq server cannot read."""
+        self.read_until: Callable[[int], int] | None = None
+        """Asked with the time: up to when all that had arrived was carried out. If that is not now,
+        it has more read and sets `timer` then. None: nothing waits anywhere to be read."""
         self.last_time = 0
         """TIME of the newest record logged through this engine."""
         self._announced: set[bytes] = set()  # queues whose subscribers know that work is due
@@ -90,20 +103,24 @@ class Engine:
 
     def _commit(self, command: Command, payload: bytes, now: int = 0) -> int:
         log = self.log
+        before = log.written_time
         try:
-            time = log.append_one(payload, now)
-        except (NoSpace, WriteFailed):  # a full disk may also cut a write short
-            if log.failure is not None or not self.reserve.give_up():
-                raise
-            time = log.append_one(payload, now)
-        try:
+            try:
+                time = log.append_one(payload, now)
+            except NoSpace:
+                if log.failure is not None or not self.reserve.give_up():
+                    raise
+                time = log.append_one(payload, now)
+            self.own = self.own or is_own(payload)
             self.last_time = time
             names = self._names(command) if self.subscriptions else None
             self.state.apply(command, time)
-        except BaseException as error:  # an interrupt: the state no longer follows the log
-            log.stop(error)
+            self.written(time, (payload,))
+            self._after(command, time, names)
+        except BaseException as error:
+            if log.written_time != before:
+                log.stop(error)
             raise
-        self._after(command, time, names)
         return time
 
     def stamp_of(self, timestamp: int) -> int:
@@ -111,27 +128,55 @@ class Engine:
         return self.clock.of_wall(timestamp, self.jobs.limits.max_skew) if timestamp else 0
 
     def note(self, command: Command) -> bool:
-        """Log and apply a command that is not worth the reserve; False: there is no room for it."""
-        try:
-            time = self.log.append_one(self.encode(command))
-        except (NoSpace, WriteFailed):
+        """Log and apply a command that is not worth the reserve.
+
+        False: there is no room for it, or the log is kept readable for the Workq server.
+        """
+        if not self.own:
             return False
-        self.last_time = time
-        self.state.apply(command, time)
+        log = self.log
+        before = log.written_time
+        try:
+            time = log.append_one(self.encode(command))
+            self.last_time = time
+            self.state.apply(command, time)
+        except NoSpace:
+            return False
+        except BaseException as error:
+            if log.written_time != before:
+                log.stop(error)
+            raise
         return True
 
     def remember(self, command: Command) -> None:
         """Apply a command without logging it: its row lives in memory only and dies with us."""
-        time = self.state.applied
-        names = self._names(command) if self.subscriptions else None
-        self.state.apply(command, time)
-        self._after(command, time, names)
+        try:
+            time = self.state.applied
+            names = self._names(command) if self.subscriptions else None
+            self.state.apply(command, time)
+            self._after(command, time, names)
+        except BaseException as error:
+            self.log.stop(error)
+            raise
 
     def batch(self) -> AbstractContextManager[Batch | None]:
         """Commands committed inside are logged together; see rule 3."""
         if self._batch is not None or not self.reserve.held:
             return _NO_BATCH
         return Batch(self)
+
+    def begin(self) -> None:
+        """At the start of a request: what must be seen to before anything is decided.
+
+        A step of the wall clock; and a batch that is still there was kept from ending: an interrupt
+        may strike at the first step of `Batch.__exit__`.
+        """
+        if self._batch is not None:
+            self._batch = None
+            self.log.stop(KeyboardInterrupt("a batch was interrupted at its end"))
+            self.fail_waiters()
+        if self.clock.stepped:
+            follow_step(self)
 
     @property
     def batching(self) -> Batch | None:
@@ -156,6 +201,11 @@ class Engine:
         if self._must_wait and time:
             self.log.wait_synced(time)
 
+    def settle_reading(self, time: int) -> None:
+        """Wait until what was shown as of that TIME is as safe; not once the log has stopped."""
+        if self._must_wait and self.log.synced_time < time and self.log.failure is None:
+            self.log.wait_synced(time)
+
     def tick(self, limit: int = 1000) -> int:
         """Let time do its work: due rows, lost leases, expiry; returns how many commands it took.
 
@@ -164,8 +214,12 @@ class Engine:
         count = 0
         if self.log.failure is not None:
             return 0
+        now = self.clock.now()
+        read_until = None
+        if self.read_until is not None and self.jobs.lease_overdue(now):
+            read_until = self.read_until(now)
         with self.batch():
-            for command in self.jobs.timers(self.clock.now(), limit):
+            for command in self.jobs.timers(now, limit, read_until):
                 if self._in_memory(command):
                     self.remember(command)
                 else:
@@ -176,6 +230,13 @@ class Engine:
             self.timer_at = self.jobs.next_deadline() or NEVER
         self.notify()
         return count
+
+    def holds_back(self) -> bool:
+        """Whether a lease has ended that may not be noticed yet: more must be read first."""
+        if self.read_until is None or self.log.failure is not None:
+            return False
+        now = self.clock.now()
+        return self.jobs.lease_overdue(now) and self.read_until(now) < now
 
     def _in_memory(self, command: Command) -> bool:
         """The command concerns a row that is not on disk."""
@@ -321,6 +382,7 @@ class Batch:
         self._payloads: list[bytes] = []
         self._bytes = 0
         self._first = 0
+        self._applying = False  # a command is listed, and not wholly applied
 
     def __enter__(self) -> Self:
         self._engine._batch = self
@@ -332,8 +394,18 @@ class Batch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._engine._batch = None
-        self.flush()
+        engine = self._engine
+        try:
+            if self._applying and error is not None:
+                engine.log.stop(error)
+                engine.fail_waiters()
+            else:
+                self.flush()
+        except BaseException as fault:
+            engine.log.stop(fault)  # which a flush that failed has done, if it came so far
+            engine._batch = None
+            raise
+        engine._batch = None
 
     def add(self, command: Command) -> int:
         """Apply a command; it is logged at the latest when the batch ends."""
@@ -347,6 +419,7 @@ class Batch:
         if not self._payloads:
             self._first = max(engine.clock.now(), engine.log.written_time + 1)
         time = self._first + len(self._payloads)
+        self._applying = True
         if engine.subscriptions or engine.wakeups.callers:
             self._untold.append((command, time, engine._names(command)))
         self._payloads.append(payload)
@@ -354,10 +427,13 @@ class Batch:
         engine.state.apply(command, time)
         if command.__class__ not in _NO_DEADLINE:
             engine._remind(command, time)
+        self._applying = False
         return time
 
     def extend(self, payloads: list[bytes], not_before: int) -> int:
-        """Log these payloads too; the caller applies them now. Returns the TIME of the first.
+        """Log these payloads too; the caller applies them now and then says `applied`.
+
+        Returns the TIME of the first.
 
         0: they do not fit, or the first would have a TIME before `not_before`. Nobody is told of
         them but those who wait for ready rows.
@@ -375,32 +451,38 @@ class Batch:
         time = self._first + len(self._payloads)
         if time < not_before:
             return 0
+        self._applying = True
         self._payloads += payloads
         self._bytes += size
         return time
+
+    def applied(self) -> None:
+        """The caller has applied what it gave to `extend`."""
+        self._applying = False
 
     def flush(self) -> None:
         """Log what was applied."""
         if not self._payloads:
             return
         engine, payloads, first = self._engine, self._payloads, self._first
-        untold, self._untold, self._payloads, self._bytes = self._untold, [], [], 0
         log = engine.log
         try:
+            untold, self._untold, self._payloads, self._bytes = self._untold, [], [], 0
             try:
                 engine.last_time = log.append(payloads, first)
-            except (NoSpace, WriteFailed):
+            except NoSpace:
                 if log.failure is not None or not engine.reserve.give_up():
                     raise
                 engine.last_time = log.append(payloads, first)
+            engine.own = engine.own or any(map(is_own, payloads))
+            engine.written(first, payloads)
+            for told in untold:
+                engine._tell(*told)
+            engine.notify()
         except BaseException as error:
             # The state is ahead of the log and cannot be taken back: stop.
             failure = log.stop(error)
             engine.fail_waiters()
-            if isinstance(error, JournalError):
+            if isinstance(error, JournalError) and not isinstance(error, Stopped):
                 raise failure from error
             raise
-        engine.written(first, payloads)
-        for told in untold:
-            engine._tell(*told)
-        engine.notify()

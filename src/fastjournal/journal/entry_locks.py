@@ -112,6 +112,12 @@ class Locks:
         if lock is not None:
             self._locks[new] = lock
 
+    def move_ends(self, step: int) -> None:
+        """The clock steps forward by so much: every lock keeps its length."""
+        self._locks = {
+            key: lock._replace(until=lock.until + step) for key, lock in self._locks.items()
+        }
+
     def _forget(self, now: int) -> None:
         self._locks = {key: lock for key, lock in self._locks.items() if lock.until > now}
         if len(self._locks) >= _MOST:

@@ -38,6 +38,7 @@ class EntryOperations:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.decide = Entries(engine.jobs)
+        engine.moved_by_steps.append(self.decide.locks.move_ends)
 
     def set(self, key: bytes, kind: int, data: bytes, **how: Any) -> Decided:
         """Store a value; `how`: the options of `Entries.set`, as for all below."""

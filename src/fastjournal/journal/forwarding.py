@@ -14,15 +14,20 @@ Rules:
    One that comes too late, because its key was written or deleted after it was put, is refused too:
    its forwarder keeps it and tells.
 5. A sender is forgotten only when nothing of it will be sent again.
+6. A sender belongs to whoever used it first, and goes on only for that one: with marks of somebody
+   else its own jobs would count as repeated. A SENDER record with another name says whose it is, so
+   the log has no new kind of record; who asks without an owner (an administrator) is let through
+   and owns nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastjournal.errors import AlreadyExists, BadRequest, JournalError, RequestError
+from fastjournal.errors import AlreadyExists, BadRequest, JournalError, RequestError, Unauthorized
 from fastjournal.journal.kinds import Command, Group, Put, Sender
 from fastjournal.model import Mode, NewJob, Outcome, State
 
@@ -37,6 +42,8 @@ __all__ = ["Forwarding", "Taken"]
 _MET = 1
 """The mark of a sender of whom nothing has come yet."""
 MAX_MARK = 2**63 - 1
+_OWNED = b"\0owned by\0"
+"""Before a sender's name: the name under which its owner is remembered, as a mark."""
 _REMEMBERED = 1000
 """Refusals that are told again to whoever sends again."""
 
@@ -67,16 +74,16 @@ class Forwarding:
         now: int = 0,
         *,
         decoded: bool = False,
+        owner: bytes = b"",
     ) -> Taken:
         """Take in those jobs of a sender whose marks are new; a refused one does not stop the rest.
 
         `jobs` are (mark, job) with growing marks; a job whose id is the sender and its mark has its
         place for an id. `decoded`: the types of their fields and their instants are known to be
-        right.
+        right. `owner`: whose sender it must be, or will be if it is nobody's.
         """
         engine, state = self._engine, self._state
-        if not 1 <= len(sender) <= 255:
-            raise BadRequest("a sender's name has 1 to 255 bytes")
+        claim = self._check_owner(sender, owner)
         if not engine.reserve.held:
             engine.reserve.check()
         now = now or engine.clock.now()
@@ -88,6 +95,8 @@ class Forwarding:
         refused: list[tuple[int, JournalError]] = []
         repeated = new = 0
         with engine.batch():
+            if claim is not None:
+                commit(claim)
             if sender not in state.senders:
                 commit(Sender(sender, _MET))
             mark = before = state.mark_of(sender)
@@ -168,10 +177,24 @@ class Forwarding:
             self._engine.counts.stale += 1
             raise AlreadyExists("its key was written after it was put")
 
-    def forget_sender(self, sender: bytes) -> None:
+    def forget_sender(self, sender: bytes, owner: bytes = b"") -> None:
         """Nothing of this sender will come again."""
-        if sender in self._state.senders:
-            self._engine.commit(Sender(sender, 0))
+        self._check_owner(sender, owner)
+        for name in (sender, _OWNED + sender):
+            if name in self._state.senders:
+                self._engine.commit(Sender(name, 0))
+
+    def _check_owner(self, sender: bytes, owner: bytes) -> Sender | None:
+        """Refuse the sender of somebody else; returns what makes one that is nobody's his."""
+        if not 1 <= len(sender) <= 255 or sender.startswith(_OWNED):
+            raise BadRequest("a sender's name has 1 to 255 bytes, and is not one of ours")
+        if not owner:
+            return None
+        tag = int.from_bytes(hashlib.sha256(owner).digest()[:8], "big") >> 2 | 1
+        known = self._state.mark_of(_OWNED + sender)
+        if known and known != tag:
+            raise Unauthorized("this sender belongs to another token")
+        return None if known else Sender(_OWNED + sender, tag)
 
     def tell_marks(self) -> None:
         """Write down the marks that stand in the ids of jobs only: the end of a log may be torn."""

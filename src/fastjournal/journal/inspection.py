@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from fastjournal.edges import Text, id_bytes, key_bytes, queue_bytes
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.access import Access
 from fastjournal.journal.kinds import End
+from fastjournal.journal.listing import Lister, Listing
 from fastjournal.journal.rows import (
     DEAD,
     DONE,
@@ -82,45 +81,67 @@ def result_of(state: JournalState, job_id: bytes, now: int) -> tuple[bool, bytes
 class Inspection(Access):
     """The reading side of a `Journal`."""
 
+    _lister: Lister | None = None
+
     def job(
         self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
         if job_id is not None:
             id_bytes(job_id)
+        found: Job | None = None
         with self._engine.lock:
             now = self._clock.now()
             self._state.promote(now)
+            time = self._engine.last_time
             if job_id is not None:
                 row = self._state.rows.get(job_id)
             else:
                 name = key_bytes(key if key is not None else b"")
                 where = queue_bytes(queue) if queue is not None else domain(name)
-                found = [r for r in self._state.keys.find(where, name) if r.state < State.DELETED]
-                row = min(found, key=lambda r: r.state, default=None)
-            if row is None or row.state is State.DELETED or 0 < row.expires < now:
-                raise NotFound(f"no job {job_id.hex() if job_id else key!r}")
-            return self._picture(row)
+                same = [r for r in self._state.keys.find(where, name) if r.state < State.DELETED]
+                row = min(same, key=lambda r: r.state, default=None)
+            if row is not None and row.state is not State.DELETED and not 0 < row.expires < now:
+                found = self._picture(row)
+        self._engine.settle_reading(time)
+        if found is None:
+            raise NotFound(f"no job {job_id.hex() if job_id else key!r}")
+        return found
 
     def jobs(
         self,
         queue: Text | None = None,
         *,
         state: State | None = None,
+        prefix: Text | None = None,
         offset: int = 0,
         limit: int = 100,
+        values: bool = True,
     ) -> list[Job]:
-        """Jobs of one queue or of all, in order of arrival within the page that was asked for.
+        """Jobs of one queue or of all, in order of arrival.
 
-        Looks through all rows: for people and tools, not for hot paths.
+        `prefix`: how their keys begin. Without `values` they come without values and results.
         """
-        name = None if queue is None else queue_bytes(queue)
         if offset < 0 or limit < 0:
             raise BadRequest("offset and limit must not be negative")
-        with self._engine.lock:
-            now = self._state.promote(self._clock.now())
-            rows = islice(self._matching(name, state, now), offset, offset + limit)
-            return sorted((self._picture(row) for row in rows), key=lambda job: job.inserted)
+        begins = prefix.encode() if isinstance(prefix, str) else bytes(prefix or b"")
+        name = b"" if queue is None else queue_bytes(queue)
+        found: list[Job] = []
+        more: Listing | None = Listing(name, state, begins, values, offset)
+        while more is not None and len(found) < limit:
+            page = self.lister.page(more, limit - len(found))
+            found += page.jobs
+            more = page.more
+        self._engine.settle_reading(self._engine.last_time)
+        return found
+
+    @property
+    def lister(self) -> Lister:
+        """Pages of jobs, for whoever serves the journal to others."""
+        found = self._lister
+        if found is None or found.engine is not self._engine:
+            found = self._lister = Lister(self._engine, self._clock)
+        return found
 
     def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
@@ -185,15 +206,6 @@ class Inspection(Access):
     def _picture(self, row: Row) -> Job:
         self._engine.load(row)
         return job_of(row)
-
-    def _matching(self, queue: bytes | None, state: State | None, now: int) -> Iterator[Row]:
-        for row in self._state.rows.values():
-            if queue is not None and row.lane.name != queue:
-                continue
-            if state is not None and row.state is not state:
-                continue
-            if row.lane.name and row.state is not State.DELETED and not 0 < row.expires < now:
-                yield row
 
     def _queue_status(self, name: bytes) -> QueueStatus:
         lane = self._state.lanes[name]

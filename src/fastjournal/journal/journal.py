@@ -43,7 +43,7 @@ from fastjournal.journal.mapping import WithEntries
 from fastjournal.journal.opening import CLEAN_NOTE, replay
 from fastjournal.journal.operations import Operations, Receipt
 from fastjournal.journal.reserve import Reserve
-from fastjournal.journal.snapshot import remove_snapshots
+from fastjournal.journal.snapshot import first_uncovered, remove_snapshots
 from fastjournal.journal.upkeep import Upkeep
 from fastjournal.journal.values import LARGE, BoundedState
 from fastjournal.log.commitlog import CommitLog
@@ -111,7 +111,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         interval = length(clean_interval, "clean_interval")
         self.path = Path(path)
         self.max_payload = max_payload
-        self._clock = SteadyClock(clock)
+        self._clock = SteadyClock(clock, hold_steps=True)
         stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
         stream.create()
         self._log = CommitLog(
@@ -121,6 +121,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             sync_interval=sync_interval,
             on_failure=on_failure,
             trust_mark=True,
+            floor=lambda: first_uncovered(stream),
         )
         try:
             started = self._clock.monotonic()
@@ -137,6 +138,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                 self._engine = Engine(state, jobs, self._log, self._clock, reserve)
             else:
                 self._engine = BoundedEngine(bounded, jobs, self._log, self._clock, reserve)
+            self._engine.own = self.replayed.own
             folder = Path(archive) if archive else self.path / "archive"
             self._upkeep = Upkeep(
                 self._engine,
@@ -144,18 +146,28 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                 self.replayed,
                 folder if history == "archive" else None,
             )
+            self._state = state
+            self._operations = Operations(self._engine)
+            self._closed = False
+            if state.untold:
+                with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
+                    self._operations.tell_marks()
+            self._background = Background(self._engine, self._upkeep, interval, snapshot_bytes)
+            if background:
+                self._background.start()
         except BaseException:
-            self._log.close()
+            with contextlib.suppress(JournalError):  # what is under way tells more
+                self._give_up()
             raise
-        self._state = state
-        self._operations = Operations(self._engine)
-        self._closed = False
-        if state.untold:
-            with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
-                self._operations.tell_marks()
-        self._background = Background(self._engine, self._upkeep, interval, snapshot_bytes)
-        if background:
-            self._background.start()
+
+    def _give_up(self) -> None:
+        """Whatever came of opening it: leave no thread and no lock behind."""
+        threads = getattr(self, "_background", None)
+        try:
+            if threads is not None:
+                threads.stop()
+        finally:
+            self._log.close()
 
     def put(
         self,
@@ -193,8 +205,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         if timestamp is not None:
             job = job._replace(timestamp=engine.stamp_of(job.timestamp))
         with engine.lock:
-            if self._closed:
-                self._check_open()
+            self._check_open()
             receipt = self._operations.put(job, now, checked=True)
             time = engine.last_time
         engine.settle(time)
@@ -244,17 +255,21 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             closed, self._closed = self._closed, True
             if closed:
                 return
+            engine.begin()
             engine.fail_waiters()
-        self._background.stop()
-        with engine.lock:
-            try:
-                if self._log.failure is None:
-                    at = self._log.position
-                    mark = Mark(self._clock.now(), at.segment, at.offset, CLEAN_NOTE)
-                    with contextlib.suppress(NoSpace):  # then the end was not clean, no more
-                        engine.commit(mark)
-            finally:
-                self._log.close()
+        try:
+            self._background.stop()
+        finally:  # an interrupt of the waiting must not leave the lock held
+            with engine.lock:
+                try:
+                    # The Workq server refuses a MARK: where all else is its own, none is written.
+                    if self._log.failure is None and engine.own:
+                        at = self._log.position
+                        mark = Mark(self._clock.now(), at.segment, at.offset, CLEAN_NOTE)
+                        with contextlib.suppress(NoSpace):  # then the end was not clean, no more
+                            engine.commit(mark)
+                finally:
+                    self._log.close()
 
     def __enter__(self) -> Self:
         return self

@@ -375,10 +375,18 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         with engine.lock:
             self._journal._check_open()
             before = engine.last_time
-            answer = request()
+            missing: NotFound | None = None
+            try:
+                answer = request()
+            except NotFound as error:  # which is something to show, too
+                missing = error
             time = engine.last_time
         if time != before:
             engine.settle(time)
+        else:
+            engine.settle_reading(time)
+        if missing is not None:
+            raise missing
         return answer
 
 

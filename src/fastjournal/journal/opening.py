@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from fastjournal.errors import CorruptCommand, CorruptRecord
 from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode
+from fastjournal.journal.commands import decode, is_own
 from fastjournal.journal.snapshot import Snapshot, newest_snapshot, snapshot_records
 from fastjournal.journal.state import JournalState
 from fastjournal.journal.values import BoundedState, Values
@@ -45,6 +45,8 @@ class Replayed:
     """Records read from the log, those of the snapshot not counted."""
     clean: bool
     """Whether the last record says that the journal was closed in order."""
+    own: bool
+    """Whether there is anything that the Workq server cannot read."""
 
 
 def replay(
@@ -80,6 +82,7 @@ def _replay(
     if snapshot is not None:
         as_of, overlap = _load(stream, snapshot, state)
         start = Position(snapshot.first, HEADER_SIZE)
+    own = snapshot is not None
     count = 0
     record: Record | None = None
     cursor = stream.open_cursor(start)
@@ -89,6 +92,7 @@ def _replay(
         for batch in cursor.batches():
             if until is not None and batch[-1].time > until:
                 batch = [record for record in batch if record.time <= until]
+            own = own or any(is_own(record.payload) for record in batch)
             if batch and batch[0].time <= overlap:
                 over = [record for record in batch if record.time <= overlap]
                 for record in _told(over, bounded):
@@ -112,7 +116,7 @@ def _replay(
         bounded.values.here = None
     state.resume()
     clean = until is None and record is not None and _is_clean_mark(record.payload)
-    return Replayed(state, snapshot, as_of, count, clean)
+    return Replayed(state, snapshot, as_of, count, clean, own)
 
 
 def _load(stream: Stream, snapshot: Snapshot, state: JournalState) -> tuple[int, int]:

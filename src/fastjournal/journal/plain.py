@@ -80,6 +80,7 @@ def put_plain(engine: Engine, jobs: Sequence[NewJob], now: int) -> list[Receipt]
         return None
     engine.jobs.drew(stamps[-1])
     _apply(state, jobs, first, time)
+    batch.applied()
     return [_new(Receipt, (job_id, _NEW)) for job_id in ids]
 
 
@@ -130,6 +131,7 @@ def complete_plain(engine: Engine, ends: Sequence[tuple[bytes, int]]) -> bool:
         state.leave(lane)
     state.ended += len(found)
     state.applied = last
+    batch.applied()
     return True
 
 

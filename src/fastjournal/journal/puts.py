@@ -105,8 +105,11 @@ class Puts(Deciding):
             now = state.now
         queue, value, key, _, priority, due, expires = job[:7]
         given = job[14]
-        if given and given in state.rows:
-            return Placed(None, Outcome.STALE, given)
+        if given:
+            if given in state.rows:
+                return Placed(None, Outcome.STALE, given)
+            if not promised:
+                self._check_chosen(given)
         lane = state.lanes.get(queue)
         settings = DEFAULT_SETTINGS if lane is None else lane.settings
         if (
@@ -139,6 +142,11 @@ class Puts(Deciding):
                 if row.state is State.DELETED and 0 < job.timestamp <= row.modified:
                     return Placed(None, Outcome.STALE, row.id)
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
+
+    def _check_chosen(self, job_id: bytes) -> None:
+        """Refuse an id that would tell how far a sender has come."""
+        if job_id[6] & 0xF0 == 0x80 and job_id[:12] in self.state.senders:
+            raise BadRequest("an id that begins with a sender's name is for its forwarder alone")
 
     def put_plain(
         self, row_id: bytes, queue: bytes, value: bytes, rank: int, due: int, now: int
@@ -179,6 +187,7 @@ class Puts(Deciding):
             if given:
                 if given in rows or given in ids:
                     continue  # the same put sent again
+                self._check_chosen(given)
                 ids.add(given)
             settings = self._settings(job[0])
             if settings is DEFAULT_SETTINGS and not (job[6] or job[7] or some_unique):

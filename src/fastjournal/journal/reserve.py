@@ -5,21 +5,25 @@ Rules:
 1. While all is well the reserve is on disk. When a write finds no space the reserve is given up and
    the write tried again: what ends jobs always fits.
 2. Without its reserve a journal takes nothing in that makes it grow. It tries to get the reserve
-   back, at most once a second; a synced reserve is the proof that there is space again.
+   back, at most once a second; a synced reserve is the proof that there is space again. Both turns
+   are told, once each.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import NoSpace
 from fastjournal.log.stream import Stream
+from fastjournal.log.writer import write_whole
 
 __all__ = ["RESERVE_SIZE", "Reserve"]
 
 RESERVE_SIZE = 1024 * 1024
 _NAME = "reserve"
+_log = logging.getLogger(__name__)
 
 
 class Reserve:
@@ -37,6 +41,11 @@ class Reserve:
             return False
         self.held = False
         self._asked = self._stream.clock.monotonic()
+        _log.error(
+            "%s: the disk is full: jobs can be finished, but none taken in; free some space,"
+            " it goes on by itself",
+            self._stream.path,
+        )
         with contextlib.suppress(OSError):
             self._stream.files.remove(self._path)
         return True
@@ -49,6 +58,8 @@ class Reserve:
         if now - self._asked >= SECOND:
             self._asked = now
             self.held = self._take()
+            if self.held:
+                _log.warning("%s: there is space again, jobs are taken in", self._stream.path)
         if not self.held:
             raise NoSpace("the disk is full: jobs can be finished, but none taken in")
 
@@ -65,8 +76,7 @@ class Reserve:
                 files.remove(path)
             handle = files.create(path)
             try:
-                if handle.write(bytes(RESERVE_SIZE)) != RESERVE_SIZE:
-                    raise OSError("short write")
+                write_whole(handle, bytes(RESERVE_SIZE))
                 handle.sync()
             finally:
                 handle.close()

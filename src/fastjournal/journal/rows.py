@@ -243,9 +243,9 @@ def numbered_values(operations: Operations, put: Put) -> list[Command]:
     return commands
 
 
-def job_of(row: Row) -> Job:
-    """A picture of the row for callers."""
-    value = row.value
+def job_of(row: Row, *, values: bool = True) -> Job:
+    """A picture of the row for callers; without its value and result if not `values`."""
+    value = row.value if values else b""
     if type(value) is Stored:
         raise ValueNeeded(row)
     more = row.more or _NOTHING
@@ -277,7 +277,7 @@ def job_of(row: Row) -> Job:
             start,
             row.lease_until,
             worker,
-            more.result,
+            more.result if values else b"",
             more.note,
             row.place == HELD,
             flags & FROM_WORKQ != 0,

@@ -33,11 +33,12 @@ from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import Record, decode_many, encode_many, record_size
 from fastjournal.log.segment import HEADER_SIZE, Header
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import write_failure
+from fastjournal.log.writer import write_failure, write_whole
 
 __all__ = [
     "Snapshot",
     "checkpoint_path",
+    "first_uncovered",
     "needed_snapshot",
     "newest_snapshot",
     "read_snapshot",
@@ -87,14 +88,14 @@ def write_snapshot(
         handle = files.create(path)
         try:
             data = SNAPSHOT.encode()
-            _write(handle.write(data), data)
+            write_whole(handle, data)
             crc = google_crc32c.value(data)
             count, size, time = 0, len(data), 0
             for as_of, payloads in parts:
                 time = max(time + 1, as_of)
                 mark = encode(Mark(as_of, first, 0, b"as of"))
                 data, added = encode_many(time, [mark, *payloads])
-                _write(handle.write(data), data)
+                write_whole(handle, data)
                 if told is not None:
                     told(first, time + 1, size + record_size(len(mark)), payloads)
                 crc = google_crc32c.extend(crc, data)
@@ -133,6 +134,12 @@ def needed_snapshot(stream: Stream) -> int:
     """The number of a snapshot without which the log is not whole; 0 if it is."""
     manifest = read_manifest(stream.files, stream.path)
     return 0 if manifest is None else manifest.floor
+
+
+def first_uncovered(stream: Stream) -> int:
+    """The first segment that an opening reads: nothing may be written below it."""
+    snapshot = newest_snapshot(stream)
+    return 0 if snapshot is None else snapshot.first
 
 
 def read_snapshot(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[bytes]]]:
@@ -245,7 +252,7 @@ def set_checkpoint(stream: Stream, snapshot: Snapshot) -> None:
     stream.files.sync_directory(stream.path)
     handle = stream.files.create(_path(stream, snapshot.first, "checkpoint"))
     try:
-        _write(handle.write(data), data)
+        write_whole(handle, data)
         handle.sync()
     finally:
         handle.close()
@@ -276,8 +283,3 @@ def _numbers(stream: Stream, kind: str) -> list[int]:
 
 def _path(stream: Stream, first: int, kind: str) -> Path:
     return stream.path / f"{first:09d}.{kind}"
-
-
-def _write(written: int, data: bytes) -> None:
-    if written != len(data):
-        raise OSError("short write")

@@ -7,7 +7,9 @@ Rules:
    goes after `dead_keep`, a tombstone after `gc_grace`.
 3. A lost lease puts the row back; a row with too many lost leases or attempts is dead; a row whose
    twin waits goes, for the twin holds newer data (D-13).
-4. Falling due needs no command: `JournalState.promote` follows from the clock.
+4. Whoever answers for what has arrived says up to when (`read_until`): no lease is lost at a later
+   instant, for the word that ends or prolongs it may be here, unread.
+5. Falling due needs no command: `JournalState.promote` follows from the clock.
 """
 
 from __future__ import annotations
@@ -51,8 +53,14 @@ class Timers(Deciding):
         """Whether a lease was lost or a row has expired that nobody has noticed yet."""
         return 0 < self.state.leases.next() <= now or 0 < self.state.expiry.next() < now
 
-    def timers(self, now: int, limit: int = 1000) -> Iterator[Command]:
-        """The commands of everything that has passed, at most `limit`.
+    def lease_overdue(self, now: int) -> bool:
+        """Whether a lease has ended that nobody has noticed yet."""
+        return 0 < self.state.leases.next() <= now
+
+    def timers(
+        self, now: int, limit: int = 1000, read_until: int | None = None
+    ) -> Iterator[Command]:
+        """The commands of everything that has passed, at most `limit`; see rule 4.
 
         Log and apply each before asking for the next: what happens to one row may decide what
         happens to its twin.
@@ -60,7 +68,7 @@ class Timers(Deciding):
         now = self.state.promote(now)
         last: tuple[int, int, bytes] | None = None
         for _ in range(limit):
-            passed = self._passed(now)
+            passed = self._passed(now, now if read_until is None else read_until)
             if passed is None:
                 return
             instant, kind, row = passed
@@ -72,12 +80,12 @@ class Timers(Deciding):
             else:
                 yield Expire(row.id) if kind == 1 else gone(row)
 
-    def _passed(self, now: int) -> tuple[int, int, Row] | None:
+    def _passed(self, now: int, read_until: int) -> tuple[int, int, Row] | None:
         """The first thing whose instant has passed."""
         state = self.state
         first: tuple[int, int, Row] | None = None
         row = state.leases.head()
-        if row is not None and row.lease_until <= now:
+        if row is not None and row.lease_until <= min(now, read_until):
             first = (row.lease_until, 0, row)
         row = state.expiry.head()
         if row is not None and row.expires < now and (first is None or row.expires < first[0]):

@@ -44,6 +44,7 @@ from fastjournal.log.cleaner import Cleaned, Cleaner, read_segment, sealed_segme
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
+from fastjournal.log.writer import write_failure
 
 __all__ = ["Upkeep", "UpkeepStatus"]
 
@@ -88,9 +89,17 @@ class Upkeep:
         """Rows of a snapshot visited under the lock at a time."""
         self.lock_wait = _LOCK_WAIT
         """Seconds to wait for readers."""
-        if archive is not None and not stream.files.exists(archive):
-            stream.files.make_directory(archive)
-            stream.files.sync_directory(archive.parent)
+        if archive is not None:
+            self._make_archive(archive)
+
+    def _make_archive(self, archive: Path) -> None:
+        """Its name must be as durable as what is put there: segments go once they are copied."""
+        files = self._stream.files
+        try:
+            files.make_directory(archive)
+            files.sync_directory(archive.parent)
+        except OSError as error:
+            raise write_failure(error, archive) from error
 
     def log_bytes(self) -> int:
         """Bytes of the segments that recovery would read."""
@@ -282,9 +291,7 @@ class Upkeep:
             if copy_segment(files, source, self._archive, self._stream.clock.now()):
                 self.status.archived += 1
         except OSError as error:
-            raise SegmentError(
-                self._archive / source.name, f"cannot be archived: {error}"
-            ) from error
+            raise write_failure(error, self._archive / source.name) from error
         self._archived.add(number)
 
     def _size(self, path: Path) -> int:

@@ -59,8 +59,16 @@ class _Alone:
 
     def __init__(self, stream: Stream, state: BoundedState) -> None:
         self.lock = threading.Lock()
+        self.state = state
         fetching = Fetching(stream, state.values)
         self.load, self.value = fetching.load, fetching.value
+        self.last_time = 0
+
+    def begin(self) -> None:
+        """Nothing is ever under way here."""
+
+    def settle_reading(self, time: int) -> None:
+        """What was read is what is there."""
 
 
 class JournalView(Inspection):

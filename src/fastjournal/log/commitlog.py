@@ -11,14 +11,16 @@ Rules:
 3. The queue is bounded, counted in writes; a full one refuses at once (`QueueFull`).
 4. Rotation happens only through the pair of segments (see `pair`), on request or, with
    `auto_rotate`, before the first write to a segment that has reached its size.
-5. A write or rotation that found no space, or was cut short, and was undone, is an error to its own
-   callers only. Any other fault ends acknowledging for good: every waiter and every later call gets
-   `Stopped`; reading goes on. Policy `die` ends the process instead. A failed sync is never tried
-   again.
+5. A write that found no space, or was cut short, and was undone, is an error to its own callers
+   only; so is a rotation that could not make its segment. Any other fault ends acknowledging for
+   good: every waiter and every later call gets `Stopped`, or `OutcomeUnknown` if its record may be
+   there; reading goes on. It is told once, loudly. Policy `die` ends the process instead. A failed
+   sync is never tried again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -27,6 +29,7 @@ from types import TracebackType
 from typing import Self
 
 from fastjournal.errors import (
+    AppenderPoisoned,
     BadRequest,
     JournalError,
     RequestError,
@@ -39,13 +42,14 @@ from fastjournal.log.pair import SegmentPair, is_harmless
 from fastjournal.log.recovery import Recovery, recover
 from fastjournal.log.segment import Position
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
-from fastjournal.log.waiting import Done, Queued, Rotation, Waiter, Waiting, frozen, tell
+from fastjournal.log.waiting import Done, Queued, Rotation, Waiter, Waiting, frozen, unknown
 
 __all__ = ["DEFAULT_QUEUE_SIZE", "EXIT_DIE", "CommitLog"]
 
 DEFAULT_QUEUE_SIZE = 65_536  # writes
 EXIT_DIE = 4
 _SECOND = 1_000_000_000
+_log = logging.getLogger(__name__)
 
 
 class CommitLog:
@@ -64,11 +68,13 @@ class CommitLog:
         on_failure: str = "stop",
         lock_timeout: float | None = 1.0,
         trust_mark: bool = False,
+        floor: Callable[[], int] = int,
         die: Callable[[int], object] = os._exit,
     ) -> None:
         """Open a stream for writing: lock it, recover it, start the writer thread.
 
         `trust_mark`: read only the tail behind `synced.pos`, for a caller that replays all anyway.
+        `floor`: asked, once the lock is held, for the lowest segment that may be written.
         `die`: what ends the process under `on_failure="die"`; told the exit code 4.
         """
         if strategy not in ("wait", "behind"):
@@ -101,12 +107,16 @@ class CommitLog:
             roll_at = segment_size if auto_rotate else None
             used = self.recovery.used
             self._pair = SegmentPair(
-                stream, last_time, used, self._lock, roll_at, self.counters, self.stop
+                stream, last_time, used, self._lock, roll_at, self.counters, self.stop, floor()
             )
             self._thread = threading.Thread(
                 target=self._run, name="fastjournal-writer", daemon=True
             )
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:
+                self._pair.close(remove_standby=True)
+                raise
         except BaseException:
             self._lock.release()
             raise
@@ -183,7 +193,8 @@ class CommitLog:
         if self._always:
             self._waiting.put_synced(time, done)
         else:
-            done(time, self._waiting.failure)
+            failure = self._waiting.failure
+            done(time, None if failure is None else unknown(failure))
 
     def wait_synced(self, time: int) -> None:
         """Block until the record of that TIME is as safe as the policy promises."""
@@ -192,7 +203,7 @@ class CommitLog:
             if self._always and self.synced_time < time and self._waiting.take_turn():
                 self._sync()
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, written=True)
             raise
         finally:
             self._waiting.end_turn()
@@ -264,14 +275,20 @@ class CommitLog:
 
         Also for a caller whose own state can no longer follow the log.
         """
-        failure, told, first = self._waiting.fail(error)
+        failure, tell_all, first = self._waiting.fail(error)
         try:
             if first:
                 self.counters.errors += 1
+                _log.critical(
+                    "%s: writing has stopped: %s. Reading goes on, nothing more is acknowledged."
+                    " Mend the cause, then open the log again: that recovers what was written",
+                    self.stream.path,
+                    str(error) or repr(error),
+                )
                 if self.on_failure == "die":
                     self._die(EXIT_DIE)
         finally:
-            tell(told, failure)
+            tell_all()
             if first and self.on_stop is not None:
                 self.on_stop()
         return failure
@@ -310,29 +327,34 @@ class CommitLog:
 
     def _write_here(self, payloads: Sequence[bytes], first: int = 0, *, sync: bool = False) -> int:
         """On a caller's thread: write, and sync if so told."""
+        written = False
         try:
             with self._io:
                 if self._waiting.closing or self._waiting.failure is not None:
                     self._waiting.check_open()
                 time = self._pair.write(payloads, first)
+                written = True
                 self.counters.group_size.observe(len(payloads))
             if sync:
                 self._sync()
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, written=written)
             raise
         if self._waiting.dozing and self._interval:
             self._waiting.wake()
         return time
 
-    def _judge(self, error: BaseException) -> None:
-        """Stop the log for a fault met on a caller's thread, unless it is harmless."""
+    def _judge(self, error: BaseException, *, written: bool = False) -> None:
+        """Stop the log for a fault met on a caller's thread, unless it is harmless.
+
+        `written`: the caller's record may be there, as after a write that could not be undone.
+        """
         if is_harmless(error):
             self.counters.errors += not isinstance(error, RequestError)
             return
         failure = self.stop(error)
         if isinstance(error, Exception):  # an interrupt stays what it is
-            raise failure
+            raise unknown(failure) if written or isinstance(error, AppenderPoisoned) else failure
 
     def _run(self) -> None:
         """The writer thread."""

@@ -229,7 +229,12 @@ class DiskFiles:
             return b""
 
     def lock(self, path: Path, *, exclusive: bool, timeout: float | None) -> FileLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o666)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o666)
+        except OSError as error:
+            if exclusive or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            fd = os.open(path, os.O_RDONLY | _SAFE)  # enough to share a lock that is there
         try:
             self._flock(fd, path, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, timeout)
             # The holder's pid is for people and error messages only: a full disk may lose it.

@@ -7,35 +7,49 @@ Rules:
    file imply that no older one can be lost. Closing the old file, making the next standby and
    naming the old one in the manifest is left to a background thread; the next swap waits for it.
    If making the standby failed, the swap tries once more itself; if that fails too, the active
-   segment stays what it is.
+   segment stays what it is: nothing was lost, this is no failed sync, and the next swap tries
+   again.
 3. A standby never holds a record: readers take it for empty, and a log that is opened again after a
-   crash uses it again.
+   crash uses it again. But an empty newest segment may also be the active one, its standby never
+   made: so writing never goes on below the segment that `synced.pos` names, nor below the `floor`
+   of whoever has put a snapshot in the place of everything before it.
 4. A segment that has reached its size is left before the next write, which goes to the standby.
+   While there is none to be had (no descriptors, no space) writing goes on in the old one, at most
+   to the largest size that a segment may have; every write tries again. It is told once.
 5. Whoever writes or swaps holds the lock of the active segment; a sync needs none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fastjournal.errors import BadRequest, JournalError, NoSpace, RequestError, WriteFailed
+from fastjournal.errors import (
+    BadRequest,
+    JournalError,
+    NoSpace,
+    RequestError,
+    RotationFailed,
+    SegmentError,
+)
 from fastjournal.log.appender import name_sealed, open_newest, take_in
 from fastjournal.log.counters import Counters
 from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.record import encode, encode_many
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.stream import Stream
+from fastjournal.log.stream import MAX_SEGMENT_SIZE, Stream
 from fastjournal.log.writer import SegmentWriter, SyncedMark
 
 __all__ = ["SegmentPair", "is_harmless"]
 
 _SECOND = 1_000_000_000
+_log = logging.getLogger(__name__)
 
 
 class SegmentPair:
@@ -50,6 +64,7 @@ class SegmentPair:
         roll_at: int | None,
         counters: Counters,
         on_fault: Callable[[BaseException], object],
+        floor: int = 0,
     ) -> None:
         """`used`: the highest number in the manifest: nothing is appended up to there.
 
@@ -58,6 +73,7 @@ class SegmentPair:
         `roll_at`: bytes at which a segment is left by itself; None: never.
 
         `on_fault` is told, on the background thread, that an old segment could not be closed.
+        `floor`: the lowest segment that may be written (rule 3).
         """
         self._stream = stream
         self._roll_at = math.inf if roll_at is None else roll_at
@@ -67,10 +83,11 @@ class SegmentPair:
         self._manifest = ManifestFile(stream)
         self._preparing: threading.Thread | None = None
         self._standby: SegmentWriter | None = None
+        self._missing = False  # no standby could be made, and that was told
         self._count = threading.Lock()  # syncs are counted on two threads
         self.last_sync = stream.clock.monotonic()
         try:
-            self.active, self._standby = self._open(last_time, used)
+            self.active, self._standby = self._open(last_time, used, floor)
         except BaseException:
             self._mark.close()
             raise
@@ -99,7 +116,7 @@ class SegmentPair:
             return self.write_one(payloads[0], first)
         active = self.active
         if active.offset >= self._roll_at:
-            active = self.swap()
+            active = self._roll()
         first = max(first or self._stream.clock.now(), active.last_time + 1)
         try:
             data, count = encode_many(first, payloads, self._stream.zone)
@@ -115,7 +132,7 @@ class SegmentPair:
         """`write` of one payload, without what a batch costs."""
         active = self.active
         if active.offset >= self._roll_at:
-            active = self.swap()
+            active = self._roll()
         time = first or self._stream.clock.now()
         if time <= active.last_time:
             time = active.last_time + 1
@@ -153,9 +170,22 @@ class SegmentPair:
             name="fastjournal-standby",
             daemon=True,
         )
-        preparing.start()
-        self._preparing = preparing
+        try:
+            preparing.start()
+        except RuntimeError:  # no thread to be had
+            self._prepare(old, fresh.number + 1)
+        else:
+            self._preparing = preparing
         return fresh
+
+    def _roll(self) -> SegmentWriter:
+        """Leave a segment that has reached its size, if that can be (rule 4)."""
+        try:
+            return self.swap()
+        except (NoSpace, RotationFailed):
+            if self.active.offset >= MAX_SEGMENT_SIZE:
+                raise
+            return self.active
 
     def close(self, *, remove_standby: bool) -> None:
         """Close both files; the standby, which never held a record, goes if so told."""
@@ -177,8 +207,27 @@ class SegmentPair:
     def _take_standby(self) -> SegmentWriter:
         self._join()
         if self._standby is None:
-            self._standby = self._make(self.active.number + 1)
+            try:
+                self._standby = self._make(self.active.number + 1)
+            except NoSpace:
+                raise
+            except JournalError as error:
+                self._tell_missing(error)
+                raise RotationFailed(f"the next segment cannot be made: {error}") from error
+        if self._missing:
+            self._missing = False
+            _log.warning("%s: segments can be made again", self._standby.path)
         return self._standby
+
+    def _tell_missing(self, error: JournalError) -> None:
+        if not self._missing:
+            self._missing = True
+            _log.error(
+                "%s: the next segment cannot be made, writing goes on in this one: %s. It is tried"
+                " again at every write; free what is missing (descriptors: see `ulimit -n`)",
+                self.active.path,
+                error,
+            )
 
     def _prepare(self, old: SegmentWriter, number: int) -> None:
         try:
@@ -207,12 +256,19 @@ class SegmentPair:
         stream = self._stream
         return SegmentWriter.create(stream.files, stream.path, number, stream.header, self._mark, 0)
 
-    def _open(self, last_time: int, used: int) -> tuple[SegmentWriter, SegmentWriter]:
+    def _open(self, last_time: int, used: int, floor: int) -> tuple[SegmentWriter, SegmentWriter]:
         stream, mark = self._stream, self._mark
         numbers = stream.segments()
+        if floor > max(numbers, default=0):
+            raise SegmentError(
+                stream.segment_path(floor), "is missing: a snapshot covers all before it"
+            )
+        synced = SyncedMark.read(stream.files, stream.path)
+        lowest = floor if synced is None else max(floor, synced.segment)
         opened: list[SegmentWriter] = []
         try:
-            if len(numbers) > 1 and used < numbers[-2] == numbers[-1] - 1:
+            standing = len(numbers) > 1 and numbers[-2] == numbers[-1] - 1
+            if standing and used < numbers[-2] >= lowest:
                 newest = self._resume(numbers[-1], last_time)
                 opened.append(newest)
                 if newest.offset == HEADER_SIZE:  # a standby left by a crash
@@ -239,6 +295,5 @@ class SegmentPair:
 
 
 def is_harmless(error: BaseException) -> bool:
-    """Whether the log is as trustworthy as before: refused, no space, or a short write undone."""
-    short = isinstance(error, WriteFailed) and error.__cause__ is None
-    return short or isinstance(error, (RequestError, NoSpace))
+    """Whether the log is as trustworthy as before: refused, no space, or no next segment yet."""
+    return isinstance(error, (RequestError, NoSpace, RotationFailed))

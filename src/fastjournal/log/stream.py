@@ -91,11 +91,15 @@ class Stream:
         return sorted(numbers)
 
     def work_files(self, suffix: str) -> list[Path]:
-        """Work files (`.rw` of a cleaner, `.new` of an appender) that may have been left behind."""
+        """Work files (`.rw` of a cleaner, `.new` of an appender) that may have been left behind.
+
+        Between the name of the segment and the suffix may stand a word that makes them unique.
+        """
         return sorted(
             self.path / name
             for name in self._names()
-            if name.endswith(suffix) and parse_name(name.removesuffix(suffix)) is not None
+            if name.endswith(suffix)
+            and parse_name(".".join(name.removesuffix(suffix).split(".")[:2])) is not None
         )
 
     def segment_path(self, number: int) -> Path:

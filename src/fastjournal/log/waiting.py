@@ -10,6 +10,8 @@ Rules:
    hop from thread to thread.
 5. After a failure or the call of `close` nothing more can be queued; what was queued before a close
    is still handed out.
+6. After a failure, who was still in the queue is told `Stopped`: nothing of it was written. Whose
+   record was written, or was being written, is told `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -20,11 +22,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fastjournal.errors import Closed, JournalError, QueueFull, Stopped, TooLarge
+from fastjournal.errors import (
+    Closed,
+    JournalError,
+    OutcomeUnknown,
+    QueueFull,
+    Stopped,
+    TooLarge,
+)
 from fastjournal.log.appender import check_payloads
 from fastjournal.log.counters import Counters
 
-__all__ = ["Done", "Queued", "Rotation", "Told", "Waiter", "Waiting", "frozen", "tell"]
+__all__ = ["Done", "Queued", "Rotation", "Told", "Waiter", "Waiting", "frozen", "tell", "unknown"]
 
 Done = Callable[[int, JournalError | None], None]
 """Called once: with the TIME of the last record (of a rotation: the segment), or with an error."""
@@ -141,7 +150,7 @@ class Waiting:
                 self._unsynced.append((time, done))
                 self._notify()
                 return
-        tell([(time, done)], failure)
+        tell([(time, done)], None if failure is None else unknown(failure))
 
     def wake(self) -> None:
         """Let the writer thread look at the clock again."""
@@ -265,20 +274,25 @@ class Waiting:
             self._work.notify()
             return first
 
-    def fail(self, error: BaseException) -> tuple[Stopped, Told, bool]:
-        """End for good; returns the failure, whom to tell of it, and whether it is the first."""
+    def fail(self, error: BaseException) -> tuple[Stopped, Callable[[], None], bool]:
+        """End for good; returns the failure, what tells those who wait, and if it is the first."""
         with self._mutex:
             first = self.failure is None
             failure = self.failure = self.failure or stopped(error)
-            entries = [*self._inflight, *self._queue]
-            told = [(0, entry.done) for entry in entries if entry.done is not None]
-            told += self._unsynced
+            begun = [(0, entry.done) for entry in self._inflight if entry.done is not None]
+            begun += self._unsynced
+            queued = [(0, entry.done) for entry in self._queue if entry.done is not None]
             self._inflight = ()
             self._queue.clear()
             self._unsynced = []
             self.length = 0
             self._work.notify()
-        return failure, told, first
+
+        def tell_all() -> None:
+            tell(begun, unknown(failure))
+            tell(queued, failure)
+
+        return failure, tell_all, first
 
 
 def frozen(payloads: Sequence[bytes], limit: int) -> Sequence[bytes]:
@@ -299,7 +313,16 @@ def tell(told: Iterable[tuple[int, Done]], error: JournalError | None) -> None:
 
 
 def stopped(cause: BaseException) -> Stopped:
-    """What everybody is told after a failure."""
+    """What everybody is told after a failure whose request came to nothing."""
     failure = Stopped(f"the log stopped: {cause!s}" if str(cause) else "the log stopped")
     failure.__cause__ = cause
     return failure
+
+
+def unknown(failure: JournalError) -> OutcomeUnknown:
+    """What everybody is told after a failure whose record may be there (rule 6)."""
+    if isinstance(failure, OutcomeUnknown):
+        return failure
+    error = OutcomeUnknown(f"{failure}; this may be there after a restart, or not")
+    error.__cause__ = failure.__cause__ or failure
+    return error

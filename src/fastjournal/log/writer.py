@@ -4,6 +4,7 @@ Rules:
 
 1. Bytes count only after a whole write: a short or failed one is cut off again, back to `offset`,
    and the cut is synced before anything else is written there: a power loss cannot bring it back.
+   What it means to the caller is said by `diskfull`.
 2. If the cut fails, or any sync fails, the writer is poisoned: it never writes or syncs again,
    because after a failed sync the kernel may have dropped the data and a second sync would say yes
    to nothing.
@@ -19,7 +20,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from pathlib import Path
 from struct import Struct
@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from fastjournal.errors import AppenderPoisoned, JournalFault, NoSpace, SegmentError, WriteFailed
+from fastjournal.diskfull import short_write, write_failure
+from fastjournal.errors import AppenderPoisoned, SegmentError
 from fastjournal.log.files import FileHandle, FileLock, Files, Identity
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, Header, segment_name
 
@@ -63,11 +64,12 @@ class Mark(NamedTuple):
 class SyncedMark:
     """The side file that remembers how far the log is safe."""
 
-    __slots__ = ("_boot", "_directory", "_files", "_handle", "_lock")
+    __slots__ = ("_boot", "_directory", "_files", "_handle", "_held", "_lock")
 
     def __init__(self, files: Files, directory: Path, lock: FileLock | None = None) -> None:
         """`lock`: the appender's, whose file must stay the one that has its name (rule 5)."""
-        self._lock = lock
+        self._held = directory / APPEND_LOCK
+        self._lock: Identity = None if lock is None else lock.identity()
         self._files = files
         self._directory = directory
         self._boot = files.boot_id()
@@ -81,8 +83,8 @@ class SyncedMark:
         try:
             self._handle.truncate(0)
             data = self._encode(segment, offset, last_time)
-            if self._handle.write_at(data, 0) != len(data):
-                raise OSError(errno.EIO, "short write")
+            if (written := self._handle.write_at(data, 0)) != len(data):
+                raise short_write(written, len(data))
             self._handle.sync()
             self._files.sync_directory(self._directory)
         except OSError as error:
@@ -99,10 +101,8 @@ class SyncedMark:
         files, lock = self._files, self._lock
         if files.identity(path) != identity:
             return path
-        held = self._directory / APPEND_LOCK
-        if lock is not None and files.identity(held) != lock.identity():
-            return held
-        return None
+        held = self._held
+        return held if lock is not None and files.identity(held) != lock else None
 
     def close(self) -> None:
         """Release the side file."""
@@ -251,13 +251,11 @@ class SegmentWriter:
         if self._poison is not None:
             self.check()
         try:
-            written = self._handle.write(data)
+            if (written := self._handle.write(data)) != len(data):
+                raise short_write(written, len(data))
         except OSError as error:
             self._undo(error)
             raise write_failure(error, self.path) from error
-        if written != len(data):
-            self._undo(None)
-            raise WriteFailed(f"{self.path}: short write, {written} of {len(data)} bytes")
         # In this order, for a sync on another thread: whoever sees the new `last_time` finds it
         # dirty or being synced, and `sync` never notes an offset without the TIME before it.
         self.dirty = True
@@ -330,25 +328,18 @@ class SegmentWriter:
                 f"{self.path}: poisoned by an earlier fault: {self._poison}"
             ) from self._poison
 
-    def _undo(self, error: OSError | None) -> None:
+    def _undo(self, error: OSError) -> None:
         try:
             if self._handle.size() == self.offset:
                 return  # nothing of it reached the file, as on a full disk
             self._handle.truncate(self.offset)
         except OSError as second:
-            self._poison = error or second
+            self._poison = error
             raise AppenderPoisoned(
                 f"{self.path}: a failed write could not be undone: {second}"
             ) from second
         self.dirty = True
         self.sync()
-
-
-def write_failure(error: OSError, path: Path) -> JournalFault:
-    """The error a caller sees for a failed and undone write."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpace(f"{path}: {error.strerror}")
-    return WriteFailed(f"{path}: {error.strerror or error}")
 
 
 def write_whole(handle: FileHandle, data: bytes) -> None:
@@ -357,7 +348,7 @@ def write_whole(handle: FileHandle, data: bytes) -> None:
     while view:
         written = handle.write(view)
         if not written:
-            raise OSError(errno.EIO, "nothing was written")
+            raise short_write(0, len(view))
         view = view[written:]
 
 

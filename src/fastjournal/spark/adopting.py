@@ -7,7 +7,8 @@ Rules:
    it came before, and changes nothing. A batch without an application is remembered by nobody.
 2. Row n of a batch has the sender of the batch and mark n + 2, which is its id too unless it
    brought one: a writer that dies half-way knows from the log how far it had come.
-3. Rows without key and id, in queues without settings of their own, meet no other row: they are
+3. Every staged file is read and compared with what its task told before the first row is taken in.
+4. Rows without key and id, in queues without settings of their own, meet no other row: they are
    stamped column by column and appended. All others are decided by the journal, one by one.
 """
 
@@ -142,6 +143,7 @@ def adopt_into(target: Target, batch: Batch, staged: Sequence[Staged]) -> Adopte
     if batch.app and target.mark_of(batch.application) >= batch.mark:
         target.forget_sender(batch.sender)
         return Adopted(rows, repeated=rows)
+    _check(staged)
     jobs = _jobs(batch, staged)
     taken: list[Result] = []
     if batch.app:
@@ -179,6 +181,11 @@ def _writer(directory: str) -> Iterator[None]:
         ) from error
 
 
+def _check(staged: Sequence[Staged]) -> None:
+    for one in staged:
+        one.check()
+
+
 def _chunks(staged: Sequence[Staged]) -> Iterator[Chunk]:
     for one in staged:
         if one.rows:
@@ -201,6 +208,7 @@ def _appended(
         return Adopted(rows, repeated=rows)
     if not found.is_plain({name for one in staged for name in one.queues}):
         return None
+    _check(staged)
     return _append(appender, batch, staged, rows, before)
 
 

@@ -7,7 +7,8 @@ Rules:
 2. A directory in which a journal lives is refused: there only `clean` may drop records.
 3. Records of a queue are those of every row that was ever put into it; a record that concerns no
    single row goes by age alone, and only when no queue is named.
-4. Written as `clean` writes: tasks leave `.rw` files, the driver renames, oldest first.
+4. Written as `clean` writes: tasks leave `.rw` files, the driver checks and renames them, oldest
+   first.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.writer import SYNCED_MARK
 from fastjournal.spark.clean import (
     CleanReport,
+    Rewritten,
     Run,
+    in_order,
     put_in_place,
     sweep,
     total_bytes,
@@ -36,7 +39,8 @@ from fastjournal.spark.columns import readable
 from fastjournal.spark.fields import Fields
 from fastjournal.spark.judge import content
 from fastjournal.spark.kinds import BROADCAST, KINDS
-from fastjournal.spark.plan import Piece, absolute, journal_segments, load, pack, tear_rule
+from fastjournal.spark.plan import Piece, journal_segments, load, pack, tear_rule
+from fastjournal.spark.stores import absolute
 from fastjournal.spark.tasks import Task, run_tasks
 
 if TYPE_CHECKING:
@@ -74,7 +78,7 @@ def trim_directory(
     for name in ("append.lock", SYNCED_MARK):
         if stream.files.exists(stream.path / name):
             raise BadRequest(f"{path}: a journal lives here ({name}); clean it instead")
-    lock = stream.lock_readers(exclusive=True, timeout=60.0)
+    lock = stream.lock_readers(exclusive=not dry_run, timeout=60.0)
     try:
         pieces = journal_segments(path)
         packs = pack(pieces, _PACK)
@@ -83,9 +87,10 @@ def trim_directory(
             rows = frozenset(run([_Rows(some, queues) for some in packs]))
         size = total_bytes(stream)
         found = run([_Trim(some, before, rows, dry_run) for some in packs])
-        cleaned = sorted((one for one in found if one is not None), key=lambda one: one.segment)
+        rewritten = in_order(pieces, found)
+        cleaned = [one.cleaned for one in rewritten]
         if not dry_run:
-            put_in_place(stream, cleaned, Disposal(stream, ()))
+            put_in_place(stream, rewritten, Disposal(stream, ()))
         after = size - sum(one.bytes_before - one.bytes_after for one in cleaned)
         return CleanReport(str(path), 0, size, after, tuple(cleaned))
     finally:
@@ -129,10 +134,10 @@ class _Trim:
     rows: frozenset[bytes] | None
     dry_run: bool
 
-    def __call__(self) -> list[Cleaned | None]:
+    def __call__(self) -> list[Rewritten | None]:
         return [self._one(piece) for piece in self.pieces]
 
-    def _one(self, piece: Piece) -> Cleaned | None:
+    def _one(self, piece: Piece) -> Rewritten | None:
         import numpy as np
 
         data = load(piece)
@@ -151,6 +156,5 @@ class _Trim:
         if kept == records:
             return None
         text = content(data, ranges) if ranges else b""
-        if text and not self.dry_run:
-            write_work_file(Path(piece.path), text)
-        return Cleaned(piece.number, records, kept, len(data), len(text))
+        cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
+        return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))

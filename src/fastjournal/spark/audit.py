@@ -6,7 +6,9 @@ Rules:
    and the questions that need all rows at once are asked in SQL.
 2. The second opinion folds Workq's own commands (types 1 to 8) inside the JVM, in code that shares
    nothing with `journal.state`; the two must agree on every row.
-3. An audit reads only. It takes no lock for longer than it takes to open the files.
+3. An audit reads only. Each task sees the journal as of one moment, that in which it opens the
+   files; the second opinion reads it in many tasks, so the driver shares the readers' lock until it
+   is formed.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.errors import JournalError
+from fastjournal.errors import JournalFault
 from fastjournal.spark.failure import told
 from fastjournal.spark.findings import (
     FINDING_COLUMNS,
@@ -28,10 +30,11 @@ from fastjournal.spark.findings import (
 )
 from fastjournal.spark.fold import Share
 from fastjournal.spark.kinds import GROUP
-from fastjournal.spark.plan import absolute, journal_segments, load_all, pack
+from fastjournal.spark.plan import at_one_moment, journal_segments, load_all, newest_time, pack
 from fastjournal.spark.replay import share_count
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.snapshots import base_of
+from fastjournal.spark.stores import absolute
 from fastjournal.spark.tasks import frame_of
 
 if TYPE_CHECKING:
@@ -84,16 +87,17 @@ def audit(
     """
     directory = absolute(path)
     with told():
-        pieces = journal_segments(directory)
+        pieces = journal_segments(directory, whole=False)
         first = directory_findings(directory)
-        count = share_count(Settings((directory,), shards=shards))
+        count = share_count(Settings((directory,), shards=shards, mode="DROPMALFORMED"))
     shares = [Share(n, count) for n in range(count)]
+    newest = pieces[-1].number if pieces else 0
     tasks: list[Callable[[], list[Finding]]] = [
         *(_Segments(some) for some in pack(pieces, _PACK)),
-        *(_Share(directory, share) for share in shares),
+        *(_Share(directory, share, newest) for share in shares),
     ]
     found = frame_of(spark, [_Known(first), *tasks], FINDING_COLUMNS)
-    found = found.unionByName(_one_waiting(spark, directory, shares))
+    found = found.unionByName(_one_waiting(spark, directory, shares, newest))
     if opinion and _replayable(directory):
         found = found.unionByName(second_opinion(spark, directory))
     return found
@@ -104,7 +108,7 @@ def _replayable(directory: str) -> bool:
     try:
         segments = load_all(directory)
         base_of(directory, segments, Share(0, 1 << 30), None)
-    except JournalError:
+    except JournalFault:
         return False
     return bool(segments)
 
@@ -134,29 +138,31 @@ class _Segments:
 
 
 class _Share:
-    def __init__(self, directory: str, share: Share) -> None:
-        self._directory, self._share = directory, share
+    def __init__(self, directory: str, share: Share, newest: int) -> None:
+        self._directory, self._share, self._newest = directory, share, newest
 
     def __call__(self) -> list[Finding]:
-        found = share_findings(self._directory, self._share)
-        return found + snapshot_findings(self._directory, self._share)
+        found = share_findings(self._directory, self._share, newest=self._newest)
+        return found + snapshot_findings(self._directory, self._share, newest=self._newest)
 
 
 class _Keyed:
-    def __init__(self, directory: str, share: Share) -> None:
-        self._directory, self._share = directory, share
+    def __init__(self, directory: str, share: Share, newest: int) -> None:
+        self._directory, self._share, self._newest = directory, share, newest
 
     def __call__(self) -> list[tuple[bytes, bytes, str, bytes]]:
-        return list(keyed_rows(self._directory, self._share))
+        return list(keyed_rows(self._directory, self._share, newest=self._newest))
 
 
-def _one_waiting(spark: SparkSession, directory: str, shares: Sequence[Share]) -> DataFrame:
+def _one_waiting(
+    spark: SparkSession, directory: str, shares: Sequence[Share], newest: int
+) -> DataFrame:
     """Promise: a key never has two waiting rows, nor two being worked on."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = frame_of(
         spark,
-        [_Keyed(directory, share) for share in shares],
+        [_Keyed(directory, share, newest) for share in shares],
         "queue binary, key binary, state string, id binary",
     )
     twice = (
@@ -187,15 +193,26 @@ def _one_waiting(spark: SparkSession, directory: str, shares: Sequence[Share]) -
 def second_opinion(spark: SparkSession, path: str | Path) -> DataFrame:
     """Rows on which an independent fold in SQL and the journal's own replay differ.
 
-    Only rows whose every record is of types 1 to 8 and stands alone, not in a GROUP.
+    Only rows whose every record is of types 1 to 8 and stands alone, not in a GROUP. The question
+    is asked at once, under the readers' lock, and both sides answer as of one TIME.
     """
+    directory = absolute(path)
+    return at_one_moment(directory, lambda: _opinion(spark, directory).localCheckpoint())
+
+
+def _opinion(spark: SparkSession, path: str) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    path = absolute(path)
-    reader = spark.read.format("fastjournal").option("mode", "DROPMALFORMED")
-    records = reader.option("columns", "id,type,max_attempts,_segment,_offset").load(str(path))
+    pieces = journal_segments(path, whole=False)
+    upto = (newest_time(pieces[-1]) if pieces else None) or 0
+    reader = (
+        spark.read.format("fastjournal")
+        .option("mode", "DROPMALFORMED")
+        .option("until", f"{upto + 1:09d}")
+    )
+    records = reader.option("columns", "id,type,max_attempts,_segment,_offset").load(path)
     groups = (
-        reader.option("columns", "payload").option("commands", str(GROUP)).load(str(path))
+        reader.option("columns", "payload").option("commands", str(GROUP)).load(path)
     ).mapInArrow(_group_ids, "id binary")
     foreign = records.where("type > 8 and id is not null").select("id").unionByName(groups)
     folded = (
@@ -210,7 +227,8 @@ def second_opinion(spark: SparkSession, path: str | Path) -> DataFrame:
         .option("view", "jobs")
         .option("mode", "DROPMALFORMED")
         .option("columns", "id,state,attempts,timeouts,fails")
-        .load(str(path))
+        .option("asOf", f"{upto:09d}")
+        .load(path)
         .join(foreign.distinct(), "id", "left_anti")
     )
     both = folded.where("state is not null").alias("theirs").join(mine.alias("mine"), "id", "full")
@@ -226,7 +244,7 @@ def second_opinion(spark: SparkSession, path: str | Path) -> DataFrame:
     return both.where(differs).select(
         F.lit("error").alias("severity"),
         F.lit("second-opinion").alias("rule"),
-        F.lit(str(path)).alias("directory"),
+        F.lit(path).alias("directory"),
         F.lit(None).cast("bigint").alias("segment"),
         F.lit(None).cast("bigint").alias("offset"),
         F.col("id").alias("row_id"),

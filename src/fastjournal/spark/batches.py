@@ -9,8 +9,9 @@ Rules:
 2. Once the manifest is on stable storage the batch is what it names: whoever comes again with the
    same batch goes on with those files, and what was staged anew is dropped. So rows computed in
    another order the second time do no harm.
-3. What was staged and is not needed any more is removed: by the adoption, the abort, or the next
-   batch of the same application.
+3. A file goes into the manifest only after it was found here, whole (`written`).
+4. What was staged and is not needed any more is removed: by the adoption, the abort, or the next
+   batch of the same application. The manifest goes first: one that is there names files that are.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ def begin(staging: Path, batch: Batch, staged: Sequence[Staged]) -> list[Staged]
     if not manifest.exists():
         if not staged:
             return []
+        for one in staged:
+            one.check()
         folder.mkdir(parents=True, exist_ok=True)
         draft = folder / f"{MANIFEST}.{os.getpid()}"
         files = [{**asdict(one), "queues": [q.hex() for q in one.queues]} for one in staged]
@@ -93,7 +96,14 @@ def begin(staging: Path, batch: Batch, staged: Sequence[Staged]) -> list[Staged]
         _sync(folder)
         _sync(folder.parent)
     return [
-        Staged(one["path"], one["rows"], one["plain"], tuple(map(bytes.fromhex, one["queues"])))
+        Staged(
+            one["path"],
+            one["rows"],
+            one["plain"],
+            tuple(map(bytes.fromhex, one["queues"])),
+            one.get("size", -1),  # a manifest of 0.1.0 does not tell
+            one.get("crc", 0),
+        )
         for one in json.loads(manifest.read_text())["files"]
     ]
 
@@ -102,6 +112,8 @@ def discard(staging: Path, batch: Batch, *, all_of_app: bool = False) -> None:
     """Remove what was staged for a batch, or for its application; a manifest stays for a retry."""
     folder = batch.folder(staging)
     if all_of_app:
+        for manifest in folder.parent.glob(f"*/{MANIFEST}"):
+            manifest.unlink(missing_ok=True)
         shutil.rmtree(folder.parent, ignore_errors=True)
     elif not (folder / MANIFEST).exists():
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,47 +4,53 @@ Rules:
 
 1. Same bytes as the local cleaner: what may go is said by `journal.retention`.
 2. The driver holds the cleaner's lock of a journal from before its replay until the last rename;
-   the active segment and what stands by are never touched.
-3. Tasks only write `<segment>.rw` and sync it. The driver renames them, oldest first, after all
-   are written: a task or a driver that dies leaves work files and a journal that replays to the
-   same state.
+   the active segment and what stands by are never touched. A dry run shares the readers' lock. So
+   no segment goes meanwhile: one that a task does not see is an error.
+3. Tasks only write `<segment>.<attempt>.rw` and sync it. When all are written the driver checks
+   each (`written`), and that the tasks read the segments that lie here; then it renames, oldest
+   first. A task or a driver that dies leaves work files and a journal that replays to the same
+   state.
 4. The newest segment is synced before anything is renamed: what was judged by its records must be
    on the disk first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from fastjournal.clock import SYSTEM_CLOCK
+from fastjournal.errors import SegmentError
 from fastjournal.journal.generations import Disposal
 from fastjournal.journal.snapshot import newest_snapshot
 from fastjournal.log.cleaner import Cleaned, replace_segment, sealed_segments
-from fastjournal.log.files import DISK
 from fastjournal.log.manifest import MANIFEST, ManifestFile, check_segments
 from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.spark.fold import Share, fold
 from fastjournal.spark.judge import Bounds, Planner, content, kept_ranges, survey
 from fastjournal.spark.live import LivePart, LiveRows, live_part, newest_time, part_of
-from fastjournal.spark.plan import Piece, absolute, journal_segments, load, pack
+from fastjournal.spark.plan import Piece, journal_segments, load, pack
 from fastjournal.spark.replay import share_count
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.snapshots import base_of, first_mark
+from fastjournal.spark.stores import absolute
 from fastjournal.spark.tasks import Task, run_tasks
+from fastjournal.spark.written import Written, attempt_word, write_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
     "CleanReport",
+    "Rewritten",
     "Run",
     "clean",
     "clean_journal",
+    "in_order",
     "put_in_place",
     "sweep",
     "total_bytes",
@@ -52,7 +58,6 @@ __all__ = [
 ]
 
 _PACK = 256 << 20
-_WRITE = 64 << 20
 
 Run: TypeAlias = Callable[[Sequence[Task]], list[Any]]
 
@@ -112,7 +117,7 @@ def clean_journal(
 ) -> CleanReport:
     """Clean one journal; `run` carries out tasks somewhere and gives their answers in order."""
     directory = str(stream.path)
-    lock = stream.lock_readers(exclusive=True, timeout=lock_seconds)
+    lock = stream.lock_readers(exclusive=not dry_run, timeout=lock_seconds)
     try:
         check_segments(stream)
         covered = newest_snapshot(stream)
@@ -135,13 +140,12 @@ def clean_journal(
             _Rewrite(p, rows, [bounds[piece.number] for piece in p], dry_run)
             for p in pack(chosen, _PACK)
         ]
-        cleaned = sorted(
-            (one for one in run(tasks) if one is not None), key=lambda one: one.segment
-        )
+        rewritten = in_order(chosen, run(tasks))
+        cleaned = [one.cleaned for one in rewritten]
         after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
         if not dry_run:
             settings = [lane.settings for lane in rows.lanes.values()]
-            put_in_place(stream, cleaned, Disposal(stream, settings))
+            put_in_place(stream, rewritten, Disposal(stream, settings))
         return CleanReport(directory, len(rows), before, after, tuple(cleaned))
     finally:
         if not dry_run:
@@ -156,17 +160,46 @@ def total_bytes(stream: Stream) -> int:
 
 def _live_rows(run: Run, directory: str) -> LiveRows:
     count = share_count(Settings((directory,)))
-    parts = run([_Replay(directory, Share(n, count)) for n in range(count)])
+    pieces = journal_segments(directory)
+    parts = run([_Replay(directory, pieces, Share(n, count)) for n in range(count)])
     return LiveRows(cast("list[LivePart]", parts))
 
 
-def put_in_place(stream: Stream, cleaned: Iterable[Cleaned], disposal: Disposal) -> None:
-    """Rename what the tasks wrote, oldest first; see to what nothing is left of."""
+class Rewritten(NamedTuple):
+    """What a task made of one segment."""
+
+    cleaned: Cleaned
+    file: Written | None
+    """The new content; None when nothing is left, or nothing was to be written."""
+
+
+def in_order(pieces: Sequence[Piece], answers: Sequence[Rewritten | None]) -> list[Rewritten]:
+    """The segments that tasks have rewritten, oldest first; raises if they read other files."""
+    if len(answers) != len(pieces):
+        raise SegmentError(
+            pieces[0].directory, f"{len(pieces)} segments went out, {len(answers)} came back"
+        )
+    sizes = {piece.number: piece.size for piece in pieces}
+    found = sorted((one for one in answers if one), key=lambda one: one.cleaned.segment)
+    for number, bytes_before in ((o.cleaned.segment, o.cleaned.bytes_before) for o in found):
+        if sizes.get(number) != bytes_before:
+            raise SegmentError(
+                pieces[0].directory,
+                f"segment {number} has {sizes.get(number)} bytes, a task read {bytes_before}",
+            )
+    return found
+
+
+def put_in_place(stream: Stream, rewritten: Sequence[Rewritten], disposal: Disposal) -> None:
+    """Check what the tasks wrote, then rename it, oldest first; see to what nothing is left of."""
+    for _, file in rewritten:
+        if file is not None:
+            file.check()
     named = stream.files.exists(stream.path / MANIFEST)  # not so in an archive
     manifest = ManifestFile(stream) if named else None
     # Oldest first and one by one: an end must not be gone while its beginning is still there.
-    for one in cleaned:
-        work = _work_file(stream.segment_path(one.segment)) if one.bytes_after else None
+    for one, file in rewritten:
+        work = None if file is None else Path(file.path)
         replace_segment(stream, manifest, one, work, disposal)
     if manifest is not None:
         manifest.settle()
@@ -179,18 +212,15 @@ def sweep(stream: Stream) -> None:
             stream.files.remove(path)
 
 
-def _work_file(path: Path) -> Path:
-    return path.with_name(path.name + REWRITE_SUFFIX)
-
-
 @dataclass(frozen=True, slots=True)
 class _Replay:
     directory: str
+    pieces: list[Piece]
     share: Share
 
     def __call__(self) -> list[LivePart]:
         # The driver holds the readers' lock for us.
-        segments = [(piece, load(piece)) for piece in journal_segments(self.directory)]
+        segments = [(piece, load(piece)) for piece in self.pieces]
         base = base_of(self.directory, segments, self.share, None)
         if base.state is None:
             return [live_part(segments, self.share)]
@@ -215,30 +245,23 @@ class _Rewrite:
     bounds: list[Bounds]
     dry_run: bool
 
-    def __call__(self) -> list[Cleaned | None]:
+    def __call__(self) -> list[Rewritten | None]:
         return [self._one(p, b) for p, b in zip(self.pieces, self.bounds, strict=True)]
 
-    def _one(self, piece: Piece, bounds: Bounds) -> Cleaned | None:
+    def _one(self, piece: Piece, bounds: Bounds) -> Rewritten | None:
         data = load(piece)
-        records, kept, ranges = kept_ranges(piece.path, data, self.rows, bounds)
-        if records and kept == records:
+        kept = kept_ranges(piece.path, data, self.rows, bounds)
+        if kept.records and kept.kept == kept.records:
             return None
-        text = content(data, ranges) if ranges else b""
-        if text and not self.dry_run:
-            write_work_file(Path(piece.path), text)
-        return Cleaned(piece.number, records, kept, len(data), len(text))
+        text = content(data, kept.ranges) if kept.ranges else b""
+        cleaned = Cleaned(
+            piece.number, kept.records, kept.kept, len(data), len(text), kept.last, kept.dropped_to
+        )
+        return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))
 
 
-def write_work_file(segment: Path, text: bytes) -> None:
-    """Write and sync the new content of a segment beside it."""
-    path = _work_file(segment)
-    with suppress(FileNotFoundError):
-        DISK.remove(path)  # of a task that was tried before
-    handle = DISK.create(path)
-    try:
-        done = 0
-        while done < len(text):
-            done += handle.write(text[done : done + _WRITE])
-        handle.sync()
-    finally:
-        handle.close()
+def write_work_file(segment: str, text: bytes) -> Written | None:
+    """Write and sync the new content of a segment beside it; nothing if there is none."""
+    if not text:
+        return None
+    return write_file(Path(f"{segment}.{attempt_word()}{REWRITE_SUFFIX}"), [text])

@@ -10,25 +10,33 @@ Rules:
    nothing, and no record is written twice.
 2. Rows are shared out among tasks by their id, so each task knows the queue, the key and the state
    of the rows it writes about. What they are at the end of a commit is carried into the next one.
-3. Files are written inside the tasks with Arrow's own writer; only their names come back.
+3. Files are written inside the tasks with Arrow's own writer, below directories that the driver has
+   made; their names, sizes and CRCs come back, and the driver reads each before it commits.
 4. Tasks may run twice, a driver may die anywhere: what counts is said by `export_commits`.
-5. What was cleaned before it was exported is gone: export more often than the journal cleans, or
+5. No cleaner comes in between planning and writing: a segment that a task does not see is an error,
+   and the position stays where it was.
+6. What was cleaned before it was exported is gone: export more often than the journal cleans, or
    keep history (`Journal(history="archive")`) and name the archive.
 """
 
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.errors import SettingError
+from fastjournal.errors import SegmentError, SettingError
 from fastjournal.spark.attempts import Fold, parts_of
-from fastjournal.spark.export_commits import Commit, Commits, check_versions
+from fastjournal.spark.export_commits import (
+    STAGING,
+    Commit,
+    Commits,
+    carried_folder,
+    check_versions,
+)
 from fastjournal.spark.export_files import DataFile, TableWriter
 from fastjournal.spark.export_schema import (
     JOB_COLUMNS,
@@ -41,12 +49,13 @@ from fastjournal.spark.export_schema import (
 from fastjournal.spark.export_seed import rows_before
 from fastjournal.spark.export_storage import History
 from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.plan import Piece, absolute, at_one_moment, load
+from fastjournal.spark.plan import Piece, at_one_moment, load
 from fastjournal.spark.replay import replay_share
 from fastjournal.spark.rows import job_batches
 from fastjournal.spark.settings import MAX_SHARDS, Settings
-from fastjournal.spark.stores import is_remote
+from fastjournal.spark.stores import absolute, is_remote, place
 from fastjournal.spark.tasks import run_tasks
+from fastjournal.spark.written import Written, attempt_word, make_below, read_back
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,7 +139,7 @@ def export_directory(
         require_deltalake()
     if is_remote(out):
         raise SettingError("out: a directory; commits need a file system with rename", name="out")
-    history = History(path, archive)
+    journal = place(path)
     commits = commits or Commits(absolute(out))
     lock = commits.lock(10.0)
     try:
@@ -139,12 +148,21 @@ def export_directory(
             check_versions(last, VERSIONS, values)
             if set(last.tables) != set(chosen):
                 raise SettingError(f"tables: goes on with {', '.join(last.tables)}", name="tables")
-        plan = _Plan.of(history, last, until)
-        if plan.upto <= plan.after:
+
+        def write() -> tuple[_Plan, list[_Answer]]:
+            history = History(journal, archive)
+            plan = _Plan.of(history, last, until)
+            if plan.upto <= plan.after:
+                return plan, []
+            return plan, _written(run, history, commits, plan, chosen, values, shares)
+
+        # No cleaner comes in between: what the driver plans, all tasks see.
+        plan, answers = at_one_moment(journal, write)
+        if not answers:
             report = _report(last, plan, (), started)
         else:
-            answers = _written(run, history, commits, plan, chosen, values, shares)
-            commit = _commit(history, plan, answers, chosen, values)
+            commit = _commit(journal, plan, answers, chosen, values)
+            _check(commits, answers)
             commits.add(commit)
             commits.finish()
             report = _report(commit, plan, commit.files, started)
@@ -218,18 +236,27 @@ def _written(
         )
         for n in range(count)
     ]  # fmt: skip
-    if is_remote(history.path):
-        return run(tasks)
-    # No cleaner comes in between: what one task sees, all see.
-    return at_one_moment(history.path, lambda: run(tasks))
+    commits.make_ready(plan.number + 1)
+    answers = run(tasks)
+    if len(answers) != count:
+        raise SegmentError(history.path, f"{count} tasks went out, {len(answers)} came back")
+    return answers
+
+
+def _check(commits: Commits, answers: Sequence[_Answer]) -> None:
+    """Read every file that the tasks have written, before a commit names it."""
+    for one in answers:
+        for file in one.files:
+            file.check(commits.root)
+        one.carried.check()
 
 
 def _commit(
-    history: History, plan: _Plan, answers: Sequence[_Answer], tables: tuple[str, ...], values: bool
+    journal: str, plan: _Plan, answers: Sequence[_Answer], tables: tuple[str, ...], values: bool
 ) -> Commit:
     return Commit(
         number=plan.number + 1,
-        journal=history.path,
+        journal=journal,
         after=plan.after,
         upto=plan.upto,
         last_segment=max((piece.number for piece in plan.pieces), default=0),
@@ -238,7 +265,7 @@ def _commit(
         log_bytes=sum(one.log_bytes for one in answers),
         versions=dict(VERSIONS),
         files=tuple(sorted((f for one in answers for f in one.files), key=lambda f: f.path)),
-        carried=tuple(one.carried for one in answers),
+        carried=tuple(f"{carried_folder(plan.number + 1)}/{one.carried.name}" for one in answers),
         values=values,
         missing_segments=plan.missing,
         tables=tables,
@@ -268,7 +295,7 @@ def _report(
 @dataclass(frozen=True, slots=True)
 class _Answer:
     files: list[DataFile]
-    carried: str
+    carried: Written
     events: int
     records: int
     log_bytes: int
@@ -292,13 +319,13 @@ class _Task:
 
     def __call__(self) -> list[_Answer]:
         # A task that is tried again, or runs twice, has a directory and names of its own.
-        attempt = uuid.uuid4().hex[:12]
-        staging = f"_staging/{attempt}"
+        attempt = attempt_word()
+        staging = f"{STAGING}/{attempt}"
+        root = Path(self.root)
+        make_below(root / STAGING, root / staging)
         name = f"{self.number:09d}-{self.share.index:03d}-{attempt}"
         writers = {
-            table: TableWriter(
-                Path(self.root), staging, table, schema_of(table, values=self.values), name
-            )
+            table: TableWriter(root, staging, table, schema_of(table, values=self.values), name)
             for table in self.tables
         }
         try:
@@ -307,8 +334,7 @@ class _Task:
             for lives in rows.batches(
                 part
                 for piece in self.pieces
-                if (data := load(piece))
-                for part in parts_of(piece, data, self.share, self.after or None, self.upto)
+                for part in parts_of(piece, load(piece), self.share, self.after or None, self.upto)
             ):
                 names = [one.decode("utf-8", "backslashreplace") for one in rows.queues]
                 if "events" in writers:
@@ -344,7 +370,15 @@ class _Task:
             segments = [(piece, load(piece)) for piece in self.everything]
             state = fold(segments, share=self.share, upto=self.upto)
         else:
-            state = replay_share(self.directory, self.share, self.upto, settings, lock=False)
+            own = [piece.number for piece in self.everything if piece.directory == self.directory]
+            state = replay_share(
+                self.directory,
+                self.share,
+                self.upto,
+                settings,
+                newest=max(own, default=0),
+                lock=False,
+            )
         schema = schema_of("jobs", values=self.values)
         for batch in job_batches(state.rows.values(), JOB_COLUMNS, self.directory, None):
             queues = batch.column("queue").dictionary_encode()
@@ -353,17 +387,15 @@ class _Task:
             nanos = np.asarray(batch.column("inserted_ns"))
             writer.add(rows, nanos, np.asarray(queues.indices).astype(np.int64), names)
 
-    def _keep(self, rows: pa.Table, name: str) -> str:
+    def _keep(self, rows: pa.Table, name: str) -> Written:
         import pyarrow.parquet as pq
 
-        folder = f"_carried/{self.number:09d}"
-        (Path(self.root) / folder).mkdir(parents=True, exist_ok=True)
-        path = f"{folder}/{name}.parquet"
-        with (Path(self.root) / path).open("wb") as file:
+        path = Path(self.root) / carried_folder(self.number) / f"{name}.parquet"
+        with path.open("xb") as file:
             pq.write_table(rows, file, compression="zstd", compression_level=1)
             file.flush()
             os.fsync(file.fileno())
-        return path
+        return read_back(path)
 
 
 def _carried(root: str, names: Sequence[str]) -> pa.Table:

@@ -8,7 +8,9 @@
 Rules:
 
 1. A commit happens when its file gets its name: before, nothing is visible; after, it is done.
-   Renaming the files it names into place is finished by whoever comes next, if it was interrupted.
+   Renaming the files it names into place is finished by whoever comes next, if it was interrupted;
+   `_commits/000000007.done` says that it was finished. Until then a file that the commit names and
+   that is neither staged nor in place is an error.
 2. A file is in a table directory only if a commit names it: who reads by glob sees no row twice and
    none of a crashed export. Who wants whole commits only asks `files_of`.
 3. `jobs` is replaced as a whole: the old directory goes out, the new one comes in.
@@ -25,13 +27,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastjournal.errors import BadRequest, NotFound, SettingError
+from fastjournal.errors import BadRequest, NotFound, SegmentError, SettingError
 from fastjournal.log.files import DISK, FileLock
 from fastjournal.spark.export_files import DataFile
 
-__all__ = ["Commit", "Commits", "check_versions"]
+__all__ = ["STAGING", "Commit", "Commits", "carried_folder", "check_versions"]
 
 FORMAT = 1
+STAGING = "_staging"
 REPLACED = frozenset({"jobs"})
 
 
@@ -74,6 +77,11 @@ class Commit:
         return cls(**found)
 
 
+def carried_folder(number: int) -> str:
+    """Where the tasks of a commit leave the rows for the next one, below the directory."""
+    return f"_carried/{number:09d}"
+
+
 class Commits:
     """The commits in one directory."""
 
@@ -84,6 +92,11 @@ class Commits:
         """Keep other exporters out."""
         self.root.mkdir(parents=True, exist_ok=True)
         return DISK.lock(self.root / "_lock", exclusive=True, timeout=seconds)
+
+    def make_ready(self, number: int) -> None:
+        """Make, on the driver, the directories that the tasks of a commit must find."""
+        for folder in (STAGING, carried_folder(number)):
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
 
     def numbers(self) -> list[int]:
         """Every commit, oldest first."""
@@ -112,7 +125,9 @@ class Commits:
                 if one.table == table:
                     ready = self._ready(table, number) / Path(one.path).relative_to(table)
                     places = (self.root / one.path, self.root / one.staged, ready)
-                    found.append(next((str(path) for path in places if path.exists()), one.path))
+                    found.append(
+                        next((str(path) for path in places if path.exists()), str(places[0]))
+                    )
         return found
 
     def add(self, commit: Commit) -> None:
@@ -133,9 +148,14 @@ class Commits:
     def finish(self) -> Commit | None:
         """Put the files of the newest commit into place and remove what counts for nothing."""
         last = self.last()
-        if last is not None:
+        if last is not None and not self._done(last.number).exists():
             self._publish(last)
-        shutil.rmtree(self.root / "_staging", ignore_errors=True)
+            self._done(last.number).touch()
+            DISK.sync_directory(self._done(last.number).parent)
+            for path in (self.root / "_commits").glob("*.done"):
+                if path != self._done(last.number):
+                    path.unlink(missing_ok=True)
+        shutil.rmtree(self.root / STAGING, ignore_errors=True)
         for path in (self.root / "_carried").glob("*"):
             if last is None or path.name != f"{last.number:09d}":
                 shutil.rmtree(path, ignore_errors=True)
@@ -143,6 +163,9 @@ class Commits:
 
     def _publish(self, commit: Commit) -> None:
         waiting = [one for one in commit.files if (self.root / one.staged).is_file()]
+        for one in commit.files:
+            if one.table not in REPLACED:
+                self._check(one, self.root / one.path)
         for table in REPLACED & set(commit.tables):
             self._replace(table, commit)
         folders = set()
@@ -166,14 +189,17 @@ class Commits:
         ready = self._ready(table, commit.number)
         ready.mkdir(parents=True, exist_ok=True)
         for one in commit.files:
+            if one.table != table:
+                continue
             staged = self.root / one.staged
-            if one.table == table and staged.is_file():
-                target = ready / Path(one.path).relative_to(table)
+            target = ready / Path(one.path).relative_to(table)
+            self._check(one, target)
+            if staged.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 staged.replace(target)
         (ready / "_commit").write_text(str(commit.number))
         final = self.root / table
-        old = self.root / "_staging" / f"{table}-old-{commit.number:09d}"
+        old = self.root / STAGING / f"{table}-old-{commit.number:09d}"
         if final.exists():
             final.replace(old)
         if (old / "_delta_log").is_dir():
@@ -181,8 +207,19 @@ class Commits:
         ready.replace(final)
         DISK.sync_directory(self.root)
 
+    def _check(self, one: DataFile, target: Path) -> None:
+        """A file of a commit is staged, or in its place; 0.1.0 did not look before it committed."""
+        staged = self.root / one.staged
+        if one.crc is None or target.is_file():
+            return
+        if not staged.is_file() or staged.stat().st_size != one.bytes:
+            raise SegmentError(staged, f"{one.bytes} bytes of a commit are not there, nor {target}")
+
+    def _done(self, number: int) -> Path:
+        return self._path(number).with_suffix(".done")
+
     def _ready(self, table: str, number: int) -> Path:
-        return self.root / "_staging" / f"{table}-{number:09d}"
+        return self.root / STAGING / f"{table}-{number:09d}"
 
     def _path(self, number: int) -> Path:
         return self.root / "_commits" / f"{number:09d}.json"

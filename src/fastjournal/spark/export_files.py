@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from fastjournal.spark.written import Written, read_back
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -56,6 +58,13 @@ class DataFile:
     queue: str | None
     staged: str = ""
     """Where it was written, below the directory of the export."""
+    crc: int | None = None
+    """CRC-32C of all of it; None in what 0.1.0 wrote."""
+
+    def check(self, root: Path) -> None:
+        """Raise unless the file lies where it was staged, and is what its task wrote."""
+        if self.crc is not None:
+            Written(str(root / self.staged), self.bytes, self.crc).check()
 
 
 def day_of(day: int) -> str:
@@ -186,12 +195,14 @@ class TableWriter:
         number = os.open(one.path, os.O_RDONLY)
         try:
             os.fsync(number)
-            size = os.fstat(number).st_size
         finally:
             os.close(number)
+        made = read_back(one.path)
         final = f"{partition_path(self._table, *where)}/{one.path.name}"
         staged = one.path.relative_to(self._root).as_posix()
-        self.files.append(DataFile(self._table, final, one.rows, size, *where, staged))
+        self.files.append(
+            DataFile(self._table, final, one.rows, made.size, *where, staged, made.crc)
+        )
 
     def close(self) -> list[DataFile]:
         """Write what is held, sync and close; the files that were written."""

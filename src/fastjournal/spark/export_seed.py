@@ -29,7 +29,7 @@ def rows_before(directory: str, pieces: Sequence[Piece], share: Share) -> pa.Tab
 
     if is_remote(directory) or not pieces or pieces[0].number <= 1:
         return None
-    first = first_time(pieces[0].path)
+    first = first_time(pieces[0])
     base = base_of(directory, [(piece, load(piece)) for piece in pieces[:1]], share, None)
     if base.state is None or first is None:
         return None

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fastjournal.spark.plan import Piece, first_time, journal_segments, newest_time, place
+from fastjournal.spark.plan import Piece, first_time, journal_segments, newest_time
 from fastjournal.spark.plan import load as read_piece
-from fastjournal.spark.stores import is_remote
+from fastjournal.spark.stores import is_remote, place
 
 __all__ = ["History", "is_remote", "read_piece"]
 
@@ -33,7 +33,7 @@ class History:
                 if known is None or not known.newest:
                     found[piece.number] = replace(piece, newest=False)
         self.pieces = [found[number] for number in sorted(found)]
-        self._starts = [first_time(piece.path) for piece in self.pieces]
+        self._starts = [first_time(piece) for piece in self.pieces]
 
     @property
     def size(self) -> int:

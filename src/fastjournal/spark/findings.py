@@ -23,19 +23,29 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from fastjournal.errors import CorruptCommand, JournalError
+from fastjournal.errors import CorruptCommand, JournalFault, SegmentError, VersionMismatch
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import TYPE_OF, decode, encode, row_ids
 from fastjournal.journal.rows import Row, image
 from fastjournal.journal.transitions import STEPS
+from fastjournal.log import manifest
 from fastjournal.log.files import DISK
 from fastjournal.log.scan import Buffer, Chunk, Damage, Scan
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
 from fastjournal.log.writer import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.fold import Share, fold, no_collection, route
 from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS, kind_name
 from fastjournal.spark.ledger import Ledger
-from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load, tear_rule
+from fastjournal.spark.plan import (
+    Piece,
+    at_one_moment,
+    journal_segments,
+    load,
+    load_unless_gone,
+    tear_rule,
+)
 from fastjournal.spark.sift import Sift
 from fastjournal.spark.snapshots import Base, base_of
 
@@ -61,6 +71,7 @@ RULES = {
     "torn": "note: an unfinished write at the end of the log",
     "order": "error: TIME does not ascend",
     "gap": "note: segment numbers are missing; cleaning removes empty segments",
+    "manifest": "error: a segment is missing, strange or not what the manifest says",
     "synced": "error: the log is shorter than what was once synced",
     "command": "error: a payload is no command",
     "orphan": "warning (of an end: note): a record of a row that does not exist",
@@ -125,7 +136,8 @@ class _Notes:
 def directory_findings(directory: str) -> list[Finding]:
     """What the list of files says: gaps, and a log shorter than what was synced."""
     notes = _Notes(directory)
-    pieces = journal_segments(directory)
+    pieces = journal_segments(directory, whole=False)
+    _manifest(notes, directory)
     for before, after in pairwise(pieces):
         missing = after.number - before.number - 1
         if missing:
@@ -143,13 +155,24 @@ def directory_findings(directory: str) -> list[Finding]:
     return list(notes.all())
 
 
+def _manifest(notes: _Notes, directory: str) -> None:
+    stream = Stream(directory, WORKQ)
+    try:
+        known = manifest.read(DISK, stream.path)
+        if known is not None:
+            for number, reason in manifest.faults(stream, known, stream.segments()):
+                notes.add("error", "manifest", reason, number)
+    except JournalFault as error:
+        notes.add("error", "manifest", str(error))
+
+
 def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
     """What the bytes say: headers, framing, CRC, the order of TIME inside each segment."""
     notes = _Notes(pieces[0].directory if pieces else "")
     for piece in pieces:
         try:
-            data = load(piece)
-        except JournalError as error:
+            data = load_unless_gone(piece)
+        except (SegmentError, VersionMismatch) as error:
             notes.add("error", "header", str(error), piece.number, 0)
             continue
         if not data:
@@ -185,17 +208,22 @@ def _told_back(notes: _Notes, piece: Piece, offset: int, before: int, after: int
     notes.add("error", "order", text, piece.number, offset)
 
 
-def _opened(directory: str, share: Share, notes: _Notes) -> tuple[list[tuple[Piece, Buffer]], Base]:
-    """What can be read of a journal, as of one moment; what cannot is told elsewhere."""
+def _opened(
+    directory: str, share: Share, newest: int, notes: _Notes
+) -> tuple[list[tuple[Piece, Buffer]], Base]:
+    """What can be read of a journal, as of one moment; what cannot is told elsewhere.
+
+    A journal that is not to be seen is no finding but an error: nothing can be said of it.
+    """
 
     def work() -> tuple[list[tuple[Piece, Buffer]], Base, str]:
         segments = []
-        for piece in journal_segments(directory):
-            with suppress(JournalError):
+        for piece in journal_segments(directory, least=newest, whole=False):
+            with suppress(SegmentError, VersionMismatch):
                 segments.append((piece, load(piece)))
         try:
             return segments, base_of(directory, segments, share, None), ""
-        except JournalError as error:
+        except JournalFault as error:
             return segments, Base(None, 0, 0), str(error)
 
     segments, base, fault = at_one_moment(directory, work)
@@ -204,13 +232,16 @@ def _opened(directory: str, share: Share, notes: _Notes) -> tuple[list[tuple[Pie
     return segments, base
 
 
-def share_findings(directory: str, share: Share, *, sift: bool = True) -> list[Finding]:
+def share_findings(
+    directory: str, share: Share, *, newest: int = 0, sift: bool = True
+) -> list[Finding]:
     """What the commands say: orphans, illegal changes, stale tokens, waits that are too long.
 
-    `sift=False` applies every record of every row, whether there is doubt about it or not.
+    `newest`: the newest segment that the driver saw. `sift=False` applies every record of every
+    row, whether there is doubt about it or not.
     """
     notes = _Notes(directory)
-    segments, base = _opened(directory, share, notes)
+    segments, base = _opened(directory, share, newest, notes)
     check = _Check(notes, base.state or Ledger(), base.overlap)
     wanted = [(piece, data) for piece, data in segments if data and piece.number >= base.first]
     doubt = Sift()
@@ -350,9 +381,11 @@ class _Check:
                 self._notes.add("error", "max-wait", text, row_id=row.id)
 
 
-def keyed_rows(directory: str, share: Share) -> Iterator[tuple[bytes, bytes, str, bytes]]:
+def keyed_rows(
+    directory: str, share: Share, *, newest: int = 0
+) -> Iterator[tuple[bytes, bytes, str, bytes]]:
     """Queue, key, state and id of the rows of which there may be one only."""
-    segments, base = _opened(directory, share, _Notes(directory))
+    segments, base = _opened(directory, share, newest, _Notes(directory))
     wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]
     state = fold(wanted, share=share, mode="DROPMALFORMED", state=base.state, overlap=base.overlap)
     for row in state.rows.values():
@@ -361,10 +394,10 @@ def keyed_rows(directory: str, share: Share) -> Iterator[tuple[bytes, bytes, str
             yield row.lane.name, row.key, row.state.name, row.id
 
 
-def snapshot_findings(directory: str, share: Share) -> list[Finding]:
+def snapshot_findings(directory: str, share: Share, *, newest: int = 0) -> list[Finding]:
     """Replay with the snapshot against replay of the whole log, where all of it is still there."""
     notes = _Notes(directory)
-    segments, base = _opened(directory, share, _Notes(directory))
+    segments, base = _opened(directory, share, newest, _Notes(directory))
     if base.state is None or not segments or segments[0][0].number != 1:
         return []
     wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastjournal.journal.retention import Fate, Report, Retention, fate
 from fastjournal.log.record import MAX_PAYLOAD
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["Bounds", "Planner", "Surveyed", "content", "kept_ranges", "survey"]
+__all__ = ["Bounds", "Kept", "Planner", "Surveyed", "content", "kept_ranges", "survey"]
 
 _OVERHEAD = 21  # as retention counts a record
 _ENDS = (5, 6, 38)
@@ -163,15 +163,26 @@ def survey(segment: int, path: str, data: Buffer, rows: LiveRows) -> Surveyed:
     return Surveyed(report, groups)
 
 
-def kept_ranges(
-    path: str, data: Buffer, rows: LiveRows, bounds: Bounds
-) -> tuple[int, int, list[tuple[int, int]]]:
-    """Records in the segment, records kept, and the byte ranges kept, neighbours merged."""
+class Kept(NamedTuple):
+    """What is left of a segment."""
+
+    records: int
+    kept: int
+    ranges: list[tuple[int, int]]
+    """The bytes that are kept, neighbours merged."""
+    last: int
+    """The largest TIME that is kept; 0 if none is."""
+    dropped_to: int
+    """The largest TIME that is dropped; 0 if none is."""
+
+
+def kept_ranges(path: str, data: Buffer, rows: LiveRows, bounds: Bounds) -> Kept:
+    """Judge the records of a segment."""
     import numpy as np
 
     one = _One(rows, bounds)
     grouped = bool(bounds.pins)
-    records = count = 0
+    records = count = last = dropped_to = 0
     ranges: list[tuple[int, int]] = []
     for judged in _judge(data, path, rows):
         chunk, fates = judged.chunk, judged.fates
@@ -185,12 +196,14 @@ def kept_ranges(
                 keep[n] = not one.drop(bounds.segment, int(chunk.times[n]), judged.payload(n))
         records += len(chunk)
         count += int(keep.sum())
+        last = int(chunk.times[keep].max(initial=last))
+        dropped_to = int(chunk.times[~keep].max(initial=dropped_to))
         for start, end in _runs(chunk, np.flatnonzero(keep)):
             if ranges and ranges[-1][1] == start:
                 ranges[-1] = (ranges[-1][0], end)
             else:
                 ranges.append((start, end))
-    return records, count, ranges
+    return Kept(records, count, ranges, last, dropped_to)
 
 
 def _runs(chunk: Chunk, kept: Array) -> Iterator[tuple[int, int]]:

@@ -9,8 +9,14 @@ Rules:
 2. A torn tail is normal in the newest segment that holds data. Segments behind it that hold only a
    header, or nothing, stand by for the writer and are no data.
 3. Sealed segments are mapped; the newest is copied, because its writer may cut it while we read.
-4. A segment that is gone when it is opened was emptied by the cleaner: it holds no record.
-5. Consecutive segments are packed into one task up to a size: a task costs 60 ms before its first
+4. A file that is not there is an error. Only who reads without the readers' lock may find that a
+   segment went since the plan: that is so if the directory, listed again, shows a later one.
+5. The newest segment that holds data goes only after a later one has come. So a task that sees
+   neither the newest one of the plan nor a later one does not see the journal: another disk is
+   mounted there, or none.
+6. A segment that the manifest names and the directory lacks is an error, for the driver and for
+   every task. Only who looks at a log in trouble goes on without it.
+7. Consecutive segments are packed into one task up to a size: a task costs 60 ms before its first
    byte. A segment is never split: it has no index.
 """
 
@@ -21,29 +27,31 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from socket import gethostname
 from typing import TypeVar
 
-from fastjournal.errors import LockTimeout, NotFound, SegmentError
+from fastjournal.errors import NotFound, SegmentError
 from fastjournal.log.files import DISK
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import BrokenRecord, decode_time
 from fastjournal.log.recovery import Safe
 from fastjournal.log.scan import Buffer, TearRule, verify
-from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name
+from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark.settings import Settings
-from fastjournal.spark.stores import is_remote, list_segments, local_only, read_head, read_whole
+from fastjournal.spark.stores import is_remote, list_segments, read_head, read_whole
 
 __all__ = [
     "Piece",
-    "absolute",
     "at_one_moment",
+    "check_gone",
     "first_time",
     "journal_segments",
     "load",
     "load_all",
+    "load_unless_gone",
     "newest_time",
     "pack",
-    "place",
     "plan",
     "tear_rule",
 ]
@@ -52,6 +60,7 @@ T = TypeVar("T")
 
 _LOCK_SECONDS = 60.0
 _LEAST_PACK = 32 << 20
+_LISTINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +80,61 @@ class Piece:
         return self.path.rpartition("/")[0] if is_remote(self.path) else str(Path(self.path).parent)
 
 
-def absolute(path: str | Path) -> str:
-    """A directory that means the same in the tasks, whose working directory is another one.
+def journal_segments(directory: str | Path, *, least: int = 0, whole: bool = True) -> list[Piece]:
+    """The segments of a journal in order, without those that only stand by.
 
-    Raises BadRequest for an object store, where a directory is needed.
+    `least`: the newest segment that somebody else saw there; see rule 5. `whole`: raise
+    SegmentError when one is not there that the manifest names.
     """
-    local_only(path)
-    return str(Path(path).absolute())
+    known = _named(directory) if whole else set()
+    found = _listed(directory)
+    if missing := known - {piece.number for piece in found}:
+        # What the manifest named before and names still was not taken by a cleaner meanwhile.
+        for number in sorted(missing & _named(directory)):
+            path = Path(directory) / segment_name(number)
+            raise SegmentError(path, f"is missing on {gethostname()}: the manifest names it")
+    if least and (not found or found[-1].number < least):
+        raise NotFound(
+            f"{directory}: neither segment {least} nor a later one is to be seen on"
+            f" {gethostname()}; every node must have the journal's directory"
+        )
+    return found
 
 
-def place(path: str | Path) -> str:
-    """The same for those who only read: an object store stays as it is."""
-    return str(path) if is_remote(path) else absolute(path)
+def _named(directory: str | Path) -> set[int]:
+    """The sealed segments that hold a record, as the manifest says; none where there is none."""
+    manifest = None if is_remote(directory) else read_manifest(DISK, Path(directory))
+    if manifest is None:
+        return set()
+    return {one.number for one in manifest.entries.values() if one.size > HEADER_SIZE}
 
 
-def journal_segments(directory: str | Path) -> list[Piece]:
-    """The segments of a journal in order, without those that only stand by."""
+def _listed(directory: str | Path) -> list[Piece]:
     if is_remote(directory):
         return [
             Piece(path, number, size, newest=False)
             for number, path, size in list_segments(str(directory))
         ]
     root = Path(directory)
-    try:
-        entries = list(os.scandir(root))
-    except FileNotFoundError:
-        raise NotFound(f"no such journal: {root}") from None
-    except NotADirectoryError:
-        raise NotFound(f"a journal is a directory: {root}") from None
+    for _ in range(_LISTINGS):
+        try:
+            return _scanned(root)
+        except FileNotFoundError:
+            # A file may go while the directory is being read; then it is read again.
+            if not root.exists():
+                raise NotFound(f"no such journal: {root} on {gethostname()}") from None
+        except NotADirectoryError:
+            raise NotFound(f"a journal is a directory: {root}") from None
+    raise NotFound(f"{root}: files that are listed are not there on {gethostname()}")
+
+
+def _scanned(root: Path) -> list[Piece]:
     found = []
-    for entry in entries:
-        number = parse_name(entry.name)
-        if number is not None and entry.is_file():
-            found.append((number, entry.path, entry.stat().st_size))
+    with os.scandir(root) as entries:
+        for entry in entries:
+            number = parse_name(entry.name)
+            if number is not None and entry.is_file():
+                found.append((number, entry.path, entry.stat().st_size))
     found.sort()
     while found and (found[-1][2] <= HEADER_SIZE or _unwritten(found[-1][1])):
         found.pop()
@@ -113,10 +144,7 @@ def journal_segments(directory: str | Path) -> list[Piece]:
 
 def _unwritten(path: str) -> bool:
     """Whether a file has length but no byte yet, as a crash may leave the newest segment."""
-    try:
-        handle = DISK.open_read(Path(path))
-    except FileNotFoundError:
-        return False
+    handle = DISK.open_read(Path(path))
     try:
         return not any(handle.read(0, HEADER_SIZE)) and not any(handle.read(0, handle.size()))
     finally:
@@ -131,14 +159,31 @@ def tear_rule(piece: Piece) -> TearRule:
     return lambda at, following: safe.is_torn(piece.number, at, following)
 
 
+def load_unless_gone(piece: Piece) -> Buffer:
+    """The bytes of a segment that may go while it is planned; empty when it went (rule 4)."""
+    try:
+        return load(piece)
+    except NotFound:
+        check_gone(piece)
+        return b""
+
+
+def check_gone(piece: Piece) -> None:
+    """A segment was not there when it was opened: raise NotFound unless the cleaner took it."""
+    numbers = [one.number for one in journal_segments(piece.directory)]
+    if piece.number in numbers or max(numbers, default=0) < piece.number:
+        raise NotFound(
+            f"{piece.path}: not to be seen on {gethostname()}, nor that a cleaner took it;"
+            " every node must have the journal's directory"
+        )
+
+
 def load(piece: Piece) -> Buffer:
-    """The bytes of a segment, its header checked; empty when the segment is gone."""
+    """The bytes of a segment, its header checked; raises NotFound when the file is not there."""
     path = Path(piece.path)
     try:
         if is_remote(piece.path):
             data: Buffer = read_whole(piece.path)
-            if not data:
-                return b""
         elif piece.newest:
             handle = DISK.open_read(path)
             try:
@@ -150,7 +195,9 @@ def load(piece: Piece) -> Buffer:
                 size = os.fstat(file.fileno()).st_size
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
     except FileNotFoundError:
-        return b""
+        raise NotFound(f"{path}: no such file on {gethostname()}") from None
+    except OSError as error:
+        raise SegmentError(path, f"cannot be read: {error}") from error
     if len(data) < HEADER_SIZE:
         if piece.newest:
             return b""
@@ -180,43 +227,50 @@ def at_one_moment(directory: str | Path, work: Callable[[], T]) -> T:
     if is_remote(directory):
         return work()
     if not DISK.exists(path):
-        done = work()
-        if not DISK.exists(path):
-            return done
+        try:
+            done = work()
+        except Exception:
+            if not DISK.exists(path):  # else a cleaner may have taken what was being opened
+                raise
+        else:
+            if not DISK.exists(path):
+                return done
     try:
         lock = DISK.lock(path, exclusive=False, timeout=_LOCK_SECONDS)
-    except LockTimeout:
-        raise
-    except OSError:
-        return work()  # not ours to lock: then a cleaner of ours cannot be at work there either
+    except OSError as error:
+        raise SegmentError(path, f"cannot be locked: {error}") from error
     try:
         return work()
     finally:
         lock.release()
 
 
-def first_time(path: str) -> int | None:
-    """TIME of the first record of a segment; None when there is none or it cannot be read."""
-    if is_remote(path):
-        head = read_head(path, HEADER_SIZE + 15)[HEADER_SIZE:]
-    else:
-        try:
-            handle = DISK.open_read(Path(path))
-        except FileNotFoundError:
-            return None
-        try:
-            head = handle.read(HEADER_SIZE, 15)
-        finally:
-            handle.close()
+def first_time(piece: Piece) -> int | None:
+    """TIME of the first record of a segment; None when it holds none, is damaged, or went."""
+    try:
+        head = _head(piece.path)
+    except (FileNotFoundError, NotFound):
+        check_gone(piece)
+        return None
     try:
         return decode_time(head) if len(head) == 15 else None
     except BrokenRecord:
         return None
 
 
+def _head(path: str) -> bytes:
+    if is_remote(path):
+        return read_head(path, HEADER_SIZE + 15)[HEADER_SIZE:]
+    handle = DISK.open_read(Path(path))
+    try:
+        return handle.read(HEADER_SIZE, 15)
+    finally:
+        handle.close()
+
+
 def newest_time(piece: Piece) -> int | None:
     """TIME of the last whole record of the newest segment; None when it has none."""
-    return verify(load(piece) or bytes(HEADER_SIZE), torn=tear_rule(piece)).last_time
+    return verify(load_unless_gone(piece) or bytes(HEADER_SIZE), torn=tear_rule(piece)).last_time
 
 
 def _least(*bounds: int | None) -> int | None:
@@ -230,14 +284,14 @@ def plan(settings: Settings) -> list[Piece]:
 
 
 def _plan_one(directory: str, settings: Settings) -> Iterator[Piece]:
-    pieces = journal_segments(directory)
+    pieces = journal_segments(directory, whole=settings.whole)
     frozen = None
     if pieces and pieces[-1].newest:  # what lies on a store does not grow
         # Nothing sound in the newest segment yet: whatever is in the others is whole.
         frozen = newest_time(pieces[-1])
     upto = _least(settings.upto, frozen)
     bounded = settings.after is not None or settings.upto is not None
-    starts = [first_time(piece.path) for piece in pieces] if bounded else []
+    starts = [first_time(piece) for piece in pieces] if bounded else []
     for n, piece in enumerate(pieces):
         if not settings.from_segment <= piece.number <= settings.to_segment:
             continue

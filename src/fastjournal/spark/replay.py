@@ -41,14 +41,15 @@ _LEAST_SHARE = 8 << 20
 def shards(settings: Settings) -> Iterator[Shard]:
     """The shares of every journal the settings name."""
     for directory in settings.paths:
-        pieces = journal_segments(directory)
+        pieces = journal_segments(directory, whole=settings.whole)
         if not pieces:
             continue
         frozen = newest_time(pieces[-1]) if pieces[-1].newest else None
         bounds = [bound for bound in (settings.upto, frozen) if bound is not None]
         count = _share_count(pieces, settings)
+        newest = pieces[-1].number
         for index in range(count):
-            yield Shard(directory, index, count, min(bounds) if bounds else None)
+            yield Shard(directory, index, count, min(bounds) if bounds else None, newest)
 
 
 def _share_count(pieces: Sequence[Piece], settings: Settings) -> int:
@@ -61,25 +62,41 @@ def _share_count(pieces: Sequence[Piece], settings: Settings) -> int:
 
 def share_count(settings: Settings) -> int:
     """Into how many shares the first of the journals is split."""
-    return _share_count(journal_segments(settings.paths[0]), settings)
+    return _share_count(journal_segments(settings.paths[0], whole=settings.whole), settings)
 
 
 def shard_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:
     """The rows of one share, in batches of the columns asked for."""
-    state = replay_share(shard.directory, Share(shard.index, shard.count), shard.upto, settings)
+    state = replay_share(
+        shard.directory,
+        Share(shard.index, shard.count),
+        shard.upto,
+        settings,
+        newest=shard.newest,
+    )
     yield from job_batches(state.rows.values(), settings.columns, shard.directory, settings.queues)
 
 
 def replay_share(
-    directory: str | Path, share: Share, upto: int | None, settings: Settings, *, lock: bool = True
+    directory: str | Path,
+    share: Share,
+    upto: int | None,
+    settings: Settings,
+    *,
+    newest: int = 0,
+    lock: bool = True,
 ) -> JournalState:
     """The rows of a share, from a snapshot and the rest of the log where there is one.
 
-    `lock` is False for a caller that holds the readers' lock itself.
+    `newest`: the newest segment that the driver saw. `lock` is False for a caller that holds the
+    readers' lock itself.
     """
 
     def opened() -> tuple[list[tuple[Piece, Buffer]], Base]:
-        found = [(piece, load(piece)) for piece in journal_segments(directory)]
+        found = [
+            (piece, load(piece))
+            for piece in journal_segments(directory, least=newest, whole=settings.whole)
+        ]
         return found, base_of(directory, found, share, upto)
 
     segments, base = at_one_moment(directory, opened) if lock else opened()

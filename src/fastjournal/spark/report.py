@@ -22,7 +22,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.errors import JournalError, NotFound
+from fastjournal.errors import LockTimeout, NotFound
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.spark.attempts import Fold, parts_of
@@ -35,7 +35,7 @@ from fastjournal.spark.plan import Piece, at_one_moment, load
 from fastjournal.spark.report_figures import figures
 from fastjournal.spark.report_page import page
 from fastjournal.spark.report_tally import Tally, Window
-from fastjournal.spark.stores import is_remote
+from fastjournal.spark.stores import is_remote, place
 from fastjournal.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -103,24 +103,28 @@ def report_directory(
     cleaning: bool = True,
 ) -> Report:
     """The same; `run` carries out tasks somewhere and gives their answers in order."""
-    history = History(path, archive)
-    first, last = history.first(), history.last()
-    if first is None or last is None:
-        raise NotFound(f"{history.path}: no record to report on")
-    last = last if until is None else min(last, until - 1)
-    window = Window.over(first if since is None else max(since, first), last)
+    journal = place(path)
     goal = round(target * _SECOND)
     goals = {name: round(seconds * _SECOND) for name, seconds in (targets or {}).items()}
-    count = share_count(history.size, shares)
-    tasks = [
-        _Task(history.path, history.pieces, Share(n, count), window, last, goals, goal)
-        for n in range(count)
-    ]
-    tally = reduce(Tally.merge, at_one_moment(history.path, lambda: run(tasks)))
+
+    def look() -> tuple[History, int, Tally]:
+        history = History(journal, archive)
+        first, last = history.first(), history.last()
+        if first is None or last is None:
+            raise NotFound(f"{journal}: no record to report on")
+        last = last if until is None else min(last, until - 1)
+        window = Window.over(first if since is None else max(since, first), last)
+        count = share_count(history.size, shares)
+        tasks = [
+            _Task(journal, history.pieces, Share(n, count), window, last, goals, goal)
+            for n in range(count)
+        ]
+        return history, last, reduce(Tally.merge, run(tasks))
+
+    # No cleaner comes in between: what the driver plans, all tasks see.
+    history, last, tally = at_one_moment(journal, look)
     log = _log(run, history, last, tally, cleaning)
-    return Report(
-        figures(tally, journal=history.path, last=last, targets=goals, target=goal, log=log)
-    )
+    return Report(figures(tally, journal=journal, last=last, targets=goals, target=goal, log=log))
 
 
 def _log(run: Run, history: History, now: int, tally: Tally, cleaning: bool) -> dict[str, Any]:
@@ -133,7 +137,7 @@ def _log(run: Run, history: History, now: int, tally: Tally, cleaning: bool) -> 
             stream = Stream(history.path, WORKQ)
             done = clean_journal(run, stream, now=now, lock_seconds=_LOCK_SECONDS, dry_run=True)
             after = size - (done.bytes_before - done.bytes_after)
-        except (JournalError, OSError):
+        except LockTimeout:  # a cleaner is at work: what it leaves is not known yet
             after = None
     return {
         "bytes": size,
@@ -168,8 +172,7 @@ class _Task:
         for lives in rows.batches(
             part
             for piece in self.pieces
-            if (data := load(piece))
-            for part in parts_of(piece, data, self.share, None, self.upto)
+            for part in parts_of(piece, load(piece), self.share, None, self.upto)
         ):
             tally.add(rows, lives)
         tally.finish(rows)

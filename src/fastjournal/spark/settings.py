@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 from fastjournal.errors import SettingError
 from fastjournal.spark.kinds import kind_number
+from fastjournal.spark.stores import place
 
 __all__ = ["OPTIONS", "Settings", "View", "instant", "size_bytes"]
 
@@ -119,6 +120,11 @@ class Settings:
     shards: int = 0
 
     @property
+    def whole(self) -> bool:
+        """Whether a segment that is missing is an error; not so for those who look at damage."""
+        return self.mode == "FAILFAST" and self.view != "segments"
+
+    @property
     def after(self) -> int | None:
         """Largest TIME that is too early; None when there is no such bound."""
         return None if self.since is None else self.since - 1
@@ -193,4 +199,5 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
         paths = (lower["path"],) if lower.get("path") else ()
     if not paths:
         raise SettingError("no path: load() needs the directory of a journal", name="path")
-    return tuple(path.removeprefix("file://") for path in paths)
+    # Tasks have another working directory: what is relative is meant here.
+    return tuple(place(path.removeprefix("file://")) for path in paths)

@@ -5,6 +5,9 @@ Rules:
 1. Records travel by the share of their row, a GROUP or a queue's settings to every share; inside a
    share they are put back in the order of the log and folded by the code of the sharded scan.
 2. It replays the log alone: a journal whose beginning lives only in a snapshot is refused.
+3. Many tasks read one journal, so no cleaner may come in between: the rows are made at once, while
+   the driver shares the readers' lock. A copy on an object store is not cleaned and is read when
+   the table is.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from fastjournal.log.segment import WORKQ
 from fastjournal.spark.failure import told
 from fastjournal.spark.fold import Share, fold, route
 from fastjournal.spark.kinds import BROADCAST, KINDS
-from fastjournal.spark.plan import Piece, journal_segments
+from fastjournal.spark.plan import Piece, at_one_moment, journal_segments
 from fastjournal.spark.rows import job_batches
 from fastjournal.spark.schema import ddl, names_of
 from fastjournal.spark.settings import Settings
@@ -44,8 +47,6 @@ def replay_by_shuffle(
     queues: Iterable[str] = (),
 ) -> DataFrame:
     """View `jobs` of one journal, folded in `shares` partitions."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     with told():
         options = {"path": path, "view": "jobs"}
         if as_of is not None:
@@ -55,13 +56,22 @@ def replay_by_shuffle(
         if named := ",".join(queues):
             options["queue"] = named
         settings = Settings.parse(options)
-        names = names_of(settings)
-        pieces = journal_segments(path)
+        (path,) = settings.paths
         if is_remote(path):
-            whole_history(path, pieces)
-        opened = None if is_remote(path) else open_snapshot(path)
-        if opened is not None and (not pieces or pieces[0].number > 1):
-            raise BadRequest(f"{path}: its beginning lives in a snapshot; use up to 24 shards")
+            return _folded(spark, path, shares, settings)
+        return at_one_moment(path, lambda: _folded(spark, path, shares, settings).localCheckpoint())
+
+
+def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = names_of(settings)
+    pieces = journal_segments(path)
+    if is_remote(path):
+        whole_history(path, pieces)
+    opened = None if is_remote(path) else open_snapshot(path)
+    if opened is not None and (not pieces or pieces[0].number > 1):
+        raise BadRequest(f"{path}: its beginning lives in a snapshot; use up to 24 shards")
     reader = spark.read.format("fastjournal").option("columns", "_segment,_offset,time_ns,payload")
     if settings.upto is not None:
         reader = reader.option("until", str(settings.upto + 1))

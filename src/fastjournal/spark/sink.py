@@ -7,9 +7,12 @@ Rules:
 2. A batch of a stream is known by the query's id and the batch's number, a batch write by
    `txnAppId` and `txnVersion`: coming again it changes nothing. A batch write without them is new
    each time.
-3. Tasks learn query and batch from Spark's task context, the commit learns the query from what the
+3. The driver makes the journal's directory and that of the staged files; tasks make none outside
+   of it. A node that does not see it fails its task, and a staged file that the driver does not
+   see, or sees otherwise than its task wrote it, fails the commit (`written`).
+4. Tasks learn query and batch from Spark's task context, the commit learns the query from what the
    tasks tell: nothing else passes between them.
-4. What talks to a daemon is named by module and function (`deliverer`) and loaded by the commit
+5. What talks to a daemon is named by module and function (`deliverer`) and loaded by the commit
    only: a machine where only files are needs none of it.
 """
 
@@ -33,11 +36,14 @@ from pyspark.sql.datasource import (
 
 from fastjournal.edges import queue_bytes
 from fastjournal.errors import BadRequest, SettingError
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
 from fastjournal.spark.adopting import Adopted, Target, adopt, adopt_into
 from fastjournal.spark.batches import MAX_VERSION, Batch, begin, discard
 from fastjournal.spark.failure import told
-from fastjournal.spark.plan import absolute
 from fastjournal.spark.staging import Staged, check_schema, stage
+from fastjournal.spark.stores import absolute, is_remote, place
+from fastjournal.spark.written import attempt_word, make_below
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +63,8 @@ SINK_OPTIONS: Mapping[str, str] = {
     "txnAppId": "who writes; with txnVersion a repeated write changes nothing",
     "txnVersion": "number of the write, growing; a stream uses the number of its batch",
     "stagingLocation": "directory, shared by all nodes, for staged segments; default: inside the"
-    " journal, for a daemon inside the checkpoint or the system's temporary directory",
+    " journal, for a daemon inside the checkpoint; without one the system's temporary directory,"
+    " which will do where all runs on one machine",
     "lockSeconds": "how long to wait for the journal's writer to end, default 60",
     "deliverer": "module:function that opens a daemon's url",
 }
@@ -98,7 +105,7 @@ class SinkSettings:
         for name, value in options.items():
             lower = name.lower()
             if lower == "checkpointlocation":
-                checkpoint = value.removeprefix("file://").removeprefix("file:")
+                checkpoint = place(value.removeprefix("file://").removeprefix("file:"))
             if lower in _FOREIGN:
                 continue
             if lower not in known:
@@ -125,6 +132,15 @@ class SinkSettings:
         return replace(
             settings, app=given.get("txnAppId", ""), version=version, checkpoint=checkpoint
         )
+
+    def make_directories(self, batch: Batch) -> None:
+        """Make, on the driver, what the tasks of a batch, or of others of its app, must find."""
+        if not self.is_url:
+            Stream(self.target, WORKQ).create()
+        staging = Path(self.staging)
+        known = batch.app or batch.name
+        made = batch.folder(staging).parent if known else staging
+        made.mkdir(parents=True, exist_ok=True)
 
     def adopt(self, batch: Batch, staged: Sequence[Staged]) -> Adopted:
         """Take a batch in, once, and remove what was staged for it."""
@@ -159,7 +175,13 @@ def _staging(given: str | None, target: str, checkpoint: str) -> str:
         return absolute(given.removeprefix("file://"))
     if not target.startswith(_URLS):
         return str(Path(target) / _FOLDER)
-    if checkpoint and "://" not in checkpoint:
+    if is_remote(checkpoint):
+        raise SettingError(
+            "stagingLocation: name a directory that all nodes share; the checkpoint is on an"
+            " object store, where nothing can be staged",
+            name="stagingLocation",
+        )
+    if checkpoint:
         return str(Path(checkpoint) / _FOLDER)
     return str(Path(tempfile.gettempdir()) / f"fastjournal-{_FOLDER}")
 
@@ -200,10 +222,8 @@ def _staged(
     partition = task.partitionId() if task else 0
     folder = batch.folder(Path(settings.staging))
     # Attempts are numbered anew by each application, and a file of a dead one may be the batch.
-    path = folder / f"part-{partition:05d}-{uuid4().hex}.log"
-    if not settings.is_url:
-        Path(settings.target).mkdir(exist_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"part-{partition:05d}-{attempt_word()}.log"
+    make_below(Path(settings.staging), folder)
     try:
         staged = stage(batches, path, queue=settings.queue)
     except BaseException:
@@ -216,7 +236,10 @@ def _staged(
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     """The staged files in the order of the partitions, which is that of the messages."""
-    return [m.staged for m in messages if isinstance(m, StagedMessage) and m.staged is not None]
+    found = [message for message in messages if isinstance(message, StagedMessage)]
+    if len(found) != len(messages):
+        raise BadRequest(f"{len(messages) - len(found)} tasks did not tell what they staged")
+    return [message.staged for message in found if message.staged is not None]
 
 
 class _Sink:
@@ -237,6 +260,7 @@ class JournalWriter(_Sink, DataSourceArrowWriter):
         if (settings.version is None) == bool(settings.app):
             raise SettingError("txnAppId and txnVersion go together", name="txnVersion")
         self.batch = Batch(settings.app, settings.version or 0, "" if settings.app else uuid4().hex)
+        settings.make_directories(self.batch)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage the rows of one task."""
@@ -262,6 +286,7 @@ class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
             raise SettingError(
                 "txnVersion: a stream uses the number of its batch", name="txnVersion"
             )
+        settings.make_directories(Batch(settings.app or _query_id(settings.checkpoint), 0))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage the rows of one task."""

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 
 from fastjournal.errors import SettingError
 from fastjournal.spark.failure import told
-from fastjournal.spark.plan import Piece, load, pack, plan
+from fastjournal.spark.plan import Piece, load_unless_gone, pack, plan
 from fastjournal.spark.schema import names_of, struct
 from fastjournal.spark.settings import Settings
 
@@ -53,6 +53,8 @@ class Shard(InputPartition):
     index: int
     count: int
     upto: int | None
+    newest: int
+    """The newest segment at the time of the plan; see rule 5 of `plan`."""
 
 
 class FastJournalDataSource(DataSource):
@@ -163,6 +165,6 @@ def read_span(span: Span, settings: Settings) -> Iterator[pa.RecordBatch]:
     yield from coalesced(
         batch
         for piece in span.pieces
-        if (data := load(piece))
+        if (data := load_unless_gone(piece))
         for batch in batches(piece, data, settings.columns, settings)
     )

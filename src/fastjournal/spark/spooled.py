@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A task reads whole files; a file that was forwarded and removed meanwhile gives nothing.
+1. A task reads whole files; a file that was forwarded and removed meanwhile gives nothing, a spool
+   that is not there is an error.
 2. Damage is a row with a reason and no job, never an error: this view is for looking.
 3. `id` is the place of a frame: the id of its job in the journal, unless its producer chose one.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -58,7 +60,10 @@ def spool_rows(part: SpoolHour, settings: Settings) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     schema = arrow_schema("spool", settings.columns)
-    identity = bytes.fromhex(Path(part.directory, IDENTITY).read_text("ascii"))
+    try:
+        identity = bytes.fromhex(Path(part.directory, IDENTITY).read_text("ascii"))
+    except FileNotFoundError:
+        raise NotFound(f"{part.directory} is no spool on {gethostname()}") from None
     sender = sender_name(spool_tag(identity), part.hour)
     rows: list[dict[str, Any]] = []
 

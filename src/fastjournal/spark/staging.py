@@ -14,7 +14,7 @@
 Rules:
 
 1. A staged file is a segment with header, TIMEs and CRCs, synced before the task ends. Nothing of
-   it is in the journal: only the single writer takes it in (`adopting`).
+   it is in the journal: only the single writer takes it in (`adopting`), and only if it is whole.
 2. Its records lack what only that writer knows: id (unless given), instant of arrival.
 3. A column that is not in the table above, or of another type, is refused before any task runs; a
    value out of range fails its task, with the value named.
@@ -30,14 +30,15 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.edges import MAX_VALUE
-from fastjournal.errors import BadRequest, OutOfRange, SettingError, TooLarge
+from fastjournal.errors import BadRequest, OutOfRange, SegmentError, SettingError, TooLarge
 from fastjournal.journal.varint import SV, uv
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.log.files import DISK
 from fastjournal.log.frames import encode_column
+from fastjournal.log.scan import verify
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.writer import write_whole
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT
+from fastjournal.spark.plan import Piece, load
+from fastjournal.spark.written import Writing, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +74,18 @@ class Staged:
     plain: bool
     """No row has a key or an id of its own: nothing needs to be looked up."""
     queues: tuple[bytes, ...]
+    size: int
+    """Below 0 when it was staged by 0.1.0, which did not tell; then the records are counted."""
+    crc: int
+
+    def check(self) -> None:
+        """Raise unless the file is here, and is what the task wrote."""
+        if self.size < 0:
+            found = verify(load(Piece(self.path, 0, 0, newest=False)))
+            if found.damage or found.records != self.rows:
+                raise SegmentError(self.path, f"has {found.records} records, not {self.rows}")
+        else:
+            Written(self.path, self.size, self.crc).check()
 
 
 def check_schema(schema: StructType, queue: bytes = b"") -> None:
@@ -110,22 +123,22 @@ def stage(
     rows = 0
     plain = True
     queues: set[bytes] = set()
-    handle = DISK.create(path)
+    writing = Writing(path)
     try:
-        write_whole(handle, WORKQ.encode())
+        writing.write(WORKQ.encode())
         for whole in batches:
             step = max(1, min(_ROWS, whole.num_rows * _BYTES // max(whole.nbytes, 1)))
             for start in range(0, whole.num_rows, step):
                 batch = whole.slice(start, step)
                 encoded, names, is_plain = payloads(batch, now, queue)
-                write_whole(handle, encode_column(now + rows, encoded))
+                writing.write(encode_column(now + rows, encoded))
                 rows += len(encoded)
                 queues |= names
                 plain = plain and is_plain
-        handle.sync()
+        made = writing.finish()
     finally:
-        handle.close()
-    return Staged(str(path), rows, plain, tuple(sorted(queues)))
+        writing.close()
+    return Staged(made.path, rows, plain, tuple(sorted(queues)), made.size, made.crc)
 
 
 def payloads(batch: pa.RecordBatch, now: int, queue: bytes) -> tuple[pa.Array, set[bytes], bool]:

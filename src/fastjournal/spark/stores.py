@@ -6,6 +6,7 @@ Rules:
    remote; credentials are those that `pyarrow.fs` finds. Without one it is a directory here.
 2. What lies there was copied whole: every segment is sealed, so a torn tail in it is damage.
 3. It is only read. Appending, cleaning and following want a directory.
+4. A file that is not there is an error, never an empty one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from typing import Any
 from fastjournal.errors import BadRequest, NotFound, SegmentError
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 
-__all__ = ["is_remote", "list_segments", "local_only", "read_head", "read_whole"]
+__all__ = [
+    "absolute",
+    "is_remote",
+    "list_segments",
+    "local_only",
+    "place",
+    "read_head",
+    "read_whole",
+]
 
 
 def is_remote(path: str | Path) -> bool:
@@ -29,6 +38,20 @@ def local_only(path: str | Path) -> None:
     """Refuse a remote place where a directory is needed."""
     if is_remote(path):
         raise BadRequest(f"{path}: an object store is only read (records, segments, jobs, export)")
+
+
+def absolute(path: str | Path) -> str:
+    """A directory that means the same in the tasks, whose working directory is another one.
+
+    Raises BadRequest for an object store, where a directory is needed.
+    """
+    local_only(path)
+    return str(Path(path).absolute())
+
+
+def place(path: str | Path) -> str:
+    """The same for those who only read: an object store stays as it is."""
+    return str(path) if is_remote(path) else absolute(path)
 
 
 @cache
@@ -64,12 +87,12 @@ def list_segments(uri: str) -> list[tuple[int, str, int]]:
 
 
 def read_whole(uri: str) -> bytes:
-    """All bytes of a file; empty when it is gone."""
+    """All bytes of a file; raises NotFound when there is none."""
     return _read(uri, None)
 
 
 def read_head(uri: str, size: int) -> bytes:
-    """The first bytes of a file, so many as there are; empty when it is gone."""
+    """The first bytes of a file, so many as there are; raises NotFound when there is none."""
     return _read(uri, size)
 
 
@@ -80,6 +103,6 @@ def _read(uri: str, size: int | None) -> bytes:
         with files.open_input_file(f"{path.rstrip('/')}/{name}") as file:
             return bytes(file.read() if size is None else file.read(size))
     except FileNotFoundError:
-        return b""
+        raise NotFound(f"{uri}: no such file") from None
     except OSError as error:
         raise SegmentError(uri, f"cannot be read: {error}") from error

@@ -33,7 +33,7 @@ from pyspark.sql.streaming.datasource import (
 
 from fastjournal.errors import SegmentError, SettingError
 from fastjournal.spark.failure import told
-from fastjournal.spark.plan import absolute, pack
+from fastjournal.spark.plan import pack
 from fastjournal.spark.settings import Settings, instant, size_bytes
 from fastjournal.spark.source import Span, checked, read_span
 from fastjournal.spark.tail import Reached, Tail, loss, pieces_between
@@ -159,7 +159,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, settings: StreamSettings) -> None:
         self.settings = settings
         self.reading = checked(schema, settings.settings)
-        self._tail = Tail(absolute(settings.directory))
+        self._tail = Tail(settings.directory)
         self._initial: dict[str, int] | None = None
         self._target: Reached | None = None
 
@@ -196,6 +196,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             newest = self._tail.newest()
             if newest is not None and self._target is not None:
                 newest = min(newest, self._target)
+            self._check_seen(newest, start)
             if newest is None or newest.time <= start["time"]:
                 return start
             reached = newest
@@ -203,6 +204,17 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if records is not None or size is not None:
                 reached = self._tail.reach(start["time"], newest, records=records, size=size)
             return _offset(reached, start)
+
+    def _check_seen(self, newest: Reached | None, start: Mapping[str, int]) -> None:
+        """The log does not end before what was read of it, unless it is not the log any more."""
+        segment = start["segment"]
+        if segment and (
+            newest is None or (newest.segment < segment and self.settings.fail_on_loss)
+        ):
+            raise SegmentError(
+                self._tail.directory,
+                f"segment {segment} was read, and neither it nor a later one is there",
+            )
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         if isinstance(limit, ReadAllAvailable):
@@ -231,7 +243,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             directory = self._tail.directory
             if start["time"] >= end["time"]:
                 return []
-            lost = loss(self._tail, Reached(start["time"], start["segment"]), end["time"])
+            lost = loss(directory, Reached(start["time"], start["segment"]))
             if lost is not None:
                 if self.settings.fail_on_loss:
                     raise SegmentError(directory, f"{lost}; failOnDataLoss=false goes on without")

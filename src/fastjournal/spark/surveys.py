@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fastjournal.errors import SegmentError, VersionMismatch
 from fastjournal.log.scan import verify
-from fastjournal.spark.plan import Piece, load, tear_rule
+from fastjournal.spark.plan import Piece, load_unless_gone, tear_rule
 from fastjournal.spark.schema import arrow_schema
 from fastjournal.spark.settings import Settings
 
@@ -42,7 +42,7 @@ def _survey(piece: Piece) -> dict[str, object]:
         "torn_bytes": 0,
     }
     try:
-        data = load(piece)
+        data = load_unless_gone(piece)
     except (SegmentError, VersionMismatch):
         return row | {"damaged": 1, "damaged_bytes": piece.size}
     if not data:

@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fastjournal.spark.plan import journal_segments, place
+from fastjournal.spark.plan import journal_segments
 from fastjournal.spark.settings import MAX_SHARDS
-from fastjournal.spark.stores import is_remote
+from fastjournal.spark.stores import is_remote, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

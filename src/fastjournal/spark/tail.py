@@ -7,8 +7,9 @@ Rules:
    a byte and the file's number in its file system. Cleaning renames a new file over the old one;
    then the walk begins again at that segment's first record, and TIME says what is new.
 3. Damage does not stop a walk: the tasks that read it say what is wrong, in the mode asked for.
-4. Cleaning may take records before they were read. Evidence of that is a segment that is missing
-   between those that are there, or one that was rewritten after the next one had begun.
+4. Cleaning may take records before they were read. The manifest says up to which TIME records
+   were dropped, and which segments should be there. In a log without one only a number that is
+   missing between segments that are there tells.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from fastjournal.log.files import DISK
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.recovery import Safe
 from fastjournal.log.scan import DROPMALFORMED, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.plan import Piece, first_time, journal_segments
+from fastjournal.spark.plan import Piece, check_gone, first_time, journal_segments
 
 __all__ = ["Reached", "Tail", "loss", "pieces_between"]
 
 _CRC_SIZE = 4
 _OVERHEAD = 20  # bytes of a record around its payload, nearly always
 _READ = 16 << 20
-# Between a record's TIME and the instant its file says it was written.
-_SLACK = 2_000_000_000
 
 
 class Reached(NamedTuple):
@@ -116,7 +117,7 @@ class Tail:
 
     def newest(self) -> Reached | None:
         """The last whole record of the log; None while there is none."""
-        for piece in reversed(journal_segments(self.directory)):
+        for piece in reversed(journal_segments(self.directory, whole=False)):
             found = self._last(piece)
             if found is not None:
                 return found
@@ -126,6 +127,7 @@ class Tail:
         try:
             opened = _Open(piece, self._end)
         except FileNotFoundError:
+            check_gone(piece)
             return None
         try:
             time = self._end.time if opened.resumed and self._end is not None else None
@@ -157,6 +159,7 @@ class Tail:
             try:
                 opened = _Open(piece, place)
             except FileNotFoundError:
+                check_gone(piece)
                 continue
             try:
                 for chunk, base in opened.chunks(after, upto.time):
@@ -185,8 +188,8 @@ class Tail:
 
 def pieces_between(directory: str, after: int, upto: int) -> list[Piece]:
     """The segments that may hold records with a TIME above `after` and not above `upto`."""
-    pieces = journal_segments(directory)
-    starts = [first_time(piece.path) for piece in pieces]
+    pieces = journal_segments(directory, whole=False)
+    starts = [first_time(piece) for piece in pieces]
     found = []
     for n, piece in enumerate(pieces):
         start = starts[n]
@@ -199,13 +202,25 @@ def pieces_between(directory: str, after: int, upto: int) -> list[Piece]:
     return found
 
 
-def loss(tail: Tail, start: Reached, upto: int) -> str | None:
+def loss(directory: str, start: Reached) -> str | None:
     """Evidence that records behind `start` were cleaned away unread; None: there is none."""
-    directory = tail.directory
-    pieces = journal_segments(directory)
+    pieces = journal_segments(directory, whole=False)
     if not start.segment or not pieces:
         return None
     numbers = [piece.number for piece in pieces]
+    manifest = read_manifest(DISK, Path(directory))
+    if manifest is not None:
+        missing = [one.number for one in manifest.missing(numbers) if one.last > start.time]
+        # Those that went while we looked are among what was dropped.
+        manifest = read_manifest(DISK, Path(directory)) or manifest
+        for number in missing:
+            if number in manifest.entries:
+                return f"segment {number} of {directory} is missing: the manifest names it"
+        if manifest.dropped_to > start.time:
+            return (
+                f"{directory}: records were cleaned away unread, behind TIME {start.time} and up"
+                f" to {manifest.dropped_to}"
+            )
     expected = start.segment + 1
     for number in numbers:
         if number > start.segment:
@@ -216,41 +231,4 @@ def loss(tail: Tail, start: Reached, upto: int) -> str | None:
             expected = number + 1
     if pieces[-1].number < start.segment:
         return f"{directory} ends with segment {pieces[-1].number}, before {start.segment}"
-    if not _stamps_tell(pieces[-1], tail.newest()):
-        return None
-    starts = [first_time(piece.path) for piece in pieces]
-    for n, piece in enumerate(pieces[:-1]):
-        following = next((time for time in starts[n + 1 :] if time is not None), None)
-        if piece.number < start.segment or following is None or (starts[n] or 0) > upto:
-            continue
-        if not _rewritten(piece, following):
-            continue
-        # All of the segment itself may have been read before: only what is left of the rest tells.
-        if piece.number == start.segment and not _goes_on(piece, start.time):
-            continue
-        return f"segment {piece.number} of {directory} was cleaned before all of it was read"
     return None
-
-
-def _stamps_tell(newest: Piece, last: Reached | None) -> bool:
-    """Whether the files say when they were written: copies do not, they are all of one moment."""
-    try:
-        written = Path(newest.path).stat().st_mtime_ns
-    except FileNotFoundError:
-        return False
-    return last is not None and written <= last.time + _SLACK
-
-
-def _rewritten(piece: Piece, following: int) -> bool:
-    try:
-        return Path(piece.path).stat().st_mtime_ns > following + _SLACK
-    except FileNotFoundError:
-        return False
-
-
-def _goes_on(piece: Piece, after: int) -> bool:
-    opened = _Open(piece, None)
-    try:
-        return any(len(chunk) for chunk, _ in opened.chunks(after, None))
-    finally:
-        opened.close()

@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fastjournal.errors import Unavailable
 from fastjournal.spark.failure import told
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
         return []
     frame = _spread(spark, tasks, "n bigint, answer binary", _pickled)
     rows = sorted(frame.collect(), key=lambda row: row["n"])
+    if [row["n"] for row in rows] != list(range(len(tasks))):
+        raise Unavailable(f"{len(tasks)} tasks went out, {len(rows)} came back")
     # Our own tasks made these bytes a moment ago.
     return [one for row in rows for one in pickle.loads(bytes(row["answer"]))]  # noqa: S301
 

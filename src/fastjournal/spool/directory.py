@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 
+from fastjournal.diskfull import short_write
 from fastjournal.spool.frames import HEADER, hour_of
 from fastjournal.spool.opening import SHARED, make_file, mode_in, open_file
 
@@ -138,8 +139,8 @@ def _draft(path: str, content: bytes, mode: int, *, sync: bool) -> str:
     draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
     fd = make_file(draft, mode_in(os.path.dirname(path) or ".", mode))
     try:
-        if os.write(fd, content) != len(content):
-            raise OSError(28, "No space left on device")
+        if (written := os.write(fd, content)) != len(content):
+            raise short_write(written, len(content))
         if sync:
             os.fsync(fd)
     except BaseException:

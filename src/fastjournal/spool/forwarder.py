@@ -20,7 +20,6 @@ Rules:
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections import deque
@@ -29,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
+from fastjournal.diskfull import is_full
 from fastjournal.errors import (
     BadFlags,
     BadRequest,
@@ -53,7 +53,6 @@ MAX_FILES = 256
 _CONTENT = (BadFlags, BadRequest, OutOfRange, TooLarge, WrongType)
 """Errors that say something of what was sent, not of who sent it or where."""
 _log = logging.getLogger(__name__)
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class Target(Protocol):
@@ -363,7 +362,7 @@ class Forwarder:
         try:
             fresh = self.shelf.quarantine(file, item, reason)
         except OSError as error:
-            if error.errno not in _FULL:
+            if not is_full(error):
                 raise
             file.owed = True
             self.figures.last_error = f"no room in quarantine: {error.strerror}"

@@ -11,17 +11,14 @@ Rules:
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 
-from fastjournal.errors import JournalFault, NoSpace, WriteFailed
 from fastjournal.spool.opening import ForeignFile, open_file
 
-__all__ = ["GOING_AWAY", "NOT_THERE", "OpenFile", "fault_of", "open_locked"]
+__all__ = ["GOING_AWAY", "NOT_THERE", "OpenFile", "open_locked"]
 
 NOT_THERE, GOING_AWAY = -1, -2
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class OpenFile:
@@ -68,10 +65,3 @@ def open_locked(path: str) -> int:
         os.close(fd)
         return NOT_THERE
     return fd
-
-
-def fault_of(error: OSError, path: str) -> JournalFault:
-    """What a failed call means to the caller of a put."""
-    if error.errno in _FULL:
-        return NoSpace(f"{path}: {error.strerror}")
-    return WriteFailed(f"{path}: {error.strerror or error}")

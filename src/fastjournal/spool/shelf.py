@@ -18,12 +18,12 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fastjournal.diskfull import short_write
 from fastjournal.log.files import FileHandle, FileLock
 from fastjournal.spool.directory import GOING
 from fastjournal.spool.files import SpoolDisk, SpoolFiles
@@ -156,8 +156,8 @@ def _write(handle: FileHandle, data: bytes, *, line: bool = False) -> None:
         data = b"\n" + data
     try:
         try:
-            if handle.write(data) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if (written := handle.write(data)) != len(data):
+                raise short_write(written, len(data))
         except OSError:
             handle.truncate(before)
             raise

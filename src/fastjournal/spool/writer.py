@@ -23,6 +23,7 @@ from stat import S_ISSOCK
 from struct import Struct
 from struct import error as struct_error
 
+from fastjournal.diskfull import write_failure
 from fastjournal.errors import (
     BadRequest,
     Closed,
@@ -43,7 +44,7 @@ from fastjournal.spool.directory import (
     used,
 )
 from fastjournal.spool.frames import HOUR, crc, name_of
-from fastjournal.spool.openfile import GOING_AWAY, NOT_THERE, OpenFile, fault_of, open_locked
+from fastjournal.spool.openfile import GOING_AWAY, NOT_THERE, OpenFile, open_locked
 from fastjournal.spool.opening import SHARED, checked_mode
 
 TYPE_CHECKING = False  # `typing` would be half of what the import costs
@@ -118,7 +119,7 @@ class Spool:
             os.makedirs(self.path, exist_ok=True)
             self.identity = identity(self.path)
         except OSError as error:
-            raise fault_of(error, self.path) from error
+            raise write_failure(error, self.path) from error
 
     def put(
         self,
@@ -302,7 +303,7 @@ class Spool:
         try:
             done = self._write(file.fd, data)
         except OSError as error:
-            raise fault_of(error, self.path) from error
+            raise write_failure(error, self.path) from error
         if done != size:
             raise NoSpace(f"{self.path}: only {done} of {size} bytes could be written")
         if self.sync if sync is None else sync:
@@ -313,7 +314,7 @@ class Spool:
                     file.named = True
             except OSError as error:
                 self._file = None
-                raise fault_of(error, self.path) from error
+                raise write_failure(error, self.path) from error
         if self._waker is not None:
             self._wake()
 
@@ -354,7 +355,7 @@ class Spool:
             if not is_this_boot(self.path, boot):
                 begin_boot(self.path, boot)
         except OSError as error:
-            raise fault_of(error, self.path) from error
+            raise write_failure(error, self.path) from error
         # A file ahead of the clock is left when the clock is past it.
         self._file = file = OpenFile(fd, hour, (hour + 1) * HOUR)
         self._find_waker()

@@ -11,7 +11,10 @@ Rules:
    write absent, whole, cut, or zeros or garbage in its place; each unsynced creation, renaming and
    removal there or not, a rename in one step. Few pending changes: all combinations. Many: seeded
    samples.
-4. Faults are given by operation number, so a sweep over all of them is a plain loop.
+4. Faults are given by operation number, so a sweep over all of them is a plain loop; or by
+   `failing`, which is shown every operation and may ask which thread it is on.
+5. A disk at its capacity takes what fits of a write and says how much, as Linux does; a write of
+   which nothing fits is ENOSPC.
 """
 
 from __future__ import annotations
@@ -69,12 +72,15 @@ class MemoryFiles:
         crash_at: int | None = None,
         faults: Mapping[int, Fault] | None = None,
         capacity: int | None = None,
+        failing: Callable[[str], Fault | None] | None = None,
         on_sync: Callable[[Path], None] | None = None,
     ) -> None:
         self.crash_at = crash_at
         self.faults = dict(faults or {})
         self.capacity = capacity
-        """Bytes that fit on the disk; more is ENOSPC."""
+        """Bytes that fit on the disk (rule 5)."""
+        self.failing = failing
+        """Told every operation as `kind name`; the fault it returns happens."""
         self.on_sync = on_sync
         """Called before each file sync, outside the lock: may block to play a slow disk."""
         self.operations: list[str] = []
@@ -247,6 +253,8 @@ class MemoryFiles:
             self._crashed = True
             raise Crash
         fault = self.faults.get(number)
+        if fault is None and self.failing is not None:
+            fault = self.failing(self.operations[-1])
         if fault is not None and kind not in ("write", "sync"):
             raise OSError(fault.error, os.strerror(fault.error), str(path))
         return fault
@@ -260,9 +268,11 @@ class MemoryFiles:
                     raise OSError(fault.error, os.strerror(fault.error), str(path))
                 data = data[: fault.short]
             at = len(inode.content) if offset is None else offset
-            grown = max(0, at + len(data) - len(inode.content))
-            if self.capacity is not None and self._used() + grown > self.capacity:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            if self.capacity is not None:
+                fits = max(0, self.capacity - self._used()) + len(inode.content) - at
+                if data and fits <= 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+                data = data[:fits]
             overlay(inode.content, at, data)
             inode.pending.append(Write(at, data))
             return len(data)

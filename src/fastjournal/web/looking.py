@@ -3,8 +3,8 @@
 Rules:
 
 1. An id and a whole key are found by the journal's indexes; a state by the index of that state
-   where there is one. Only parts of keys, and held and completed jobs, are looked for row by row:
-   among the newest `MAX_LOOK` rows, and the page says so.
+   where there is one, as far as `MAX_INDEX` jobs. Only parts of keys, and held and completed jobs,
+   are looked for row by row: among the newest `MAX_LOOK` rows. The page says where it ended.
 2. The journal's lock is held for some hundred rows at a time, never for all of them. So it is meant
    to run beside the loop, in a thread.
 3. A list shows no values, so none is read from the log for it.
@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from fastjournal.model import Job, State
 __all__ = ["MAX_LOOK", "PLACES", "Asked", "Listed", "Page", "look", "place_of"]
 
 MAX_LOOK = 200_000
+MAX_INDEX = 10_000
 _AT_ONCE = 500
 _REASON = 1000  # bytes of its end, which tells most
 PLACES = {
@@ -87,14 +89,19 @@ class Page(NamedTuple):
 def look(host: Hosted, asked: Asked) -> Page:
     """A page of the jobs that were asked for."""
     exact = _exact(host, asked.words)
+    parts: Iterable[list[bytes]]
+    cut = False
     if exact:
-        found, cut = [row.id for row in exact], False
+        parts = [[row.id for row in exact]]
+    elif asked.place in _INDEXED:
+        found, cut = _indexed(host, asked)
+        parts = _parts(found)
     else:
-        found, cut = _candidates(host, asked)
+        parts, cut = _newest(host)
     wanted = _wanted(asked, bool(exact))
     jobs: list[Listed] = []
     looked = passed = 0
-    for part in _parts(found):
+    for part in parts:
         with host.engine.lock:
             now = host.state.promote(host.engine.clock.now())
             for row_id in part:
@@ -153,38 +160,48 @@ def _exact(host: Hosted, words: bytes) -> list[Row]:
         return list(host.state.keys.everywhere(words))
 
 
-def _candidates(host: Hosted, asked: Asked) -> tuple[list[bytes], bool]:
-    """Ids of rows that may be meant, and whether others were left out."""
+def _newest(host: Hosted) -> tuple[Iterator[list[bytes]], bool]:
+    """Ids of the newest rows, the newest first, and whether others were left out."""
     with host.engine.lock:
-        lanes = host.state.lanes
+        arrivals = host.journal.lister.arrivals()
+        end = len(arrivals)
+
+    def parts() -> Iterator[list[bytes]]:
+        for at in range(end, max(0, end - MAX_LOOK), -_AT_ONCE):
+            yield arrivals.ids_before(at, _AT_ONCE)
+
+    return parts(), end > MAX_LOOK
+
+
+def _indexed(host: Hosted, asked: Asked) -> tuple[list[bytes], bool]:
+    """Ids of rows that stand in an index, and whether others were left out."""
+    with host.engine.lock:
+        lanes, rows = host.state.lanes, host.state.rows
         if asked.queue:
             lane = lanes.get(asked.queue)
             some: list[Lane] = [] if lane is None else [lane]
         else:
             some = list(lanes.values())
-        ids = _of_place(some, asked.place) if asked.place else None
-        if ids is None:
-            ids = reversed(host.state.rows)
-        found = list(islice(ids, MAX_LOOK + 1))
-        if asked.place == "dead" and len(some) > 1:  # each queue is in order, all together are not
-            rows = host.state.rows
-            found.sort(key=lambda row_id: rows[row_id].rare.when, reverse=True)
-    return list(dict.fromkeys(found[:MAX_LOOK])), len(found) > MAX_LOOK
+        if asked.place == "dead":  # each queue is in order, all together are not
+            ids: Iterable[bytes] = heapq.merge(
+                *[reversed(lane.dead) for lane in some if lane.dead],
+                key=lambda row_id: rows[row_id].rare.when,
+                reverse=True,
+            )
+        else:
+            run = _INDEXED[asked.place]
+            entries = chain.from_iterable(run(lane) for lane in some)
+            ids = (entry[-1] for entry in entries)  # type: ignore[misc]
+        found = list(islice(ids, MAX_INDEX + 1))
+    return list(dict.fromkeys(found[:MAX_INDEX])), len(found) > MAX_INDEX
 
 
-def _of_place(lanes: list[Lane], place: str) -> Iterator[bytes] | None:
-    if place == "dead":
-        return chain.from_iterable(reversed(lane.dead) for lane in lanes)
-    runs: dict[str, Callable[[Lane], Iterable[tuple[object, ...]]]] = {
-        "ready": lambda lane: lane.ready,
-        "future": lambda lane: lane.future,
-        "leased": lambda lane: lane.leases,
-    }
-    run = runs.get(place)
-    if run is None:
-        return None
-    entries = chain.from_iterable(run(lane) for lane in lanes)
-    return (entry[-1] for entry in entries)  # type: ignore[misc]
+_INDEXED: dict[str, Callable[[Lane], Iterable[tuple[object, ...]]]] = {
+    "ready": lambda lane: lane.ready,
+    "future": lambda lane: lane.future,
+    "leased": lambda lane: lane.leases,
+    "dead": lambda lane: (),
+}
 
 
 def _wanted(asked: Asked, exact: bool) -> Callable[[Row], bool]:

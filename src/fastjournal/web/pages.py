@@ -26,7 +26,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS, SETTING_NAMES, Job, QueueSettings, State
 from fastjournal.web.live import PLACES, QueueFigures
 from fastjournal.web.login import Viewer
-from fastjournal.web.looking import MAX_LOOK, Asked, look, place_of
+from fastjournal.web.looking import Asked, look, place_of
 from fastjournal.web.phases import phases_of
 from fastjournal.web.rendering import Fields, Renderer, host_of, read_query
 from fastjournal.web.words import span
@@ -175,7 +175,7 @@ class Pages:
             return RedirectResponse(f"/j/{host.name}/job/{found.jobs[0].id}", 303)
         return self._render.page(
             request, "jobs.html", viewer, host, asked=asked, words=words, found=found,
-            page_number=number, places=PLACES, max_look=MAX_LOOK,
+            page_number=number, places=PLACES,
             gone=_maybe_id(words) if not found.jobs else "",
         )  # fmt: skip
 

@@ -34,6 +34,7 @@ CODES: dict[str, type[JournalError]] = {
         errors.NoSpace,
         errors.NotFound,
         errors.OutOfRange,
+        errors.OutcomeUnknown,
         errors.QueueFull,
         errors.QueuePaused,
         errors.ReadOnly,

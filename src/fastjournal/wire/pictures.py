@@ -61,8 +61,11 @@ def load(value: bytes) -> Any:
         raise BadRequest("not JSON") from None
 
 
-def job_to_json(job: Job, *, values: bool = True) -> dict[str, Any]:
-    """A job as a JSON object; without its value and result if not `values`."""
+def job_to_json(job: Job, *, values: bool = True, size: int | None = None) -> dict[str, Any]:
+    """A job as a JSON object; without its value and result if not `values`.
+
+    `size`: bytes of its value, where the job has come without.
+    """
     out: dict[str, Any] = {}
     for name, field in job._asdict().items():
         if name in _TEXT:
@@ -76,7 +79,7 @@ def job_to_json(job: Job, *, values: bool = True) -> dict[str, Any]:
         "id": job.id.hex(),
         "state": job.state.name.lower(),
         "aliases": [_text(alias) for alias in job.aliases],
-        "size": len(job.value),
+        "size": len(job.value) if size is None else size,
     }
 
 

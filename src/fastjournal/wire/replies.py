@@ -56,6 +56,11 @@ class ReplyParser:
         """Bytes held back for an incomplete reply."""
         return len(self._rest)
 
+    @property
+    def busy(self) -> bool:
+        """A reply has begun to come and is not complete."""
+        return self._head is not None or len(self._rest) > 0
+
     def feed(self, read: bytes | bytearray | memoryview) -> list[Reply]:
         """Take the next bytes; give what is complete. Look at `fault` afterwards."""
         if self.fault is not None:

@@ -9,11 +9,12 @@ Rules:
 
 1. The commands depend on the bytes only, never on how they were cut into reads; CR and LF may come
    in different reads (the Workq server loses the connection then).
-2. A malformed request gives a `Refused` with the very text that Workq answers. Bad flags, a wrong
-   number of words and a bad size are found before the payload is read, so that the payload is then
-   taken for the next request, as Workq does. Everything else is found behind the payload, and the
-   stream stays in step.
-3. A payload that is not followed by CR LF is refused; the two bytes in its place are gone.
+2. A malformed request gives a `Refused` with the very text that Workq answers. A payload is never
+   taken for a request, as it is by Workq: where the line says how long it is, it is passed over;
+   where the line does not (a wrong number of words, a bad size), or where no CR LF follows the
+   payload, the refusal is the last answer and the connection ends.
+3. A line that begins with no word of Workq ends the connection as soon as that is known; a browser
+   that was led here gets no answer either.
 4. A line that ends in LF without CR, and a request of more than `MAX_REQUEST` bytes, end the
    connection without an answer. Nothing larger than that is ever kept.
 """
@@ -38,6 +39,21 @@ _COUNTS = {
 }  # fmt: skip
 _LEAST = {b"lease": 2, b"inspect": 1}
 _WITH_PAYLOAD = frozenset({b"add", b"schedule", b"run", b"complete", b"fail"})
+_LONGEST = max(map(len, _COUNTS))
+_HTTP = frozenset(
+    (
+        b"GET",
+        b"HEAD",
+        b"POST",
+        b"PUT",
+        b"DELETE",
+        b"OPTIONS",
+        b"PATCH",
+        b"CONNECT",
+        b"TRACE",
+        b"PRI",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,8 @@ class _Head:
     size: int
     fault: str
     """What a payload without CR LF behind it is answered."""
+    refused: str = ""
+    """Why the request is refused whatever its payload; it is passed over."""
 
 
 class WorkqParser:
@@ -86,6 +104,11 @@ class WorkqParser:
         """Bytes held back for an incomplete request."""
         return len(self._buffer)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a request has begun to arrive, and not more."""
+        return bool(self._buffer) or self._head is not None
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[Command | Refused]:
         """Take the next bytes; give what is complete."""
         out: list[Command | Refused] = []
@@ -102,6 +125,10 @@ class WorkqParser:
                     self._scanned = len(buffer) - at
                     if self._scanned > self.max_request:
                         self._close()
+                    else:
+                        self._begin(bytes(buffer[at : at + _LONGEST + 2]), out)
+                    break
+                if not self._is_known(bytes(buffer[at:end]), out):
                     break
                 if end == at or buffer[end - 1] != 13 or end + 1 - at > self.max_request:
                     self._close()
@@ -118,10 +145,12 @@ class WorkqParser:
                 sound = buffer[end - 2] == 13 and buffer[end - 1] == 10
                 at = end
                 self._head = None
-                if sound:
+                if sound and not head.refused:
                     self._build(head.name, head.words, head.flags, payload, out)
                 else:
-                    out.append(Refused(head.fault))
+                    out.append(Refused(head.refused or head.fault))
+                if not sound:  # whatever follows, it may be the rest of a payload
+                    self._close()
         if at:
             del buffer[:at]
         return out
@@ -130,12 +159,28 @@ class WorkqParser:
         """The client sends no more: a payload cut short is refused, a line cut short is nothing."""
         head = self._head
         self._close()
-        return [] if head is None else [Refused(head.fault)]
+        return [] if head is None else [Refused(head.refused or head.fault)]
+
+    def _begin(self, start: bytes, out: list[Command | Refused]) -> None:
+        """Look at the beginning of a line that has not come to its end."""
+        if b" " in start or len(start) > _LONGEST + 1:  # a word, or too long for one and its CR
+            self._is_known(start, out)
+
+    def _is_known(self, line: bytes, out: list[Command | Refused]) -> bool:
+        """Whether a line begins with a word of Workq; if not, the connection ends."""
+        word = line.removesuffix(b"\r").partition(b" ")[0]
+        if word in _COUNTS:
+            return True
+        if word not in _HTTP:
+            out.append(Refused("Unknown command"))
+        self._close()
+        return False
 
     def _line(self, line: bytes, out: list[Command | Refused]) -> None:
-        parts = line.split(b" ")
+        name, *parts = line.split(b" ")
         words: list[bytes] = []
         flags: dict[bytes, bytes] = {}
+        refused = ""
         for part in parts:
             if not part:
                 continue
@@ -144,31 +189,31 @@ class WorkqParser:
                 continue
             key, value = part[1:].split(b"=")[:2]
             if not key or not value or key in flags:
-                out.append(Refused("Invalid command flags"))
-                return
+                refused = "Invalid command flags"
             flags[key] = value
-        name = parts[0]
-        if name not in _COUNTS:
-            out.append(Refused("Unknown command"))
-            return
-        del words[0]
         count = _COUNTS[name]
-        if len(words) < _LEAST[name] if count is None else len(words) != count:
-            out.append(Refused("Invalid command args"))
-            return
+        wrong = len(words) < _LEAST[name] if count is None else len(words) != count
+        if wrong and not refused:
+            refused = "Invalid command args"
         if name not in _WITH_PAYLOAD:
-            self._build(name, words, flags, b"", out)
+            if refused:
+                out.append(Refused(refused))
+            else:
+                self._build(name, words, flags, b"", out)
             return
         fault = "Invalid result size" if name == b"fail" else "Invalid payload size"
         try:
-            size = payload_size(words[-1], fault)
+            size = payload_size(words[-1] if words else b"", fault)
         except BadRequest as error:
-            out.append(Refused(str(error)))
-            return
-        if len(line) + 4 + size > self.max_request:
+            refused = refused or str(error)
+            wrong = True
+        if wrong:  # nobody knows where the next request begins
+            out.append(Refused(refused))
             self._close()
-            return
-        self._head = _Head(name, words, flags, size, fault)
+        elif len(line) + 4 + size > self.max_request:
+            self._close()
+        else:
+            self._head = _Head(name, words, flags, size, fault, refused)
 
     def _build(
         self,

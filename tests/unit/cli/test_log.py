@@ -111,7 +111,7 @@ def test_dump_takes_since_inclusive_and_until_exclusive(run: Command, log: Strea
 def test_dump_stops_at_damage_with_file_and_offset(run: Command, log: Stream) -> None:
     flip(log, 2, 40)
     outcome = run("log", "dump", log.path, "--json")
-    assert outcome.code == 2
+    assert outcome.code == 3
     assert len(outcome.lines) == 11
     assert outcome.err.startswith(f"error: {log.segment_path(2)}: offset 37: ")
     assert outcome.err.count("\n") == 1
@@ -173,12 +173,12 @@ def test_verify_ends_with_1_for_a_torn_tail_and_changes_nothing(run: Command, lo
     assert content(log) == before
 
 
-def test_verify_ends_with_2_for_damage_and_names_each_fault(run: Command, log: Stream) -> None:
+def test_verify_ends_with_3_for_damage_and_names_each_fault(run: Command, log: Stream) -> None:
     flip(log, 1, 100)
     flip(log, 2, 40)
     tear(log)
     outcome = run("log", "verify", log.path)
-    assert outcome.code == 2
+    assert outcome.code == 3
     assert f"{log.segment_path(1)}: offset 95: DAMAGE: " in outcome.out
     assert f"{log.segment_path(2)}: offset 37: DAMAGE: " in outcome.out
     assert f"{log.segment_path(3)}: offset " in outcome.out
@@ -204,7 +204,7 @@ def test_verify_and_repair_judge_the_whole_directory_of_a_journal(
     for path in paths:
         path.unlink()
     told = run("log", "verify", home)
-    assert told.code == 2
+    assert told.code == 3
     assert f"{paths[0].stem}." in told.out
     with pytest.raises(SegmentError, match="missing"):
         Journal(home, background=False)
@@ -226,7 +226,7 @@ def test_verify_of_what_is_no_log_is_one_line_and_2(run: Command, tmp_path: Path
 
 def test_another_magic_is_refused(run: Command, log: Stream) -> None:
     outcome = run("log", "verify", log.path, "--magic", "wqwq", "--version", "1", "--json")
-    assert outcome.code == 2
+    assert outcome.code == 3
     assert "magic b'cptn', expected b'wqwq'" in outcome.lines[0]["reason"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fastjournal.errors import CorruptRecord, LockTimeout, WriteFailed
+from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError, WriteFailed
 from fastjournal.journal import kinds as k
 from fastjournal.journal.commands import decode, encode
 from fastjournal.journal.generations import Disposal, settings_of
@@ -277,6 +277,18 @@ def test_a_driver_that_stops_at_any_step_leaves_the_state_as_it_was(tmp_path: Pa
     assert steps > 10
     assert rows_of(copy) == before
     assert not [fault for check in verify(Stream(copy, WORKQ)) for fault in check.faults]
+
+
+def test_a_missing_segment_stops_the_cleaning_before_anything_changes(tmp_path: Path) -> None:
+    random = Random(8)
+    directory = write(tmp_path / "a", lives(random, 400), random)
+    with Stream(directory, WORKQ).open_appender():
+        pass
+    (directory / segment_name(3)).unlink()
+    before = contents(directory)
+    with pytest.raises(SegmentError, match=segment_name(3)):
+        clean_journal(here, Stream(directory, WORKQ), now=NOW)
+    assert contents(directory) == before
 
 
 def test_a_task_that_dies_leaves_segments_alone_and_its_work_files_are_swept(

@@ -12,10 +12,10 @@ from fastjournal.log.segment import segment_name
 from fastjournal.spark.clean import clean
 from fastjournal.spark.columns import batches
 from fastjournal.spark.fold import Share
-from fastjournal.spark.plan import absolute, first_time, journal_segments, load, place, plan
+from fastjournal.spark.plan import first_time, journal_segments, load, load_unless_gone, plan
 from fastjournal.spark.replay import replay_share, share_count
 from fastjournal.spark.settings import Settings
-from fastjournal.spark.stores import is_remote
+from fastjournal.spark.stores import absolute, is_remote, place
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "workq" / "multi-segment"
 NAMES = ("time_ns", "_segment", "_offset", "_directory", "payload")
@@ -65,8 +65,8 @@ def test_the_records_of_a_store_are_those_of_the_directory(copy: Path) -> None:
 
 def test_bounds_choose_segments_on_a_store_too(copy: Path) -> None:
     pieces = journal_segments(uri(copy))
-    starts = [first_time(piece.path) for piece in pieces]
-    assert starts == [first_time(piece.path) for piece in journal_segments(copy)]
+    starts = [first_time(piece) for piece in pieces]
+    assert starts == [first_time(piece) for piece in journal_segments(copy)]
     middle = starts[len(starts) // 2]
     assert middle is not None
     late = Settings((uri(copy),), since=middle)
@@ -111,8 +111,10 @@ def test_what_is_not_there_and_what_cannot_be_reached_are_named(copy: Path) -> N
     with pytest.raises(SegmentError, match="shorter than its header"):
         load(piece)
     (copy / segment_name(1)).unlink()
-    assert load(piece) == b""
-    assert first_time(piece.path) is None
+    with pytest.raises(NotFound, match="no such file"):
+        load(piece)
+    assert load_unless_gone(piece) == b""
+    assert first_time(piece) is None
 
 
 def test_what_changes_or_follows_a_log_refuses_a_store_by_name() -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 
 from fastjournal.errors import SettingError
 from fastjournal.journal.journal import Journal
+from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark.failure import ToldError
@@ -172,19 +173,8 @@ def test_an_unfinished_record_at_the_end_is_not_there_yet(tmp_path: Path) -> Non
         assert len(drain(query, end)[0]) == 1
 
 
-def age(directory: Path) -> None:
-    """Let the segments be written when their next one began, as in a journal that lives long."""
-    pieces = sorted(directory.glob("*.log"))
-    for piece in pieces:
-        last = [
-            r.time for r in Stream(directory, WORKQ).open_cursor() if r.segment == int(piece.stem)
-        ]
-        if last:
-            os.utime(piece, ns=(last[-1], last[-1]))
-
-
 def cleaned(tmp_path: Path) -> tuple[Path, dict[str, int], list[int]]:
-    """A journal read up to its 10th record, then worked on and cleaned much later."""
+    """A journal read up to its 10th record, then worked on and cleaned at once."""
     directory = tmp_path / "j"
     with writing(directory) as journal:
         fill(journal, 100)
@@ -195,13 +185,7 @@ def cleaned(tmp_path: Path) -> tuple[Path, dict[str, int], list[int]]:
         journal.put(b"stays", queue="other")
         journal.rotate()
         journal.put(b"stays too", queue="other")
-    age(directory)
-    with writing(directory) as journal:
         journal.clean()
-        later = times(directory)[-1] + 10**10
-        for piece in directory.glob("*.log"):
-            if piece.stat().st_mtime_ns > known[-1] + 10**10:
-                os.utime(piece, ns=(later, later))
     return directory, at, known
 
 
@@ -234,9 +218,31 @@ def test_cleaning_behind_a_stream_that_has_read_all_is_no_loss(tmp_path: Path) -
         assert len(found) == 9  # eight puts, and what the cleaning noted of ends
 
 
-def test_a_missing_segment_is_a_loss_by_its_number_alone(tmp_path: Path) -> None:
+def test_a_loss_is_noticed_whatever_times_the_files_have(tmp_path: Path) -> None:
+    """A copy has the time of the copy, a restored journal that of the backup."""
+    directory, at, known = cleaned(tmp_path)
+    for piece in directory.glob("*.log"):
+        os.utime(piece, ns=(known[0], known[0]))
+    with pytest.raises(ToldError, match="records were cleaned away unread"):
+        drain(reader(directory), at)
+
+
+def test_a_segment_that_the_manifest_names_is_missed_by_a_stream(tmp_path: Path) -> None:
     with writing(tmp_path / "j") as journal:
         fill(journal, 100)
+    query = reader(tmp_path / "j")
+    at = query.latestOffset(query.initialOffset(), ReadMaxRows(10))
+    (tmp_path / "j" / segment_name(at["segment"] + 1)).unlink()
+    with pytest.raises(ToldError, match=r"segment 2 of .* is missing: the manifest names it"):
+        drain(query, at)
+
+
+def test_without_a_manifest_a_missing_segment_is_a_loss_by_its_number_alone(
+    tmp_path: Path,
+) -> None:
+    with writing(tmp_path / "j") as journal:
+        fill(journal, 100)
+    (tmp_path / "j" / MANIFEST).unlink()
     query = reader(tmp_path / "j")
     at = query.latestOffset(query.initialOffset(), ReadMaxRows(10))
     (tmp_path / "j" / segment_name(at["segment"] + 1)).unlink()

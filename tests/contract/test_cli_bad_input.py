@@ -1,0 +1,435 @@
+"""No command answers bad input with a trace: one line, and an exit code that docs/cli.md tells.
+
+Each command of the command line stands in one of the tables below, or a test fails. Those of Spark
+begin a session before they look at their input; they are tested where Spark is.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from command_line import Command, commands
+from fastjournal import Journal
+from fastjournal.cli import app as cli
+from fastjournal.daemon.tokens import add_token
+from fastjournal.testing.daemon import LocalDaemon
+
+COMMANDS = dict(commands())
+DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+JOB = "0" * 31 + "1"
+USAGE, DAMAGE, NO_LOCK = 2, 3, 75
+
+ON_JOURNALS: dict[str, list[str]] = {
+    "put": ["x", "--queue", "q"],
+    "lease": ["q"],
+    "done": [JOB, "1"],
+    "fail": [JOB, "1"],
+    "touch": [JOB, "1"],
+    "release": [JOB, "1"],
+    "list": [],
+    "show": [JOB],
+    "queues": [],
+    "stat": [],
+    "top": ["--once"],
+    "delete": [JOB],
+    "redrive": [JOB],
+    "pause": ["q"],
+    "drain": ["q"],
+    "resume": ["q"],
+    "configure": ["q", "lease=5m"],
+    "clean": [],
+    "snapshot": [],
+    "set": ["k", "v"],
+    "get": ["k"],
+    "add": ["k"],
+    "unset": ["k"],
+    "scan": [],
+    "lock": ["k", "true"],
+    "watch": ["k", "--limit", "1"],
+}
+"""Commands that take `--dir` or `--url`, with arguments that are right."""
+MAKING = ("put", "configure", "set", "add", "lock")
+"""Those that make a journal where there is none."""
+EACH_WAY = ("put", "done", "list", "top", "get", "lock", "watch")
+"""One for each way in which a command opens a journal."""
+ON_DAEMONS = {"ping": [], "status": [], "listen": []}
+"""Commands that only take `--url`."""
+ON_LOGS = {
+    "log dump": [],
+    "log stat": [],
+    "log verify": [],
+    "log repair": ["--salvage", "--yes"],
+}
+"""Commands that take the directory of a log."""
+ON_SPOOLS = ("spool stat", "spool dump", "spool verify")
+ON_TOKENS = {"token add": ["web", "--role", "read"], "token list": [], "token remove": ["web"]}
+WRONG: list[list[str]] = [
+    ["put"],
+    ["put", "x", "--queue", "q", "--delay", "soon"],
+    ["put", "x", "--queue", "q", "--priority", "1000"],
+    ["put", "x", "--queue", "q" * 300],
+    ["lease", "--count", "none"],
+    ["done", "short", "1"],
+    ["done", JOB, "0"],
+    ["done", JOB, "many"],
+    ["fail", JOB, "-1"],
+    ["touch", JOB, "1", "--extend", "-5s"],
+    ["release", JOB, "1", "--delay", "x"],
+    ["list", "--state", "asleep"],
+    ["list", "--limit", "-1"],
+    ["show"],
+    ["show", JOB, "--key", "k"],
+    ["queues", "--nonsense"],
+    ["stat", "surplus"],
+    ["top", "--interval", "x"],
+    ["delete"],
+    ["redrive"],
+    ["pause"],
+    ["drain"],
+    ["resume"],
+    ["configure", "q", "nonsense=1"],
+    ["configure", "q", "lease"],
+    ["configure", "q", "concurrency=-1"],
+    ["clean", "surplus"],
+    ["snapshot", "surplus"],
+    ["set"],
+    ["set", "k", "v", "--type", "nonsense"],
+    ["set", "k", "v", "--type", "integer"],
+    ["get"],
+    ["add", "k", "much"],
+    ["unset"],
+    ["scan", "--match", "("],
+    ["lock", "k"],
+    ["lock", "k", "--length", "x", "true"],
+    ["watch", "--limit", "-1"],
+    ["ping", "--count", "0"],
+    ["status", "surplus"],
+    ["listen", "--url", "nonsense://x"],
+    ["token", "add", "/nowhere/at/all/tokens", "web", "--role", "read"],
+    ["token", "add", "tokens", "web"],
+    ["token", "add", "tokens", "web", "--role", "king"],
+    ["token", "add", "tokens", "two words", "--role", "read"],
+    ["token", "list"],
+    ["token", "remove", "tokens"],
+    ["log", "dump"],
+    ["log", "dump", ".", "--since", "x"],
+    ["log", "stat", ".", "--magic", "toolong"],
+    ["log", "verify"],
+    ["log", "repair", "."],
+    ["log", "repair", ".", "--cut", "x", "--yes"],
+    ["spool", "stat"],
+    ["spool", "dump", ".", "--limit", "x"],
+    ["spool", "verify"],
+    ["serve", "--sync", "sometimes", "data"],
+    ["serve", "--config", "missing.toml", "data"],
+    ["serve", "--config", ".", "data"],
+    ["serve", "--listen", "host:port:more", "data"],
+    ["serve", "--listen", "0.0.0.0", "data"],
+    ["serve", "--tokens", "missing", "data"],
+    ["serve", "--tls-cert", "missing", "--tls-key", "missing", "data"],
+    ["serve", "file"],
+    ["serve", "file/below"],
+    ["forward", "--spool", "spool"],
+    ["forward", "--to", "fj://127.0.0.1"],
+    ["forward", "--spool", "spool", "--to", "nonsense://x"],
+    ["forward", "--spool", "file", "--to", "fj://127.0.0.1"],
+    ["forward", "--spool", "file/below", "--to", "fj://127.0.0.1"],
+    ["forward", "--spool", "spool", "--to", "fj://127.0.0.1", "--metrics", "127.0.0.1:99999"],
+    ["forward", "--spool", "spool", "--to", "fj://127.0.0.1", "--metrics", "192.0.2.1:9"],
+    ["worker"],
+    ["worker", "nonsense"],
+    ["worker", "no.such:thing"],
+    ["worker", "os:getcwd", "--url", "nonsense://x"],
+    ["worker", "os:getcwd", "--url", "spool:spool"],
+    ["worker", "os:getcwd", "--url", "file"],
+    ["worker", "os:getcwd", "--url", "file/below"],
+    ["worker", "os:getcwd", "--concurrency", "0"],
+    ["demo", "file", "--brief"],
+    ["demo", "file/below", "--brief"],
+    ["version", "surplus"],
+    ["nonsense"],
+]
+"""Whole command lines that cannot be meant."""
+
+
+@pytest.fixture
+def run(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """Beside it: `file` is a file, `tokens` a file of one token, `spool` a spool."""
+    for name in ("FASTJOURNAL_DIR", "FASTJOURNAL_URL", "FASTJOURNAL_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("no directory")
+    return Command(capfd, monkeypatch)
+
+
+def told(outcome: tuple[int, str, str], *codes: int) -> None:
+    """It ended with one of these codes and a word for people."""
+    code, out, err = outcome
+    assert code in codes, (code, out, err)
+    assert "Traceback" not in out + err
+    assert err.strip(), "nothing was said"
+    if err.startswith("error: "):
+        assert err.count("\n") == 1, err
+
+
+def missing(path: Path) -> Path:
+    return path / "nowhere"
+
+
+def a_file(path: Path) -> Path:
+    return path / "file"
+
+
+def below_a_file(path: Path) -> Path:
+    return path / "file" / "below"
+
+
+def too_long(path: Path) -> Path:
+    return path / ("x" * 300)
+
+
+def a_ring(path: Path) -> Path:
+    (path / "ring").symlink_to(path / "ring")
+    return path / "ring"
+
+
+def no_journal(path: Path) -> Path:
+    (path / "other").mkdir()
+    (path / "other" / "notes.txt").write_text("nothing of ours")
+    return path / "other"
+
+
+def odd_journal(path: Path) -> Path:
+    (path / "odd" / "000000001.log").mkdir(parents=True)
+    return path / "odd"
+
+
+def closed(path: Path) -> Path:
+    """A directory that may not be read, unless by root."""
+    (path / "closed").mkdir()
+    (path / "closed" / "000000001.log").write_text("x")
+    (path / "closed").chmod(0)
+    return path / "closed"
+
+
+def damaged(path: Path) -> Path:
+    with Journal(path / "damaged", sync="os", background=False) as journal:
+        for number in range(20):
+            journal.put(b"%d" % number, queue="q")
+        journal.rotate()
+        journal.put(b"more", queue="q")
+    segment = min((path / "damaged").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    segment.write_bytes(data)
+    return path / "damaged"
+
+
+PLACES = [a_file, missing, below_a_file, too_long, a_ring, no_journal, closed]
+ROOT = os.geteuid() == 0
+
+
+def test_every_command_is_given_bad_input_here() -> None:
+    here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_SPOOLS, *ON_TOKENS}
+    here |= {"serve", "forward", "worker", "demo", "version"}
+    every = {name.removeprefix("fastjournal ") for name in COMMANDS}
+    assert {name for name in every if not name.startswith("spark ")} == here
+
+
+@pytest.mark.parametrize("line", WRONG, ids=" ".join)
+def test_what_cannot_be_meant_is_an_error_of_usage(run: Command, line: list[str]) -> None:
+    told(run(*line), USAGE)
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        *((command, a_file) for command in ON_JOURNALS),
+        *((command, place) for command in EACH_WAY for place in [*PLACES[1:], odd_journal]),
+    ],
+)
+def test_a_place_without_a_journal_is_named(
+    run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
+) -> None:
+    if command in MAKING and place in (missing, no_journal):
+        pytest.skip("a journal is made here")
+    if place is closed and ROOT:
+        pytest.skip("root may read it")
+    there = place(tmp_path)
+    told(run(command, *option("--dir", there, ON_JOURNALS[command])), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("command", ON_JOURNALS)
+def test_a_damaged_journal_is_told_by_its_own_code(
+    run: Command, tmp_path: Path, command: str
+) -> None:
+    told(run(command, *option("--dir", damaged(tmp_path), ON_JOURNALS[command])), DAMAGE)
+
+
+def option(name: str, value: Path | str, arguments: list[str]) -> list[str]:
+    """Options stand first: the command that `lock` runs takes all that follows."""
+    return [name, str(value), *arguments]
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[str]:
+    """Something that listens and says nothing of ours."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield f"fj://127.0.0.1:{server.getsockname()[1]}?timeout=0.1&connect_timeout=0.1"
+
+
+@pytest.mark.parametrize(
+    "url", ["fj://127.0.0.1:1?timeout=0.1&connect_timeout=0.1", "nonsense://x", "./directory"]
+)
+@pytest.mark.parametrize("command", [*ON_JOURNALS, *ON_DAEMONS])
+def test_a_daemon_that_is_not_there_is_named(run: Command, command: str, url: str) -> None:
+    arguments = (ON_JOURNALS | ON_DAEMONS)[command]
+    told(run(command, *option("--url", url, arguments)), USAGE)
+
+
+def test_a_daemon_that_cannot_be_one_is_named(run: Command, elsewhere: str) -> None:
+    for url in (
+        elsewhere,
+        "unix:/nowhere/socket?timeout=0.1&connect_timeout=0.1",
+        "fj://127.0.0.1?nonsense=1",
+    ):
+        told(run("stat", "--url", url), USAGE)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[LocalDaemon]:
+    """A daemon that wants tokens."""
+    add_token(tmp_path / "known", "web", ["admin"], [])
+    settings = {"tokens": str(tmp_path / "known")}
+    with LocalDaemon(tmp_path / "data", settings=settings) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("command", [*ON_JOURNALS, *ON_DAEMONS])
+def test_a_wrong_token_is_told(run: Command, guarded: LocalDaemon, command: str) -> None:
+    arguments = (ON_JOURNALS | ON_DAEMONS)[command]
+    wrong = guarded.url.replace("fj://", "fj://fj_wrong@")
+    for url in (guarded.url, wrong):
+        told(run(command, *option("--url", url, arguments)), USAGE)
+
+
+@pytest.mark.parametrize("command", ON_JOURNALS)
+def test_each_command_works_on_a_daemon_or_says_what_it_lacks(
+    run: Command, tmp_path: Path, command: str
+) -> None:
+    """What a client answers differs from what a journal answers: no command trips over it."""
+    if command in ("top", "watch"):
+        pytest.skip("waits for something to happen")
+    with LocalDaemon(tmp_path / "data") as daemon:
+        for extra in ([], ["--json"]):
+            options = cli_options(command)
+            if extra and "--json" not in options:
+                continue
+            line = option("--url", daemon.url, [*extra, *ON_JOURNALS[command]])
+            code, out, err = run(command, *line)
+            assert "Traceback" not in out + err
+            assert code in (0, 1, USAGE)
+            assert code == 0 or err or command in ("lease", "get", "unset")
+
+
+def cli_options(command: str) -> list[str]:
+    return COMMANDS[f"fastjournal {command}"]
+
+
+def test_cleaning_by_a_daemon_says_so(run: Command, tmp_path: Path) -> None:
+    with LocalDaemon(tmp_path / "data") as daemon:
+        assert run("clean", "--url", daemon.url) == (0, "the daemon has cleaned\n", "")
+        assert run("clean", "--url", daemon.url, "--json")[:2] == (0, "")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("command", ON_LOGS)
+def test_a_place_without_a_log_is_named(
+    run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
+) -> None:
+    if place is closed and ROOT:
+        pytest.skip("root may read it")
+    told(run(*command.split(), str(place(tmp_path)), *ON_LOGS[command]), USAGE, DAMAGE)
+
+
+def test_verify_tells_damage_from_a_typo(run: Command, tmp_path: Path) -> None:
+    assert run("log", "verify", str(damaged(tmp_path)))[0] == DAMAGE
+    assert run("log", "verify", str(tmp_path / "damagde"))[0] == USAGE
+    assert run("log", "verify", str(tmp_path / "damaged"), "--nonsense")[0] == USAGE
+    for segment in (tmp_path / "damaged").glob("*.log"):
+        segment.unlink()
+    assert run("log", "verify", str(tmp_path / "damaged"))[0] == DAMAGE
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("command", ON_SPOOLS)
+def test_a_place_without_a_spool_is_named(
+    run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
+) -> None:
+    told(run(*command.split(), str(place(tmp_path))), USAGE)
+
+
+@pytest.mark.parametrize("place", [missing, below_a_file, too_long, a_ring, no_journal])
+@pytest.mark.parametrize("command", ON_TOKENS)
+def test_a_place_without_tokens_is_named(
+    run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
+) -> None:
+    if command == "token add" and place is missing:
+        pytest.skip("a file is made here")
+    told(run(*command.split(), str(place(tmp_path)), *ON_TOKENS[command]), USAGE)
+
+
+@pytest.mark.parametrize("command", ["token list", "token remove"])
+def test_a_file_of_something_else_holds_no_tokens(run: Command, command: str) -> None:
+    Path("binary").write_bytes(b"\xff\xfe\0\1")
+    told(run(*command.split(), "binary", *ON_TOKENS[command]), USAGE)
+
+
+def test_what_is_typed_wins_over_the_environment(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put goes to the journal that was named, not to another one."""
+    here = str(tmp_path / "here")
+    with LocalDaemon(tmp_path / "data") as daemon, daemon.connect() as client:
+        monkeypatch.setenv("FASTJOURNAL_URL", daemon.url)
+        assert run("put", "typed", "--queue", "q", "--dir", here)[0] == 0
+        assert client.status().jobs == 0
+        assert run("list", "--dir", here, "--json")[1].count("\n") == 1
+        assert run("put", "environment", "--queue", "q")[0] == 0
+        assert client.status().jobs == 1
+        monkeypatch.setenv("FASTJOURNAL_DIR", here)
+        assert run("put", "typed", "--queue", "q", "--url", daemon.url)[0] == 0
+        assert client.status().jobs == 2
+
+
+@pytest.mark.parametrize("command", ON_JOURNALS)
+def test_two_journals_are_an_error(
+    run: Command, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = str(tmp_path / "here"), "fj://127.0.0.1:1?timeout=0.1&connect_timeout=0.1"
+    arguments = ON_JOURNALS[command]
+    for line in (["--dir", here, "--url", there], ["--url", there, "--dir", here]):
+        outcome = run(command, *line, *arguments)
+        told(outcome, USAGE)
+        assert "two journals" in " ".join(outcome[2].split())
+    monkeypatch.setenv("FASTJOURNAL_URL", there)
+    monkeypatch.setenv("FASTJOURNAL_DIR", here)
+    outcome = run(command, *arguments)
+    told(outcome, USAGE)
+    assert "both set" in " ".join(outcome[2].split())
+    assert not Path(here).exists()
+
+
+def test_the_codes_stand_on_the_page() -> None:
+    assert (cli.FAULT, cli.DAMAGE) == (USAGE, DAMAGE)
+    for row in ("| 2 |", "| 3 |"):
+        assert row in DOCS[: DOCS.index("\n## ")]

@@ -1,0 +1,105 @@
+"""No answer leaves before its sync, and none says "done" after the sync or the write has failed."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fastjournal.client.puts import puts
+from fastjournal.testing import wait_until
+from fastjournal.testing.daemon import LocalDaemon
+from fastjournal.testing.files import Fault, MemoryFiles
+from fastjournal.wire.bulk import LeaseRequest, encode_lease_request
+from fastjournal.wire.fj import encode_request
+from fastjournal.wire.functions import Function, Type
+from fjpeer import FjPeer, put_bytes
+
+LOOPS = pytest.mark.parametrize("on_uvloop", [False, True], ids=["asyncio", "uvloop"])
+
+
+class Disk:
+    """Fails to sync once the test says so."""
+
+    def __init__(self) -> None:
+        self.fails: Callable[[], bool] = lambda: False
+        self.files = MemoryFiles(on_sync=self._sync)
+
+    def _sync(self, path: Path) -> None:
+        if self.fails():
+            raise OSError(errno.EIO, "I/O error")
+
+
+@contextmanager
+def served(files: MemoryFiles, on_uvloop: bool, sync: str = "always") -> Iterator[LocalDaemon]:
+    settings = {"journal": {"sync": sync, "clean_interval": 0}}
+    with LocalDaemon("/data", settings=settings, files=files, uvloop=on_uvloop) as daemon:
+        yield daemon
+
+
+@LOOPS
+def test_a_command_behind_one_that_waits_is_not_acknowledged_after_a_failed_sync(
+    on_uvloop: bool,
+) -> None:
+    disk = Disk()
+    first, second = uuid.uuid4(), uuid.uuid4()
+    with (
+        served(disk.files, on_uvloop) as daemon,
+        socket.create_connection(("127.0.0.1", daemon.workq_port), 10) as consumer,
+        socket.create_connection(("127.0.0.1", daemon.workq_port), 10) as producer,
+    ):
+        state = daemon.server.default.state
+        disk.fails = lambda: second.bytes in state.rows
+        consumer.sendall(b"lease q 20000\r\nadd %s r 1000 60000 1\r\nx\r\n" % str(second).encode())
+        wait_until(lambda: daemon.call(lambda: len(daemon.server.default.engine.wakeups)))
+        producer.sendall(b"add %s q 1000 60000 1\r\nx\r\n" % str(first).encode())
+        answers = consumer.makefile("rb")
+        assert answers.readline() == b"+OK 1\r\n"
+        assert answers.readline().startswith(str(first).encode())
+        assert answers.readline() == b"x\r\n"
+        assert answers.readline().startswith(b"-SERVER-ERROR")
+
+
+@LOOPS
+def test_a_request_that_waits_behind_a_failed_sync_is_answered_once(on_uvloop: bool) -> None:
+    disk = Disk()
+    wanted = encode_lease_request(
+        LeaseRequest((b"none",), 1, 20_000, 0, False, True, False, 0, b"")
+    )
+    lease = encode_request(Function.LEASE, 2, value_type=Type.BUFFER, value=wanted)
+    with served(disk.files, on_uvloop) as daemon, FjPeer(daemon.port) as peer:
+        peer.hello()
+        disk.fails = lambda: True
+        peer.send(put_bytes(1) + lease + put_bytes(3))
+        told = [peer.read() for _ in range(3)]
+        assert sorted((reply.identifier, reply.error[:9]) for reply in told if reply) == [
+            (1, "READ-ONLY"),
+            (2, "READ-ONLY"),
+            (3, "READ-ONLY"),
+        ]
+        assert peer.ask(Function.PING, 4).identifier == 4
+
+
+@LOOPS
+def test_what_a_group_could_not_write_is_not_acknowledged_by_its_other_answers(
+    on_uvloop: bool,
+) -> None:
+    """A large group is written in parts; here the first part fails, and nothing follows it."""
+    files = MemoryFiles()
+    with served(files, on_uvloop, "os") as daemon, FjPeer(daemon.port) as peer:
+        peer.hello()
+        # A key each: plain jobs would be written together or not at all.
+        jobs = [{"payload": bytes(60_000), "queue": "q", "key": f"k{n}"} for n in range(9)]
+        (call,) = puts(jobs)
+        after = len(files.operations)
+        files.faults = dict.fromkeys(range(after + 1, after + 50), Fault())
+        peer.send(call.data)
+        reply = peer.read()
+        files.faults = {}
+        assert reply is not None
+        assert reply.error.startswith("READ-ONLY"), reply.pairs
