@@ -140,13 +140,14 @@ class World:
         except Refused:
             self.oracle.rows = copy
             try:
-                self.journal.put_many(jobs)
+                self.ask(lambda operations: operations.put_many(jobs))
             except RequestError:
                 self.oracle.stamp = stamp
                 assert self.journal.digest() == before
                 return
             raise
-        for receipt, (outcome, row) in zip(self.journal.put_many(jobs), outcomes, strict=True):
+        receipts = self.ask(lambda operations: operations.put_many(jobs))
+        for receipt, (outcome, row) in zip(receipts, outcomes, strict=True):
             assert receipt.outcome.name == outcome
             row["id"] = row["id"] or receipt.id
             assert row["id"] == receipt.id

@@ -5,8 +5,8 @@ been handed to another. Rows know nothing of that, so it is kept beside them.
 
 Rules:
 
-1. Remembered are, of a job that went, its last token and why it went; of one that waits again or is
-   dead, how the lease of each token ended.
+1. Remembered are, of a job that went, its last token and why it went; and of the lease that was
+   settled last while the job stayed, its token and how it ended: one of each for a job.
 2. The newest 65,536 are remembered at least, twice as many at most.
 3. It follows from the records alone. Where records go, by cleaning or below a snapshot, an ENDS
    record says what they told.
@@ -29,7 +29,7 @@ class Endings:
     __slots__ = ("_before", "_newest", "told")
 
     def __init__(self) -> None:
-        self._newest: dict[bytes, int] = {}  # by id: token and end; by id and token: the end
+        self._newest: dict[bytes, int] = {}  # token and end, by id; with `_STAYED`: of a lease
         self._before: dict[bytes, int] = {}
         self.told = True
         """An ENDS record says all of it."""
@@ -40,7 +40,7 @@ class Endings:
 
     def settled(self, row_id: bytes, token: int, end: int) -> None:
         """A lease has ended, the job is still there."""
-        self._keep(row_id + token.to_bytes(8, "big"), end)
+        self._keep(row_id + _STAYED, token << _BITS | end)
 
     def of_job(self, row_id: bytes) -> End | None:
         """Why a job went; None: it did not, or long ago."""
@@ -49,11 +49,11 @@ class Endings:
 
     def of_lease(self, row_id: bytes, token: int) -> End | None:
         """How the lease of this token ended; None: it did not, or that is not known."""
-        found = self._find(row_id)
-        if found is not None and found >> _BITS == token:
-            return End(found & _MASK)
-        found = self._find(row_id + token.to_bytes(8, "big"))
-        return None if found is None else End(found)
+        for key in (row_id, row_id + _STAYED):
+            found = self._find(key)
+            if found is not None and found >> _BITS == token:
+                return End(found & _MASK)
+        return None
 
     def command(self) -> Ends | None:
         """All of it as a command; None: there is nothing to tell."""
@@ -62,9 +62,7 @@ class Endings:
             return None
         return Ends(
             tuple(
-                (key, found & _MASK, found >> _BITS)
-                if len(key) == 16
-                else (key[:16], found | _STILL, int.from_bytes(key[16:], "big"))
+                (key[:16], found & _MASK | (_STILL if key[16:] else 0), found >> _BITS)
                 for key, found in both.items()
             )
         )
@@ -93,5 +91,6 @@ class Endings:
         return self._before.get(key) if found is None else found
 
 
+_STAYED = b"+"
 _STILL = 1 << _BITS
 """Flag beside an `End` in an ENDS record: the job was still there."""
