@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cluster lint format types imports check fuzz docs reference bench bench-quick image clean
+.PHONY: help setup compile demo test test-pure test-slow test-cluster lint format types imports check fuzz docs reference bench bench-quick image clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,18 +16,25 @@ $(STAMP): pyproject.toml constraints.txt tools/setup
 	@tools/setup $(VENV)
 	@touch $@
 
-setup: $(STAMP)  ## build .venv with everything in it, Spark and its Java included
+setup: compile  ## build .venv with everything in it, Spark and its Java included, and compile the core
 
-demo: $(STAMP)  ## watch all of it at work, its processes killed, nothing lost, and Spark's report
+compile: $(STAMP)  ## compile the core where a C compiler is; costs nothing while its sources are the same
+	@$(BIN)/python tools/compile
+
+demo: compile  ## watch all of it at work, its processes killed, nothing lost, and Spark's report
 	$(BIN)/fastjournal demo --report build/demo-report.html
 
-test: $(STAMP)  ## run the tests, except the slow ones and those that need a cluster
+test: compile  ## run the tests on the compiled core, except the slow ones and those that need a cluster
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not cluster" $(ARGS)
 
-test-slow: $(STAMP)  ## run the slow tests
+test-pure: $(STAMP)  ## run the tests of the core, without processes and Spark, on the interpreted one
+	FASTJOURNAL_PURE=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not cluster and not spark" \
+		tests/unit tests/property tests/crash tests/golden $(ARGS)
+
+test-slow: compile  ## run the slow tests
 	$(BIN)/pytest -m "slow and not cluster" $(ARGS)
 
-test-cluster: $(STAMP)  ## run the tests that start a Spark cluster of several processes
+test-cluster: compile  ## run the tests that start a Spark cluster of several processes
 	$(BIN)/pytest -m cluster $(ARGS)
 
 lint: $(STAMP)  ## style and formatting
@@ -56,11 +63,11 @@ docs: $(STAMP)  ## the documentation as HTML in docs/_build/html; a warning is a
 reference: $(STAMP)  ## write the parts of the documentation that are made from the code
 	$(BIN)/python tools/reference --write
 
-bench: $(STAMP)  ## every benchmark at full length: build/bench/index.html, and the table in the docs
+bench: compile  ## every benchmark at full length: build/bench/index.html, and the table in the docs
 	@$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]" || echo "measuring without the peers' packages"
 	$(BIN)/python bench/suite.py --docs $(ARGS)
 
-bench-quick: $(STAMP)  ## every benchmark, rougher: build/bench/index.html
+bench-quick: compile  ## every benchmark, rougher: build/bench/index.html
 	$(BIN)/python bench/suite.py --quick $(ARGS)
 
 image: $(STAMP)  ## the steps of the Dockerfile, run here without Docker

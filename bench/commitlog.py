@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from fastjournal.log.aio import AsyncCommitLog
-from fastjournal.log.commitlog import CommitLog
 from fastjournal.log.files import DiskFiles, FileHandle
 from fastjournal.log.stream import Stream
+from fastjournal.log.write.async_commit_log import AsyncCommitLog
+from fastjournal.log.write.commit_log import CommitLog
 from harness import Bench, micros_per
 
 SIZE = 200

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import google_crc32c
 
+from fastjournal.log.care.check import verify
 from fastjournal.log.record import decode_many
-from fastjournal.log.scan import Chunk, Scan, engines
+from fastjournal.log.scan.scan import Chunk, Scan, engines
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
-from fastjournal.log.verify import verify
 from harness import Bench, micros_per
 
 SIZE = 200

@@ -24,9 +24,9 @@ from signal import SIGTERM, signal
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode, encode
-from fastjournal.journal.state import JournalState
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode, encode
+from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.record import encode_many
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream

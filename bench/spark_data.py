@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import encode
 from fastjournal.log.record import encode_many
-from fastjournal.log.scan import Chunk, Scan
-from fastjournal.log.scan_numba import crc32c
+from fastjournal.log.scan.kernel import crc32c
+from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.log.segment import WORKQ, segment_name
 
 __all__ = ["T0", "write_log"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from fastjournal.errors import JournalError
 from fastjournal.log.record import BrokenRecord, decode, decode_many, encode
-from fastjournal.log.scan import DROPMALFORMED, Chunk, Scan, verify
+from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan, verify
 from fastjournal.log.segment import HEADER_SIZE, Header, parse_name, segment_name
 
 LIMIT = 1 << 20  # payload limit while fuzzing: sizes above it must be refused, not allocated

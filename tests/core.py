@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode, encode
-from fastjournal.journal.jobs import Granted, Jobs, Limits, Nothing, Placed
-from fastjournal.journal.rows import job_of, lease_of
-from fastjournal.journal.state import JournalState
+from fastjournal.journal.decide.jobs import Granted, Jobs, Limits, Nothing, Placed
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode, encode
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import job_of, lease_of
 from fastjournal.model import Job, Lease, NewJob, Where
 
 S = 1_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastjournal.journal import kinds as k
+from fastjournal.journal.language import commands as k
 from fastjournal.model import Mode, NewJob
 from oracle import MS, S
 from world import QUEUES, World

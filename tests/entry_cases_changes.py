@@ -19,7 +19,7 @@ from fastjournal.errors import (
     TooLarge,
     WrongType,
 )
-from fastjournal.journal.entry_locks import Writer
+from fastjournal.journal.entries.locks import Writer
 
 
 @case("FJ-NTH-1")

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from fastjournal import Journal
 from fastjournal.entry import Entry
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode
-from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
-from fastjournal.journal.entry_locks import Lock, Writer
-from fastjournal.journal.entry_operations import EntryPage
-from fastjournal.journal.entry_reads import Reading
-from fastjournal.journal.opening import replay
-from fastjournal.journal.state import JournalState
+from fastjournal.journal.disk.replay import replay
+from fastjournal.journal.engine.entry_operations import EntryPage
+from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
+from fastjournal.journal.entries.locks import Lock, Writer
+from fastjournal.journal.entries.reads import Reading
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -125,9 +125,8 @@ class Embedded:
             command = decode(record.payload)
             members = command.members if isinstance(command, k.Group) else (command,)
             for member in members:
-                row_id = getattr(member, "id", None)
                 for number, state in enumerate(states):
-                    if row_id is None or row_id[0] % parts == number:
+                    if not member.id or member.id[0] % parts == number:
                         state.apply(member, record.time)
         cursor.close()
         return sorted(line for state in states for line in state.lines())

@@ -11,9 +11,9 @@ from typing import Any
 
 from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
-from fastjournal.journal.entry_ground import Decided
-from fastjournal.journal.entry_locks import NOBODY, Lock, Writer
-from fastjournal.journal.entry_operations import EntryPage
+from fastjournal.journal.engine.entry_operations import EntryPage
+from fastjournal.journal.entries.ground import Decided
+from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.entryvalue import ALL, decode_entry, encode_who

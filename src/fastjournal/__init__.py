@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 
 TYPE_CHECKING = False  # `typing` would be half of what a producer's import costs
@@ -17,14 +18,21 @@ if TYPE_CHECKING:
 
     from fastjournal.connecting import aconnect, connect
     from fastjournal.errors import JournalError, JournalFault, RequestError
-    from fastjournal.journal.events import Event
+    from fastjournal.journal.engine.events import Event
+    from fastjournal.journal.engine.operations import Receipt
     from fastjournal.journal.journal import Journal
-    from fastjournal.journal.operations import Receipt
     from fastjournal.leased import LeasedJob
     from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
     from fastjournal.spool.writer import Spool
 
 __version__ = "0.1.0"
+
+_BUILD = os.path.join(os.path.dirname(__file__), "..", "..", "build", "compiled")  # noqa: PTH118, PTH120
+_CHECKOUT = os.path.exists(os.path.join(_BUILD, "sources"))  # noqa: PTH110, PTH118
+if _CHECKOUT or "FASTJOURNAL_PURE" in os.environ:  # else the import system decides by itself
+    from fastjournal.compiled import choose_core
+
+    choose_core(_BUILD if _CHECKOUT else None)
 
 __all__ = [
     "Event",
@@ -47,7 +55,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Event": "fastjournal.journal.events",
+    "Event": "fastjournal.journal.engine.events",
     "Job": "fastjournal.model",
     "Journal": "fastjournal.journal.journal",
     "JournalError": "fastjournal.errors",
@@ -57,7 +65,7 @@ _HOMES = {
     "Outcome": "fastjournal.model",
     "Priority": "fastjournal.model",
     "QueueSettings": "fastjournal.model",
-    "Receipt": "fastjournal.journal.operations",
+    "Receipt": "fastjournal.journal.engine.operations",
     "RequestError": "fastjournal.errors",
     "Spool": "fastjournal.spool.writer",
     "State": "fastjournal.model",

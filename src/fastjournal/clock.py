@@ -60,8 +60,8 @@ class SteadyClock:
 
     Rules:
 
-    1. Between two looks it goes on with the monotonic clock. Drift, up to a second, is followed at
-       once.
+    1. Between two looks it goes on with the monotonic clock. Drift, up to a second forward and a
+       millisecond back, is followed at once.
     2. The wall clock was stepped forward, or the machine slept: with `hold_steps` the time goes on
        evenly, and `stepped` says so, until `take_step` is called by whoever has seen to it that
        what runs by length (leases, locks) keeps its length; the journal does so at its next
@@ -88,7 +88,7 @@ class SteadyClock:
         wall, at = self._clock.now(), self._clock.monotonic()
         steady = before + at - then
         if wall < steady:
-            return self._wait_for_wall()
+            return steady if steady - wall < MILLISECOND else self._wait_for_wall()
         if wall - steady > _STEP and self._holds:
             self.stepped = True
             return steady

@@ -22,6 +22,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_SETTINGS",
     "MAX_INSTANT",
+    "SETTING_CHOICES",
     "Event",
     "Job",
     "Lease",
@@ -210,7 +211,7 @@ class QueueStatus(NamedTuple):
     settings: QueueSettings
 
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
+SETTING_CHOICES: Mapping[str, tuple[str, ...]] = {
     "priority_order": ("smaller", "larger"),
     "period": ("none", "hour", "day", "month"),
     "file_management": ("delete", "truncate", "keep"),
@@ -284,8 +285,8 @@ class QueueSettings:
 
 def _check_setting(settings: QueueSettings, name: str) -> None:
     value = getattr(settings, name)
-    if name in _CHOICES:
-        fine = value in _CHOICES[name]
+    if name in SETTING_CHOICES:
+        fine = value in SETTING_CHOICES[name]
     elif name in _FLOATS:
         low, high = _FLOATS[name]
         fine = isinstance(value, (int, float)) and not isinstance(value, bool)

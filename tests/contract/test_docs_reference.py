@@ -14,8 +14,8 @@ import pytest
 import fastjournal
 from fastjournal import errors
 from fastjournal.config import Settings
-from fastjournal.journal.commands import TYPE_NAMES
-from fastjournal.journal.transitions import TRANSITIONS
+from fastjournal.journal.language.codec import TYPE_NAMES
+from fastjournal.journal.language.transitions import TRANSITIONS
 from fastjournal.model import State
 from fastjournal.spark.schema import VIEW_COLUMNS
 from fastjournal.spark.settings import OPTIONS

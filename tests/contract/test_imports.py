@@ -43,7 +43,7 @@ def test_the_import_contracts_hold() -> None:
 
 def test_a_bare_import_loads_nothing_else_of_ours() -> None:
     ours = {name for name in loaded_after("import fastjournal") if name.startswith("fastjournal")}
-    assert ours == {"fastjournal"}
+    assert ours <= {"fastjournal", "fastjournal.compiled"}  # the latter in a checkout alone
 
 
 def test_the_log_loads_nothing_heavy() -> None:

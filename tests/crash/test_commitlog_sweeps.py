@@ -24,7 +24,7 @@ from fastjournal.errors import (
     WriteFailed,
 )
 from fastjournal.log import Stream
-from fastjournal.log.commitlog import CommitLog
+from fastjournal.log.write.commit_log import CommitLog
 from fastjournal.testing import Crash, Fault, ManualClock, MemoryFiles
 from lives import no_standby
 

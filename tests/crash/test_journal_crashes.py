@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from fastjournal import Journal
-from fastjournal.journal.snapshot import write_snapshot
+from fastjournal.journal.disk.snapshot import write_snapshot
 from fastjournal.log.segment import parse_name
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 from lives import HOME, WHOLE, Life, check

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from fastjournal.log import Stream
-from fastjournal.log.appender import Appender
-from fastjournal.log.recovery import recover
-from fastjournal.log.verify import verify
+from fastjournal.log.care.check import verify
+from fastjournal.log.care.recovery import recover
+from fastjournal.log.write.appender import Appender
 from fastjournal.testing import Crash, ManualClock, ManualTicker, MemoryFiles
 
 HERE = Path("/journal")

@@ -13,8 +13,8 @@ import pytest
 
 from fastjournal.errors import NoSpace, SegmentError, WriteFailed
 from fastjournal.log import Record, Stream
+from fastjournal.log.care.check import verify
 from fastjournal.log.segment import REWRITE_SUFFIX
-from fastjournal.log.verify import verify
 from fastjournal.testing import Crash, Fault, ManualClock, MemoryFiles
 
 HERE = Path("/journal")

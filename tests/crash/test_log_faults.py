@@ -14,8 +14,8 @@ import pytest
 
 from fastjournal.errors import AppenderPoisoned, JournalError, NoSpace, SegmentError, WriteFailed
 from fastjournal.log import Stream
-from fastjournal.log.appender import Appender
-from fastjournal.log.verify import verify
+from fastjournal.log.care.check import verify
+from fastjournal.log.write.appender import Appender
 from fastjournal.testing import Fault, ManualClock, ManualTicker, MemoryFiles
 
 HERE = Path("/journal")

@@ -10,10 +10,10 @@ import pytest
 
 from fastjournal.errors import JournalError
 from fastjournal.log import Position, Record, Stream
-from fastjournal.log.recovery import recover
-from fastjournal.log.repair import SALVAGED, cut, salvage
+from fastjournal.log.care.check import verify
+from fastjournal.log.care.recovery import recover
+from fastjournal.log.care.repair import SALVAGED, cut, salvage
 from fastjournal.log.segment import segment_name
-from fastjournal.log.verify import verify
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
 
 HERE = Path("/journal")

@@ -14,12 +14,12 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import JournalError
-from fastjournal.journal.directory_check import salvage, verify
+from fastjournal.journal.disk.directory_check import salvage, verify
+from fastjournal.log.care.check import Fault
+from fastjournal.log.care.repair import cut
 from fastjournal.log.manifest import MANIFEST, read
-from fastjournal.log.repair import cut
 from fastjournal.log.segment import WORKQ, Position
 from fastjournal.log.stream import Stream
-from fastjournal.log.verify import Fault
 from fastjournal.testing import Crash, ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")

@@ -9,7 +9,7 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import CorruptRecord
-from fastjournal.journal.stored import Stored
+from fastjournal.journal.state.stored import Stored
 from fastjournal.testing import Crash, ManualClock, MemoryFiles, check_replay
 from lives import WHOLE, Life, check
 

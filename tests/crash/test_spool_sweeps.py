@@ -18,8 +18,8 @@ import pytest
 from fastjournal import Journal, NewJob
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
-from fastjournal.journal.kinds import Sender
-from fastjournal.journal.reserve import RESERVE_SIZE
+from fastjournal.journal.engine.reserve import RESERVE_SIZE
+from fastjournal.journal.language.commands import Sender
 from fastjournal.model import Mode
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of, sender_name, spool_tag
@@ -296,7 +296,7 @@ def test_a_mark_survives_the_cleaning_of_its_jobs() -> None:
 
 def test_a_torn_batch_keeps_the_mark_of_what_is_left_of_it() -> None:
     """The id of a job tells its mark: the SENDER record at the end of the batch may be lost."""
-    from fastjournal.journal.commands import encode
+    from fastjournal.journal.language.codec import encode
 
     files = MemoryFiles()
     clock = ManualClock(NOW + SECOND)

@@ -20,7 +20,7 @@ import pytest
 from command_line import Command
 from fastjournal import Journal, Outcome
 from fastjournal.errors import JournalError
-from fastjournal.journal.view import JournalView
+from fastjournal.journal.look.read_only import JournalView
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
 from golden_means import journal_means, log_means, row_means, spool_means, view_means

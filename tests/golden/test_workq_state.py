@@ -16,12 +16,12 @@ from uuid import UUID
 
 import pytest
 
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import TYPE_OF, decode, encode
-from fastjournal.journal.jobs import Jobs, Nothing
-from fastjournal.journal.retention import Retention
-from fastjournal.journal.rows import READY, image, job_of
-from fastjournal.journal.state import JournalState
+from fastjournal.journal.decide.jobs import Jobs, Nothing
+from fastjournal.journal.disk.retention import Retention
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import TYPE_OF, decode, encode
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import READY, image, job_of
 from fastjournal.log.record import decode_many
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.model import Job, Where

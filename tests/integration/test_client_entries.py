@@ -27,7 +27,7 @@ from fastjournal.errors import (
     TooLarge,
     WrongType,
 )
-from fastjournal.journal.mapping import EntryMap
+from fastjournal.journal.entry_map import EntryMap
 from fastjournal.testing.daemon import LocalDaemon
 
 VALUES = (None, b"", b"\0\xff", "", "hi \u20ac", 0, -5, 2**63 - 1, -(2**63), 1.5, True, False)

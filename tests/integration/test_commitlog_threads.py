@@ -17,9 +17,9 @@ import pytest
 
 from fastjournal.errors import Closed, QueueFull
 from fastjournal.log import Record, Stream
-from fastjournal.log.aio import AsyncCommitLog
-from fastjournal.log.commitlog import CommitLog
-from fastjournal.log.verify import verify
+from fastjournal.log.care.check import verify
+from fastjournal.log.write.async_commit_log import AsyncCommitLog
+from fastjournal.log.write.commit_log import CommitLog
 
 SEGMENT = 4096
 LIMIT = 60.0  # seconds until a test that waits for another thread gives up
@@ -235,7 +235,7 @@ async def test_an_event_loop_with_500_writes_outstanding(stream: Stream) -> None
 CHILD = """
 import sys, threading
 from fastjournal.log import Stream
-from fastjournal.log.commitlog import CommitLog
+from fastjournal.log.write.commit_log import CommitLog
 log = CommitLog(Stream(sys.argv[1]), sync=sys.argv[2], segment_size=4096)
 say = threading.Lock()
 def work(name):

@@ -9,7 +9,7 @@ import pytest
 
 from fastjournal.client import entry_calls, protocol
 from fastjournal.client import puts as put_calls
-from fastjournal.journal.kinds import End
+from fastjournal.journal.language.commands import End
 from fastjournal.model import Outcome
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.bulk import (

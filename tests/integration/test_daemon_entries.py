@@ -13,7 +13,7 @@ import pytest
 
 from fastjournal.client import entry_calls
 from fastjournal.daemon.fj import FjConnection
-from fastjournal.journal.entry_cursor import Scan
+from fastjournal.journal.entries.cursor import Scan
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj import Reply, decode_integer, encode_integer

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal.client import entry_calls
-from fastjournal.journal.entry_cursor import Scan
+from fastjournal.journal.entries.cursor import Scan
 from fastjournal.model import Mode
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.bulk import (

@@ -14,7 +14,7 @@ import pytest
 from fastjournal.client.sync import Client
 from fastjournal.config import load
 from fastjournal.errors import CorruptRecord, JournalFault, QueueFull, SettingError
-from fastjournal.journal.stored import Stored
+from fastjournal.journal.state.stored import Stored
 from fastjournal.testing.daemon import LocalDaemon
 
 LIMIT = 65_536

@@ -20,7 +20,7 @@ from daemon_process import DaemonProcess
 from fastjournal.client.entry_calls import page as page_call
 from fastjournal.entry import STRING, VOID
 from fastjournal.errors import LeaseLost, Locked
-from fastjournal.journal.entry_cursor import Scan
+from fastjournal.journal.entries.cursor import Scan
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.entryvalue import ALL, decode_entry

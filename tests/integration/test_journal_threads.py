@@ -228,7 +228,7 @@ def test_subscribers_hear_what_is_due_dead_and_changed(j: Journal) -> None:
 
 
 def test_a_job_that_dies_of_lost_leases_or_in_a_workq_queue_is_told_as_dead(j: Journal) -> None:
-    from fastjournal.journal.kinds import Add
+    from fastjournal.journal.language.commands import Add
 
     j.configure("q", max_timeouts=1)
     with j.subscribe("dead") as dead:

@@ -14,7 +14,7 @@ import pytest
 from fastjournal import Journal, State
 from fastjournal.clock import SECOND
 from fastjournal.errors import NotFound
-from fastjournal.journal import kinds as k
+from fastjournal.journal.language import commands as k
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 
 CASES = Path(__file__).parents[1] / "golden" / "workq"

@@ -17,7 +17,7 @@ import pytest
 
 from fastjournal.errors import LockTimeout
 from fastjournal.log import Record, Stream
-from fastjournal.log.verify import verify
+from fastjournal.log.care.check import verify
 
 SETUP = """
 import sys

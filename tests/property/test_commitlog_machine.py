@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fastjournal.errors import Closed, JournalError
 from fastjournal.log import Stream
-from fastjournal.log.commitlog import CommitLog
+from fastjournal.log.write.commit_log import CommitLog
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
 
 HERE = Path("/log")

@@ -11,11 +11,11 @@ from random import Random
 import pytest
 
 from deeds import act
-from fastjournal.journal import kinds as k
-from fastjournal.journal.opening import replay
-from fastjournal.journal.retention import Retention
-from fastjournal.journal.snapshot import write_snapshot
-from fastjournal.log.cleaner import read_segment, sealed_segments
+from fastjournal.journal.disk.replay import replay
+from fastjournal.journal.disk.retention import Retention
+from fastjournal.journal.disk.snapshot import write_snapshot
+from fastjournal.journal.language import commands as k
+from fastjournal.log.care.cleaner import read_segment, sealed_segments
 from fastjournal.log.segment import WORKQ, parse_name
 from fastjournal.log.stream import Stream
 from world import HOME, World

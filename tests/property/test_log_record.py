@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fastjournal.log.faults import next_valid
+from fastjournal.log.care.resync import next_valid
 from fastjournal.log.record import (
     FFFF_ZONE,
     BrokenRecord,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fastjournal.log import Record, Stream
-from fastjournal.log.appender import Appender
-from fastjournal.log.cursor import Cursor
-from fastjournal.log.verify import verify
+from fastjournal.log.care.check import verify
+from fastjournal.log.read.cursor import Cursor
+from fastjournal.log.write.appender import Appender
 from fastjournal.testing import ManualClock, ManualTicker, MemoryFiles
 
 HERE = Path("/journal")

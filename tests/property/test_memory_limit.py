@@ -15,7 +15,7 @@ from deeds import act
 from entry_driver import Embedded, S
 from fastjournal.entry import BUFFER, INTEGER, STRING
 from fastjournal.errors import RequestError
-from fastjournal.journal.entry_reads import Reading
+from fastjournal.journal.entries.reads import Reading
 from world import World
 
 TINY = {"memory_limit": 1024, "evict_from": 1}

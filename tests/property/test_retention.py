@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode, encode
-from fastjournal.journal.retention import Fate, Retention, fate
-from fastjournal.journal.state import JournalState
+from fastjournal.journal.disk.retention import Fate, Retention, fate
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode, encode
+from fastjournal.journal.state.apply import JournalState
 from machine import WEIGHTS, JournalMachine, arguments
 
 
@@ -194,7 +194,7 @@ def test_a_segment_not_yet_surveyed_holds_back_every_end_behind_it() -> None:
 def test_a_group_that_stays_pins_the_rows_of_its_spent_members() -> None:
     state = JournalState()
     gone = k.Put(bytes(16), b"q", b"", 1, 1, 1, 1, 0, 1, b"")
-    stays = gone._replace(id=bytes(15) + b"\1")
+    stays = k.Put(bytes(15) + b"\1", b"q", b"", 1, 1, 1, 1, 0, 1, b"")
     group = k.Group((gone, stays))
     end = k.Purge(gone.id, b"q", b"", 1)
     state.apply(group, 1)

@@ -35,7 +35,7 @@ def test_long_lives_of_jobs_follow_the_oracle(seed: int) -> None:
         machine.indexes_agree_with_the_rows()
         if step % CHECK_EVERY == 0:
             machine.replay_gives_the_state()
-            machine.replay_without_indexes_gives_the_state_and_its_places()
+            machine.replay_gives_the_places_too()
             machine.replay_split_by_row_gives_the_same_rows()
             machine.at_most_one_waits_and_one_is_worked_on_for_each_key()
     machine.replay_gives_the_state()

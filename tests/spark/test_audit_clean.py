@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from fastjournal.errors import LockTimeout
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode, encode
+from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.journal import Journal
-from fastjournal.journal.retention import Retention
-from fastjournal.journal.state import JournalState
-from fastjournal.log.cleaner import Cleaner, read_segment, sealed_segments
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode, encode
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.care.cleaner import Cleaner, read_segment, sealed_segments
 from fastjournal.log.files import DISK
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from fastjournal.cli.spark import app
 from fastjournal.errors import JournalError
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import encode
 from fastjournal.log.segment import segment_name
 
 if TYPE_CHECKING:

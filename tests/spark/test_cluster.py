@@ -42,8 +42,8 @@ spark.stop()
 
 def expected(path: Path) -> dict[str, object]:
     """The same answers from the reference in this process."""
-    from fastjournal.journal.commands import decode
-    from fastjournal.journal.state import JournalState
+    from fastjournal.journal.language.codec import decode
+    from fastjournal.journal.state.apply import JournalState
     from fastjournal.log.segment import WORKQ
     from fastjournal.log.stream import Stream
 

@@ -139,8 +139,8 @@ class Touched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def touch(self, job_id: bytes, token: int) -> int:
-        until = self._journal.touch(job_id, token)
+    def touch_many(self, held: Any, extend: Any = None) -> Any:
+        until = self._journal.touch_many(held, extend)
         self._mark.touch()
         return until
 

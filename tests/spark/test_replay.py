@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 
 from fastjournal.clock import SystemClock
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound
-from fastjournal.journal.commands import decode
 from fastjournal.journal.journal import Journal
-from fastjournal.journal.rows import job_of
-from fastjournal.journal.state import JournalState
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import job_of
 from fastjournal.log.record import decode_many
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fastjournal.errors import BadRequest
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import encode
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.spark import JournalTable, explain, read

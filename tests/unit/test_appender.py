@@ -23,10 +23,10 @@ from fastjournal.errors import (
     WriteFailed,
 )
 from fastjournal.log import CAPTAIN, WORKQ, Position, Stream
-from fastjournal.log.appender import AppendOptions, ThreadTicker
 from fastjournal.log.record import encode
 from fastjournal.log.segment import segment_name
-from fastjournal.log.writer import SegmentWriter, SyncedMark
+from fastjournal.log.write.appender import AppendOptions, ThreadTicker
+from fastjournal.log.write.segment_writer import SegmentWriter, SyncedMark
 from fastjournal.testing import Fault, ManualClock, ManualTicker, MemoryFiles
 
 HERE = Path("/journal")

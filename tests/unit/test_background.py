@@ -10,7 +10,7 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import LockTimeout, NotFound, Stopped
-from fastjournal.journal.kinds import Command, Sender
+from fastjournal.journal.language.commands import Command, Put, Sender
 from fastjournal.log.stream import Stream
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, wait_until
 
@@ -115,7 +115,9 @@ def test_an_opening_that_fails_late_leaves_no_lock_and_no_thread() -> None:
     sender = bytes(6) + b"\x80" + bytes(5)
     with j.engine.lock:
         j.engine.commit(Sender(sender, 1))
-    j.put(b"x", queue="q", id=sender + (2).to_bytes(4, "big"))
+        at = clock.now()
+        job_id = sender + (2).to_bytes(4, "big")
+        j.engine.commit(Put(job_id, b"q", b"", 100, at, at, at, 0, 1, b"x"))
     assert j.engine.state.untold
     files = files.killed()
     j.close()

@@ -15,7 +15,7 @@ from fastjournal.errors import (
     SkipSegment,
 )
 from fastjournal.log import CAPTAIN, Record, Stream
-from fastjournal.log.cleaner import DAY, Cleaned, older_than, sealed_segments
+from fastjournal.log.care.cleaner import DAY, Cleaned, older_than, sealed_segments
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.record import encode
 from fastjournal.log.segment import segment_name

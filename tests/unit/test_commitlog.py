@@ -29,9 +29,9 @@ from fastjournal.errors import (
     TooLarge,
 )
 from fastjournal.log import Stream
-from fastjournal.log.aio import AsyncCommitLog
-from fastjournal.log.commitlog import EXIT_DIE, CommitLog
 from fastjournal.log.segment import HEADER_SIZE
+from fastjournal.log.write.async_commit_log import AsyncCommitLog
+from fastjournal.log.write.commit_log import EXIT_DIE, CommitLog
 from fastjournal.testing import Fault, ManualClock, MemoryFiles
 
 HERE = Path("/log")

@@ -8,10 +8,10 @@ import pytest
 
 from fastjournal.errors import BadRequest, CorruptRecord, JournalError, LockTimeout, SegmentError
 from fastjournal.log import CAPTAIN, Position, Record, Stream
-from fastjournal.log import cursor as cursor_module
-from fastjournal.log.appender import Appender
+from fastjournal.log.read import cursor as cursor_module
 from fastjournal.log.record import encode
 from fastjournal.log.segment import segment_name
+from fastjournal.log.write.appender import Appender
 from fastjournal.testing import ManualClock, MemoryFiles
 
 HERE = Path("/journal")

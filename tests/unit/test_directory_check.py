@@ -8,13 +8,13 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import JournalError, SegmentError
-from fastjournal.journal.directory_check import salvage, verify
-from fastjournal.journal.view import JournalView
+from fastjournal.journal.disk.directory_check import salvage, verify
+from fastjournal.journal.look.read_only import JournalView
+from fastjournal.log.care.check import Fault
+from fastjournal.log.care.repair import SALVAGED
 from fastjournal.log.manifest import MANIFEST, read
-from fastjournal.log.repair import SALVAGED
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.log.verify import Fault
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")

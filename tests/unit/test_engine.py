@@ -11,10 +11,10 @@ import pytest
 from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import NoSpace, NotFound, Stopped
-from fastjournal.journal import kinds as k
-from fastjournal.journal.engine import NEVER, Engine
-from fastjournal.journal.rows import Row
-from fastjournal.log.cursor import Cursor
+from fastjournal.journal.engine.engine import NEVER, Engine
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.state.row import Row
+from fastjournal.log.read.cursor import Cursor
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import State

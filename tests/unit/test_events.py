@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastjournal.journal.events import Event, Subscription
+from fastjournal.journal.engine.events import Event, Subscription
 
 
 def subscription(backlog: int = 3) -> tuple[Subscription, list[Subscription]]:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from fastjournal.errors import SettingError  # noqa: E402
-from fastjournal.log.frames import encode_column  # noqa: E402
 from fastjournal.log.record import encode_many  # noqa: E402
-from fastjournal.log.scan import engines  # noqa: E402
+from fastjournal.log.scan.encode_columns import encode_column  # noqa: E402
+from fastjournal.log.scan.scan import engines  # noqa: E402
 
 ENGINES = ["python", *(name for name in engines() if name == "numba")]
 

@@ -10,8 +10,8 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
-from fastjournal.journal.generations import Disposal, Generations, generation_of, shortest
-from fastjournal.journal.state import JournalState
+from fastjournal.journal.disk.generations import Disposal, Generations, generation_of, shortest
+from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
@@ -197,7 +197,6 @@ def test_bookkeeping_looks_at_most_once_a_second() -> None:
     state = JournalState()
     generations = Generations(state, at("2026-01-01T00:00:00"))
     assert generations.begins(at("2026-01-01T05:00:00"), 0) is False
-    state.lane(b"q").settings = QueueSettings(period="hour")
-    state.lane(b"q").settings_at = 1
+    state.queue(b"q").rules.change(QueueSettings(period="hour"), 1)
     assert generations.begins(at("2026-01-01T06:00:00"), SECOND // 2) is False
     assert generations.begins(at("2026-01-01T06:00:00"), SECOND) is True

@@ -8,8 +8,8 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
-from fastjournal.journal.history import Life, life_of
-from fastjournal.log.finding import find_records
+from fastjournal.journal.look.history import Life, life_of
+from fastjournal.log.read.search import find_records
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import State

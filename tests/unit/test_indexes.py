@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core import NOW, Core, S
-from fastjournal.journal.rows import FUTURE, LEASED, READY
+from fastjournal.journal.state.row import FUTURE, LEASED, READY
 from fastjournal.model import NewJob, Where
 
 
@@ -16,7 +16,7 @@ def test_a_key_is_found_in_its_queue_only() -> None:
     for queue in (b"b", b"a", b"c"):
         core.put(keyed(queue))
     keys = core.state.keys
-    assert [row.lane.name for row in keys.find(b"a", b"k")] == [b"a"]
+    assert [row.queue.name for row in keys.find(b"a", b"k")] == [b"a"]
     assert list(keys.find(b"x", b"k")) == []
     assert list(keys.find(b"a", b"other")) == []
     assert keys.queues(b"k") == [b"a", b"b", b"c"]
@@ -62,7 +62,7 @@ def test_a_row_merged_for_ever_does_not_make_the_ready_heap_grow() -> None:
     for n in range(5000):
         core.wait(S)
         core.put(keyed(value=b"%d" % n))
-    lane = core.state.lanes[b"q"]
+    lane = core.state.queues[b"q"]
     assert lane.counts[READY] == 1
     assert len(lane.ready) < 200
     assert core.lease().job.value == b"4999"
@@ -73,7 +73,7 @@ def test_a_row_pushed_back_for_ever_does_not_make_the_future_heap_grow() -> None
     for _ in range(5000):
         core.wait(S)
         core.put(keyed(due=core.clock + 60 * S))
-    lane = core.state.lanes[b"q"]
+    lane = core.state.queues[b"q"]
     assert lane.counts[FUTURE] == 1
     assert len(lane.future) < 200
     assert core.nothing() == core.clock + 60 * S
@@ -86,7 +86,7 @@ def test_a_lease_touched_for_ever_does_not_make_the_lease_heap_grow() -> None:
     for _ in range(5000):
         core.wait(S)
         core.commit(core.jobs.touch(lease.job.id, lease.token, core.clock))
-    lane = core.state.lanes[b"q"]
+    lane = core.state.queues[b"q"]
     assert lane.counts[LEASED] == 1
     assert len(lane.leases) < 200
     assert core.state.leases.next() == core.clock + 60 * S
@@ -105,7 +105,7 @@ def test_the_heap_of_a_long_queue_holds_one_entry_for_each_row() -> None:
     core = Core()
     for n in range(3000):
         core.put(keyed(key=b"%d" % n))
-    assert len(core.state.lanes[b"q"].ready) == 3000
+    assert len(core.state.queues[b"q"].ready) == 3000
 
 
 def test_rows_fall_due_in_time_over_many_queues() -> None:
@@ -115,16 +115,18 @@ def test_rows_fall_due_in_time_over_many_queues() -> None:
     for second in range(200):
         core.clock = NOW + second * S + 10_000
         core.state.promote(core.clock)
-        ready = sum(lane.counts[READY] for lane in core.state.lanes.values())
+        ready = sum(lane.counts[READY] for lane in core.state.queues.values())
         assert ready == second + 1
 
 
 def test_a_row_stated_anew_in_another_queue_moves_there() -> None:
-    from fastjournal.journal.rows import put_of
+    from fastjournal.journal.state.row import put_of
 
     core = Core()
     row_id = core.put(keyed()).id
-    core.commit(put_of(core.state.rows[row_id])._replace(queue=b"r"))
+    put = put_of(core.state.rows[row_id], b"")
+    put.queue = b"r"
+    core.commit(put)
     assert core.nothing(b"q") == 0
     assert core.lease(b"r").job.id == row_id
     assert core.jobs.lease(Where(), core.clock).next_due > 0  # type: ignore[union-attr]
@@ -140,6 +142,6 @@ def test_queues_that_come_and_go_leave_nothing_behind() -> None:
         core.put(keyed(queue=queue, due=NOW + 10**6 * S))
         core.commit(core.jobs.delete_key(queue, b"k", core.clock, purge=True).command)
     state = core.state
-    assert len(state.lanes) <= 1001
-    assert len(state.future) <= 3 * len(state.lanes)
+    assert len(state.queues) <= 1001
+    assert len(state.future) <= 3 * len(state.queues)
     assert core.nothing() == NOW + 10**6 * S

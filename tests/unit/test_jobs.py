@@ -17,10 +17,10 @@ from fastjournal.errors import (
     SettingError,
     TooLarge,
 )
-from fastjournal.journal import kinds as k
-from fastjournal.journal.deciding import backoff
-from fastjournal.journal.jobs import Limits
-from fastjournal.journal.rows import put_of
+from fastjournal.journal.decide.base import backoff
+from fastjournal.journal.decide.jobs import Limits
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.state.row import put_of
 from fastjournal.model import (
     DEFAULT_SETTINGS,
     MAX_INSTANT,
@@ -757,17 +757,17 @@ def test_queues_without_rows_and_settings_are_forgotten() -> None:
     for n in range(3000):
         core.put(job(queue=b"q%d" % n))
         core.complete(core.lease())
-    assert len(core.state.lanes) <= 1001
+    assert len(core.state.queues) <= 1001
     core.set(b"kept", paused=True)
     core.set(b"kept", paused=False)
-    assert core.state.lanes[b"kept"].settings == DEFAULT_SETTINGS
+    assert core.state.queues[b"kept"].settings == DEFAULT_SETTINGS
 
 
 def test_an_image_restates_a_row_with_its_counters() -> None:
     core = Core()
     row_id = core.put(keyed(max_fails=9)).id
     core.fail(core.lease())
-    put = put_of(core.state.rows[row_id])
+    put = put_of(core.state.rows[row_id], b"")
     assert (put.attempts, put.fails, put.policy.max_fails) == (1, 1, 9)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fastjournal import Journal, State
 from fastjournal.errors import Closed, NotFound
-from fastjournal.journal.view import JournalView
+from fastjournal.journal.look.read_only import JournalView
 from fastjournal.log.files import FileHandle
 from fastjournal.testing import ManualClock, MemoryFiles
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal.errors import CorruptRecord, SegmentError
-from fastjournal.log.lookup import Lookup
+from fastjournal.log.read.by_time import Lookup
 from fastjournal.log.record import Record, encode, record_size
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream

@@ -10,13 +10,13 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import CorruptRecord, MemoryFull, QueueFull, SettingError
-from fastjournal.journal.bounded import BoundedEngine
-from fastjournal.journal.kinds import Add
-from fastjournal.journal.retention import Retention
-from fastjournal.journal.stored import Stored
-from fastjournal.journal.values import Values
-from fastjournal.journal.view import JournalView
-from fastjournal.log.cleaner import read_segment, sealed_segments
+from fastjournal.journal.disk.retention import Retention
+from fastjournal.journal.engine.bounded import BoundedEngine
+from fastjournal.journal.language.commands import Add
+from fastjournal.journal.look.read_only import JournalView
+from fastjournal.journal.spill.cache import Values
+from fastjournal.journal.state.stored import Stored
+from fastjournal.log.care.cleaner import read_segment, sealed_segments
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay

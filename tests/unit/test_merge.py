@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import NOW, Core, S
-from fastjournal.journal.merge import bounded_due, later
+from fastjournal.journal.decide.merge import bounded_due, later
 from fastjournal.model import Mode, NewJob, Outcome
 
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from fastjournal.errors import SettingError
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode, encode
-from fastjournal.journal.settings import SETTING_NUMBERS
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode, encode
+from fastjournal.journal.language.settings_codec import SETTING_NUMBERS
 from fastjournal.model import DEFAULT_SETTINGS, SETTING_NAMES, Priority, QueueSettings, State
 
 

@@ -10,9 +10,9 @@ import pytest
 from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import CorruptRecord
-from fastjournal.journal.commands import encode
-from fastjournal.journal.kinds import Purge, Put, Sender
-from fastjournal.journal.opening import replay
+from fastjournal.journal.disk.replay import replay
+from fastjournal.journal.language.codec import encode
+from fastjournal.journal.language.commands import Purge, Put, Sender
 from fastjournal.log.record import Record, encode_many
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream

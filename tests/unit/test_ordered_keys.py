@@ -9,8 +9,8 @@ import pytest
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import ClockSkew
-from fastjournal.journal.numbered import Operations, made, operation_of, remembered
-from fastjournal.journal.ordered import OrderedKeys
+from fastjournal.journal.state.entry_keys import OrderedKeys
+from fastjournal.journal.state.numbered import Operations, made, operation_of, remembered
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -15,12 +15,12 @@ import pytest
 
 from fastjournal.errors import CorruptRecord, JournalError, SegmentError, VersionMismatch
 from fastjournal.log import Record, Stream
-from fastjournal.log.faults import next_valid
+from fastjournal.log.care.check import Fault, verify
+from fastjournal.log.care.recovery import recover
+from fastjournal.log.care.resync import next_valid
 from fastjournal.log.record import TIME_SIZE, encode
-from fastjournal.log.recovery import recover
 from fastjournal.log.segment import HEADER_SIZE, segment_name
-from fastjournal.log.verify import Fault, verify
-from fastjournal.log.writer import SYNCED_MARK, SyncedMark
+from fastjournal.log.write.segment_writer import SYNCED_MARK, SyncedMark
 from fastjournal.testing import ManualClock, MemoryFiles
 
 HERE = Path("/journal")

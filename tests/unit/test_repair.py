@@ -16,8 +16,8 @@ from fastjournal.errors import (
     WriteFailed,
 )
 from fastjournal.log import CAPTAIN, WORKQ, Position, Stream
+from fastjournal.log.care.repair import SALVAGED, Dropped, cut, salvage
 from fastjournal.log.record import encode
-from fastjournal.log.repair import SALVAGED, Dropped, cut, salvage
 from fastjournal.log.segment import segment_name
 from fastjournal.testing import Fault, ManualClock, MemoryFiles
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal.errors import NoSpace
-from fastjournal.journal.reserve import RESERVE_SIZE, Reserve
+from fastjournal.journal.engine.reserve import RESERVE_SIZE, Reserve
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.testing import Fault, ManualClock, MemoryFiles

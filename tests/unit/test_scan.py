@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastjournal.errors import CorruptRecord, SettingError
-from fastjournal.log import record, scan
+from fastjournal.log import record
 from fastjournal.log.record import encode
+from fastjournal.log.scan import scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 
 np = pytest.importorskip("numpy")
@@ -313,7 +314,7 @@ def test_an_unknown_engine_or_mode_is_refused_by_name() -> None:
 def test_the_crc_table_agrees_with_the_cpu_instruction(tmp_path: Path) -> None:
     """On a CPU without the instruction the table is used; both give the check value of CRC-32C."""
     code = (
-        "import numpy as np; from fastjournal.log import scan_numba as s;"
+        "import numpy as np; from fastjournal.log.scan import kernel as s;"
         "d=np.frombuffer(b'123456789'*5, dtype=np.uint8);"
         "print(s.HARDWARE_CRC, hex(s.crc32c(d,0,9)), s.crc32c(d,1,44))"
     )
@@ -345,7 +346,7 @@ def told_by(code: str) -> str:
 
 def test_a_small_log_is_checked_without_loading_numpy_or_numba() -> None:
     told = told_by(
-        "import sys, fastjournal.log.scan as scan;"
+        "import sys, fastjournal.log.scan.scan as scan;"
         "assert scan.verify(bytes(8)).records == 0;"
         "print([m for m in ('numpy', 'numba', 'pyarrow', 'pyspark') if m in sys.modules])"
     )
@@ -367,7 +368,7 @@ def test_a_journal_opens_without_loading_numpy_or_numba(tmp_path: Path) -> None:
 
 def test_a_large_log_is_worth_loading_the_compiled_engine_and_a_loaded_one_is_used() -> None:
     told = told_by(
-        "import sys, fastjournal.log.scan as scan;"
+        "import sys, fastjournal.log.scan.scan as scan;"
         "print(scan.fitting(1 << 20), scan.fitting(1 << 30), 'numba' in sys.modules);"
         "scan.warm_up(); print(scan.fitting(0))"
     )
@@ -382,7 +383,7 @@ def test_without_numpy_a_log_is_scanned_and_checked_all_the_same(tmp_path: Path)
     path.write_bytes(data)
     told = told_by(
         "import sys; sys.modules['numpy'] = sys.modules['numba'] = None;"
-        "import fastjournal.log.scan as scan;"
+        "import fastjournal.log.scan.scan as scan;"
         f"data = open({str(path)!r}, 'rb').read();"
         "survey = scan.Scan(data, mode='PERMISSIVE', kinds={1, 2});"
         "found = [c.kinds.tolist() for c in survey if isinstance(c, scan.Chunk)];"

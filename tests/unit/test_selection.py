@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import NOW, Core, S
-from fastjournal.journal.lanes import Entry
-from fastjournal.journal.runs import Run
-from fastjournal.journal.selection import MAX_GROUPS
+from fastjournal.journal.state.selection import MAX_GROUPS
 from fastjournal.model import NewJob
 
 
@@ -108,7 +106,7 @@ def test_many_prefixes_are_forgotten_and_remembered() -> None:
         assert core.lease(prefix=b"%03d" % n).job.queue == b"%03d" % n
     core.put(NewJob(b"000", b"again"))
     assert core.lease(prefix=b"000").job.value == b"again"
-    groups = {group for lane in core.state.lanes.values() for group in lane.groups}
+    groups = {group for lane in core.state.queues.values() for group in lane.groups}
     assert len(groups) <= MAX_GROUPS + 1
 
 
@@ -133,24 +131,9 @@ def test_asking_does_not_look_at_queues_that_have_nothing() -> None:
     for n in range(10_000):
         core.put(NewJob(b"idle%d" % n, due=NOW + 3600 * S))
     fill(core, {b"busy": 5})
-    looked: list[str] = []
-    for lane in core.state.lanes.values():
-        if lane.name != b"busy":
-            lane.ready = Watched(looked)
+    heads = core.state.selection
     for options in ({}, {"fair": False}, {"prefix": b"b"}, {"prefix": b"b", "fair": False}):
         core.lease(**options)
-    assert looked == []
-
-
-class Watched(Run[Entry]):
-    """Says when it is asked for its first entry."""
-
-    __slots__ = ("looked",)
-
-    def __init__(self, looked: list[str]) -> None:
-        super().__init__()
-        self.looked = looked
-
-    def first(self) -> Entry | None:
-        self.looked.append("first")
-        return None
+    offered = [name for group in heads._groups.values() for name in (*group.quick, *group.slow)]
+    assert set(offered) == {b"busy"}
+    assert all(len(first) <= 2 for first in heads._firsts.values())

@@ -11,7 +11,7 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import CorruptRecord, JournalError, NoSpace, SegmentError
-from fastjournal.journal.snapshot import (
+from fastjournal.journal.disk.snapshot import (
     newest_snapshot,
     read_snapshot,
     remove_snapshots,

@@ -9,8 +9,6 @@ import pytest
 from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange, TooLarge
-from fastjournal.journal.jobs import Jobs
-from fastjournal.journal.state import JournalState
 from fastjournal.model import Mode, NewJob
 from fastjournal.spool.frames import sender_name, spool_tag
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -101,22 +99,3 @@ def test_a_forgotten_sender_begins_anew(journal: Journal) -> None:
     journal.operations.forget_sender(NAME)
     assert journal.engine.state.mark_of(NAME) == 0
     assert journal.operations.put_from(NAME, [(9, NewJob(b"q"))]).repeated == 0
-
-
-@pytest.mark.parametrize("due", [0, 5, 10**19 // 2])
-@pytest.mark.parametrize("busy", [False, True])
-def test_a_plain_put_decides_what_any_put_decides(due: int, busy: bool) -> None:
-    job = NewJob(b"q", b"value", b"", Mode.PLAIN, 7, due, id=bytes(range(16)))
-    commands = []
-    for plain in (False, True):
-        state = JournalState()
-        jobs = Jobs(state)
-        if busy:
-            other = jobs.put(NewJob(b"q", b"", b"", Mode.PLAIN, id=bytes(15) + b"\1"), 50)
-            assert other.command is not None
-            state.apply(other.command, 60)
-        if plain:
-            commands.append(jobs.put_plain(job.id, b"q", b"value", 7, due, 55))
-        else:
-            commands.append(jobs.put(job, 55).command)
-    assert commands[0] == commands[1] is not None

@@ -14,8 +14,8 @@ from fastjournal.errors import (
     VersionMismatch,
 )
 from fastjournal.log import CAPTAIN, WORKQ, Header, Stream
+from fastjournal.log.care.check import verify
 from fastjournal.log.record import encode, encode_time
-from fastjournal.log.verify import verify
 from fastjournal.testing import Fault, ManualClock, MemoryFiles
 
 HERE = Path("/journal")

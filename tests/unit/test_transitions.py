@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from core import NOW, S
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import TYPE_NAMES, TYPE_OF
-from fastjournal.journal.state import JournalState
-from fastjournal.journal.transitions import STEPS, TRANSITIONS, is_legal, markdown
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import TYPE_NAMES, TYPE_OF
+from fastjournal.journal.language.transitions import STEPS, TRANSITIONS, is_legal, markdown
+from fastjournal.journal.state.apply import JournalState
 from fastjournal.model import State
 
 ROW = bytes(range(16))

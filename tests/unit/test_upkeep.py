@@ -10,10 +10,10 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import NoSpace
-from fastjournal.log.cleaner import sealed_segments
+from fastjournal.log.care.cleaner import sealed_segments
+from fastjournal.log.care.repair import cut
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.record import decode_many
-from fastjournal.log.repair import cut
 from fastjournal.log.segment import WORKQ, Position
 from fastjournal.log.stream import Stream
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay

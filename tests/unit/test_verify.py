@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fastjournal.log import CAPTAIN, WORKQ, Stream
-from fastjournal.log.faults import TRIES, next_valid
+from fastjournal.log.care.check import Fault, SegmentCheck, verify
+from fastjournal.log.care.resync import TRIES, next_valid
 from fastjournal.log.record import encode
 from fastjournal.log.segment import segment_name
-from fastjournal.log.verify import Fault, SegmentCheck, verify
 from fastjournal.testing import ManualClock, MemoryFiles
 
 HERE = Path("/journal")

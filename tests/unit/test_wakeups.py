@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastjournal.journal.wakeups import Wakeups
+from fastjournal.journal.engine.wakeups import Wakeups
 from fastjournal.model import Where
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fastjournal.clock import SECOND
-from fastjournal.journal.history import Step
+from fastjournal.journal.look.history import Step
 from fastjournal.model import State
 from fastjournal.web.phases import phases_of
 from fastjournal.web.words import (

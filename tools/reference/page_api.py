@@ -23,16 +23,16 @@ clients of a daemon have the methods of `Journal`: see [clients](clients.md).
 """
 _MODULES = {
     "fastjournal": "",
-    "fastjournal.journal.mapping": "What `journal.entries` is: see [entries](entries.md).",
+    "fastjournal.journal.entry_map": "What `journal.entries` is: see [entries](entries.md).",
     "fastjournal.client.cache": "Entries of a daemon, kept in the client and right by pushes.",
     "fastjournal.client.worker": "What runs your functions: see [workers](worker.md).",
-    "fastjournal.journal.view": "A look at a journal that another process has open.",
+    "fastjournal.journal.look.read_only": "A look at a journal that another process has open.",
     "fastjournal.spark": "The log as a table: see [Spark over the log](spark.md).",
     "fastjournal.testing": "For tests that do not wait and disks that fail on purpose.",
     "fastjournal.testing.daemon": "A real daemon inside a test.",
 }
 _ONLY = {
-    "fastjournal.journal.mapping": {"EntryMap"},
+    "fastjournal.journal.entry_map": {"EntryMap"},
     "fastjournal.client.cache": {"CacheCounts", "CachedEntries"},
     "fastjournal.client.worker": {"Retry", "Worker", "WorkerCounts"},
 }

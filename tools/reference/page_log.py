@@ -5,17 +5,19 @@ A cut that does not fit the bytes stops the program, so no example can drift fro
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from pathlib import Path
 
 from page_tables import fill, table
 
-from fastjournal.journal import commands
-from fastjournal.journal.kinds import Lease, Purge, Put
-from fastjournal.journal.settings import _WORDS, SETTING_NUMBERS
+from fastjournal.compiled import source_of
+from fastjournal.journal.language import codec
+from fastjournal.journal.language.commands import Lease, Purge, Put
+from fastjournal.journal.language.settings_codec import SETTING_NUMBERS
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN, WORKQ
-from fastjournal.model import DEFAULT_SETTINGS
+from fastjournal.model import DEFAULT_SETTINGS, SETTING_CHOICES
 
 __all__ = ["made"]
 
@@ -73,10 +75,10 @@ def plain() -> str:
 def put() -> str:
     """A job taken in."""
     command = Put(
-        id=ROW, queue=b"mail", key=b"user:42", rank=10, due=TIME, inserted=TIME, modified=TIME,
+        row_id=ROW, queue=b"mail", key=b"user:42", rank=10, due=TIME, inserted=TIME, modified=TIME,
         expires=0, kind=1, value=b"a letter",
     )  # fmt: skip
-    payload = commands.encode(command)
+    payload = codec.encode(command)
     cuts: Cuts = (
         (1, "type 32: PUT"),
         (16, "id of the row"),
@@ -102,12 +104,12 @@ def put() -> str:
 
 def lease() -> str:
     """The same job handed out, and done."""
-    handed = commands.encode(Lease(ROW, TIME, TIME + 60 * SECOND, 1, b"w1"))
+    handed = codec.encode(Lease(ROW, TIME, TIME + 60 * SECOND, 1, b"w1"))
     cuts: Cuts = (
         (1, "type 34: LEASE"), (16, "id of the row"), (8, "start"), (8, "until: 60 s later"),
         (1, "attempt 1, which is the token"), (3, "worker: 2 bytes, `w1`"),
     )  # fmt: skip
-    gone = commands.encode(Purge(ROW, b"mail", b"user:42", TIME))
+    gone = codec.encode(Purge(ROW, b"mail", b"user:42", TIME))
     ending: Cuts = (
         (1, "type 38: PURGE"), (16, "id of the row"), (5, "queue `mail`"), (8, "key `user:42`"),
         (8, "modified"),
@@ -118,11 +120,11 @@ def lease() -> str:
 def segment() -> str:
     """The three records as they stand in a segment."""
     payloads = (
-        commands.encode(
+        codec.encode(
             Put(ROW, b"mail", b"user:42", 10, TIME, TIME, TIME, 0, 1, b"a letter"),
         ),
-        commands.encode(Lease(ROW, TIME, TIME + 60 * SECOND, 1, b"w1")),
-        commands.encode(Purge(ROW, b"mail", b"user:42", TIME)),
+        codec.encode(Lease(ROW, TIME, TIME + 60 * SECOND, 1, b"w1")),
+        codec.encode(Purge(ROW, b"mail", b"user:42", TIME)),
     )
     data = WORKQ.encode()
     for number, payload in enumerate(payloads):
@@ -132,7 +134,8 @@ def segment() -> str:
 
 def types() -> str:
     """The layouts, from the head of the module that codes them."""
-    text = commands.__doc__ or ""
+    source = Path(source_of(codec.__name__)).read_text()  # a compiled module has no head
+    text = ast.get_docstring(ast.parse(source), clean=False) or ""
     lines = text[text.index("    type  name") : text.index("Rules:")].rstrip().splitlines()
     body = "\n".join(line.removeprefix("    ") for line in lines)
     return f"```text\n{body}\n```"
@@ -143,7 +146,7 @@ def settings() -> str:
     rows = []
     for name, number in SETTING_NUMBERS.items():
         default = getattr(DEFAULT_SETTINGS, name)
-        words = ", ".join(_WORDS.get(name, ()))
+        words = ", ".join(SETTING_CHOICES.get(name, ()))
         if isinstance(default, bool):
             words = "0 or 1"
         elif isinstance(default, float):

@@ -7,15 +7,15 @@ from pathlib import Path
 from page_tables import table
 from state_picture import picture
 
-from fastjournal.journal.commands import TYPE_NAMES
-from fastjournal.journal.transitions import STEPS, TRANSITIONS, markdown
+from fastjournal.journal.language.codec import TYPE_NAMES
+from fastjournal.journal.language.transitions import STEPS, TRANSITIONS, markdown
 from fastjournal.model import State
 
 __all__ = ["arrows", "made"]
 
 _INTRO = """# Every change of state
 
-Made from `fastjournal.journal.transitions` by `tools/reference`; do not edit.
+Made from `fastjournal.journal.language.transitions` by `tools/reference`; do not edit.
 
 A row is **W**aiting, **P**rocessing (leased), **C**ompleted, **F**ailed (dead), **D**eleted (a
 tombstone that keeps older writes of its key away), or there is none.

@@ -43,7 +43,7 @@ from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.errors import TimedOut
 
 if TYPE_CHECKING:
-    from fastjournal.journal.inspection import JournalStatus
+    from fastjournal.journal.look.inspection import JournalStatus
 
 __all__ = ["app"]
 

@@ -161,7 +161,7 @@ def directory_changes(
     directory: Path, keys: Watched, pause: Callable[[float], None] = time.sleep
 ) -> Generator[EntryChange, None, None]:
     """What differs between two looks at a directory that may belong to another process."""
-    from fastjournal.journal.view import JournalView
+    from fastjournal.journal.look.read_only import JournalView
 
     with JournalView(directory, follow=True) as view:
         known = dict(_standing(view, keys))

@@ -32,11 +32,11 @@ from fastjournal.cli.render import bytes_text, instant, json_line, preview, prog
 from fastjournal.errors import SettingError
 
 if TYPE_CHECKING:
+    from fastjournal.log.care.check import SegmentCheck
+    from fastjournal.log.care.repair import Dropped
     from fastjournal.log.record import Record
-    from fastjournal.log.repair import Dropped
     from fastjournal.log.segment import Position
     from fastjournal.log.stream import Stream
-    from fastjournal.log.verify import SegmentCheck
 
 __all__ = ["app"]
 
@@ -241,8 +241,8 @@ def repair(
     """
     if salvage == (cut is not None):
         raise typer.BadParameter("say what to do: either --salvage or --cut SEGMENT:OFFSET")
-    from fastjournal.journal import directory_check
-    from fastjournal.log import repair as tool
+    from fastjournal.journal.disk import directory_check
+    from fastjournal.log.care import repair as tool
     from fastjournal.log.segment import WORKQ
 
     stream = open_stream(directory, magic, version)
@@ -316,9 +316,9 @@ def _print_dropped(dropped: list[Dropped], as_json: bool) -> None:
 
 
 def _check(stream: Stream, label: str) -> list[SegmentCheck]:
-    from fastjournal.journal import directory_check
+    from fastjournal.journal.disk import directory_check
+    from fastjournal.log.care.check import verify
     from fastjournal.log.segment import WORKQ
-    from fastjournal.log.verify import verify
 
     check_all = directory_check.verify if stream.header == WORKQ else verify
     sizes = [stream.segment_path(number).stat().st_size for number in stream.segments()]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from fastjournal.errors import NotFound, SegmentError, SettingError
 
 if TYPE_CHECKING:
+    from fastjournal.log.care.check import Fault, SegmentCheck
     from fastjournal.log.segment import Header
     from fastjournal.log.stream import Stream
-    from fastjournal.log.verify import Fault, SegmentCheck
 
 __all__ = [
     "dead_tail",
@@ -72,7 +72,7 @@ def magic_text(stream: Stream) -> str:
 
 def is_salvaged(stream: Stream) -> bool:
     """Whether the log was repaired once."""
-    from fastjournal.log.repair import SALVAGED
+    from fastjournal.log.care.repair import SALVAGED
 
     return stream.files.exists(stream.path / SALVAGED)
 

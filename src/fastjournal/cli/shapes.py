@@ -18,7 +18,7 @@ from fastjournal.cli.render import instant, preview
 from fastjournal.model import State
 
 if TYPE_CHECKING:
-    from fastjournal.journal.inspection import JournalStatus
+    from fastjournal.journal.look.inspection import JournalStatus
     from fastjournal.model import Job, Lease, QueueSettings, QueueStatus
 
 __all__ = [

@@ -21,9 +21,9 @@ from fastjournal.errors import LockTimeout, NotFound, SettingError
 
 if TYPE_CHECKING:
     from fastjournal.edges import Length, Text
-    from fastjournal.journal.operations import Receipt
+    from fastjournal.journal.engine.operations import Receipt
     from fastjournal.leased import LeasedJob
-    from fastjournal.log.cleaner import Cleaned
+    from fastjournal.log.care.cleaner import Cleaned
     from fastjournal.model import Job, NewJob, QueueSettings, QueueStatus, State
 
 __all__ = ["Target", "View", "open_target", "open_view"]
@@ -139,7 +139,7 @@ def open_view(directory: Path, url: str | None = None, *, follow: bool = False) 
     """A journal to be looked at, whoever has it open; `follow`: it will be asked again."""
     if url is not None:
         return _client(url)
-    from fastjournal.journal.view import JournalView
+    from fastjournal.journal.look.read_only import JournalView
 
     return JournalView(directory, follow=follow)
 

@@ -15,7 +15,7 @@ from fastjournal.errors import (
     NotFound,
     OutOfRange,
 )
-from fastjournal.journal.rows import Row
+from fastjournal.journal.state.row import Row
 from fastjournal.model import MAX_INSTANT, State, Where
 from fastjournal.wire.fj import (
     Request,
@@ -110,9 +110,9 @@ def named_row(
         row = state.rows.get(job_id)
     else:
         rows = state.keys.find(queue, key) if queue else state.keys.everywhere(key)
-        found = [row for row in rows if row.lane.name]
+        found = [row for row in rows if row.queue.name]
         wanted = State.PROCESSING if leased else State.WAITING
-        found.sort(key=lambda row: (row.state is not wanted, row.state, row.lane.name))
+        found.sort(key=lambda row: (row.state is not wanted, row.state, row.queue.name))
         row = found[0] if found else None
     if row is None or row.state is State.DELETED:
         raise NotFound(f"no job {(job_id.hex() if job_id else key[:80])!r}")

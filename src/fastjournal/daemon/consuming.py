@@ -22,10 +22,10 @@ from fastjournal.errors import (
     TimedOut,
     Unauthorized,
 )
-from fastjournal.journal.inspection import result_of
-from fastjournal.journal.jobs import Deleted
-from fastjournal.journal.kinds import End
-from fastjournal.journal.rows import Row, lease_of
+from fastjournal.journal.decide.jobs import Deleted
+from fastjournal.journal.language.commands import End
+from fastjournal.journal.look.inspection import result_of
+from fastjournal.journal.state.row import Row, lease_of
 from fastjournal.keys import domain
 from fastjournal.model import Lease, State, Where
 from fastjournal.wire.bulk import (
@@ -264,13 +264,7 @@ def settle(session: FjConnection, request: Request, now: int) -> bytes:
     """End or prolong many leases."""
     items = decode_settle(request.value)
     again = request.flags & AGAIN
-    # Action, id, token, argument, key, result: the commonest are completions and nothing more.
-    ends = [(item[1], item[2]) for item in items if item[0] == _COMPLETE and not item[4]]
-    plain = len(ends) == len(items) and all(item[2] and item[5] is None for item in items)
-    if plain and session.host.operations.complete_together(ends):
-        outcomes = [_SETTLED] * len(items)
-    else:
-        outcomes = [_settled(session, item, again) for item in items]
+    outcomes = [_settled(session, item, again) for item in items]
     pair = Pair(b"", Type.BUFFER, encode_settle_outcomes(outcomes))
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
 

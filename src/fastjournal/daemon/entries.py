@@ -21,11 +21,11 @@ from fastjournal.daemon.pushes import KEY, Subject
 from fastjournal.daemon.quick_entries import plain_get, plain_pairs
 from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
-from fastjournal.journal.entry_cursor import PATTERN, RANGE, Scan
-from fastjournal.journal.entry_ground import Decided
-from fastjournal.journal.entry_locks import Writer
-from fastjournal.journal.entry_operations import EntryOperations
-from fastjournal.journal.entry_reads import Reading
+from fastjournal.journal.engine.entry_operations import EntryOperations
+from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
+from fastjournal.journal.entries.ground import Decided
+from fastjournal.journal.entries.locks import Writer
+from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import State
 from fastjournal.wire.entryvalue import ALL, decode_who, encode_entry
 from fastjournal.wire.fj import (
@@ -139,7 +139,7 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
         not all_of_it
         and operations.decide.live(request.key, now) is None
         and any(
-            row.lane.name and row.state is not State.DELETED
+            row.queue.name and row.state is not State.DELETED
             for row in session.host.state.keys.everywhere(request.key)
         )
     ):
@@ -212,7 +212,7 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     # An empty queue is no queue: the entry alone is meant.
     both = request.value_type is None
     if both and not session.may_take:  # whoever only produces deletes the entry, never jobs
-        if any(row.lane.name for row in session.host.state.keys.everywhere(request.key)):
+        if any(row.queue.name for row in session.host.state.keys.everywhere(request.key)):
             consuming.check_may_delete(session)
         both = False
     decided = operations.delete(

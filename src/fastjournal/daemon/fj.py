@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.daemon.connection import TURN, Connection
 from fastjournal.daemon.greeting import ALL, greet
-from fastjournal.daemon.producing import set_run
 from fastjournal.daemon.quick import FEW, is_quick, quick_answer
 from fastjournal.daemon.requests import HANDLERS, Handler, reserved
 from fastjournal.daemon.waiters import Waiter
@@ -185,13 +184,9 @@ class FjConnection(Connection):
         """
         stopped = self.host.engine.log.failure
         out: list[bytes] = []
-        if len(items) > 1 and self.may_put and stopped is None:
-            while run := set_run(self, items, len(out), now):
-                out += run
-        size = sum(map(len, out))
-        done = len(out)
-        answered = items[:done]
-        for item in items[done:]:
+        size = done = 0
+        answered = []
+        for item in items:
             if size > TURN:
                 break
             done += 1

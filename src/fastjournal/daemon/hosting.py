@@ -24,17 +24,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.errors import Closed, JournalError, ReadOnly
 from fastjournal.journal.journal import Journal
-from fastjournal.log.counters import SIZES, Histogram
-from fastjournal.log.waiting import unknown
+from fastjournal.log.write.commit_queue import unknown
+from fastjournal.log.write.counters import SIZES, Histogram
 
-__all__ = ["Hosted", "Speaker", "Together", "Work"]
+__all__ = ["Hosted", "Speaker", "Work"]
 
 
 _PATIENCE = 2.0  # seconds; a connection that sends without a pause holds no lease up for longer
@@ -88,13 +88,6 @@ class _Unsynced(NamedTuple):
 
 Work = list[tuple[Speaker, list[Any]]]
 """The requests of a group, by connection."""
-Together = Callable[["Hosted", Work, int], Mapping[int, bytes]]
-"""Carries out some requests of a group before the others; gives their replies by position."""
-_NONE: Mapping[int, bytes] = {}
-
-
-def _nothing(host: Hosted, work: Work, now: int) -> Mapping[int, bytes]:
-    return _NONE
 
 
 class Hosted:
@@ -113,8 +106,6 @@ class Hosted:
         self.singles = 0
         self.peers = 0
         """Connections of the whole server."""
-        self.together: Together = _nothing
-        """Carries out what goes quicker together; set by who knows the protocol."""
         self._loop = loop
         self._thread = threading.get_ident()
         self._asking: list[Speaker] = []
@@ -248,9 +239,8 @@ class Hosted:
                 self.singles += 1
             else:
                 with engine.batch():
-                    early = self.together(self, work, now) if len(work) > 1 else _NONE
-                    for number, (speaker, items) in enumerate(work):
-                        out.append(early.get(number) or speaker.serve(items, now))
+                    for speaker, items in work:
+                        out.append(speaker.serve(items, now))
                 self.group_size.observe(len(work))
             failure = engine.log.failure
             if stopped is None and failure is not None:

@@ -21,8 +21,8 @@ from prometheus_client.registry import Collector
 from fastjournal import __version__
 from fastjournal.clock import SECOND
 from fastjournal.daemon.hosting import Hosted
-from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY
-from fastjournal.log.counters import Histogram
+from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
+from fastjournal.log.write.counters import Histogram
 
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
@@ -133,8 +133,8 @@ def _of_queues(hosts: list[Hosted]) -> Iterator[Metric]:
     for host in hosts:
         with host.engine.lock:
             now = host.state.promote(host.engine.clock.now())
-            for lane in host.state.lanes.values():
-                if not lane.name or lane.unused:
+            for lane in host.state.queues.values():
+                if not lane.shown:
                     continue
                 names = [host.name, lane.name.decode("utf-8", "backslashreplace")]
                 for place, number in _PLACES:

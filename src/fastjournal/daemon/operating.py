@@ -14,8 +14,8 @@ from fastjournal.errors import (
     OutOfRange,
     TooLarge,
 )
-from fastjournal.journal.listing import Listing
-from fastjournal.journal.rows import job_of
+from fastjournal.journal.look.listing import Listing
+from fastjournal.journal.state.row import job_of
 from fastjournal.model import State
 from fastjournal.wire.fj import (
     Pair,
@@ -74,7 +74,7 @@ def queue(session: FjConnection, request: Request, now: int) -> bytes:
 
 
 def _queue_picture(session: FjConnection, name: bytes) -> object:
-    if name not in session.host.state.lanes:
+    if name not in session.host.state.queues:
         raise NotFound(f"no queue {name!r}")
     return queue_to_json(session.host.journal.queue(name))
 
@@ -108,7 +108,7 @@ def redrive(session: FjConnection, request: Request, now: int) -> bytes:
         operations.redrive(request.key)
         count = 1
     else:
-        lanes = session.host.state.lanes
+        lanes = session.host.state.queues
         names = [request.key] if request.key else [n for n in lanes if lanes[n].dead]
         count = sum(operations.redrive_queue(name) for name in names)
     pair = Pair(b"", Type.INTEGER, encode_integer(count))

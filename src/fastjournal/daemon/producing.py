@@ -9,8 +9,7 @@ Rules: those of `requests`, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastjournal.clock import MILLISECOND
 from fastjournal.daemon.asking import deadline_of, stamp_of
@@ -37,9 +36,7 @@ from fastjournal.wire.forward import Forwarded, decode_forward, encode_forwarded
 from fastjournal.wire.functions import (
     AGAIN,
     EXTENDED,
-    STABLE,
     STALE,
-    VALUE_BITS,
     Function,
     Type,
 )
@@ -56,15 +53,13 @@ if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
 
 
-__all__ = ["forward", "puts", "set_job", "set_run"]
+__all__ = ["forward", "puts", "set_job"]
 
 
 _SPECIAL = LISTEN_BIT | EXTENDED
 # Looking a member up in its enumeration costs more than the comparison.
 _BUFFER, _STALE = int(Type.BUFFER), Outcome.STALE
 _SET, _JOB = int(Function.SET), int(Type.JOB)
-_NOT_PLAIN = 0xFFFF & ~VALUE_BITS
-_RUN = 500  # puts
 _made = tuple.__new__
 
 
@@ -103,35 +98,6 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
         return encode_ok(request[1], now, session.stable | stale)
     flags = session.stable | (STALE if outcome is _STALE else 0)
     return encode_put_reply(request[1], now, outcome, job_id, flags)
-
-
-def set_run(session: FjConnection, items: Sequence[Any], at: int, now: int) -> list[bytes]:
-    """The replies to the plain puts that stand one after another from `at` on, put together.
-
-    None of them, if there are few: whoever pipelines sends many.
-    """
-    host = session.host
-    jobs: list[NewJob] = []
-    for item in items[at : at + _RUN]:
-        if (
-            item.__class__ is not Request
-            or item[0] != _SET
-            or item[9] != _JOB
-            or item[7]
-            or item[3]
-            or item[2] & _NOT_PLAIN
-        ):
-            break
-        job = decode_plain(item[10], 0, host.max_payload)
-        if job is None or job[2]:
-            break
-        jobs.append(job)
-    receipts = host.operations.put_together(jobs, now) if len(jobs) > 1 else None
-    stable = STABLE if host.always else 0
-    return [
-        encode_put_reply(items[at + number][1], now, receipt[1], receipt[0], stable)
-        for number, receipt in enumerate(receipts or ())
-    ]
 
 
 def puts(session: FjConnection, request: Request, now: int) -> bytes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastjournal.daemon.hosting import Hosted
 from fastjournal.errors import BadRequest, QueueFull
-from fastjournal.journal.events import Subscription
+from fastjournal.journal.engine.events import Subscription
 from fastjournal.model import Event, State
 from fastjournal.wire.fj import Request, encode_ok, encode_push
 from fastjournal.wire.functions import WORKED_ON, Function, Query, Type
@@ -149,7 +149,7 @@ class Pushes(Subscription):
 
     def _tell_ready(self, session: FjConnection, name: bytes, identifier: int) -> None:
         """What is due already is told at once, behind the answer."""
-        engine, lanes = self._host.engine, self._host.state.lanes
+        engine, lanes = self._host.engine, self._host.state.queues
         now = self._host.state.promote(engine.clock.now())
         for lane in [lanes[name]] if name in lanes else [] if name else list(lanes.values()):
             if lane.name and lane.open:

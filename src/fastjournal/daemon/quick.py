@@ -32,16 +32,14 @@ from fastjournal.model import Outcome
 from fastjournal.wire.bulk import encode_put_reply
 from fastjournal.wire.errortext import error_text
 from fastjournal.wire.fj import encode_error, encode_ok
-from fastjournal.wire.functions import STABLE, STALE
+from fastjournal.wire.functions import STALE
 from fastjournal.wire.jobvalue import decode_plain
 from fastjournal.wire.leasevalue import encode_lease_reply
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
-    from fastjournal.daemon.hosting import Hosted, Work
-    from fastjournal.model import NewJob
 
-__all__ = ["FEW", "is_quick", "quick_answer", "quick_puts"]
+__all__ = ["FEW", "is_quick", "quick_answer"]
 
 FEW = 3
 """Connections up to which the short way is the better one."""
@@ -109,7 +107,7 @@ def quick_answer(session: FjConnection, data: bytes, now: int, stable: int = 0) 
             return None
         wanted, where = wanted_of(data[at + 1 :])
         if len(where.names) == 1:
-            lane = host.state.lanes.get(where.names[0])
+            lane = host.state.queues.get(where.names[0])
             if lane is None or not lane.total:
                 return None  # whoever waits for a job asks once, not twice
         worker = wanted.worker or session.name
@@ -125,35 +123,6 @@ def quick_answer(session: FjConnection, data: bytes, now: int, stable: int = 0) 
     if not leases:
         return None
     return encode_lease_reply(data[6] << 8 | data[7], now, leases[0], stable)
-
-
-def quick_puts(host: Hosted, work: Work, now: int) -> dict[int, bytes]:
-    """Plain puts of several connections, put together; their replies by their place in `work`.
-
-    Only the requests of connections that have no other in this group: their order must hold.
-    """
-    jobs: list[NewJob] = []
-    places: list[int] = []
-    if host.engine.log.failure is not None:
-        return {}
-    for number, (_, items) in enumerate(work):
-        data = items[0]
-        if data.__class__ is bytes and data[5] == 2 and len(items) == 1:
-            at = _value_at(data)
-            plain = at and data[at] == 6
-            job = decode_plain(data, at + 1, host.max_payload) if plain else None
-            if job is not None and not job[2]:
-                jobs.append(job)
-                places.append(number)
-    receipts = host.operations.put_together(jobs, now) if len(jobs) > 1 else None
-    if receipts is None:
-        return {}
-    stable = STABLE if host.always else 0
-    replies = {}
-    for number, (job_id, outcome) in zip(places, receipts, strict=True):
-        data = work[number][1][0]
-        replies[number] = encode_put_reply(data[6] << 8 | data[7], now, outcome, job_id, stable)
-    return replies
 
 
 def _value_at(data: bytes) -> int:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from fastjournal.journal.entry_cursor import Scan
-from fastjournal.journal.entry_ground import is_kept
-from fastjournal.journal.entry_locks import Writer
-from fastjournal.journal.entry_operations import EntryOperations
-from fastjournal.journal.entry_reads import Reading
+from fastjournal.journal.engine.entry_operations import EntryOperations
+from fastjournal.journal.entries.cursor import Scan
+from fastjournal.journal.entries.ground import is_kept
+from fastjournal.journal.entries.locks import Writer
+from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import State
 from fastjournal.wire.entryvalue import decode_who, plain_picture
 from fastjournal.wire.fj import Pair, encode_ok

@@ -37,7 +37,6 @@ from fastjournal.daemon.lines import Lines, Log
 from fastjournal.daemon.listener import Listener, bind, bind_unix
 from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
 from fastjournal.daemon.pushes import Pushes
-from fastjournal.daemon.quick import quick_puts
 from fastjournal.daemon.security import check_exposure, server_context
 from fastjournal.daemon.tokens import Tokens, read_tokens
 from fastjournal.errors import JournalError, SettingError
@@ -320,8 +319,7 @@ class Server:
         journal = await asyncio.to_thread(
             open_journal, path, self.settings, self._files, self.clock
         )
-        host = self.journals[name] = Hosted(name, journal, self.loop)
-        host.together = quick_puts
+        self.journals[name] = Hosted(name, journal, self.loop)
         self.log.info(
             "replayed",
             journal=name,

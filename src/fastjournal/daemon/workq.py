@@ -28,8 +28,8 @@ from fastjournal.daemon.connection import TURN, Connection
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.daemon.workq_views import living, order, view
 from fastjournal.errors import AlreadyExists, JournalError, NotFound
-from fastjournal.journal import kinds as k
-from fastjournal.journal.rows import FUTURE, READY, Row
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.state.row import FUTURE, READY, Row
 from fastjournal.model import State, Where
 from fastjournal.wire import workq_commands as w
 from fastjournal.wire import workq_replies as answer
@@ -306,22 +306,13 @@ class WorkqConnection(Connection):
 
     def _inspect_jobs(self, c: w.InspectJobs, now: int) -> bytes:
         self.host.state.promote(now)
-        lane = self.host.state.lanes.get(c.name.encode())
+        lane = self.host.state.queues.get(c.name.encode())
         if lane is None:
             if c.name not in self.side.names:
                 raise NotFound("no such queue")
             return answer.inspect_jobs([])
         rows: Iterable[Row]
-        if c.scheduled:
-            found = {row for _, _, i in lane.future if (row := lane.rows.get(i)) is not None}
-            rows = (row for row in found if row.place == FUTURE and row.lane is lane)
-        else:
-            ids = {i: None for _, _, _, i in lane.ready}
-            rows = (
-                row
-                for i in ids
-                if (row := lane.rows.get(i)) is not None and row.place == READY and row.lane is lane
-            )
+        rows = lane.future if c.scheduled else lane.ready
         first = heapq.nsmallest(c.offset + c.limit, rows, key=order)[c.offset :]
         room = self.server.settings.limits.max_message
         shown: list[answer.JobView] = []
@@ -335,13 +326,13 @@ class WorkqConnection(Connection):
 
     def _inspect_queue(self, c: w.InspectQueue, now: int) -> bytes:
         self.host.state.promote(now)
-        if c.name.encode() not in self.host.state.lanes and c.name not in self.side.names:
+        if c.name.encode() not in self.host.state.queues and c.name not in self.side.names:
             raise NotFound("no such queue")
         return answer.inspect_queues([self._queue_view(c.name)])
 
     def _inspect_queues(self, c: w.InspectQueues, now: int) -> bytes:
         self.host.state.promote(now)
-        known = {name.decode("utf-8", "replace") for name in self.host.state.lanes if name}
+        known = {name.decode("utf-8", "replace") for name in self.host.state.queues if name}
         names = sorted(known | set(self.side.names))[c.offset : c.offset + c.limit]
         return answer.inspect_queues([self._queue_view(name) for name in names])
 
@@ -350,7 +341,7 @@ class WorkqConnection(Connection):
         return view(row)
 
     def _queue_view(self, name: str) -> answer.QueueView:
-        lane = self.host.state.lanes.get(name.encode())
+        lane = self.host.state.queues.get(name.encode())
         if lane is None:
             return answer.QueueView(name, 0, 0)
         return answer.QueueView(name, lane.counts[READY], lane.counts[FUTURE])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastjournal.clock import MILLISECOND
 from fastjournal.errors import NotFound
-from fastjournal.journal import kinds as k
-from fastjournal.journal.rows import Row
-from fastjournal.journal.state import JournalState
-from fastjournal.journal.stored import value_of
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row
+from fastjournal.journal.state.stored import value_of
 from fastjournal.model import State
 from fastjournal.wire import workq_replies as answer
 
@@ -35,8 +35,8 @@ def view(row: Row) -> answer.JobView:
     states = {State.COMPLETED: 1, State.FAILED: 2, State.PROCESSING: 4}
     return answer.JobView(
         row.id,
-        row.lane.name.decode("utf-8", "replace"),
-        policy.lease or row.lane.settings.lease // MILLISECOND,
+        row.queue.name.decode("utf-8", "replace"),
+        policy.lease or row.queue.settings.lease // MILLISECOND,
         max(0, row.expires - start) // MILLISECOND if row.expires else 0,
         value_of(row),
         policy.max_attempts,

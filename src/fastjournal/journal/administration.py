@@ -6,10 +6,10 @@ from typing import Any
 
 from fastjournal.edges import Instant, Text, id_bytes, instant, key_bytes, length, queue_bytes
 from fastjournal.errors import BadRequest
-from fastjournal.journal.access import Access
-from fastjournal.journal.events import Subscription
+from fastjournal.journal.engine.events import Subscription
+from fastjournal.journal.look.access import Access
 from fastjournal.keys import domain
-from fastjournal.log.cleaner import Cleaned
+from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.model import QueueSettings
 
 __all__ = ["Administration"]

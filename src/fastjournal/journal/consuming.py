@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from fastjournal.clock import SECOND
 from fastjournal.edges import Length, Text, id_bytes, length, queue_bytes, worker_bytes
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, TimedOut
-from fastjournal.journal.access import Access
-from fastjournal.journal.inspection import result_of
+from fastjournal.journal.look.access import Access
+from fastjournal.journal.look.inspection import result_of
 from fastjournal.leased import LeasedJob
 from fastjournal.model import State, Where
 

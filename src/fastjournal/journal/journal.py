@@ -32,24 +32,24 @@ from fastjournal.edges import (
 )
 from fastjournal.errors import BadRequest, JournalError, NoSpace, SettingError
 from fastjournal.journal.administration import Administration
-from fastjournal.journal.background import Background
-from fastjournal.journal.bounded import BoundedEngine
 from fastjournal.journal.consuming import Consuming
-from fastjournal.journal.engine import Engine
-from fastjournal.journal.inspection import Inspection
-from fastjournal.journal.jobs import Jobs, Limits
-from fastjournal.journal.kinds import Mark
-from fastjournal.journal.mapping import WithEntries
-from fastjournal.journal.opening import CLEAN_NOTE, replay
-from fastjournal.journal.operations import Operations, Receipt
-from fastjournal.journal.reserve import Reserve
-from fastjournal.journal.snapshot import first_uncovered, remove_snapshots
-from fastjournal.journal.upkeep import Upkeep
-from fastjournal.journal.values import LARGE, BoundedState
-from fastjournal.log.commitlog import CommitLog
+from fastjournal.journal.decide.jobs import Jobs, Limits
+from fastjournal.journal.disk.background import Background
+from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
+from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
+from fastjournal.journal.disk.upkeep import Upkeep
+from fastjournal.journal.engine.bounded import BoundedEngine
+from fastjournal.journal.engine.engine import Engine
+from fastjournal.journal.engine.operations import Operations, Receipt
+from fastjournal.journal.engine.reserve import Reserve
+from fastjournal.journal.entry_map import WithEntries
+from fastjournal.journal.language.commands import Mark
+from fastjournal.journal.look.inspection import Inspection
+from fastjournal.journal.spill.cache import LARGE, bounded_state
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
+from fastjournal.log.write.commit_log import CommitLog
 from fastjournal.model import DEFAULT_PRIORITY, NewJob
 
 __all__ = ["Journal", "Receipt"]
@@ -125,7 +125,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         )
         try:
             started = self._clock.monotonic()
-            bounded = None if memory_limit is None else BoundedState(memory_limit, evict_from)
+            bounded = None if memory_limit is None else bounded_state(memory_limit, evict_from)
             self.replayed = replay(stream, state=bounded)
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
@@ -137,7 +137,9 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             if bounded is None:
                 self._engine = Engine(state, jobs, self._log, self._clock, reserve)
             else:
-                self._engine = BoundedEngine(bounded, jobs, self._log, self._clock, reserve)
+                self._engine = BoundedEngine(
+                    bounded, jobs, self._log, self._clock, reserve, snapshot_path
+                )
             self._engine.own = self.replayed.own
             folder = Path(archive) if archive else self.path / "archive"
             self._upkeep = Upkeep(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastjournal.journal.forwarding import Taken
+from fastjournal.journal.engine.forwarding import Taken
 from fastjournal.journal.journal import Journal
 from fastjournal.model import NewJob
 

@@ -51,9 +51,9 @@ import google_crc32c
 from fastjournal.errors import SegmentError, VersionMismatch
 from fastjournal.log.files import FileHandle, FileLock, Files
 from fastjournal.log.record import TIME_SIZE, BrokenRecord, decode_time
-from fastjournal.log.scan import verify
+from fastjournal.log.scan.scan import verify
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX
-from fastjournal.log.writer import write_failure, write_whole
+from fastjournal.log.write.segment_writer import write_failure, write_whole
 
 if TYPE_CHECKING:
     from fastjournal.log.stream import Stream

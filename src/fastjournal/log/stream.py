@@ -26,12 +26,12 @@ from fastjournal.log.segment import (
     parse_name,
     segment_name,
 )
-from fastjournal.log.writer import APPEND_LOCK
+from fastjournal.log.write.segment_writer import APPEND_LOCK
 
 if TYPE_CHECKING:
-    from fastjournal.log.appender import Appender, Ticker
-    from fastjournal.log.cleaner import Cleaner
-    from fastjournal.log.cursor import Cursor
+    from fastjournal.log.care.cleaner import Cleaner
+    from fastjournal.log.read.cursor import Cursor
+    from fastjournal.log.write.appender import Appender, Ticker
 
 __all__ = ["DEFAULT_SEGMENT_SIZE", "MAX_SEGMENT_SIZE", "MIN_SEGMENT_SIZE", "Stream"]
 
@@ -150,7 +150,7 @@ class Stream:
         `segment_size`: bytes after which the next append opens a new file, 4096 to 1 GiB.
         `sync`: `os`, `interval` or `always`; `sync_interval` in ms, only with `interval`.
         """
-        from fastjournal.log.appender import Appender, AppendOptions
+        from fastjournal.log.write.appender import Appender, AppendOptions
 
         options = AppendOptions(segment_size, sync, sync_interval)
         return Appender(self, options, ticker)
@@ -164,13 +164,13 @@ class Stream:
         over new segments too. A position holds until the cleaner rewrites its segment; a TIME
         holds for ever.
         """
-        from fastjournal.log.cursor import Cursor
+        from fastjournal.log.read.cursor import Cursor
 
         return Cursor(self, start, after=after, follow=follow)
 
     def open_cleaner(self) -> Cleaner:
         """A cleaner; lock it (or use `with`) before cleaning."""
-        from fastjournal.log.cleaner import Cleaner
+        from fastjournal.log.care.cleaner import Cleaner
 
         return Cleaner(self)
 

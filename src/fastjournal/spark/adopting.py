@@ -19,14 +19,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fastjournal.errors import BadRequest, Locked, LockTimeout
-from fastjournal.journal.commands import decode, encode
-from fastjournal.journal.forwarding import Taken
-from fastjournal.journal.image import get_fields
+from fastjournal.journal.engine.forwarding import Taken
 from fastjournal.journal.journal import Journal
-from fastjournal.journal.kinds import Group, Sender
+from fastjournal.journal.language.codec import decode, encode
+from fastjournal.journal.language.commands import Group, Put, Sender
 from fastjournal.journal.receiving import Receiver
-from fastjournal.log.frames import encode_column
-from fastjournal.log.scan import Chunk, Scan
+from fastjournal.log.scan.encode_columns import encode_column
+from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import Mode, NewJob
@@ -40,7 +39,7 @@ from fastjournal.spark.stamping import stamped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fastjournal.log.appender import Appender
+    from fastjournal.log.write.appender import Appender
 
 __all__ = [
     "Adopted",
@@ -254,16 +253,34 @@ def _jobs(batch: Batch, staged: Sequence[Staged]) -> Iterator[tuple[int, NewJob]
     new, merge, plain = tuple.__new__, Mode.MERGE, Mode.PLAIN
     for chunk in _chunks(staged):
         for payload in chunk.payloads().to_pylist():
-            given, queue, key, rank, due, _, _, expires, kind, value, *_ = get_fields(payload)
+            put = decode(payload)
+            assert isinstance(put, Put)
+            given = put.id
             if given == _NO_ID:
                 given = sender + mark.to_bytes(4, "big")
-            mode = merge if key else plain
+            mode = merge if put.key else plain
             # The bare constructor of tuple takes half the time, which counts per job.
             yield (
                 mark,
                 new(
                     NewJob,
-                    (queue, value, key, mode, rank, due, expires, 0, 0, 0, 0, 0, kind, 0, given),
+                    (
+                        put.queue,
+                        put.value,
+                        put.key,
+                        mode,
+                        put.rank,
+                        put.due,
+                        put.expires,
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                        put.kind,
+                        0,
+                        given,
+                    ),
                 ),
             )
             mark += 1

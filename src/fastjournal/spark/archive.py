@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import BadRequest
-from fastjournal.journal.generations import Disposal
-from fastjournal.log.cleaner import Cleaned
-from fastjournal.log.scan import Buffer, Chunk, Scan, gaps_to_binary
+from fastjournal.journal.disk.generations import Disposal
+from fastjournal.log.care.cleaner import Cleaned
+from fastjournal.log.scan.scan import Buffer, Chunk, Scan, gaps_to_binary
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import SYNCED_MARK
+from fastjournal.log.write.segment_writer import SYNCED_MARK
 from fastjournal.spark.clean import (
     CleanReport,
     Rewritten,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import CorruptRecord
 from fastjournal.log.record import MIN_RECORD
-from fastjournal.log.scan import Buffer, Chunk, Scan, gaps_to_binary
+from fastjournal.log.scan.scan import Buffer, Chunk, Scan, gaps_to_binary
 from fastjournal.spark import attempts_fields_numba as kernels
 from fastjournal.spark.fields import Fields
 from fastjournal.spark.fold import Share, route

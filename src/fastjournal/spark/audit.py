@@ -256,7 +256,7 @@ def _group_ids(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from fastjournal.errors import CorruptCommand
-    from fastjournal.journal.commands import row_ids
+    from fastjournal.journal.language.codec import row_ids
 
     for batch in batches:
         ids: list[bytes] = []

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.errors import SegmentError
-from fastjournal.journal.generations import Disposal
-from fastjournal.journal.snapshot import newest_snapshot
-from fastjournal.log.cleaner import Cleaned, replace_segment, sealed_segments
+from fastjournal.journal.disk.generations import Disposal
+from fastjournal.journal.disk.snapshot import newest_snapshot
+from fastjournal.log.care.cleaner import Cleaned, replace_segment, sealed_segments
 from fastjournal.log.manifest import MANIFEST, ManifestFile, check_segments
 from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
 from fastjournal.log.stream import Stream
@@ -144,7 +144,7 @@ def clean_journal(
         cleaned = [one.cleaned for one in rewritten]
         after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
         if not dry_run:
-            settings = [lane.settings for lane in rows.lanes.values()]
+            settings = [lane.settings for lane in rows.queues.values()]
             put_in_place(stream, rewritten, Disposal(stream, settings))
         return CleanReport(directory, len(rows), before, after, tuple(cleaned))
     finally:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.log.scan import Buffer, Chunk, Damage, Scan, gaps_to_binary
+from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan, gaps_to_binary
 from fastjournal.spark.fields import NUMBERS, SLICES, Fields
 from fastjournal.spark.kinds import BROADCAST, kind_name
 from fastjournal.spark.plan import Piece, tear_rule

@@ -13,12 +13,12 @@ __all__ = ["main"]
 def main() -> None:
     """Load what every task of ours needs, then serve as Spark's own daemon does."""
     with suppress(ImportError):
-        import fastjournal.log.frames
-        import fastjournal.log.scan
+        import fastjournal.log.scan.encode_columns
+        import fastjournal.log.scan.scan
         import fastjournal.spark.source
 
-        fastjournal.log.scan.warm_up()
-        fastjournal.log.frames.warm_up()
+        fastjournal.log.scan.scan.warm_up()
+        fastjournal.log.scan.encode_columns.warm_up()
     from pyspark.daemon import manager
 
     manager()

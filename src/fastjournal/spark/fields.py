@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.log.record import YEAR_1
-from fastjournal.log.scan import Chunk, engines
+from fastjournal.log.scan.scan import Chunk, engines
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,20 +24,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastjournal.errors import CorruptCommand, JournalFault, SegmentError, VersionMismatch
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import TYPE_OF, decode, encode, row_ids
-from fastjournal.journal.rows import Row, image
-from fastjournal.journal.transitions import STEPS
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import TYPE_OF, decode, encode, row_ids
+from fastjournal.journal.language.transitions import STEPS
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row, image
 from fastjournal.log import manifest
 from fastjournal.log.files import DISK
-from fastjournal.log.scan import Buffer, Chunk, Damage, Scan
+from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.log.writer import SyncedMark
+from fastjournal.log.write.segment_writer import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.fold import Share, fold, no_collection, route
 from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS, kind_name
-from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import (
     Piece,
     at_one_moment,
@@ -242,7 +242,7 @@ def share_findings(
     """
     notes = _Notes(directory)
     segments, base = _opened(directory, share, newest, notes)
-    check = _Check(notes, base.state or Ledger(), base.overlap)
+    check = _Check(notes, base.state or JournalState(), base.overlap)
     wanted = [(piece, data) for piece, data in segments if data and piece.number >= base.first]
     doubt = Sift()
     sifting = sift and doubt.usable and base.state is None
@@ -255,7 +255,7 @@ def share_findings(
             check.chunk(piece, data, doubt.closely(chunk) if sifting else chunk, share)
         if not sifting:
             check.waits(check.state.rows.values())
-        elif any(lane.settings.max_wait for lane in check.state.lanes.values()):
+        elif any(lane.settings.max_wait for lane in check.state.queues.values()):
             whole = fold(wanted, share=share, mode="DROPMALFORMED")
             check.waits(whole.rows.values())
     return list(notes.all())
@@ -302,7 +302,7 @@ def _grouped(chunk: Chunk, share: Share) -> Iterator[bytes]:
 class _Check:
     """Applies every record and says what does not fit."""
 
-    def __init__(self, notes: _Notes, state: Ledger, overlap: int) -> None:
+    def __init__(self, notes: _Notes, state: JournalState, overlap: int) -> None:
         self._notes = notes
         self.state = state
         self._overlap = overlap
@@ -330,11 +330,11 @@ class _Check:
                 kind = TYPE_OF[member.__class__]
                 if kind in BROADCAST:
                     self.state.apply(member, time)
-                elif share.has(member[0]):  # type: ignore[arg-type]
+                elif share.has(member.id):
                     self._one(piece, offset, time, kind, member)
 
     def _one(self, piece: Piece, offset: int, time: int, kind: int, command: k.Command) -> None:
-        row_id: bytes = command[0]  # type: ignore[assignment]
+        row_id = command.id
         state = self.state
         row = state.rows.get(row_id)
         if time <= self._overlap and row is not None and row.at > time:
@@ -374,7 +374,7 @@ class _Check:
     def waits(self, rows: Iterable[Row]) -> None:
         """Promise: no key waits past insertion + max_wait by repeats alone."""
         for row in rows:
-            most = row.lane.settings.max_wait
+            most = row.queue.settings.max_wait
             fresh = row.more is None and not row.attempts
             if most and fresh and row.state is State.WAITING and row.due > row.inserted + most:
                 text = f"due {row.due - row.inserted - most} ns later than max_wait allows"
@@ -389,9 +389,9 @@ def keyed_rows(
     wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]
     state = fold(wanted, share=share, mode="DROPMALFORMED", state=base.state, overlap=base.overlap)
     for row in state.rows.values():
-        single = row.key and row.lane.name and not row.policy.flags & k.KEEP_VERSIONS
+        single = row.key and row.queue.name and not row.policy.flags & k.KEEP_VERSIONS
         if single and row.state in (State.WAITING, State.PROCESSING):
-            yield row.lane.name, row.key, row.state.name, row.id
+            yield row.queue.name, row.key, row.state.name, row.id
 
 
 def snapshot_findings(directory: str, share: Share, *, newest: int = 0) -> list[Finding]:

@@ -22,12 +22,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import CorruptCommand, CorruptRecord
-from fastjournal.journal.commands import TYPE_OF, decode
-from fastjournal.journal.kinds import Command, Group
-from fastjournal.journal.state import JournalState
-from fastjournal.log.scan import FAILFAST, Buffer, Chunk, Scan
+from fastjournal.journal.language.codec import TYPE_OF, decode
+from fastjournal.journal.language.commands import Command, Group
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.scan.scan import FAILFAST, Buffer, Chunk, Scan
 from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
-from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece, tear_rule
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ def _members(payload: bytes) -> Iterator[tuple[int, bytes]]:
     assert isinstance(group, Group)
     for member in group.members:
         kind = TYPE_OF[member.__class__]
-        yield kind, b"" if kind in BROADCAST else bytes(member[0])  # type: ignore[arg-type]
+        yield kind, member.id
 
 
 class SegmentReader:
@@ -375,7 +374,7 @@ def fold(
     kept = [
         reader.entries(piece, data, upto, settled) for piece, data in reversed(segments) if data
     ]
-    result = Ledger() if state is None else state
+    result = JournalState() if state is None else state
     with no_collection():
         apply_entries(result, reversed(kept), mode, overlap)
     return result

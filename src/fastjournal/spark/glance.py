@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastjournal.journal.commands import decode
-from fastjournal.journal.kinds import Group, Queue, Sender
-from fastjournal.journal.state import JournalState
-from fastjournal.log.scan import Chunk, Scan
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import Group, Queue, Sender
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.spark.plan import at_one_moment, journal_segments, load, tear_rule
 from fastjournal.spark.snapshots import open_snapshot
 
@@ -41,7 +41,7 @@ class Glance:
 
     def is_plain(self, queues: Iterable[bytes]) -> bool:
         """Whether none of these queues has settings of its own."""
-        lanes = self.state.lanes
+        lanes = self.state.queues
         return all(name not in lanes or not lanes[name].settings_at for name in queues)
 
 

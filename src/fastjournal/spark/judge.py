@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastjournal.journal.retention import Fate, Report, Retention, fate
+from fastjournal.journal.disk.retention import Fate, Report, Retention, fate
 from fastjournal.log.record import MAX_PAYLOAD
-from fastjournal.log.scan import Buffer, Chunk, Scan
+from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
 from fastjournal.spark.live import LiveRows

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fastjournal.errors import SettingError
-from fastjournal.journal.commands import TYPE_NAMES
+from fastjournal.journal.language.codec import TYPE_NAMES
 
 __all__ = ["BROADCAST", "GROUP", "KINDS", "kind_name", "kind_number"]
 

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import CorruptCommand, CorruptRecord
-from fastjournal.journal.commands import decode
-from fastjournal.journal.kinds import (
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import (
     Add,
     Command,
     Ends,
@@ -30,14 +30,13 @@ from fastjournal.journal.kinds import (
     Tomb,
     Touch,
 )
-from fastjournal.journal.rows import Row
-from fastjournal.journal.state import JournalState
-from fastjournal.log.scan import FAILFAST, Buffer, Chunk, verify
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row
+from fastjournal.log.scan.scan import FAILFAST, Buffer, Chunk, verify
 from fastjournal.model import QueueSettings
 from fastjournal.spark.fields import Fields
 from fastjournal.spark.fold import Matter, SegmentReader, Settled, Share
 from fastjournal.spark.kinds import KINDS
-from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece, tear_rule
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class Lane:
 class Facts:
     """What concerns no single row; every share has the same."""
 
-    lanes: dict[bytes, Lane]
+    queues: dict[bytes, Lane]
     senders: dict[bytes, tuple[int, int]]
     mark_at: int
     applied: int
@@ -89,7 +88,7 @@ def part_of(state: JournalState, applied: int) -> LivePart:
         Facts(
             {
                 name: Lane(lane.settings_at, lane.settings)
-                for name, lane in state.lanes.items()
+                for name, lane in state.queues.items()
                 if lane.settings_at
             },
             dict(state.senders),
@@ -137,7 +136,7 @@ def live_part(segments: Sequence[tuple[Piece, Buffer]], share: Share) -> LivePar
             if isinstance(command, (Queue, Sender, Mark, Ends)):
                 general.append((int(found.times[n]), command))
                 continue
-            row_id: bytes = command[0]  # type: ignore[assignment]
+            row_id = command.id
             if isinstance(command, Touch):
                 touched.setdefault(row_id, command.expires)
             elif isinstance(command, Tomb):
@@ -145,7 +144,7 @@ def live_part(segments: Sequence[tuple[Piece, Buffer]], share: Share) -> LivePar
                 tombs[row_id] = int(found.times[n])
             else:
                 assert isinstance(command, (Put, Add, Schedule))
-                state = Ledger()
+                state = JournalState()
                 state.apply(command, int(found.times[n]))
                 stated.append(_of_row(state.rows[row_id]))
     lows, highs, at, expires = (np.concatenate(c) for c in zip(*stated, strict=True))
@@ -157,7 +156,7 @@ def live_part(segments: Sequence[tuple[Piece, Buffer]], share: Share) -> LivePar
         if where >= 0:
             expires[where] = until
     ids = np.frombuffer(b"".join(fresh), dtype=np.uint64).reshape(-1, 2)
-    state = Ledger()
+    state = JournalState()
     for time, command in reversed(general):
         state.apply(command, time)
     facts = part_of(state, applied).facts
@@ -241,7 +240,7 @@ class LiveRows:
         self.at = np.frombuffer(b"".join(p.at for p in found), dtype=np.int64)
         self.expires = np.frombuffer(b"".join(p.expires for p in found), dtype=np.int64)
         facts = [p.facts for p in found]
-        self.lanes = {name: lane for fact in facts for name, lane in fact.lanes.items()}
+        self.queues = {name: lane for fact in facts for name, lane in fact.queues.items()}
         self.senders = {name: told for fact in facts for name, told in fact.senders.items()}
         self.mark_at = max((fact.mark_at for fact in facts), default=0)
         self.ends_at = max((fact.ends_at for fact in facts), default=0)

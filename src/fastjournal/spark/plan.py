@@ -31,11 +31,11 @@ from socket import gethostname
 from typing import TypeVar
 
 from fastjournal.errors import NotFound, SegmentError
+from fastjournal.log.care.recovery import Safe
 from fastjournal.log.files import DISK
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import BrokenRecord, decode_time
-from fastjournal.log.recovery import Safe
-from fastjournal.log.scan import Buffer, TearRule, verify
+from fastjournal.log.scan.scan import Buffer, TearRule, verify
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark.settings import Settings

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastjournal.journal.state import JournalState
-from fastjournal.log.scan import Buffer
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.scan.scan import Buffer
 from fastjournal.spark.fold import Share, fold
 from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load, newest_time
 from fastjournal.spark.rows import job_batches

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.journal.rows import Row, job_of
+from fastjournal.journal.state.row import Row, job_of
 from fastjournal.model import Job
 from fastjournal.spark.columns import readable
 from fastjournal.spark.schema import arrow_schema
@@ -56,7 +56,7 @@ def job_batches(
 
     schema = arrow_schema("jobs", names)
     if queues is not None:
-        rows = (row for row in rows if row.queue.decode("utf-8", "backslashreplace") in queues)
+        rows = (row for row in rows if row.queue.name.decode("utf-8", "backslashreplace") in queues)
     left = iter(rows)
     while some := list(map(job_of, islice(left, _ROWS))):
         # A job is a tuple: turning twenty thousand of them into columns costs next to nothing.

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.journal.transitions import STEPS
-from fastjournal.log.scan import Chunk
+from fastjournal.journal.language.transitions import STEPS
+from fastjournal.log.scan.scan import Chunk
 from fastjournal.model import State
 from fastjournal.spark.kinds import BROADCAST, KINDS
 

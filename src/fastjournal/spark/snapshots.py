@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastjournal.errors import BadRequest, SegmentError
-from fastjournal.journal.commands import decode
-from fastjournal.journal.kinds import Mark
-from fastjournal.journal.snapshot import SNAPSHOT, Snapshot, newest_snapshot
-from fastjournal.log.scan import Buffer, Chunk, Scan
+from fastjournal.journal.disk.snapshot import SNAPSHOT, Snapshot, newest_snapshot
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import Mark
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.spark.fold import Share
 from fastjournal.spark.kinds import BROADCAST
-from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece
 from fastjournal.spark.stores import is_remote
 
@@ -37,7 +37,7 @@ _MARK = 45
 class Base:
     """Where a replay starts."""
 
-    state: Ledger | None
+    state: JournalState | None
     first: int
     """The first segment to be replayed."""
     overlap: int
@@ -110,7 +110,7 @@ def base_of(
         if not segments or segments[0][0].number >= snapshot.first > 1:
             raise BadRequest(f"{directory}: the history before {snapshot.path.name} is gone")
         return nothing
-    state = Ledger()
+    state = JournalState()
     as_of = 0
     for chunk, parts in zip(chunks, marks, strict=True):
         rows = zip(chunk.starts.tolist(), chunk.sizes.tolist(), strict=True)

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.edges import MAX_VALUE
 from fastjournal.errors import BadRequest, OutOfRange, SegmentError, SettingError, TooLarge
-from fastjournal.journal.varint import SV, uv
+from fastjournal.journal.language.varint import sv, uv
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.log.frames import encode_column
-from fastjournal.log.scan import verify
+from fastjournal.log.scan.encode_columns import encode_column
+from fastjournal.log.scan.scan import verify
 from fastjournal.log.segment import WORKQ
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT
 from fastjournal.spark.plan import Piece, load
@@ -228,13 +228,13 @@ def _ranks(column: pa.Array | None, rows: int) -> pa.Array:
     import pyarrow.compute as pc
 
     if column is None or not rows:
-        return _constant(SV[DEFAULT_PRIORITY], rows)
+        return _constant(sv(DEFAULT_PRIORITY), rows)
     values = column.cast(pa.int64()).fill_null(DEFAULT_PRIORITY)
     bounds = pc.min_max(values).as_py()
     if bounds["min"] < 0 or bounds["max"] > 255:
         worst = bounds["min"] if bounds["min"] < 0 else bounds["max"]
         raise OutOfRange(f"priority: {worst} is not in 0..255")
-    return pa.array(SV, pa.binary()).take(values)
+    return pa.array([sv(priority) for priority in range(256)], pa.binary()).take(values)
 
 
 def _lengths(values: pa.Array) -> pa.Array:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fastjournal.log.scan import Chunk
+    from fastjournal.log.scan.scan import Chunk
 
 __all__ = ["stamped"]
 

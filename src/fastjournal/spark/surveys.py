@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from fastjournal.errors import SegmentError, VersionMismatch
-from fastjournal.log.scan import verify
+from fastjournal.log.scan.scan import verify
 from fastjournal.spark.plan import Piece, load_unless_gone, tear_rule
 from fastjournal.spark.schema import arrow_schema
 from fastjournal.spark.settings import Settings

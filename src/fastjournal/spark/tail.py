@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from fastjournal.log.care.recovery import Safe
 from fastjournal.log.files import DISK
 from fastjournal.log.manifest import read as read_manifest
-from fastjournal.log.recovery import Safe
-from fastjournal.log.scan import DROPMALFORMED, Chunk, Scan
+from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.spark.plan import Piece, check_gone, first_time, journal_segments

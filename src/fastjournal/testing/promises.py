@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from fastjournal.errors import LeaseLost, NotFound
+from fastjournal.journal.disk.replay import replay
 from fastjournal.journal.journal import Journal
-from fastjournal.journal.kinds import KEEP_VERSIONS
-from fastjournal.journal.opening import replay
+from fastjournal.journal.language.commands import KEEP_VERSIONS
 from fastjournal.model import Receipt, State
 
 __all__ = [
@@ -84,7 +84,7 @@ def check_one_waiting_row(journal: Journal) -> None:
         for row in journal.engine.state.rows.values():
             live = row.state <= State.PROCESSING and not 0 < row.expires < now
             if row.key and live and not row.policy.flags & KEEP_VERSIONS:
-                seen[row.lane.name, row.key, row.state] += 1
+                seen[row.queue.name, row.key, row.state] += 1
     for (queue, key, state), count in seen.items():
         if count > 1:
             raise PromiseBroken(f"{count} rows of key {key!r} in queue {queue!r} are {state.name}")
@@ -97,7 +97,7 @@ def check_max_wait(journal: Journal) -> None:
     """
     with journal.engine.lock:
         for row in journal.engine.state.rows.values():
-            lane = row.lane
+            lane = row.queue
             wait = lane.settings.max_wait
             if not wait or row.attempts or row.workq or row.inserted < lane.settings_at:
                 continue

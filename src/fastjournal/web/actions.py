@@ -159,7 +159,7 @@ def _ids(form: Fields) -> list[bytes]:
 def _dead(host: Hosted, form: Fields) -> list[bytes]:
     name = _queue(form)
     with host.engine.lock:
-        lane = host.state.lanes.get(name)
+        lane = host.state.queues.get(name)
         if lane is None:
             raise NotFound(f"no queue {text(name)!r}")
         return list(lane.dead)[:_MAX_ALL]

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastjournal.clock import SECOND
 from fastjournal.daemon.hosting import Hosted
-from fastjournal.journal.lanes import Lane
-from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY
-from fastjournal.log.counters import Histogram
+from fastjournal.journal.state.queue_rows import QueueRows
+from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
+from fastjournal.log.write.counters import Histogram
 from fastjournal.web.words import quoted, span, text
 
 if TYPE_CHECKING:
@@ -189,14 +189,14 @@ class Pulse:
         totals = [0] * len(PLACES)
         rows: dict[bytes, QueueFigures] = {}
         with host.engine.lock:
-            lanes = list(host.state.lanes.values())
+            lanes = list(host.state.queues.values())
         for at in range(0, len(lanes), _AT_ONCE):
             if at:
                 await asyncio.sleep(0)
             with host.engine.lock:
                 now = host.state.promote(host.engine.clock.now())
                 for lane in lanes[at : at + _AT_ONCE]:
-                    if lane.name and not lane.unused:
+                    if lane.shown:
                         figures = _figures_of(lane, now)
                         rows[lane.name] = figures
                         totals = [a + b for a, b in zip(totals, figures.counts, strict=True)]
@@ -255,7 +255,7 @@ def rest_after(spent: float) -> float:
     return max(1.0 - spent, min(_SHARE * spent, _LONGEST))
 
 
-def _figures_of(lane: Lane, now: int) -> QueueFigures:
+def _figures_of(lane: QueueRows, now: int) -> QueueFigures:
     counts = lane.counts
     first = lane.head(now) if counts[READY] else None
     return QueueFigures(

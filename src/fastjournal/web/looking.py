@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from fastjournal.daemon.hosting import Hosted
-from fastjournal.journal.lanes import Lane
-from fastjournal.journal.rows import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row
+from fastjournal.journal.state.queue_rows import QueueRows
+from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row
 from fastjournal.model import Job, State
 
 __all__ = ["MAX_LOOK", "PLACES", "Asked", "Listed", "Page", "look", "place_of"]
@@ -122,7 +122,7 @@ def _listed(row: Row) -> Listed:
     more = row.rare
     return Listed(
         row.id.hex(),
-        row.lane.name,
+        row.queue.name,
         row.key,
         _WORDS.get(row.place, "deleted"),
         row.due,
@@ -130,10 +130,10 @@ def _listed(row: Row) -> Listed:
         row.attempts,
         more.timeouts,
         more.fails,
-        -row.rank if row.workq or row.lane.settings.priority_order == "larger" else row.rank,
+        -row.rank if row.workq or row.queue.settings.priority_order == "larger" else row.rank,
         len(row.value),
         row.lease_until,
-        b"" if row.holder is None else row.holder[1],
+        more.worker if row.lease_until else b"",
         more.result[-_REASON:] or more.note[-_REASON:],
         more.when if row.place == DEAD else 0,
     )
@@ -176,10 +176,10 @@ def _newest(host: Hosted) -> tuple[Iterator[list[bytes]], bool]:
 def _indexed(host: Hosted, asked: Asked) -> tuple[list[bytes], bool]:
     """Ids of rows that stand in an index, and whether others were left out."""
     with host.engine.lock:
-        lanes, rows = host.state.lanes, host.state.rows
+        lanes, rows = host.state.queues, host.state.rows
         if asked.queue:
             lane = lanes.get(asked.queue)
-            some: list[Lane] = [] if lane is None else [lane]
+            some: list[QueueRows] = [] if lane is None else [lane]
         else:
             some = list(lanes.values())
         if asked.place == "dead":  # each queue is in order, all together are not
@@ -189,14 +189,13 @@ def _indexed(host: Hosted, asked: Asked) -> tuple[list[bytes], bool]:
                 reverse=True,
             )
         else:
-            run = _INDEXED[asked.place]
-            entries = chain.from_iterable(run(lane) for lane in some)
-            ids = (entry[-1] for entry in entries)  # type: ignore[misc]
+            order = _INDEXED[asked.place]
+            ids = (row.id for lane in some for row in order(lane))
         found = list(islice(ids, MAX_INDEX + 1))
     return list(dict.fromkeys(found[:MAX_INDEX])), len(found) > MAX_INDEX
 
 
-_INDEXED: dict[str, Callable[[Lane], Iterable[tuple[object, ...]]]] = {
+_INDEXED: dict[str, Callable[[QueueRows], Iterable[Row]]] = {
     "ready": lambda lane: lane.ready,
     "future": lambda lane: lane.future,
     "leased": lambda lane: lane.leases,
@@ -213,7 +212,7 @@ def _wanted(asked: Asked, exact: bool) -> Callable[[Row], bool]:
     def wanted(row: Row) -> bool:
         return (
             (place is None or row.place == place)
-            and (not asked.queue or row.lane.name == asked.queue)
+            and (not asked.queue or row.queue.name == asked.queue)
             and (not prefix or row.key.startswith(prefix))
             and (not inside or inside in row.key)
         )
@@ -222,7 +221,7 @@ def _wanted(asked: Asked, exact: bool) -> Callable[[Row], bool]:
 
 
 def _is_there(row: Row, now: int) -> bool:
-    return bool(row.lane.name) and row.state is not State.DELETED and not 0 < row.expires < now
+    return bool(row.queue.name) and row.state is not State.DELETED and not 0 < row.expires < now
 
 
 def _parts(ids: list[bytes]) -> Iterator[list[bytes]]:

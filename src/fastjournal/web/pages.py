@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 
 from fastjournal.daemon.hosting import Hosted
 from fastjournal.errors import JournalError, NotFound
-from fastjournal.journal.history import Life, life_of
+from fastjournal.journal.look.history import Life, life_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS, SETTING_NAMES, Job, QueueSettings, State

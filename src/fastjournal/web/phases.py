@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastjournal.journal.history import Step
+from fastjournal.journal.look.history import Step
 from fastjournal.model import State
 
 __all__ = ["Phase", "phases_of"]

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fastjournal import Journal
 from fastjournal.cli.top import Top, watch
-from fastjournal.journal.view import JournalView
+from fastjournal.journal.look.read_only import JournalView
 from fastjournal.testing import ManualClock, MemoryFiles
 
 PLACE = Path("/jobs")

@@ -22,9 +22,9 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from fastjournal.errors import NotFound, SegmentError, SettingError
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
 from fastjournal.journal.journal import Journal
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import encode
 from fastjournal.log.files import DISK
 from fastjournal.log.manifest import faults
 from fastjournal.log.manifest import read as read_manifest

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fastjournal.errors import BadRequest
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode, encode
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode, encode
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream

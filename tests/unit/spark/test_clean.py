@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError, WriteFailed
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode, encode
-from fastjournal.journal.generations import Disposal, settings_of
-from fastjournal.journal.retention import Report, Retention
-from fastjournal.journal.rows import image
-from fastjournal.journal.state import JournalState
-from fastjournal.log.cleaner import Cleaner, read_segment, sealed_segments
+from fastjournal.journal.disk.generations import Disposal, settings_of
+from fastjournal.journal.disk.retention import Report, Retention
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode, encode
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import image
+from fastjournal.log.care.check import verify
+from fastjournal.log.care.cleaner import Cleaner, read_segment, sealed_segments
 from fastjournal.log.files import DISK, DiskFiles
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.log.verify import verify
 from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark import fold as fold_module
 from fastjournal.spark import live as live_module
@@ -212,8 +212,8 @@ def test_the_living_rows_read_from_columns_are_those_of_a_replay(tmp_path: Path,
             assert (mine.at, mine.expires) == (row.at, row.expires)
         assert (rows.applied, rows.mark_at) == (state.applied, state.mark_at)
         assert rows.senders == state.senders
-        told = {name: lane.settings_at for name, lane in rows.lanes.items()}
-        assert told == {n: lane.settings_at for n, lane in state.lanes.items() if lane.settings_at}
+        told = {name: lane.settings_at for name, lane in rows.queues.items()}
+        assert told == {n: lane.settings_at for n, lane in state.queues.items() if lane.settings_at}
 
 
 @pytest.mark.parametrize(

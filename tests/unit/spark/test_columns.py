@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastjournal.errors import CorruptCommand, SettingError
-from fastjournal.journal import commands, kinds
+from fastjournal.journal.language import codec, commands
 from fastjournal.log.record import encode
-from fastjournal.log.scan import Chunk, Scan, engines
+from fastjournal.log.scan.scan import Chunk, Scan, engines
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.spark.failure import ToldError, explain
 from fastjournal.spark.fields import NUMBERS, SLICES, Fields
@@ -74,8 +74,8 @@ instants = st.integers(0, 2**62)
 small = st.integers(0, 2**31 - 1)
 names = st.binary(max_size=200)
 puts = st.builds(
-    kinds.Put,
-    id=st.binary(min_size=16, max_size=16),
+    commands.Put,
+    row_id=st.binary(min_size=16, max_size=16),
     queue=names,
     key=names,
     rank=st.integers(-(2**40), 2**40),
@@ -85,15 +85,15 @@ puts = st.builds(
     expires=instants,
     kind=st.integers(0, 5),
     value=st.binary(max_size=300),
-    policy=st.builds(kinds.Policy, st.integers(0, 15), small, small, small, small, small),
+    policy=st.builds(commands.Policy, st.integers(0, 15), small, small, small, small, small),
     attempts=small,
     timeouts=small,
     fails=small,
     aliases=st.lists(names, max_size=3).map(tuple),
 )
 adds = st.builds(
-    kinds.Add,
-    id=st.binary(min_size=16, max_size=16),
+    commands.Add,
+    row_id=st.binary(min_size=16, max_size=16),
     name=names,
     ttr=small,
     ttl=st.one_of(st.integers(0, 2**31), st.integers(0, 2**62)),
@@ -105,14 +105,14 @@ adds = st.builds(
     created=st.integers(1, 2**61),
 )
 results = st.builds(
-    kinds.Complete, id=st.binary(min_size=16, max_size=16), result=st.binary(max_size=300)
+    commands.Complete, row_id=st.binary(min_size=16, max_size=16), result=st.binary(max_size=300)
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(puts, adds, results), min_size=1, max_size=12))
 def test_fields_decoded_all_at_once_equal_the_commands_that_were_written(given: list[Any]) -> None:
-    (chunk,) = Scan(segment([commands.encode(c) for c in given]))
+    (chunk,) = Scan(segment([codec.encode(c) for c in given]))
     assert isinstance(chunk, Chunk)
     for engine in ENGINES:
         _equal_to_commands(chunk, Fields(chunk, engine), given)
@@ -130,7 +130,7 @@ def _equal_to_commands(chunk: Chunk, fields: Fields, given: list[Any]) -> None:
         return None if missing[n] else int(values[n])
 
     for n, command in enumerate(given):
-        if isinstance(command, kinds.Put):
+        if isinstance(command, commands.Put):
             assert (cut("queue", n), cut("key", n), cut("value", n)) == (
                 command.queue,
                 command.key,
@@ -141,7 +141,7 @@ def _equal_to_commands(chunk: Chunk, fields: Fields, given: list[Any]) -> None:
             assert number("expires", n) == (command.expires or None)
             assert number("lease_ms", n) == command.policy.lease
             assert number("max_fails", n) == command.policy.max_fails
-        elif isinstance(command, kinds.Add):
+        elif isinstance(command, commands.Add):
             assert (cut("queue", n), cut("value", n)) == (command.name, command.payload)
             assert number("rank", n) == -command.priority
             start = command.time or command.created
@@ -156,11 +156,11 @@ def _equal_to_commands(chunk: Chunk, fields: Fields, given: list[Any]) -> None:
 def test_a_payload_that_does_not_parse_is_marked_and_has_no_fields(
     command: Any, data: st.DataObject
 ) -> None:
-    payload = bytearray(commands.encode(command))
+    payload = bytearray(codec.encode(command))
     cut = data.draw(st.integers(17, len(payload)))
     payload = payload[:cut] + data.draw(st.binary(max_size=3))
     try:
-        commands.decode(bytes(payload))
+        codec.decode(bytes(payload))
         sound = True
     except CorruptCommand:
         sound = False
@@ -175,21 +175,21 @@ def test_a_payload_that_does_not_parse_is_marked_and_has_no_fields(
 
 
 def test_names_that_are_not_utf_8_are_shown_with_their_odd_bytes(tmp_path: Path) -> None:
-    put = kinds.Put(bytes(16), b"caf\xe9", b"\xff\x00k", 0, 1, 1, 1, 0, 1, b"v")
-    (tmp_path / segment_name(1)).write_bytes(segment([commands.encode(put)]))
+    put = commands.Put(bytes(16), b"caf\xe9", b"\xff\x00k", 0, 1, 1, 1, 0, 1, b"v")
+    (tmp_path / segment_name(1)).write_bytes(segment([codec.encode(put)]))
     (row,) = read(tmp_path, columns="queue,key,key_bytes")
     assert row == {"queue": "caf\\xe9", "key": "\\xff\x00k", "key_bytes": b"\xff\x00k"}
 
 
 def test_broadcast_kinds_have_no_id(tmp_path: Path) -> None:
-    mark = commands.encode(kinds.Mark(1, 2, 3, b"a note of more than sixteen bytes"))
+    mark = codec.encode(commands.Mark(1, 2, 3, b"a note of more than sixteen bytes"))
     (tmp_path / segment_name(1)).write_bytes(segment([mark, b"\x05" + b"i" * 16, b"\x05short"]))
     assert [r["id"] for r in read(tmp_path, columns="id,command")] == [None, b"i" * 16, None]
 
 
 def test_filters_by_time_command_queue_and_segment_choose_rows(tmp_path: Path) -> None:
     def put(queue: bytes) -> bytes:
-        return commands.encode(kinds.Put(bytes(16), queue, b"k", 0, 1, 1, 1, 0, 1, b"v"))
+        return codec.encode(commands.Put(bytes(16), queue, b"k", 0, 1, 1, 1, 0, 1, b"v"))
 
     (tmp_path / segment_name(1)).write_bytes(segment([put(b"a"), put(b"b"), b"\x05" + bytes(16)]))
     assert [r["queue"] for r in read(tmp_path, queue="b,c")] == ["b"]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import encode
 from fastjournal.log.files import DISK
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
-from fastjournal.log.writer import SyncedMark
+from fastjournal.log.write.segment_writer import SyncedMark
 from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark.findings import (
     LIMIT,
@@ -32,7 +32,10 @@ ROW, OTHER = b"r" * 16, b"o" * 16
 
 
 def put(row: bytes = ROW, **changes: object) -> k.Put:
-    return k.Put(row, b"q", b"key", 5, T0, T0, T0, 0, 1, b"v")._replace(**changes)  # type: ignore[arg-type]
+    made = k.Put(row, b"q", b"key", 5, T0, T0, T0, 0, 1, b"v")
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
 
 
 def journal(directory: Path, commands: Sequence[k.Command | bytes], first: int = T0) -> Path:

@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastjournal.errors import CorruptRecord
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import encode
-from fastjournal.journal.rows import image
-from fastjournal.journal.state import JournalState
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import encode
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import image
 from fastjournal.log.record import encode as record
-from fastjournal.log.scan import Buffer
+from fastjournal.log.scan.scan import Buffer
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.spark import fold as fold_module
 from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.ledger import Ledger
 from fastjournal.spark.plan import Piece
 
 T0 = 1_700_000_000_000_000_000
@@ -119,7 +118,7 @@ def test_as_of_every_tenth_record_equals_the_state_at_that_record(seed: int) -> 
 def test_a_known_state_and_the_rest_of_the_log_give_the_whole_state(seed: int, cut: int) -> None:
     random = Random(seed)
     commands = history(random, 80)
-    state = Ledger()
+    state = JournalState()
     for n, command in enumerate(commands[:cut]):
         state.apply(command, T0 + n)
     tail = [

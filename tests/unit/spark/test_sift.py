@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastjournal.journal import kinds as k
-from fastjournal.journal.commands import decode, encode
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import decode, encode
 from fastjournal.log.record import encode as record
-from fastjournal.log.scan import Chunk, Scan
+from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark import sift as module
@@ -43,7 +43,20 @@ def commands(row: bytes, token: int) -> list[k.Command]:
         k.Start(row),
         k.Timeout(row),
         image(row, token),
-        image(row, token)._replace(aliases=(b"a", b"b"), rank=-900, due=T0 + 10**18),
+        k.Put(
+            row,
+            b"q",
+            row[:3],
+            -900,
+            T0 + 10**18,
+            T0,
+            T0,
+            0,
+            1,
+            b"v",
+            attempts=token,
+            aliases=(b"a", b"b"),
+        ),
         k.Lease(row, T0, T0 + 9, token, b"w"),
         k.Renew(row, T0 + 99, token),
         k.Touch(row, T0 + 5),

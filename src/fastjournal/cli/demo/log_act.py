@@ -19,10 +19,10 @@ from pathlib import Path
 from fastjournal.cli.demo.stage import Stage, killed_after
 from fastjournal.cli.render import bytes_text, instant
 from fastjournal.errors import CorruptRecord
+from fastjournal.log.care.check import Fault, verify
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN
 from fastjournal.log.stream import Stream
-from fastjournal.log.verify import Fault, verify
 
 __all__ = ["LogAct", "child", "payload"]
 

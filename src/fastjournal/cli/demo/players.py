@@ -103,12 +103,16 @@ class Troupe:
         """Carries the spool to the daemon."""
         return self._command("forward", "--spool", str(self.spool), "--to", self.url)
 
-    def worker(self, name: str, *queues: str) -> subprocess.Popen[bytes]:
-        """Works off queues and notes what it did in the file of its name."""
+    def worker(self, name: str, lease: float, *queues: str) -> subprocess.Popen[bytes]:
+        """Works off queues and notes what it did in the file of its name.
+
+        `lease`: seconds; whatever a kill takes on its way to a worker comes back after them.
+        """
         options = [word for queue in queues for word in ("--queue", queue)]
         return self._command(
             "worker", "fastjournal.cli.demo.players:handle", *options, "--concurrency", "4",
-            "--url", self.url, "--name", name, notes=self.place / f"{name}.notes",
+            "--url", self.url, "--name", name, "--lease", f"{lease:g}",
+            notes=self.place / f"{name}.notes",
         )  # fmt: skip
 
     def producer(self, number: int) -> subprocess.Popen[bytes]:

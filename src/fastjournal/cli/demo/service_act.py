@@ -51,11 +51,10 @@ class ServiceAct:
             stage.step("A daemon, a forwarder and two workers start; two producers begin to write")
             daemon = troupe.daemon()
             with connect(troupe.url) as client:
-                client.configure("traps", lease=LEASE)
                 client.configure("mail", max_fails=2, backoff_base=0.1)
                 client.configure("pages", max_wait=MAX_WAIT)
             forwarder = troupe.forwarder()
-            workers = [troupe.worker(name, "mail", "pages") for name in ("ada", "bob")]
+            workers = [troupe.worker(name, LEASE, "mail", "pages") for name in ("ada", "bob")]
             board = Board(troupe.url, troupe.spool, lambda: len(troupe.told("*.notes")))
             with board.shown(stage.console):
                 producers = [troupe.producer(number) for number in range(PRODUCERS)]
@@ -78,11 +77,11 @@ class ServiceAct:
         stage = self._stage
         stage.step("A worker is killed with a job in its hands")
         with connect(troupe.url) as client:
-            doomed = troupe.worker("doomed", "traps")
+            doomed = troupe.worker("doomed", LEASE, "traps")
             job = client.put(b"trap", queue="traps").id
             self._await(lambda: _trapped(troupe, job), "it takes the job")
             stage.say("it will never end that job; its heartbeat keeps the lease while it lives")
-            troupe.worker("cleo", "traps")
+            troupe.worker("cleo", LEASE, "traps")
             troupe.kill(doomed)
             start = time.monotonic()
             self._await(lambda: _gone(client, job), "the lease ends and another worker gets it")

@@ -1,0 +1,91 @@
+"""Wheels hold the core compiled by mypyc; without a compiler they are pure Python.
+
+`FASTJOURNAL_PURE=1` builds a pure wheel; with `FASTJOURNAL_COMPILED=1` a failed compilation is an
+error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # tools/compile needs no hatchling
+    BuildHookInterface = object
+
+
+def load_core(root: Path) -> ModuleType:
+    """`fastjournal.compiled`, without the package around it."""
+    path = root / "src" / "fastjournal" / "compiled.py"
+    spec = importlib.util.spec_from_file_location("fastjournal_compiled", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_core(root: Path, work: Path) -> dict[str, Path]:
+    """Compile the core below `work`; returns the binaries by their place in a wheel."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+
+    core = load_core(root)
+    source = root / "src"
+    files = [str(Path(core.source_of(name)).relative_to(source)) for name in core.CORE]
+    options = [f"--config-file={root / 'pyproject.toml'}", f"--cache-dir={work / 'cache'}"]
+    with contextlib.chdir(source):
+        extensions = mypycify(
+            [*options, *files],
+            opt_level="3",
+            debug_level="0",
+            group_name="fastjournal_core",
+            strip_asserts=False,
+            target_dir=str(work / "c"),
+        )
+        for extension in extensions:
+            extension.extra_compile_args = [*extension.extra_compile_args, "-w"]
+        command: Any = Distribution({"name": "core", "ext_modules": extensions}).get_command_obj(
+            "build_ext"
+        )
+        command.build_lib, command.build_temp = str(work / "lib"), str(work / "temp")
+        command.parallel = os.cpu_count()
+        command.ensure_finalized()
+        command.run()
+    lib = work / "lib"
+    return {str(path.relative_to(lib)): path for path in lib.rglob("*.so")}
+
+
+class Hook(BuildHookInterface):  # type: ignore[misc]
+    """Puts the compiled core into wheels."""
+
+    def dependencies(self) -> list[str]:
+        """What building takes beyond hatchling."""
+        return ["mypy>=2.4", "setuptools>=65"] if self._wanted("standard") else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, before the wheel is put together."""
+        if not self._wanted(version):
+            return
+        work = Path(tempfile.mkdtemp(prefix="fastjournal-core-"))
+        try:
+            found = compile_core(Path(self.root), work)
+        except (Exception, SystemExit) as error:
+            if os.environ.get("FASTJOURNAL_COMPILED"):
+                raise
+            print(f"the core is not compiled, the wheel is pure Python: {error!r}", file=sys.stderr)
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        build_data["force_include"].update({str(file): name for name, file in found.items()})
+
+    def _wanted(self, version: str) -> bool:
+        pure = os.environ.get("FASTJOURNAL_PURE", "0") not in ("", "0")
+        return self.target_name == "wheel" and version != "editable" and not pure

@@ -1,0 +1,285 @@
+"""Images of the state, so that recovery reads a snapshot and the rest of the log.
+
+    000000012.snapshot    header `fjsn` 1, then log records: MARK, images, MARK, images, ...
+    000000012.checkpoint  header `fjck` 1, count u64, size u64, CRC-32C u32 of the snapshot, CRC u32
+
+Rules:
+
+1. A snapshot is named by the first segment it does not cover, and valid only once its checkpoint
+   exists and fits; the checkpoint is written last. One without is removed at start, if the log that
+   it covers is still there: else it once was valid, and this is damage. The manifest knows; without
+   one, a segment that it covers must be there.
+2. It is taken while the journal works: rows are visited in parts, and the MARK before each part
+   says as of which TIME (`when`) its images are. A row loaded from it counts as stated at that
+   TIME + 1, and records of the log up to the last MARK are applied only to rows stated before
+   them.
+3. Segments below it may go only after it was read back whole (M3F-SNAP-1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+
+import google_crc32c
+
+from fastjournal.errors import CorruptRecord, SegmentError
+from fastjournal.journal.language.codec import decode, encode
+from fastjournal.journal.language.commands import Mark
+from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.record import Record, decode_many, encode_many, record_size
+from fastjournal.log.segment import HEADER_SIZE, Header
+from fastjournal.log.stream import Stream
+from fastjournal.log.write.segment_writer import write_failure, write_whole
+
+__all__ = [
+    "Snapshot",
+    "checkpoint_path",
+    "first_uncovered",
+    "needed_snapshot",
+    "newest_snapshot",
+    "read_snapshot",
+    "remove_snapshots",
+    "set_checkpoint",
+    "snapshot_path",
+    "snapshot_records",
+    "write_snapshot",
+]
+
+SNAPSHOT = Header(b"fjsn")
+CHECKPOINT = Header(b"fjck")
+
+_FACTS = Struct(">QQI")
+_CRC = Struct(">I")
+_CHUNK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A complete snapshot on disk."""
+
+    first: int
+    """The first segment it does not cover."""
+    path: Path
+    records: int
+    size: int
+    crc: int
+
+
+def write_snapshot(
+    stream: Stream,
+    first: int,
+    parts: Iterable[tuple[int, list[bytes]]],
+    told: Callable[[int, int, int, list[bytes]], None] | None = None,
+) -> Snapshot:
+    """Write parts (as-of TIME, payloads), sync, read back, then set the checkpoint.
+
+    `told` hears where payloads stand: number of the snapshot, TIME and offset of the first record.
+    """
+    files = stream.files
+    path = snapshot_path(stream, first)
+    try:
+        for old in (_path(stream, first, "checkpoint"), path):
+            if files.exists(old):
+                files.remove(old)
+        handle = files.create(path)
+        try:
+            data = SNAPSHOT.encode()
+            write_whole(handle, data)
+            crc = google_crc32c.value(data)
+            count, size, time = 0, len(data), 0
+            for as_of, payloads in parts:
+                time = max(time + 1, as_of)
+                mark = encode(Mark(as_of, first, 0, b"as of"))
+                data, added = encode_many(time, [mark, *payloads])
+                write_whole(handle, data)
+                if told is not None:
+                    told(first, time + 1, size + record_size(len(mark)), payloads)
+                crc = google_crc32c.extend(crc, data)
+                count, size, time = count + added, size + len(data), time + added
+            handle.sync()
+        finally:
+            handle.close()
+        snapshot = Snapshot(first, path, count, size, crc)
+        _read_back(stream, snapshot)
+        set_checkpoint(stream, snapshot)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            if files.exists(path):
+                files.remove(path)
+        raise write_failure(error, path) from error
+    return snapshot
+
+
+def newest_snapshot(stream: Stream) -> Snapshot | None:
+    """The newest snapshot with a fitting checkpoint; damage to the only one is refused."""
+    needed = needed_snapshot(stream)  # before the names: a newer one may come meanwhile
+    checkpoints, snapshots = _numbers(stream, "checkpoint"), _numbers(stream, "snapshot")
+    for first in sorted(checkpoints, reverse=True):
+        facts = _checkpoint_facts(stream, first)
+        if facts is not None and first in snapshots and first >= needed:
+            return Snapshot(first, snapshot_path(stream, first), *facts)
+    oldest = min(stream.segments(), default=0)
+    for first in (needed,) if needed else (*checkpoints, *snapshots):
+        if needed or first <= oldest or not oldest:
+            path = _path(stream, first, "checkpoint" if first in snapshots else "snapshot")
+            raise SegmentError(path, "is missing or damaged, and so is the log it stands for")
+    return None
+
+
+def needed_snapshot(stream: Stream) -> int:
+    """The number of a snapshot without which the log is not whole; 0 if it is."""
+    manifest = read_manifest(stream.files, stream.path)
+    return 0 if manifest is None else manifest.floor
+
+
+def first_uncovered(stream: Stream) -> int:
+    """The first segment that an opening reads: nothing may be written below it."""
+    snapshot = newest_snapshot(stream)
+    return 0 if snapshot is None else snapshot.first
+
+
+def read_snapshot(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[bytes]]]:
+    """Its parts: as-of TIME and payloads. Damage is refused with its place."""
+    for as_of, part in snapshot_records(stream, snapshot):
+        yield as_of, [record.payload for record in part]
+
+
+def snapshot_records(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[Record]]]:
+    """Its parts, cut so that none is too large: as-of TIME and records.
+
+    TIMEs and offsets are those in the snapshot; the segment is its number with a minus sign.
+    """
+    as_of = size = 0
+    part: list[Record] = []
+    for record in _records(stream, snapshot):
+        payload = record.payload
+        if payload[0] == _MARK_TYPE:
+            if part:
+                yield as_of, part
+            mark = decode(payload)
+            assert isinstance(mark, Mark)
+            as_of, part, size = mark.when, [], 0
+            continue
+        if part and (len(part) >= 10_000 or size + len(payload) > _CHUNK):
+            yield as_of, part
+            part, size = [], 0
+        part.append(record)
+        size += len(payload)
+    yield as_of, part
+
+
+def snapshot_path(stream: Stream, first: int) -> Path:
+    """Where the snapshot of this number lies."""
+    return _path(stream, first, "snapshot")
+
+
+def checkpoint_path(stream: Stream, first: int) -> Path:
+    """Where the checkpoint of this number lies."""
+    return _path(stream, first, "checkpoint")
+
+
+def remove_snapshots(
+    stream: Stream, keep: Snapshot | None, remove: Callable[[Path], None] | None = None
+) -> list[Path]:
+    """Remove all but `keep`: older ones, and those that were never finished."""
+    removed = []
+    for kind in ("checkpoint", "snapshot"):  # in this order: never a checkpoint alone
+        for number in _numbers(stream, kind):
+            if keep is None or number != keep.first:
+                path = _path(stream, number, kind)
+                try:
+                    (remove or stream.files.remove)(path)
+                    stream.files.sync_directory(stream.path)
+                except OSError as error:
+                    raise SegmentError(path, f"cannot be removed: {error}") from error
+                removed.append(path)
+    return removed
+
+
+_MARK_TYPE = encode(Mark(0, 0, 0, b""))[0]
+
+
+def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
+    path = snapshot.path
+    try:
+        handle = stream.files.open_read(path)
+    except OSError as error:
+        raise SegmentError(path, f"cannot be opened: {error}") from error
+    try:
+        if handle.size() != snapshot.size:
+            raise SegmentError(
+                path, f"has {handle.size()} bytes, its checkpoint says {snapshot.size}"
+            )
+        SNAPSHOT.check(handle.read(0, HEADER_SIZE), path)
+        offset, want = HEADER_SIZE, _CHUNK
+        while offset < snapshot.size:
+            data = handle.read(offset, want)
+            records, stop, broken = decode_many(
+                data, 0, len(data), -snapshot.first, offset, stream.max_payload
+            )
+            if not records:
+                if len(data) == want and want < stream.max_payload * 2:
+                    want = stream.max_payload * 2
+                    continue
+                reason = broken.reason if broken else "ends early"
+                raise CorruptRecord(path, offset, reason)
+            yield from records
+            offset += stop
+            want = _CHUNK
+    except OSError as error:
+        raise SegmentError(path, f"cannot be read: {error}") from error
+    finally:
+        handle.close()
+
+
+def _read_back(stream: Stream, snapshot: Snapshot) -> None:
+    count = sum(1 for _ in _records(stream, snapshot))
+    if count != snapshot.records:
+        raise SegmentError(
+            snapshot.path, f"{snapshot.records} records were written, {count} are there"
+        )
+
+
+def set_checkpoint(stream: Stream, snapshot: Snapshot) -> None:
+    """Make a synced snapshot count."""
+    body = CHECKPOINT.encode() + _FACTS.pack(snapshot.records, snapshot.size, snapshot.crc)
+    data = body + _CRC.pack(google_crc32c.value(body))
+    # The snapshot's own name must be durable before the checkpoint can be.
+    stream.files.sync_directory(stream.path)
+    handle = stream.files.create(_path(stream, snapshot.first, "checkpoint"))
+    try:
+        write_whole(handle, data)
+        handle.sync()
+    finally:
+        handle.close()
+    stream.files.sync_directory(stream.path)
+
+
+def _checkpoint_facts(stream: Stream, first: int) -> tuple[int, int, int] | None:
+    handle = stream.files.open_read(_path(stream, first, "checkpoint"))
+    try:
+        data = handle.read(0, HEADER_SIZE + _FACTS.size + _CRC.size)
+    finally:
+        handle.close()
+    body, crc = data[: -_CRC.size], data[-_CRC.size :]
+    if len(body) != HEADER_SIZE + _FACTS.size or body[:HEADER_SIZE] != CHECKPOINT.encode():
+        return None
+    if _CRC.unpack(crc)[0] != google_crc32c.value(body):
+        return None
+    records, size, total = _FACTS.unpack_from(body, HEADER_SIZE)
+    return records, size, total
+
+
+def _numbers(stream: Stream, kind: str) -> list[int]:
+    suffix = f".{kind}"
+    names = stream.files.names(stream.path)
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return [int(stem) for stem in stems if stem.isdecimal()]
+
+
+def _path(stream: Stream, first: int, kind: str) -> Path:
+    return stream.path / f"{first:09d}.{kind}"

@@ -1,0 +1,306 @@
+"""The work that keeps a journal small and quick to open: archiving, cleaning, snapshots.
+
+Rules:
+
+1. History first: with an archive every sealed segment is copied there, whole, before anything in it
+   is dropped (see `archiving`).
+2. Cleaning follows `retention`; between judging a segment and replacing it the batch under way, if
+   any, is waited for, an ENDS record tells how the jobs ended whose records go, and the log is
+   synced: what the judgement rests on is then on disk.
+3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
+   only then remove what lies below it. Without that sync a power loss could leave images of rows
+   newer than the log, and new records would take the TIMEs of those that were lost. And as for the
+   cleaner, a segment goes only when a later one holds a synced record: a MARK sees to that. The
+   manifest says first that it may go: from then on the log is nothing without its snapshot.
+4. What has ended since a snapshot was taken must stay on record until the next one: when those
+   records outgrow the snapshot, the next one is taken.
+5. Generations of short-lived queues begin and end as `generations` says.
+6. Readers are locked out while files change; if they cannot be within a second, the cycle is
+   skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import length_hint
+from pathlib import Path
+
+from fastjournal.errors import LockTimeout, NoSpace, SegmentError
+from fastjournal.journal.disk.archiving import copy_segment
+from fastjournal.journal.disk.generations import Disposal, Generations, settings_of
+from fastjournal.journal.disk.moving import Moving
+from fastjournal.journal.disk.replay import Replayed
+from fastjournal.journal.disk.retention import Retention
+from fastjournal.journal.disk.snapshot import Snapshot, remove_snapshots, write_snapshot
+from fastjournal.journal.engine.bounded import BoundedEngine
+from fastjournal.journal.engine.engine import Engine
+from fastjournal.journal.language.codec import encode
+from fastjournal.journal.language.commands import PERSIST, Mark
+from fastjournal.journal.state.row import image
+from fastjournal.log.care.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
+from fastjournal.log.manifest import ManifestFile
+from fastjournal.log.segment import HEADER_SIZE, parse_name
+from fastjournal.log.stream import Stream
+from fastjournal.log.write.segment_writer import write_failure
+
+__all__ = ["Upkeep", "UpkeepStatus"]
+
+_PART = 500
+_PART_BYTES = 1024 * 1024
+_LOCK_WAIT = 1.0
+
+
+@dataclass(slots=True)
+class UpkeepStatus:
+    """What upkeep has done since the journal was opened."""
+
+    cycles: int = 0
+    skipped: int = 0
+    segments_cleaned: int = 0
+    bytes_freed: int = 0
+    snapshots: int = 0
+    archived: int = 0
+    generations: int = 0
+
+
+class Upkeep:
+    """Cleans, archives and snapshots one journal; one call at a time."""
+
+    def __init__(
+        self, engine: Engine, stream: Stream, replayed: Replayed, archive: Path | None
+    ) -> None:
+        self._engine = engine
+        self._stream = stream
+        self._snapshot = replayed.snapshot
+        self._archive = archive
+        self._retention = Retention(engine.state)
+        self._retention.snapshot_at = None if replayed.snapshot is None else replayed.as_of
+        self._generations = Generations(engine.state, engine.log.written_time)
+        self._disposal().leftovers()
+        self._manifest = ManifestFile(stream)
+        self._archived = set[int]()  # looked at since the journal was opened
+        with contextlib.suppress(NoSpace):
+            self._cover()
+        self.status = UpkeepStatus()
+        self.part = _PART
+        """Rows of a snapshot visited under the lock at a time."""
+        self.lock_wait = _LOCK_WAIT
+        """Seconds to wait for readers."""
+        if archive is not None:
+            self._make_archive(archive)
+
+    def _make_archive(self, archive: Path) -> None:
+        """Its name must be as durable as what is put there: segments go once they are copied."""
+        files = self._stream.files
+        try:
+            files.make_directory(archive)
+            files.sync_directory(archive.parent)
+        except OSError as error:
+            raise write_failure(error, archive) from error
+
+    def log_bytes(self) -> int:
+        """Bytes of the segments that recovery would read."""
+        numbers = self._numbers(self._stream.segments())
+        return sum(self._size(self._stream.segment_path(number)) for number in numbers)
+
+    def begin_generation(self) -> bool:
+        """Go on in a new segment if a short-lived queue begins a new generation."""
+        engine = self._engine
+        if not self._generations.begins(engine.clock.now(), engine.clock.monotonic()):
+            return False
+        if engine.log.position.offset <= HEADER_SIZE:
+            return False
+        engine.log.rotate()
+        self.status.generations += 1
+        return True
+
+    def until_generation(self) -> float | None:
+        """Seconds until a short-lived queue begins a new generation; None if there is none."""
+        return self._generations.left(self._engine.clock.now())
+
+    def _disposal(self) -> Disposal:
+        return Disposal(self._stream, settings_of(self._engine.state))
+
+    def clean(self) -> list[Cleaned]:
+        """One cleaning cycle; returns the segments that changed."""
+        self.begin_generation()
+        cleaner = Cleaner(self._stream, self._engine.log.sync, self._disposal())
+        try:
+            cleaner.lock(self.lock_wait)
+        except LockTimeout:
+            self.status.skipped += 1
+            return []
+        try:
+            cleaned = self._clean(cleaner)
+        finally:
+            cleaner.unlock()
+        if self._snapshot is not None and self._retention.waiting > self._patience():
+            self.take_snapshot()
+        return cleaned
+
+    def take_snapshot(self) -> Snapshot:
+        """Write an image of the state, then drop the segments below it."""
+        first = parse_name(self._engine.log.rotate().name)
+        assert first is not None
+        as_of: list[int] = []
+        moving = self._moving()
+        told = None if moving is None else moving.imaged
+        snapshot = write_snapshot(self._stream, first, self.parts(as_of), told)
+        if moving is not None:
+            moving.snapped(first)
+        self._snapshot = snapshot
+        self._retention.snapshot_at = as_of[0]
+        remove_snapshots(self._stream, snapshot, self._disposal().remove)
+        self.status.snapshots += 1
+        with self._engine.lock:
+            mark = Mark(self._engine.clock.now(), first, 0, b"snapshot")
+            self._engine.commit(mark)
+        self._drop_covered()
+        return snapshot
+
+    def _clean(self, cleaner: Cleaner) -> list[Cleaned]:
+        stream, retention, now = self._stream, self._retention, self._engine.clock.now()
+        self.status.cycles += 1
+        remove_snapshots(stream, self._snapshot, self._disposal().remove)  # one never finished
+        self._remove_below()
+        sealed = self._numbers(sealed_segments(stream, self._engine.log.sync))
+        for number in sealed:
+            if self._archive is not None:
+                self._archive_segment(number)
+            if retention.wants_survey(number, now):
+                _, records = read_segment(stream, number)
+                retention.survey(number, ((r.time, r.payload) for r in records))
+        if not retention.plan(sealed, now):
+            return []
+        moving = self._moving()
+        clean = retention.clean if moving is None else moving.watched(retention.clean)
+        cleaned = cleaner.clean(clean, before_replace=self._settle)
+        if moving is not None:
+            moving.cleaned()
+        retention.finish()
+        self.status.segments_cleaned += len(cleaned)
+        self.status.bytes_freed += sum(c.bytes_before - c.bytes_after for c in cleaned)
+        return cleaned
+
+    def _patience(self) -> int:
+        """Bytes of ends that may wait because an old snapshot still holds what has ended."""
+        assert self._snapshot is not None
+        return max(self._engine.log.options.segment_size, self._snapshot.size)
+
+    def _moving(self) -> Moving | None:
+        engine = self._engine
+        return Moving(engine) if isinstance(engine, BoundedEngine) else None
+
+    def _settle(self) -> None:
+        engine = self._engine
+        with engine.lock:  # a batch is applied before it is logged; it ends under this lock
+            self._tell_ends()
+        engine.log.sync()
+
+    def _tell_ends(self) -> None:
+        """Say how jobs ended whose records are about to go."""
+        endings = self._engine.state.endings
+        ends = None if endings.told else endings.command()
+        if ends is not None:
+            self._engine.note(ends)
+
+    def parts(self, as_of: list[int]) -> Iterator[tuple[int, list[bytes]]]:
+        """The state in parts, each taken under the lock; `as_of` collects their TIMEs."""
+        engine = self._engine
+        with engine.lock:
+            ids = list(engine.state.rows)
+            as_of.append(engine.log.written_time)
+            general = [encode(c) for c in engine.state.general_commands()]
+        yield as_of[0], general
+        left = iter(ids)
+        more = True
+        while more:
+            with engine.lock:
+                as_of.append(engine.log.written_time)
+                part, more = self._part(left)
+            yield as_of[-1], part
+        with engine.lock:  # last, for those that ended while the rows were visited
+            as_of.append(engine.log.written_time)
+            ends = engine.state.endings.command()
+        if ends is not None:
+            yield as_of[-1], [encode(ends)]
+        engine.log.sync()
+
+    def _part(self, ids: Iterator[bytes]) -> tuple[list[bytes], bool]:
+        """Images of the next rows, and whether there may be more."""
+        engine, part, size = self._engine, list[bytes](), 0
+        for row_id in islice(ids, self.part):
+            row = engine.state.rows.get(row_id)
+            if row is not None and row.policy.flags & PERSIST:
+                images = [encode(command) for command in image(row, engine.value(row))]
+                part += images
+                size += sum(map(len, images))
+                if size >= _PART_BYTES:
+                    return part, True
+        return part, length_hint(ids) > 0
+
+    def _drop_covered(self) -> None:
+        cleaner = Cleaner(self._stream, self._engine.log.sync)
+        try:
+            cleaner.lock(self.lock_wait)
+        except LockTimeout:
+            self.status.skipped += 1
+            return
+        try:
+            self._remove_below()
+        finally:
+            cleaner.unlock()
+
+    def _remove_below(self) -> None:
+        """Remove the segments that the snapshot covers, oldest first."""
+        if self._snapshot is None:
+            return
+        self._cover()
+        covered = [
+            n
+            for n in sealed_segments(self._stream, self._engine.log.sync)
+            if n < self._snapshot.first
+        ]
+        files, disposal = self._stream.files, self._disposal()
+        for number in covered:
+            if self._archive is not None:
+                self._archive_segment(number)
+            path = self._stream.segment_path(number)
+            try:
+                size = self._size(path)
+                disposal.remove(path)
+                files.sync_directory(self._stream.path)
+            except OSError as error:
+                raise SegmentError(path, f"cannot be removed: {error}") from error
+            self.status.bytes_freed += size
+
+    def _cover(self) -> None:
+        """Say that the log below the snapshot may go: without it, what is left is not the log."""
+        if self._snapshot is not None:
+            self._manifest.cover(self._snapshot.first)
+
+    def _archive_segment(self, number: int) -> None:
+        assert self._archive is not None
+        if number in self._archived:
+            return
+        files, source = self._stream.files, self._stream.segment_path(number)
+        try:
+            if copy_segment(files, source, self._archive, self._stream.clock.now()):
+                self.status.archived += 1
+        except OSError as error:
+            raise write_failure(error, self._archive / source.name) from error
+        self._archived.add(number)
+
+    def _size(self, path: Path) -> int:
+        handle = self._stream.files.open_read(path)
+        try:
+            return handle.size()
+        finally:
+            handle.close()
+
+    def _numbers(self, numbers: list[int]) -> list[int]:
+        first = 0 if self._snapshot is None else self._snapshot.first
+        return [number for number in numbers if number >= first]

@@ -1,0 +1,87 @@
+"""A file that holds space, so that a full disk can still be left in order (F02).
+
+Rules:
+
+1. While all is well the reserve is on disk. When a write finds no space the reserve is given up and
+   the write tried again: what ends jobs always fits.
+2. Without its reserve a journal takes nothing in that makes it grow. It tries to get the reserve
+   back, at most once a second; a synced reserve is the proof that there is space again. Both turns
+   are told, once each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from fastjournal.clock import SECOND
+from fastjournal.errors import NoSpace
+from fastjournal.log.stream import Stream
+from fastjournal.log.write.segment_writer import write_whole
+
+__all__ = ["RESERVE_SIZE", "Reserve"]
+
+RESERVE_SIZE = 1024 * 1024
+_NAME = "reserve"
+_log = logging.getLogger(__name__)
+
+
+class Reserve:
+    """The space a journal holds back."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._path = stream.path / _NAME
+        self._asked = 0
+        self.held = self._take()
+
+    def give_up(self) -> bool:
+        """Free the space; False if it was free already."""
+        if not self.held:
+            return False
+        self.held = False
+        self._asked = self._stream.clock.monotonic()
+        _log.error(
+            "%s: the disk is full: jobs can be finished, but none taken in; free some space,"
+            " it goes on by itself",
+            self._stream.path,
+        )
+        with contextlib.suppress(OSError):
+            self._stream.files.remove(self._path)
+        return True
+
+    def check(self) -> None:
+        """Refuse to grow while the disk is full."""
+        if self.held:
+            return
+        now = self._stream.clock.monotonic()
+        if now - self._asked >= SECOND:
+            self._asked = now
+            self.held = self._take()
+            if self.held:
+                _log.warning("%s: there is space again, jobs are taken in", self._stream.path)
+        if not self.held:
+            raise NoSpace("the disk is full: jobs can be finished, but none taken in")
+
+    def _take(self) -> bool:
+        files, path = self._stream.files, self._path
+        try:
+            if files.exists(path):
+                handle = files.open_read(path)
+                try:
+                    if handle.size() == RESERVE_SIZE:
+                        return True
+                finally:
+                    handle.close()
+                files.remove(path)
+            handle = files.create(path)
+            try:
+                write_whole(handle, bytes(RESERVE_SIZE))
+                handle.sync()
+            finally:
+                handle.close()
+        except OSError:
+            with contextlib.suppress(OSError):
+                files.remove(path)
+            return False
+        return True

@@ -1,0 +1,405 @@
+"""`journal.entries`: key/value entries as a mapping.
+
+Rules:
+
+1. Keys may be text (UTF-8) or bytes and come back as bytes. Values are bytes, str, int, float, bool
+   or None and come back as what they were.
+2. What is not there is a `KeyError` where a mapping says so, else `NotFound`.
+3. Scans take the journal's lock for a page at a time: they see what changes ahead of them, tell no
+   key twice and miss none that stood throughout.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, MutableMapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastjournal.clock import SECOND
+from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
+from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
+from fastjournal.errors import BadRequest, Locked, NotFound
+from fastjournal.held import HeldLock
+from fastjournal.journal.engine.entry_operations import EntryOperations
+from fastjournal.journal.engine.entry_watch import EntryWatch
+from fastjournal.journal.engine.events import Subscription
+from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
+from fastjournal.journal.entries.locks import Writer
+from fastjournal.journal.entries.reads import Reading
+from fastjournal.journal.look.access import Access
+from fastjournal.model import MAX_INSTANT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["EntryMap", "WithEntries"]
+
+_T = TypeVar("_T")
+_PAGE = 1000
+_MISSING: Any = object()
+_SCAN_VALUES = Reading()
+_SCAN_KEYS = Reading(data=False)
+
+
+class EntryMap(MutableMapping[bytes, EntryValue]):
+    """The entries of a journal."""
+
+    def __init__(self, journal: Access) -> None:
+        self._journal = journal
+        self._engine = journal.engine
+        self.operations = EntryOperations(self._engine)
+        """The requests themselves, to be called under `engine.lock`."""
+        self._freed = threading.Condition(self._engine.lock)
+        self._owners = itertools.count(1)
+
+    def __getitem__(self, key: Text) -> EntryValue:
+        try:
+            return self.entry(key).value
+        except NotFound:
+            raise KeyError(key) from None
+
+    def __setitem__(self, key: Text, value: EntryValue) -> None:
+        self.set(key, value)
+
+    def __delitem__(self, key: Text) -> None:
+        name = key_bytes(key)
+
+        def drop() -> None:
+            self.operations.get(name, _SCAN_KEYS)
+            self.operations.delete(name)
+
+        try:
+            self._write(drop)
+        except NotFound:
+            raise KeyError(key) from None
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, (str, bytes)):
+            return False
+        try:
+            self.entry(key, data=False)
+        except NotFound:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (entry.key for entry in self._scan(Scan(RANGE, b"", limit=_PAGE), _SCAN_KEYS))
+
+    def __len__(self) -> int:
+        with self._engine.lock:
+            return self.operations.count()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} entries>"
+
+    def set(
+        self,
+        key: Text,
+        value: EntryValue,
+        *,
+        ttl: Length | None = None,
+        expires: Instant | None = None,
+        touch: Length | None = None,
+        overwrite: bool = True,
+        persist: bool = True,
+        timestamp: Instant | None = None,
+        fence: int = 0,
+    ) -> bool:
+        """Store a value; False if an equal or newer `timestamp` is there already.
+
+        Gone `ttl` from now or at `expires`. `touch`: every reading keeps it at least about so long.
+        Without `overwrite` an entry that is there is `AlreadyExists`. `persist=False`: in memory
+        only. `fence`: the number of a lock that must still be held.
+        """
+        name = key_bytes(key)
+        kind, data = to_value(value)
+        if ttl is not None and expires is not None:
+            raise BadRequest("give ttl or expires, not both")
+        kept = 0 if touch is None else length(touch, "touch")
+        lives = kept if ttl is None else length(ttl, "ttl")
+        until = 0
+        if expires is not None:
+            until = instant(expires, "expires")
+        elif ttl is not None or touch is not None:
+            until = min(self._engine.clock.now() + lives, MAX_INSTANT)
+        decided = self._write(
+            lambda: self.operations.set(
+                name, kind, data, timestamp=self._stamp(timestamp), expires=until, ttl=kept,
+                overwrite=overwrite, persist=persist, by=Writer(fence=fence),
+            )
+        )  # fmt: skip
+        return not decided.stale
+
+    def entry(
+        self,
+        key: Text,
+        *,
+        data: bool = True,
+        lease: Length | None = None,
+        worker: Text = b"",
+        skip_worked_on: bool = False,
+        expires: Instant | None = None,
+    ) -> Entry:
+        """An entry with all that is known of it; `NotFound` if it is not there.
+
+        `data=False` leaves the value out. `lease` marks it as worked on by `worker` for so long.
+        `expires` keeps it at least until then.
+        """
+        name = key_bytes(key)
+        until = 0
+        if lease is not None:
+            until = min(self._engine.clock.now() + length(lease, "lease"), MAX_INSTANT)
+        least = 0 if expires is None else instant(expires, "expires")
+        who = worker_bytes(worker) if worker else b""
+        reading = Reading(data, None, least, until, who, skip_worked_on)
+        return self._write(lambda: self.operations.get(name, reading))
+
+    def setdefault(  # type: ignore[override]
+        self, key: Text, default: EntryValue = None
+    ) -> EntryValue:
+        """The value of a key, stored first if there was none; in one step."""
+        kind, data = to_value(default)
+        name = key_bytes(key)
+
+        def ask() -> EntryValue:
+            try:
+                return self.operations.get(name).value
+            except NotFound:
+                self.operations.set(name, kind, data)
+                return default
+
+        return self._write(ask)
+
+    def pop(self, key: Text, default: Any = _MISSING) -> Any:
+        """Delete an entry and return its value; in one step."""
+        name = key_bytes(key)
+
+        def take() -> EntryValue:
+            value = self.operations.get(name).value
+            self.operations.delete(name)
+            return value
+
+        try:
+            return self._write(take)
+        except NotFound:
+            if default is _MISSING:
+                raise KeyError(key) from None
+            return default
+
+    def delete(
+        self,
+        key: Text,
+        *,
+        purge: bool = False,
+        timestamp: Instant | None = None,
+        fence: int = 0,
+    ) -> bool:
+        """Delete an entry under all its keys; False if there was none, or a newer one.
+
+        A tombstone keeps older writes away for a while; `purge` leaves nothing.
+        """
+        name = key_bytes(key)
+        by, stamp = Writer(fence=fence), self._stamp(timestamp)
+        decided = self._write(
+            lambda: self.operations.delete(
+                name, purge=purge, timestamp=stamp, persist=True if stamp else None, by=by
+            )
+        )
+        return decided.found > 0
+
+    def add(
+        self,
+        key: Text,
+        number: float = 1,
+        *,
+        sender: Text = b"",
+        timestamp: Instant | None = None,
+        persist: bool = True,
+        fence: int = 0,
+    ) -> EntryValue:
+        """Add to a number and return the sum; a key that is not there counts as 0.
+
+        With a `sender` and its `timestamp` the addition is made once, however often it is asked for
+        within ten minutes.
+        """
+        name = key_bytes(key)
+        kind, data = to_value(number)
+        decided = self._write(
+            lambda: self.operations.add(
+                name, kind, data, sender=worker_bytes(sender) if sender else b"",
+                timestamp=self._stamp(timestamp), persist=persist, by=Writer(fence=fence),
+                number=0 if timestamp is None else instant(timestamp, "timestamp"),
+            )
+        )  # fmt: skip
+        return from_value(decided.kind, decided.data)
+
+    def flip(self, key: Text, *, fence: int = 0) -> bool:
+        """Turn a boolean into the other one and return it."""
+        name = key_bytes(key)
+        decided = self._write(lambda: self.operations.flip(name, by=Writer(fence=fence)))
+        return decided.data == b"\1"
+
+    def truncate(self, key: Text, size: int, *, fence: int = 0) -> None:
+        """Cut bytes or text to `size` bytes, or fill it up with zero bytes."""
+        name = key_bytes(key)
+        self._write(lambda: self.operations.truncate(name, size, by=Writer(fence=fence)))
+
+    def rename(
+        self,
+        key: Text,
+        new: Text,
+        *,
+        overwrite: bool = False,
+        timestamp: Instant | None = None,
+        fence: int = 0,
+    ) -> bool:
+        """Give an entry another key in one step; False if a newer write forbids it."""
+        names = key_bytes(key), key_bytes(new)
+        by, stamp = Writer(fence=fence), self._stamp(timestamp)
+        decided = self._write(
+            lambda: self.operations.rename(*names, overwrite=overwrite, timestamp=stamp, by=by)
+        )
+        return not decided.stale
+
+    def alias(self, key: Text, further: Text, *, fence: int = 0) -> None:
+        """Let an entry be found under a further key too."""
+        names = key_bytes(key), key_bytes(further)
+        self._write(lambda: self.operations.alias(*names, by=Writer(fence=fence)))
+
+    def range(self, lower: Text = b"", upper: Text = b"", *, data: bool = True) -> Iterator[Entry]:
+        """The entries from `lower` to `upper`, both included, in order; empty: no bound."""
+        low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
+        return self._scan(Scan(RANGE, low, high, _PAGE), Reading(data=data))
+
+    def match(self, pattern: Text, *, data: bool = True) -> Iterator[Entry]:
+        """The entries whose keys hold this regular expression (RE2), in order."""
+        raw = pattern.encode() if isinstance(pattern, str) else bytes(pattern)
+        return self._scan(Scan(PATTERN, b"", raw, _PAGE), Reading(data=data))
+
+    def page(
+        self,
+        lower: Text = b"",
+        upper: Text = b"",
+        *,
+        match: Text = b"",
+        cursor: bytes = b"",
+        limit: int = 0,
+        data: bool = True,
+    ) -> EntryPage:
+        """Some entries of a range or pattern, at most `limit` (0: as many as fit), and a cursor.
+
+        Give its cursor back for the next page, from any process and after any restart.
+        """
+        if cursor:
+            scan = Scan.resume(cursor)
+        elif match:
+            scan = Scan(PATTERN, b"", match.encode() if isinstance(match, str) else match, limit)
+        else:
+            low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
+            scan = Scan(RANGE, low, high, limit)
+        return EntryPage(*self._write(partial(self.operations.page, scan, Reading(data=data))))
+
+    def lock(
+        self,
+        key: Text,
+        length: Length = 10,
+        *,
+        wait: Length = 0,
+        owner: Text = b"",
+    ) -> HeldLock:
+        """Lock a key, entry or not, against changes by others; use it as a context manager.
+
+        It ends after `length` by itself. Waits up to `wait` for another to free it, then `Locked`.
+        """
+        name = key_bytes(key)
+        who = worker_bytes(owner) if owner else b"here-%d" % next(self._owners)
+        held = HeldLock(self, name, who)
+        held.take(length, wait)
+        return held
+
+    def watch(
+        self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""
+    ) -> EntryWatch:
+        """Changes as they come: of a key, of all keys that begin so, of a range, or of all keys."""
+        engine = self._engine
+
+        def forget(subscription: Subscription) -> None:
+            with engine.lock:
+                if subscription in engine.subscriptions:
+                    engine.subscriptions.remove(subscription)
+
+        watch = EntryWatch(engine.state, watched(key, prefix, lower, upper), forget)
+        with engine.lock:
+            self._journal._check_open()
+            engine.subscribe(watch)
+        return watch
+
+    def _lock(self, key: bytes, owner: bytes, lasts: int, wait: int) -> tuple[int, int]:
+        """Fencing number and deadline of a lock, taken or kept."""
+        clock = self._engine.clock
+        give_up = clock.monotonic() + wait
+        with self._engine.lock:
+            while True:
+                self._journal._check_open()
+                try:
+                    lock = self.operations.lock(key, owner, clock.now() + lasts)
+                except Locked:
+                    left = give_up - clock.monotonic()
+                    if left <= 0:
+                        raise
+                    self._freed.wait(min(left / SECOND, 0.1))
+                else:
+                    return lock.fence, lock.until
+
+    def _unlock(self, key: bytes, fence: int) -> bool:
+        with self._engine.lock:
+            freed = self.operations.unlock(key, Writer(fence=fence))
+            self._freed.notify_all()
+            return freed
+
+    def _scan(self, scan: Scan, reading: Reading) -> Iterator[Entry]:
+        while True:
+            page = self._write(partial(self.operations.page, scan, reading))
+            yield from page.entries
+            if not page.cursor:
+                return
+            scan = Scan.resume(page.cursor)
+
+    def _stamp(self, timestamp: Instant | None) -> int:
+        return 0 if timestamp is None else self._engine.stamp_of(instant(timestamp, "timestamp"))
+
+    def _write(self, request: Callable[[], _T]) -> _T:
+        engine = self._engine
+        with engine.lock:
+            self._journal._check_open()
+            before = engine.last_time
+            missing: NotFound | None = None
+            try:
+                answer = request()
+            except NotFound as error:  # which is something to show, too
+                missing = error
+            time = engine.last_time
+        if time != before:
+            engine.settle(time)
+        else:
+            engine.settle_reading(time)
+        if missing is not None:
+            raise missing
+        return answer
+
+
+class WithEntries(Access):
+    """The key/value side of a `Journal`."""
+
+    _entries: EntryMap | None = None
+
+    @property
+    def entries(self) -> EntryMap:
+        """The journal's key/value entries: a mapping with more to it."""
+        found = self._entries
+        if found is None:
+            with self._engine.lock:
+                found = self._entries = self._entries or EntryMap(self)
+        return found

@@ -1,0 +1,244 @@
+"""A journal looked at from outside, while whoever it belongs to goes on working.
+
+Rules:
+
+1. A view only reads: it takes no lock that an appender wants and writes no byte. Cleaners are kept
+   out while it replays, where the directory allows that.
+2. It is the replay of the log as far as it goes now. Deadlines that have passed since take effect
+   in the view alone, unless it follows: then its state is what the log says, and nothing else.
+3. A follower that fell behind a snapshot or a cleaning begins anew.
+4. It holds few values in memory, however large the journal is; the others are read when they are
+   asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
+from fastjournal.edges import id_bytes
+from fastjournal.errors import (
+    CorruptCommand,
+    CorruptRecord,
+    LockTimeout,
+    NotFound,
+    SegmentError,
+    TimedOut,
+)
+from fastjournal.journal.decide.jobs import Jobs
+from fastjournal.journal.disk.replay import Replayed, replay
+from fastjournal.journal.disk.snapshot import Snapshot, newest_snapshot, snapshot_path
+from fastjournal.journal.disk.upkeep import UpkeepStatus
+from fastjournal.journal.engine.engine import Engine
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import Group
+from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
+from fastjournal.journal.spill.cache import bounded_state
+from fastjournal.journal.spill.fetching import Fetching
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.files import DISK, FileLock, Files
+from fastjournal.log.manifest import check_segments
+from fastjournal.log.read.cursor import Cursor
+from fastjournal.log.segment import HEADER_SIZE, WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.log.write.counters import Counters, LogStatus
+
+__all__ = ["JournalView"]
+
+_LOCK_WAIT = 1.0  # seconds to wait for a cleaner
+_TRIES = 3
+_MEMORY = 32 * 1024 * 1024  # bytes of values
+_STALE = 60 * SECOND  # a follower that slept for longer begins anew
+
+
+class _Alone:
+    """Stands where an open journal has its engine: there is nobody to be locked out."""
+
+    def __init__(self, stream: Stream, state: JournalState) -> None:
+        self.lock = threading.Lock()
+        self.state = state
+        fetching = Fetching(stream, state.values, snapshot_path)
+        self.load, self.value = fetching.load, fetching.value
+        self.last_time = 0
+
+    def begin(self) -> None:
+        """Nothing is ever under way here."""
+
+    def settle_reading(self, time: int) -> None:
+        """What was read is what is there."""
+
+
+class JournalView(Inspection):
+    """The reading half of a `Journal`, on a directory that may be in use."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        follow: bool = False,
+        memory_limit: int = _MEMORY,
+        clock: Clock = SYSTEM_CLOCK,
+        files: Files = DISK,
+    ) -> None:
+        """Replay the directory; with `follow`, `refresh` goes on from there.
+
+        `memory_limit`: bytes of values to hold.
+        """
+        self._memory = memory_limit
+        self.path = Path(path)
+        self._clock = SteadyClock(clock)
+        self._stream = Stream(self.path, WORKQ, files=files, clock=self._clock)
+        self._follow = follow
+        self._cursor: Cursor | None = None
+        self._closed = False
+        self.seen: Counter[str] = Counter()
+        """How many commands of each kind were followed, by name: put, lease, purge, ..."""
+        self._looked = 0
+        self._records = 0
+        if not files.exists(self.path) or not self._stream.segments():
+            raise NotFound(f"no journal in {self.path}")
+        self._begin()
+
+    def refresh(self) -> int:
+        """Take in what was logged since; returns how many records that were."""
+        self._check_open()
+        now = self._clock.now()
+        stale = now - self._looked > _STALE
+        cursor = self._cursor
+        if cursor is None or stale or self._newest() != self.replayed.snapshot:
+            self._begin()
+            return self._records
+        self._looked = now
+        return self._catch_up(cursor)
+
+    def status(self) -> JournalStatus:
+        """The whole journal, as far as its files tell."""
+        with self._engine.lock:
+            rows = self._row_counts()
+            size, newest = self._log_size()
+            counters = Counters(writes=self._records, bytes=size)
+            time = self._state.applied
+            log = LogStatus(0, 0, time, 0, newest, newest, False, "", counters)
+            return JournalStatus(
+                *rows, log, "", UpkeepStatus(), self.replayed.records, self.replay_seconds,
+                self.replayed.clean, False, *self._kinds(),
+            )  # fmt: skip
+
+    def result(self, job_id: bytes) -> tuple[bool, bytes]:
+        """A finished job's result: (done?, result); `TimedOut` if it is not finished."""
+        with self._engine.lock:
+            found = result_of(self._state, id_bytes(job_id), self._clock.now())
+        if found is None:
+            raise TimedOut("the job is not finished")
+        return found
+
+    def close(self) -> None:
+        """Release the open file."""
+        self._closed = True
+        if self._cursor is not None:
+            self._cursor.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+        lock = self._keep_cleaners_out()
+        try:
+            if lock is not None:  # else a cleaner may be at work
+                check_segments(self._stream)
+            started = self._clock.monotonic()
+            self.replayed = self._replay()
+            self.replay_seconds = (self._clock.monotonic() - started) / SECOND
+            self._state = self.replayed.state
+            self._engine = cast(Engine, _Alone(self._stream, self._state))
+            self._records = self.replayed.records
+            if self._follow:
+                # An image counts as stated one nanosecond after the record it follows.
+                images = self.replayed.snapshot is not None and not self.replayed.records
+                after = self._state.applied - int(images)
+                self._cursor = self._stream.open_cursor(after=after, follow=True)
+                self._catch_up(self._cursor)
+        finally:
+            if lock is not None:
+                lock.release()
+        self._looked = self._clock.now()
+        if not self._follow:
+            self._let_time_pass()
+
+    def _newest(self) -> Snapshot | None:
+        try:
+            return newest_snapshot(self._stream)
+        except FileNotFoundError:  # replaced at this very moment
+            return newest_snapshot(self._stream)
+
+    def _replay(self) -> Replayed:
+        """Replay; once more if the snapshot that was being read made way for a newer one."""
+        for _ in range(_TRIES):
+            before = self._newest()
+            try:
+                return replay(self._stream, state=bounded_state(self._memory))
+            except (SegmentError, OSError):
+                if self._newest() == before:
+                    raise
+        return replay(self._stream, state=bounded_state(self._memory))
+
+    def _catch_up(self, cursor: Cursor) -> int:
+        count = 0
+        for batch in cursor.batches():
+            for record in batch:
+                try:
+                    command = decode(record.payload)
+                except CorruptCommand as error:
+                    path = self._stream.segment_path(record.segment)
+                    raise CorruptRecord(path, record.offset, str(error)) from error
+                self._state.values.here = (record.time, record.segment, record.offset)
+                self._state.apply(command, record.time)
+                members = command.members if isinstance(command, Group) else (command,)
+                self.seen.update(type(member).__name__.lower() for member in members)
+            count += len(batch)
+        self._state.values.here = None
+        self._records += count
+        return count
+
+    def _let_time_pass(self) -> None:
+        for command in Jobs(self._state).timers(self._clock.now(), limit=len(self._state.rows) * 2):
+            self._state.apply(command, self._state.applied + 1)
+
+    def _keep_cleaners_out(self) -> FileLock | None:
+        try:
+            return self._stream.lock_readers(exclusive=False, timeout=_LOCK_WAIT)
+        except (LockTimeout, SegmentError):  # a long cleaning, or a disk that is only to be read
+            return None
+
+    def _log_size(self) -> tuple[int, Path]:
+        """Bytes of all segments, and the newest of them that holds a record."""
+        total, newest = 0, self.path
+        for number in self._stream.segments():
+            path = self._stream.segment_path(number)
+            try:
+                handle = self._stream.files.open_read(path)
+            except FileNotFoundError:  # cleaned away since
+                continue
+            try:
+                size = handle.size()
+            finally:
+                handle.close()
+            total += size
+            if size > HEADER_SIZE:
+                newest = path
+        return total, newest

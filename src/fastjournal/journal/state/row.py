@@ -1,0 +1,337 @@
+"""The one stored thing: a row. A job is a row in a queue, a key/value entry a row without one.
+
+Rules (V1 and V2 are held by the decisions, the others by `apply`):
+
+V1. Ids are unique.
+V2. At most one row waits and one is worked on for each (queue, key).
+V3. A row is worked on exactly while `lease_until` is set.
+V4. `due >= inserted`, except for Workq jobs scheduled into the past.
+V5. A row stands in one `place`; only READY rows are handed out.
+V6. Completed, failed and deleted rows never return, except by a redrive or a newer write.
+V7. A result is written once.
+V8. `image(row)` applied to an empty state gives the row again: that is what snapshots hold and
+    digests hash. `place`, `at`, slots and `chain` are not part of it.
+
+A million rows must fit in memory: a row holds what every row needs, what few rows need is in
+`More`, what most rows share is one `Policy`. Rows hold no cycles, so the collector of cycles need
+not know them: a row knows the rules of its queue, not the queue's rows.
+"""
+
+from typing import Any, Final, final
+
+from mypy_extensions import i32, i64, mypyc_attr, u8
+
+from fastjournal.clock import MILLISECOND
+from fastjournal.journal.language.commands import (
+    BY_SCHEDULE,
+    DEFAULT_POLICY,
+    FAILED,
+    FROM_WORKQ,
+    Command,
+    Complete,
+    Dead,
+    Fail,
+    Lease,
+    Policy,
+    Put,
+    Retry,
+    Tomb,
+    Value,
+)
+from fastjournal.journal.state.stored import Stored, ValueNeeded
+from fastjournal.model import DEFAULT_SETTINGS, Job, QueueSettings, State
+from fastjournal.model import Lease as LeaseView
+
+__all__ = [
+    "COMPLETED_ROW",
+    "DEAD",
+    "DELETED_ROW",
+    "DONE",
+    "FAILED_ROW",
+    "FUTURE",
+    "HELD",
+    "IDLE",
+    "LEASED",
+    "PLACES",
+    "PROCESSING_ROW",
+    "READY",
+    "TOMB",
+    "WAITING_ROW",
+    "More",
+    "QueueRules",
+    "Row",
+    "image",
+    "job_of",
+    "lease_of",
+    "numbered_values",
+    "put_of",
+    "value_of",
+]
+
+READY: Final[u8] = 0
+FUTURE: Final[u8] = 1
+HELD: Final[u8] = 2
+LEASED: Final[u8] = 3
+DONE: Final[u8] = 4
+DEAD: Final[u8] = 5
+TOMB: Final[u8] = 6
+IDLE: Final[u8] = 7
+PLACES: Final = 8
+"""Where a row stands: to be handed out; not yet due; behind its twin; handed out; finished;
+given up; deleted; waiting without a queue."""
+
+WAITING_ROW: Final[u8] = 0
+PROCESSING_ROW: Final[u8] = 1
+COMPLETED_ROW: Final[u8] = 2
+FAILED_ROW: Final[u8] = 3
+DELETED_ROW: Final[u8] = 4
+"""`model.State` as the row keeps it."""
+
+_STATES: Final = list(State)
+_new: Final[Any] = tuple.__new__
+
+
+@final
+@mypyc_attr(acyclic=True)
+class QueueRules:
+    """A queue as its rows know it."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.settings: QueueSettings = DEFAULT_SETTINGS
+        self.settings_at: i64 = 0
+        """TIME of the newest QUEUE record; 0: none."""
+        self.plain = True
+        """The settings are the defaults."""
+        self.concurrency: i64 = 0
+        self.slow_from: i64 = DEFAULT_SETTINGS.slow_from
+
+    def change(self, settings: QueueSettings, time: i64) -> None:
+        """These settings hold from the record of this TIME on."""
+        self.settings = settings
+        self.plain = settings == DEFAULT_SETTINGS
+        self.settings_at = 0 if self.plain else time
+        self.concurrency = settings.concurrency
+        self.slow_from = settings.slow_from
+
+
+@final
+@mypyc_attr(acyclic=True)
+class More:
+    """What only few rows have. Never shared."""
+
+    def __init__(self) -> None:
+        self.timeouts: i64 = 0
+        self.fails: i64 = 0
+        self.result: bytes = b""
+        self.reason: i64 = 0
+        """Why the row was given back (of RETRY) or died (of DEAD)."""
+        self.when: i64 = 0
+        """When it died."""
+        self.note: bytes = b""
+        self.aliases: tuple[bytes, ...] = ()
+        self.operations: dict[bytes, tuple[int, int, bytes]] | None = None
+        """Numbered changes of the value not to be made again, and their answers; see `numbered`."""
+        self.chain: i64 = 0
+        """Commands since the newest image."""
+        self.start: i64 = 0
+        """Since when it is handed out."""
+        self.worker: bytes = b""
+        """To whom."""
+
+
+_NOTHING: Final = More()
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Row:
+    """A stored row. Only `apply` changes it; only orders set its slots."""
+
+    def __init__(self, row_id: bytes, queue: QueueRules, key: bytes, value: bytes) -> None:
+        self.id = row_id
+        self.queue = queue
+        self.key = key
+        self.value: bytes | Stored = value
+        """Its bytes, or where they lie; `value_of` tells them apart."""
+        self.policy: Policy = DEFAULT_POLICY
+        self.more: More | None = None
+        self.rank: i64 = 0
+        self.due: i64 = 0
+        self.inserted: i64 = 0
+        self.modified: i64 = 0
+        self.expires: i64 = 0
+        self.at: i64 = 0
+        """TIME of the newest record that states the whole row: older records of it are spent."""
+        self.when: i64 = 0
+        """When it leaves its place: due, the end of its lease, or forgotten (DEAD, TOMB)."""
+        self.slot: i32 = 0
+        """Where it stands in the order of its place."""
+        self.expiry_slot: i32 = 0
+        """Where it stands in the order of expiry."""
+        self.tries: i32 = 0
+        """See `attempts`."""
+        self.kind: u8 = 1
+        self.stage: u8 = WAITING_ROW
+        self.place: u8 = IDLE
+
+    @property
+    def state(self) -> State:
+        """In which state of its life it is."""
+        return _STATES[self.stage]
+
+    @property
+    def attempts(self) -> i64:
+        """How often it was handed out; the token of the running lease. Never goes back."""
+        return i64(self.tries)
+
+    @property
+    def lease_until(self) -> int:
+        """When its lease ends; 0: it is not handed out."""
+        return self.when if self.stage == PROCESSING_ROW else 0
+
+    @property
+    def rare(self) -> More:
+        """To read the rare fields; to write them use `own`."""
+        more = self.more
+        return _NOTHING if more is None else more
+
+    def own(self) -> More:
+        """To write the rare fields."""
+        more = self.more
+        if more is None:
+            more = self.more = More()
+        return more
+
+    @property
+    def workq(self) -> bool:
+        """Came through the Workq commands, so its records are of types 1..8."""
+        return self.policy.flags & FROM_WORKQ != 0
+
+    def __repr__(self) -> str:
+        return f"<Row {self.id.hex()} {self.state.letter} {self.queue.name!r} {self.key!r}>"
+
+
+def value_of(row: Row) -> bytes:
+    """The value of a row that is in memory; `ValueNeeded` if it is not."""
+    value = row.value
+    if isinstance(value, bytes):
+        return value
+    raise ValueNeeded(row)
+
+
+def put_of(row: Row, value: bytes) -> Put:
+    """The row as a waiting image with its counters."""
+    more = row.rare
+    return Put(
+        row.id,
+        row.queue.name,
+        row.key,
+        row.rank,
+        row.due,
+        row.inserted,
+        row.modified,
+        row.expires,
+        i64(row.kind),
+        value,
+        row.policy,
+        row.attempts,
+        more.timeouts,
+        more.fails,
+        more.aliases,
+    )
+
+
+def image(row: Row, value: bytes | None = None) -> list[Command]:
+    """The commands that give this very row when applied to an empty state.
+
+    `value`: its value, where the row itself does not hold it.
+    """
+    if value is None:
+        value = value_of(row)
+    put = put_of(row, value)
+    more = row.rare
+    if row.stage == FAILED_ROW:
+        if more.reason != FAILED:
+            return [put, Dead(row.id, more.reason, more.when)]
+        put.fails -= 1  # which FAIL counts again
+        return [put, Fail(row.id, more.result), Dead(row.id, FAILED, more.when)]
+    if row.stage == DELETED_ROW:
+        tomb = Tomb(row.id, row.queue.name, row.key, row.modified)
+        if row.key or row.queue.name:
+            return [put, tomb]
+        # Of an id alone: there was no job, and its image must not look like one of its sender.
+        return [tomb]
+    commands: list[Command] = [put]
+    if more.operations:
+        commands.extend(numbered_values(more.operations, put))
+    if more.reason:
+        commands.append(Retry(row.id, more.reason, row.due, more.timeouts, more.fails, more.note))
+    if row.stage == COMPLETED_ROW:
+        commands.append(Complete(row.id, more.result))
+    elif row.stage == PROCESSING_ROW:
+        commands.append(Lease(row.id, more.start, row.when, row.attempts, more.worker))
+    return commands
+
+
+def numbered_values(operations: dict[bytes, tuple[int, int, bytes]], put: Put) -> list[Command]:
+    """The commands that give a row just put its numbered changes, and leave its value as it is."""
+    commands: list[Command] = []
+    last: tuple[int, int, bytes] | None = None
+    for operation, last in operations.items():
+        commands.append(Value(put.id, last[1], last[2], last[0], operation))
+    if last != (put.modified, put.kind, put.value):
+        commands.append(Value(put.id, put.kind, put.value, put.modified))
+    return commands
+
+
+def job_of(row: Row, *, values: bool = True) -> Job:
+    """A picture of the row for callers; without its value and result if not `values`."""
+    more = row.rare
+    policy = row.policy
+    flags = policy.flags
+    workq = flags & FROM_WORKQ != 0
+    leased = row.stage == PROCESSING_ROW
+    rank = row.rank
+    backwards = workq or (not row.queue.plain and row.queue.settings.priority_order == "larger")
+    picture: Job = _new(
+        Job,
+        (
+            row.id,
+            row.queue.name,
+            row.key,
+            value_of(row) if values else b"",
+            _STATES[row.stage],
+            rank,
+            row.due,
+            row.inserted,
+            row.modified,
+            row.expires,
+            row.kind,
+            row.attempts,
+            more.timeouts,
+            more.fails,
+            policy.max_attempts,
+            policy.max_timeouts,
+            policy.max_fails,
+            policy.lease * MILLISECOND,
+            more.start if leased else 0,
+            row.when if leased else 0,
+            more.worker if leased else b"",
+            more.result if values else b"",
+            more.note,
+            row.place == HELD,
+            workq,
+            flags & BY_SCHEDULE != 0,
+            policy.ttl * MILLISECOND,
+            more.aliases,
+            -rank if backwards else rank,
+        ),
+    )
+    return picture
+
+
+def lease_of(row: Row) -> LeaseView:
+    """The lease just granted on this row."""
+    granted: LeaseView = _new(LeaseView, (job_of(row), row.attempts, row.when))
+    return granted
