@@ -224,6 +224,22 @@ def test_whoever_only_produces_deletes_entries_and_no_jobs(
         assert consumer.delete(key="b", queue="q")
 
 
+def test_a_deleted_job_does_not_keep_producers_from_its_keys_entry(
+    daemon: LocalDaemon, tokens: dict[str, str]
+) -> None:
+    with (
+        daemon.connect(token=tokens["producer"]) as producer,
+        daemon.connect(token=tokens["consumer"]) as consumer,
+        FjPeer(daemon.port) as peer,
+    ):
+        assert peer.hello(tokens["producer"]).error == ""
+        producer.put(b"x", queue="q", key="a")
+        producer.entries.set("a", b"value")
+        assert consumer.delete(key="a", queue="q")  # its tombstone stays
+        assert peer.ask(Function.DELETE, key=b"a").error == ""
+        assert producer.entries.get("a") is None
+
+
 SENDER = bytes(range(0x10, 0x16)) + b"\x85\x17\x80\0\0\x09"
 
 

@@ -34,6 +34,18 @@ def test_jobs_up_to_the_mark_are_not_looked_at(journal: Journal) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("mark", [-1, 0, 1])
+def test_a_job_below_the_first_mark_is_refused_and_not_taken_for_a_repeat(
+    journal: Journal, mark: int
+) -> None:
+    with pytest.raises(BadRequest):
+        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
+    journal.operations.put_from(NAME, [(8, NewJob(b"q"))])
+    with pytest.raises(BadRequest):
+        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
+    assert len(journal.engine.state.rows) == 1
+
+
 def test_an_empty_request_tells_how_far_the_sender_has_come(journal: Journal) -> None:
     assert journal.operations.put_from(NAME, []).mark == 1
     journal.operations.put_from(NAME, [(77, NewJob(b"q", b"", b"k"))])

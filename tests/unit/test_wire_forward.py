@@ -44,7 +44,7 @@ JOBS = st.builds(
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.dictionaries(st.integers(1, 2**32 - 1), JOBS, max_size=4))
+@given(st.dictionaries(st.integers(2, 2**32 - 1), JOBS, max_size=4))
 def test_jobs_and_marks_come_back(given_jobs: dict[int, JobPut]) -> None:
     pairs = sorted(given_jobs.items())
     value = encode_forward([mark for mark, _ in pairs], [encode_job(job) for _, job in pairs])
@@ -88,6 +88,7 @@ def test_a_sender_is_ended_by_a_request_without_jobs() -> None:
         (encode_forward([2], [JOB]) + b"x", BadRequest),
         (encode_forward([2], []), BadRequest),
         (encode_forward([0], [JOB]), BadRequest),
+        (encode_forward([1], [JOB]), BadRequest),
         (encode_forward([5, 5], [JOB, JOB]), BadRequest),
         (encode_forward([5, 4], [JOB, JOB]), BadRequest),
         (encode_forward([5], [b"\3" + JOB[1:]]), BadRequest),

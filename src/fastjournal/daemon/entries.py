@@ -138,10 +138,7 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
     if (
         not all_of_it
         and operations.decide.live(request.key, now) is None
-        and any(
-            row.queue.name and row.state is not State.DELETED
-            for row in session.host.state.keys.everywhere(request.key)
-        )
+        and _has_jobs(session, request.key)
     ):
         return consuming.get(session, request, now)
     reading = _reading(session, request, now)
@@ -152,6 +149,14 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
     pair = _pair(entry, request)._replace(key=b"")
     return encode_reply(
         request.identifier, entry.modified, flags=flags, timeout=timeout or None, pairs=(pair,)
+    )
+
+
+def _has_jobs(session: FjConnection, key: bytes) -> bool:
+    """Whether there are jobs of a key; a tombstone is none."""
+    return any(
+        row.queue.name and row.state is not State.DELETED
+        for row in session.host.state.keys.everywhere(key)
     )
 
 
@@ -212,7 +217,7 @@ def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     # An empty queue is no queue: the entry alone is meant.
     both = request.value_type is None
     if both and not session.may_take:  # whoever only produces deletes the entry, never jobs
-        if any(row.queue.name for row in session.host.state.keys.everywhere(request.key)):
+        if _has_jobs(session, request.key):
             consuming.check_may_delete(session)
         both = False
     decided = operations.delete(

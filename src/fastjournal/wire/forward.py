@@ -17,7 +17,7 @@ The reply:
 Rules:
 
 1. A job whose mark is not above the sender's is not looked at: it came before.
-2. Marks grow along the request; a request whose marks do not is refused as a whole.
+2. Marks grow along the request, from 2 on; a request whose marks do not is refused as a whole.
 3. A refused job is decided too: sending it again changes nothing.
 """
 
@@ -101,10 +101,10 @@ def decode_forward(value: bytes, now: int, sender: bytes = b"") -> ForwardReques
     if count > MAX_JOBS or _HEAD.size + 4 * count > len(value):
         raise BadRequest(f"FORWARD of {count} jobs in {len(value)} bytes")
     marks = struct.unpack_from(f">{count}I", value, _HEAD.size)
-    before = 0
+    before = 1
     for mark in marks:
         if mark <= before:
-            raise BadRequest("marks must grow")
+            raise BadRequest("marks must grow, from 2 on")
         before = mark
     if flags & FORGET and count:
         raise BadRequest("a sender that is forgotten sends no jobs")

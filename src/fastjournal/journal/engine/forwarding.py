@@ -100,6 +100,8 @@ class Forwarding:
                 commit(Sender(sender, _MET))
             mark = before = state.mark_of(sender)
             for at, job in jobs:
+                if not _MET < at <= MAX_MARK:
+                    raise BadRequest(f"a mark cannot be {at}")
                 if at <= mark:
                     told = self._refusals.get((sender, at)) if self._refusals else None
                     if told is None:
@@ -107,8 +109,6 @@ class Forwarding:
                     else:
                         refused.append((at, told))
                     continue
-                if not _MET < at <= MAX_MARK:
-                    raise BadRequest(f"a mark cannot be {at}")
                 (
                     queue, value, key, mode, priority, _, _, stamp, lease, attempts,
                     timeouts, fails, kind, ttl, given,
