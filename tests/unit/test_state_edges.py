@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from core import Core
+from fastjournal.errors import BadRequest
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.state.apply import JournalState
@@ -83,3 +85,11 @@ def test_a_lease_on_an_entry_wakes_no_consumer() -> None:
     state.apply(put(b""), T)
     state.apply(k.Lease(ROW, T, T + 9, 1, b""), T + 1)
     assert state.selection.next_wake(Where()) == 0
+
+
+def test_a_workq_job_for_an_instant_no_record_can_hold_is_refused() -> None:
+    core = Core()
+    end = LAST // 10**9 * 10**9
+    core.add(1, time=end - 1, ttl=1)  # goes through its bytes
+    with pytest.raises(BadRequest, match="Invalid Time"):
+        core.add(2, time=end)
