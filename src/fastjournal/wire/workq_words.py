@@ -7,7 +7,8 @@ Rules:
 2. Ids are read as laxly as Workq reads them: dashes are optional, `{` or `urn:uuid:` may stand in
    front, upper case is fine, and whatever follows 32 hex digits is ignored. An id cut short, which
    brings the Workq server down, is an invalid id here.
-3. An instant before 1970 or past the year 2262 is an invalid time.
+3. An instant before 1970 is an invalid time, and so is one from the last second that fits 64 bits
+   on (2262-04-11T23:47:16Z): a record cannot hold it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ MAX_TTR = 86_400_000
 MAX_TTL = 2_592_000_000
 MAX_WAIT = 86_400_000
 MAX_LIMIT = 100
-_MAX_INSTANT = (1 << 63) - 1
+_END_OF_TIME = 9_223_372_036_000_000_000
 _MILLISECOND = 1_000_000
 _DASH = ord("-")
 _NAME = re.compile(rb"[A-Za-z0-9_.-]{1,255}").fullmatch
@@ -210,7 +211,7 @@ def _schedule(words: Sequence[bytes], flags: Mapping[bytes, bytes], payload: byt
     name = _valid_name(words[1])
     _within(ttr, MAX_TTR, "Invalid TTR")
     _within(ttl, MAX_TTL, "Invalid TTL")
-    if when + ttl * _MILLISECOND > _MAX_INSTANT or when < 0:
+    if when + ttl * _MILLISECOND >= _END_OF_TIME or when < 0:
         raise BadRequest("Invalid Time")
     return Schedule(job_id, name, ttr, ttl, when, payload, priority, attempts, fails)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastjournal.clock import MILLISECOND
+from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.errors import (
     AlreadyExists,
     BadRequest,
@@ -57,6 +57,8 @@ __all__ = ["Placed", "Puts"]
 _new = tuple.__new__
 _REST = NewJob(b"")[8:14]
 _NEW = Outcome.NEW
+_END_OF_TIME = MAX_INSTANT // SECOND * SECOND
+"""The times of Workq do not reach the last second that fits 64 bits."""
 _WORKQ_NAME = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
 
@@ -376,7 +378,7 @@ def _check_workq(job: Add | Schedule, max_value: int) -> None:
         raise BadRequest("Invalid Max Fails")
     if len(job.payload) > max_value:
         raise BadRequest("Invalid Payload")
-    if type(job) is Schedule and not 0 < job.time <= MAX_INSTANT:
+    if type(job) is Schedule and not 0 < job.time < _END_OF_TIME:
         raise BadRequest("Invalid Time")
 
 

@@ -83,7 +83,11 @@ _LEFT: Final[i64] = 5
 _RETRIED: Final[i64] = 6
 _RETURNED: Final[i64] = 7
 """`End`, as numbers."""
+_FIRST_INSTANT: Final[i64] = 1
 _LAST_INSTANT: Final[i64] = 9_223_372_036_854_775_807
+_MOST: Final[i64] = 9_223_372_036_854_775_807
+_MOST_TRIES: Final[i64] = 2_147_483_647
+"""What a counter can hold: it stays there, in both builds."""
 
 
 class JournalState:
@@ -256,7 +260,7 @@ class JournalState:
         row.modified = command.modified
         row.kind = u8(command.kind)
         row.policy = command.policy
-        row.tries = i32(command.attempts)
+        row.tries = i32(min(command.attempts, _MOST_TRIES))
         row.at = time
         if command.timeouts | command.fails or command.aliases:
             more = row.more = More()
@@ -276,15 +280,11 @@ class JournalState:
             self.values.come(row, time)
 
     def _add(self, job: WorkqJob, time: i64, more_flags: i64) -> None:
-        ttl = job.ttl
-        start = job.time or job.created
-        expires: i64 = 0
-        if ttl:
-            left = (_LAST_INSTANT - start) // MILLISECOND
-            expires = start + ttl * MILLISECOND if ttl < left else _LAST_INSTANT
+        created = max(job.created, _FIRST_INSTANT)
+        start = max(job.time, _FIRST_INSTANT) if job.time else created
+        expires = _later(start, job.ttl) if job.ttl else 0
         flags: i64 = PERSIST | FROM_WORKQ | more_flags
         policy = policy_of(flags, 0, job.ttr, job.max_attempts, 0, job.max_fails)
-        created = job.created
         self._put(
             Put(
                 job.id,
@@ -359,15 +359,15 @@ class JournalState:
     def _lease(self, command: Lease) -> None:
         row = self.rows.get(command.id)
         if row is not None and row.stage <= PROCESSING_ROW:
-            row.tries = i32(command.attempt)
+            row.tries = i32(min(command.attempt, _MOST_TRIES))
             self._hand_out(row, command.start, command.until, command.worker)
 
     def _start(self, command: Start, time: i64) -> None:
         row = self.rows.get(command.id)
         if row is not None and row.stage <= PROCESSING_ROW:
-            row.tries += 1
-            length = row.policy.lease * MILLISECOND or 60 * SECOND
-            self._hand_out(row, time, time + length, b"")
+            row.tries = i32(min(row.attempts + 1, _MOST_TRIES))
+            length = row.policy.lease or 60 * SECOND // MILLISECOND
+            self._hand_out(row, time, _later(time, length), b"")
 
     def _hand_out(self, row: Row, start: i64, until: i64, worker: bytes) -> None:
         self.places.unplace(row)
@@ -387,7 +387,9 @@ class JournalState:
         row = self.rows.get(command.id)
         if row is None or row.stage > PROCESSING_ROW:
             return
-        row.own().timeouts += 1
+        more = row.own()
+        if more.timeouts < _MOST:
+            more.timeouts += 1
         if 0 < row.policy.max_attempts <= row.attempts:
             self._bury(row, TOO_MANY_ATTEMPTS, time)
         else:
@@ -454,7 +456,8 @@ class JournalState:
         if row is None or row.stage > PROCESSING_ROW:
             return
         more = row.own()
-        more.fails += 1
+        if more.fails < _MOST:
+            more.fails += 1
         more.result = command.result
         if row.stage == PROCESSING_ROW:
             self._settle(row, _DEAD, time)
@@ -624,3 +627,9 @@ class JournalState:
         for name in sorted(self.senders):
             found.append(Sender(name, self.mark_of(name)))
         return found
+
+
+def _later(start: i64, length: i64) -> i64:
+    """So many ms after an instant, or the last instant there is."""
+    left = (_LAST_INSTANT - max(start, 0)) // MILLISECOND
+    return start + length * MILLISECOND if length < left else _LAST_INSTANT

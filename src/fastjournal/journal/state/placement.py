@@ -37,6 +37,7 @@ from fastjournal.journal.state.selection import Selection
 
 __all__ = ["Placement"]
 
+_LAST_INSTANT: Final[i64] = 9_223_372_036_854_775_807
 _SPARE_QUEUES: Final = 1000
 """Up to so many queues are kept when they become empty: making one anew costs more."""
 
@@ -138,7 +139,11 @@ class Placement:
     def keep_dead(self, row: Row) -> None:
         """A dead row that never expires is to be forgotten as its queue says."""
         keep: i64 = row.queue.settings.dead_keep
-        row.when = 0 if row.expires or not keep else row.rare.when + keep
+        when = row.rare.when
+        if row.expires or not keep or keep > _LAST_INSTANT - when:
+            row.when = 0  # never
+        else:
+            row.when = when + keep
         if row.when:
             self.dead.push(row)
 

@@ -36,6 +36,7 @@ from fastjournal.journal.language.commands import (
     Put,
     Retry,
     Tomb,
+    Touch,
     Value,
 )
 from fastjournal.journal.state.stored import Stored, ValueNeeded
@@ -252,12 +253,14 @@ def image(row: Row, value: bytes | None = None) -> list[Command]:
     put = put_of(row, value)
     more = row.rare
     if row.stage == FAILED_ROW:
-        if more.reason != FAILED:
+        if more.reason != FAILED or not more.fails:  # the latter: by a DEAD alone
             return [put, Dead(row.id, more.reason, more.when)]
         put.fails -= 1  # which FAIL counts again
         return [put, Fail(row.id, more.result), Dead(row.id, FAILED, more.when)]
     if row.stage == DELETED_ROW:
         tomb = Tomb(row.id, row.queue.name, row.key, row.modified)
+        if row.expires:  # by a TOUCH since
+            return [put, tomb, Touch(row.id, row.expires)]
         if row.key or row.queue.name:
             return [put, tomb]
         # Of an id alone: there was no job, and its image must not look like one of its sender.

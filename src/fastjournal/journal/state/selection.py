@@ -124,7 +124,7 @@ class Selection:
 
     def woke(self, queue: QueueRows) -> None:
         """A row of the queue waits for an instant."""
-        if self._wakes:
+        if self._wakes and queue.name:
             for prefix, heads in self._wakes.items():
                 if queue.name.startswith(prefix):
                     heads.offer(queue)
