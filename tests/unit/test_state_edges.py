@@ -93,3 +93,13 @@ def test_a_workq_job_for_an_instant_no_record_can_hold_is_refused() -> None:
     core.add(1, time=end - 1, ttl=1)  # goes through its bytes
     with pytest.raises(BadRequest, match="Invalid Time"):
         core.add(2, time=end)
+
+
+def test_a_tombstone_of_an_id_alone_is_the_same_whether_the_end_of_its_job_was_cleaned_or_not() -> (
+    None
+):
+    purge, tomb = k.Purge(ROW, b"q", b"", T), k.Tomb(ROW, b"", b"", T + 5)
+    whole, cleaned = state_of(put(), purge, tomb), state_of(put(), tomb)
+    assert list(cleaned.lines()) == list(whole.lines()) == list(state_of(tomb).lines())
+    assert cleaned.queues[b"q"].total == 0
+    assert cleaned.tombs.next() == T + 5

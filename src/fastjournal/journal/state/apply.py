@@ -303,14 +303,18 @@ class JournalState:
         )
 
     def _remove(self, command: Command, time: i64) -> None:
-        row = self.rows.pop(command.id, None)
+        row = self.rows.get(command.id)
         if row is None:
             return
+        if row.queue.name and not isinstance(command, Expire):
+            self._remember(row, command, time)
+        self._drop(row)
+
+    def _drop(self, row: Row) -> None:
+        del self.rows[row.id]
         self.ended += 1
         if self.values is not None:
             self.values.go(row)
-        if row.queue.name and not isinstance(command, Expire):
-            self._remember(row, command, time)
         places = self.places
         queue = places.queue_of(row)
         places.unplace(row)
@@ -321,6 +325,10 @@ class JournalState:
     def _tomb(self, command: Tomb, time: i64) -> None:
         places = self.places
         row = self.rows.get(command.id)
+        if row is not None and row.queue.name and not (command.queue or command.key):
+            # Of an id alone: the job was gone; cleaning may have left its PUT and not its end.
+            self._drop(row)
+            row = None
         if row is None:
             modified = command.modified
             sender = command.id[:12]
