@@ -249,7 +249,7 @@ def test_a_cleaner_beside_an_appender_in_another_process(
     assert child.line() == "locked"
     stream = Stream(tmp_path)
     cycles = changed = told = 0
-    while len(stream.segments()) < 6 or cycles < 8:
+    while changed < 4 or cycles < 8:
         told = int(child.line())
         with stream.open_cleaner() as cleaner:
             changed += len(cleaner.clean(lambda path, record: b"." in record.payload))
@@ -259,7 +259,6 @@ def test_a_cleaner_beside_an_appender_in_another_process(
         pass
     with stream.open_cleaner() as cleaner:
         cleaner.clean(lambda path, record: b"." in record.payload)
-    assert changed >= 4
     records = list(stream.open_cursor())
     newest = records[-1].segment
     plain = [record.payload for record in records if b"." not in record.payload]

@@ -173,16 +173,15 @@ def test_a_refused_command_changes_nothing(j: Journal, files: MemoryFiles) -> No
 def test_an_interrupt_between_log_and_state_stops_the_journal(j: Journal, engine: Engine) -> None:
     """What was logged and not applied would be another state after the next start."""
 
-    class Interrupting(dict):  # type: ignore[type-arg]
-        def get(self, *_: object) -> object:
+    class Interrupted:
+        def apply(self, *_: object) -> None:
             raise KeyboardInterrupt
 
-    command = k.Purge(bytes(16), b"q", b"", 0)
-    rows, engine.state.rows = engine.state.rows, Interrupting()
-    engine.state.rows.pop = engine.state.rows.get  # type: ignore[method-assign]
+    state = engine.state
+    engine.state = Interrupted()  # type: ignore[assignment]
     with engine.lock, pytest.raises(KeyboardInterrupt):
-        engine.commit(command)
-    engine.state.rows = rows
+        engine.commit(k.Purge(bytes(16), b"q", b"", 0))
+    engine.state = state
     assert engine.log.failure is not None
     with pytest.raises(Stopped):
         j.close()
