@@ -39,6 +39,7 @@ from fastjournal.wire.fj import (
 from fastjournal.wire.functions import (
     DATA,
     EXACT,
+    JOBS,
     KEY_SIZE,
     LISTEN,
     LOCKED,
@@ -211,7 +212,7 @@ def _pair(entry: Entry, request: Request) -> Pair:
 
 def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     """Delete an entry and the jobs of a key."""
-    if request.by_id or request.value:
+    if request.by_id or request.value or request.flags & JOBS:
         return consuming.delete(session, request, now)
     operations = _operations(session)
     # An empty queue is no queue: the entry alone is meant.
