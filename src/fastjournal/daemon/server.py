@@ -45,7 +45,7 @@ from fastjournal.wire.fj import encode_error
 from fastjournal.wire.requests import Limits
 
 if TYPE_CHECKING:
-    from fastjournal.web.serving import Dashboard
+    from fastjournal.web.dashboard_server import Dashboard
 
 __all__ = ["Server"]
 
@@ -390,7 +390,7 @@ class Server:
             await self._listen("http", self.settings.http)
 
     async def _open_dashboard(self) -> None:
-        from fastjournal.web.serving import Dashboard
+        from fastjournal.web.dashboard_server import Dashboard
 
         self._dashboard = Dashboard(self, self._tls)
         self.addresses["web"].append(await self._dashboard.start())
