@@ -36,6 +36,7 @@ from fastjournal.wire.fj import (
 from fastjournal.wire.functions import (
     DATA,
     EXACT,
+    JOBS,
     LISTEN,
     LOCKED,
     OVERWRITE,
@@ -179,7 +180,7 @@ def _pair(entry: Entry, request: Request) -> Pair:
 
 def delete_any(session: Session, request: Request, now: int) -> bytes:
     """Delete an entry and the jobs of a key."""
-    if request.by_id or request.value:
+    if request.by_id or request.value or request.flags & JOBS:
         return jobs.delete(session, request, now)
     operations = _operations(session)
     # An empty queue is no queue: the entry alone is meant.

@@ -419,16 +419,10 @@ def delete(session: Session, request: Request, now: int) -> bytes:
 
 
 def delete_everywhere(session: Session, request: Request) -> Deleted:
-    """Remove the jobs of a key in all queues, and keep older ones out of the queue of its own."""
-    operations, key = session.operations, request.key
+    """Remove the jobs of a key in all queues."""
+    stamp = session.stamp(request.timestamp)
     purge = request.flags & OVERWRITE != 0
-    queues = set(session.state.keys.queues(key)) - {b""}
-    done = [
-        operations.delete_key(queue, key, session.stamp(request.timestamp), purge=purge)
-        for queue in sorted(queues | {domain(key)})
-    ]
-    found = sum(one.found for one in done)
-    return Deleted(None, found, not found and any(one.stale for one in done))
+    return session.operations.delete_everywhere(request.key, stamp, purge=purge)
 
 
 def get(session: Session, request: Request, now: int) -> bytes:
