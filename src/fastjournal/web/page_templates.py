@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from fastjournal import __version__
-from fastjournal.daemon.hosting import Hosted
-from fastjournal.daemon.server import PROMISES
+from fastjournal.daemon.context import PROMISES
+from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import BadRequest, TooLarge
 from fastjournal.web import formatting
 from fastjournal.web.login import Viewer
@@ -109,7 +109,7 @@ class Renderer:
         request: Request,
         template: str,
         viewer: Viewer,
-        host: Hosted,
+        host: JournalLoop,
         **values: Any,
     ) -> Response:
         """A page of a journal."""
@@ -145,7 +145,7 @@ class Renderer:
         return HTMLResponse(self._templates.get_template(template).render(values), status)
 
 
-def host_of(dashboard: Dashboard, viewer: Viewer, request: Request) -> Hosted:
+def host_of(dashboard: Dashboard, viewer: Viewer, request: Request) -> JournalLoop:
     """The journal a request is about; as good as missing if the viewer may not see it."""
     name = request.path_params["journal"]
     host = dashboard.server.journals.get(name)
