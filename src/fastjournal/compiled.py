@@ -31,6 +31,7 @@ CORE = (
     "fastjournal.journal.state.row",
     "fastjournal.journal.state.selection",
     "fastjournal.log.record",
+    "fastjournal.put_request",
 )
 """The modules that are compiled, in no order."""
 
