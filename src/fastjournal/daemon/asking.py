@@ -17,11 +17,9 @@ from fastjournal.errors import (
 )
 from fastjournal.journal.state.row import Row
 from fastjournal.model import MAX_INSTANT, State, Where
-from fastjournal.wire.fj import (
-    Request,
-    decode_integer,
-)
-from fastjournal.wire.functions import LENGTH
+from fastjournal.wire.fj.frames import decode_integer
+from fastjournal.wire.fj.functions import LENGTH
+from fastjournal.wire.fj.requests import Request
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection

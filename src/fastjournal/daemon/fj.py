@@ -24,15 +24,10 @@ from fastjournal.daemon.quick import FEW, is_quick, quick_answer
 from fastjournal.daemon.requests import HANDLERS, Handler, reserved
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.errors import JournalError, ReadOnly, Unauthorized
-from fastjournal.wire.errortext import error_text
-from fastjournal.wire.fj import (
-    Refusal,
-    Request,
-    encode_error,
-    encode_push,
-)
-from fastjournal.wire.functions import STABLE, Function, Type
-from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
+from fastjournal.wire.fj.error_text import error_text
+from fastjournal.wire.fj.functions import STABLE, Function, Type
+from fastjournal.wire.fj.replies import encode_error, encode_push
+from fastjournal.wire.fj.requests import BEFORE_HELLO, Refusal, Request, RequestParser
 
 if TYPE_CHECKING:
     from fastjournal.daemon.pushes import Subject

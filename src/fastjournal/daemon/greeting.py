@@ -3,7 +3,8 @@
 Rules:
 
 1. A stranger gets nothing but HELLO, NOP, PING and QUIT; anything else ends the connection.
-2. What a role may call is the table of `wire.functions`; `admin` may call everything, `read` looks.
+2. What a role may call is the table of `wire.fj.functions`; `admin` may call everything,
+   `read` looks.
 3. The journal is chosen by the first message, once. Why a token is refused is not told.
 """
 
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING
 from fastjournal.daemon.requests import HANDLERS, Handler
 from fastjournal.daemon.tokens import Grant
 from fastjournal.errors import BadRequest, JournalError, NotFound, Unauthorized
-from fastjournal.wire.errortext import error_text
-from fastjournal.wire.fj import Pair, Refusal, Request, encode_error, encode_ok, encode_reply
-from fastjournal.wire.functions import FUNCTIONS, Function, Role, Type
-from fastjournal.wire.hello import DESCRIBE, decode_hello
-from fastjournal.wire.pictures import dump
+from fastjournal.wire.fj.error_text import error_text
+from fastjournal.wire.fj.functions import FUNCTIONS, Function, Role, Type
+from fastjournal.wire.fj.hello import DESCRIBE, decode_hello
+from fastjournal.wire.fj.json_values import dump
+from fastjournal.wire.fj.replies import Pair, encode_error, encode_ok, encode_reply
+from fastjournal.wire.fj.requests import Refusal, Request
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection

@@ -19,35 +19,31 @@ from fastjournal.errors import (
 )
 from fastjournal.keys import domain
 from fastjournal.model import NewJob, Outcome
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     REFUSED,
     PutOutcome,
     encode_put_outcomes,
     encode_put_reply,
 )
-from fastjournal.wire.errortext import error_text
-from fastjournal.wire.fj import (
-    Pair,
-    Request,
-    encode_ok,
-    encode_reply,
-)
-from fastjournal.wire.forward import Forwarded, decode_forward, encode_forwarded
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.error_text import error_text
+from fastjournal.wire.fj.forward import Forwarded, decode_forward, encode_forwarded
+from fastjournal.wire.fj.functions import (
     AGAIN,
     EXTENDED,
     STALE,
     Function,
     Type,
 )
-from fastjournal.wire.functions import LISTEN as LISTEN_BIT
-from fastjournal.wire.jobvalue import (
+from fastjournal.wire.fj.functions import LISTEN as LISTEN_BIT
+from fastjournal.wire.fj.job_codec import (
     JobPut,
     decode_job,
     decode_jobs,
     decode_plain,
     decode_plain_jobs,
 )
+from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
+from fastjournal.wire.fj.requests import Request
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection

@@ -21,8 +21,9 @@ from fastjournal.daemon.hosting import Hosted
 from fastjournal.errors import BadRequest, QueueFull
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.model import Event, State
-from fastjournal.wire.fj import Request, encode_ok, encode_push
-from fastjournal.wire.functions import WORKED_ON, Function, Query, Type
+from fastjournal.wire.fj.functions import WORKED_ON, Function, Query, Type
+from fastjournal.wire.fj.replies import encode_ok, encode_push
+from fastjournal.wire.fj.requests import Request
 
 if TYPE_CHECKING:
     import asyncio

@@ -29,12 +29,12 @@ from fastjournal.daemon.quick_entries import (
 )
 from fastjournal.errors import JournalError
 from fastjournal.model import Outcome
-from fastjournal.wire.bulk import encode_put_reply
-from fastjournal.wire.errortext import error_text
-from fastjournal.wire.fj import encode_error, encode_ok
-from fastjournal.wire.functions import STALE
-from fastjournal.wire.jobvalue import decode_plain
-from fastjournal.wire.leasevalue import encode_lease_reply
+from fastjournal.wire.fj.bulk import encode_put_reply
+from fastjournal.wire.fj.error_text import error_text
+from fastjournal.wire.fj.functions import STALE
+from fastjournal.wire.fj.job_codec import decode_plain
+from fastjournal.wire.fj.lease_codec import encode_lease_reply
+from fastjournal.wire.fj.replies import encode_error, encode_ok
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection

@@ -17,9 +17,9 @@ from fastjournal.journal.entries.ground import is_kept
 from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import State
-from fastjournal.wire.entryvalue import decode_who, plain_picture
-from fastjournal.wire.fj import Pair, encode_ok
-from fastjournal.wire.functions import DATA, STALE
+from fastjournal.wire.fj.entry_codec import decode_who, plain_picture
+from fastjournal.wire.fj.functions import DATA, STALE
+from fastjournal.wire.fj.replies import Pair, encode_ok
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
@@ -144,7 +144,7 @@ def plain_pairs(
         picture = plain_picture(
             row.inserted, row.modified, row.expires, row.attempts, is_kept(row), key, value
         )
-        pairs.append(tuple.__new__(Pair, (key, row.kind, picture, None)))
+        pairs.append(Pair(key, row.kind, picture))
     return pairs, cursor or None
 
 

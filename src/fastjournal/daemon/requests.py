@@ -18,13 +18,11 @@ from fastjournal.daemon import consuming, entries, operating, producing, pushes
 from fastjournal.errors import (
     BadFunction,
 )
-from fastjournal.wire.fj import (
-    Request,
-    encode_ok,
-)
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.functions import (
     Function,
 )
+from fastjournal.wire.fj.replies import encode_ok
+from fastjournal.wire.fj.requests import Request
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection

@@ -41,8 +41,8 @@ from fastjournal.daemon.security import check_exposure, server_context
 from fastjournal.daemon.tokens import Tokens, read_tokens
 from fastjournal.errors import JournalError, SettingError
 from fastjournal.log.files import DISK, Files
-from fastjournal.wire.fj import encode_error
-from fastjournal.wire.requests import Limits
+from fastjournal.wire.fj.replies import encode_error
+from fastjournal.wire.fj.requests import Limits
 
 if TYPE_CHECKING:
     from fastjournal.web.serving import Dashboard
