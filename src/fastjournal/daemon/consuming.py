@@ -26,7 +26,6 @@ from fastjournal.journal.decide.jobs import Deleted
 from fastjournal.journal.language.commands import End
 from fastjournal.journal.look.inspection import result_of
 from fastjournal.journal.state.row import Row, lease_of
-from fastjournal.keys import domain
 from fastjournal.model import Lease, State, Where
 from fastjournal.wire.fj.bulk import (
     REFUSED,
@@ -351,16 +350,10 @@ def delete(session: FjConnection, request: Request, now: int) -> bytes:
 
 
 def delete_everywhere(session: FjConnection, request: Request) -> Deleted:
-    """Remove the jobs of a key in all queues, and keep older ones out of the queue of its own."""
-    operations, key = session.host.operations, request.key
+    """Remove the jobs of a key in all queues."""
+    stamp = stamp_of(session, request.timestamp)
     purge = request.flags & OVERWRITE != 0
-    queues = set(session.host.state.keys.queues(key)) - {b""}
-    done = [
-        operations.delete_key(queue, key, stamp_of(session, request.timestamp), purge=purge)
-        for queue in sorted(queues | {domain(key)})
-    ]
-    found = sum(one.found for one in done)
-    return Deleted(None, found, not found and any(one.stale for one in done))
+    return session.host.operations.delete_everywhere(request.key, stamp, purge=purge)
 
 
 def get(session: FjConnection, request: Request, now: int) -> bytes:

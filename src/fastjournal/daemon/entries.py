@@ -32,6 +32,7 @@ from fastjournal.wire.fj.frames import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
+    JOBS,
     KEY_SIZE,
     LISTEN,
     LOCKED,
@@ -207,7 +208,7 @@ def _pair(entry: Entry, request: Request) -> Pair:
 
 def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
     """Delete an entry and the jobs of a key."""
-    if request.by_id or request.value:
+    if request.by_id or request.value or request.flags & JOBS:
         return consuming.delete(session, request, now)
     operations = _operations(session)
     # An empty queue is no queue: the entry alone is meant.

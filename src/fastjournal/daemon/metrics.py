@@ -195,7 +195,7 @@ def _of_logs(hosts: list[Hosted]) -> Iterator[Metric]:
 
 
 def _of_memory(hosts: list[Hosted]) -> Iterator[Metric]:
-    """Of journals with a memory limit; nothing for the others."""
+    """Which values are in memory."""
     labels = ["journal"]
     limit = GaugeFamily("fastjournal_memory_limit_bytes", "Values it may hold", labels=labels)
     held = GaugeFamily("fastjournal_memory_value_bytes", "Large values it holds", labels=labels)
@@ -204,12 +204,11 @@ def _of_memory(hosts: list[Hosted]) -> Iterator[Metric]:
     gone = CounterFamily("fastjournal_memory_evictions", "Values let go", labels=labels)
     for host in hosts:
         values = host.engine.values
-        if values is not None:
-            limit.add_metric([host.name], values.limit)
-            held.add_metric([host.name], values.bytes)
-            only.add_metric([host.name], values.unlogged)
-            loads.add_metric([host.name], values.loads)
-            gone.add_metric([host.name], values.evictions)
+        limit.add_metric([host.name], values.limit)
+        held.add_metric([host.name], values.bytes)
+        only.add_metric([host.name], values.unlogged)
+        loads.add_metric([host.name], values.loads)
+        gone.add_metric([host.name], values.evictions)
     yield limit
     yield held
     yield only

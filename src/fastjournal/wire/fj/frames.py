@@ -41,6 +41,7 @@ from fastjournal.errors import BadRequest, OutOfRange, TooLarge
 from fastjournal.wire.fj.functions import (
     ALWAYS_ALLOWED,
     FUNCTIONS,
+    JOBS,
     KEY_SIZE,
     LENGTH,
     QUERY_BITS,
@@ -373,6 +374,8 @@ class FrameReader:
                 text = "bits 7-8 of a change of an entry are 0, or 1: who makes it"
         elif also == _DELETE and flags & TTL and query:
             text = "a job has no fencing number"
+        elif also == _DELETE and flags & JOBS and (flags & TTL or query or kind != NO_VALUE):
+            text = "bit 6 means the jobs of a key in every queue"
         elif also == _DELETE and query > _RANGE:
             text = "bits 7-8 of a change of an entry are 0, or 1: who makes it"
         elif also == _DONE and flags & TTL and kind == _INTEGER:
