@@ -16,8 +16,8 @@ from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import Reply, decode_integer, encode_integer
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
     GONE,
@@ -34,7 +34,8 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.hello import Hello, encode_hello
+from fastjournal.wire.fj.hello import Hello, encode_hello
+from fastjournal.wire.fj.replies import Reply
 from fjpeer import FjPeer, put_bytes
 
 S = 1_000_000_000

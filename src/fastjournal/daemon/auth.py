@@ -14,7 +14,7 @@ Rules:
 2. Every line is compared, in constant time each: how long it takes tells nothing about a token.
 3. A token is never logged, shown or kept; `repr` shows names and roles only.
 4. A file that others may write is refused, and so is a malformed line, with its number.
-5. What a role may call is the table of `wire.functions`; `admin` may call everything, `read` looks.
+5. What a role may call is the table of `wire.fj.functions`; `admin` may call everything, `read` looks.
 6. Loopback addresses and Unix sockets need neither tokens nor TLS: only this machine gets there.
 7. Any other address needs both, unless the operator says `insecure`. The Workq protocol knows
    neither, so beyond loopback it is always insecure.
@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from fastjournal.config import Settings, TlsSettings, parse_address
 from fastjournal.errors import SettingError
-from fastjournal.wire.functions import FUNCTIONS, Function, Role
+from fastjournal.wire.fj.functions import FUNCTIONS, Function, Role
 
 __all__ = [
     "EVERYTHING",

@@ -24,20 +24,12 @@ from fastjournal.daemon.fj.dispatch import SERVED, carry_out
 from fastjournal.daemon.session import Waiter
 from fastjournal.daemon.transport import TURN, Connection
 from fastjournal.errors import BadRequest, JournalError, NotFound, ReadOnly, Unauthorized
-from fastjournal.wire.errortext import error_text
-from fastjournal.wire.fj import (
-    Pair,
-    Refusal,
-    Request,
-    encode_error,
-    encode_ok,
-    encode_push,
-    encode_reply,
-)
-from fastjournal.wire.functions import PERSIST, PERSIST_SET, STABLE, Function, Type
-from fastjournal.wire.hello import DESCRIBE, decode_hello
-from fastjournal.wire.pictures import dump
-from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
+from fastjournal.wire.fj.error_text import error_text
+from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, STABLE, Function, Type
+from fastjournal.wire.fj.hello import DESCRIBE, decode_hello
+from fastjournal.wire.fj.json_values import dump
+from fastjournal.wire.fj.replies import Pair, encode_error, encode_ok, encode_push, encode_reply
+from fastjournal.wire.fj.requests import BEFORE_HELLO, Refusal, Request, RequestParser
 
 __all__ = ["FjConnection"]
 

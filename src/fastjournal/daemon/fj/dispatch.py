@@ -17,8 +17,9 @@ from collections.abc import Callable
 from fastjournal.daemon.fj import admin, entries, jobs
 from fastjournal.daemon.session import KEY, QUEUE, RANGE, Session, Subject
 from fastjournal.errors import BadFunction, BadRequest
-from fastjournal.wire.fj import Request, encode_ok
-from fastjournal.wire.functions import WORKED_ON, Function, Query
+from fastjournal.wire.fj.functions import WORKED_ON, Function, Query
+from fastjournal.wire.fj.replies import encode_ok
+from fastjournal.wire.fj.requests import Request
 
 __all__ = ["SERVED", "carry_out"]
 

@@ -32,9 +32,9 @@ from fastjournal.errors import AlreadyExists, JournalError, NotFound
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import FUTURE, READY, Row
 from fastjournal.model import State, Where
-from fastjournal.wire import workq_commands as w
-from fastjournal.wire import workq_replies as answer
-from fastjournal.wire.workq import Refused, WorkqParser
+from fastjournal.wire.workq import commands as w
+from fastjournal.wire.workq import replies as answer
+from fastjournal.wire.workq.parse import Refused, WorkqParser
 
 __all__ = ["QueueNames", "WorkqConnection"]
 
