@@ -347,4 +347,4 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
 
 
 def partly_read(daemon: LocalDaemon) -> bool:
-    return any(isinstance(c, FjConnection) and c.parser.pending for c in daemon.server.connections)
+    return any(isinstance(c, FjConnection) and c.frames.pending for c in daemon.server.connections)

@@ -561,7 +561,7 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
 
         def partly_read() -> bool:
             return any(
-                isinstance(c, FjConnection) and c.parser.pending for c in daemon.server.connections
+                isinstance(c, FjConnection) and c.frames.pending for c in daemon.server.connections
             )
 
         def answer(data: bytes, cut: bool) -> tuple[object, ...]:

@@ -479,9 +479,13 @@ def _ask_later(
     row_id: bytes | None = None,
 ) -> bytes:
     """Let a request wait; `ask` is told whether it is the last time, and what the time is."""
-    waiter = Waiter(
-        session, request, lambda waiter, now: ask(waiter.expired, now), where=where, row_id=row_id
-    )
+
+    def retry(waiter: Waiter, now: int) -> bool:
+        reply = ask(waiter.expired, now)
+        session.out.write(reply)
+        return bool(reply)
+
+    waiter = Waiter(session, request.identifier, retry, where, row_id)
     session.wait(waiter, wait_ms / 1000)
     return b""
 
