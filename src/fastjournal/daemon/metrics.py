@@ -177,7 +177,7 @@ def _of_logs(hosts: list[JournalLoop]) -> Iterator[Metric]:
     records = GaugeFamily("fastjournal_replay_records", "Records replayed", labels=labels)
     full = GaugeFamily("fastjournal_disk_full", "1 while only the reserve is left", labels=labels)
     for host, status in statuses:
-        _observe(groups, host.name, host.group_size)
+        _observe(groups, host.name, host.turn_histogram())
         stopped.add_metric([host.name], int(bool(status.failure)))
         replay.add_metric([host.name], host.journal.replay_seconds)
         records.add_metric([host.name], host.journal.replayed.records)
