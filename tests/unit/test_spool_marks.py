@@ -9,6 +9,7 @@ import pytest
 from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange, TooLarge
+from fastjournal.journal.receiving import Receiver
 from fastjournal.model import Mode, NewJob
 from fastjournal.spool.frames import sender_name, spool_tag
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -24,7 +25,7 @@ def journal() -> Iterator[Journal]:
 
 
 def test_jobs_up_to_the_mark_are_not_looked_at(journal: Journal) -> None:
-    put_from = journal.operations.put_from
+    put_from = Receiver(journal).put_from
     first = put_from(NAME, [(n, NewJob(b"q", b"%d" % n, b"", Mode.PLAIN)) for n in (8, 20, 31)])
     assert (first.mark, first.outcomes, first.repeated) == (31, (3, 0, 0, 0), 0)
     again = put_from(NAME, [(n, NewJob(b"q", b"%d" % n, b"", Mode.PLAIN)) for n in (20, 31, 40)])
@@ -39,29 +40,28 @@ def test_a_job_below_the_first_mark_is_refused_and_not_taken_for_a_repeat(
     journal: Journal, mark: int
 ) -> None:
     with pytest.raises(BadRequest):
-        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
-    journal.operations.put_from(NAME, [(8, NewJob(b"q"))])
+        Receiver(journal).put_from(NAME, [(mark, NewJob(b"q"))])
+    Receiver(journal).put_from(NAME, [(8, NewJob(b"q"))])
     with pytest.raises(BadRequest):
-        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
+        Receiver(journal).put_from(NAME, [(mark, NewJob(b"q"))])
     assert len(journal.engine.state.rows) == 1
 
 
 def test_an_empty_request_tells_how_far_the_sender_has_come(journal: Journal) -> None:
-    assert journal.operations.put_from(NAME, []).mark == 1
-    journal.operations.put_from(NAME, [(77, NewJob(b"q", b"", b"k"))])
-    assert journal.operations.put_from(NAME, []).mark == 77
+    assert Receiver(journal).put_from(NAME, []).mark == 1
+    Receiver(journal).put_from(NAME, [(77, NewJob(b"q", b"", b"k"))])
+    assert Receiver(journal).put_from(NAME, []).mark == 77
 
 
 def test_senders_do_not_touch_each_other(journal: Journal) -> None:
     for name in (NAME, b"host a", b"host b"):
-        assert journal.operations.put_from(name, [(9, NewJob(b"q", name))]).outcomes[0] == 1
+        assert Receiver(journal).put_from(name, [(9, NewJob(b"q", name))]).outcomes[0] == 1
     assert len(journal.engine.state.rows) == 3
 
 
-@pytest.mark.parametrize("decoded", [False, True])
-def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal, decoded: bool) -> None:
+def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal) -> None:
     journal.put(b"", queue="q", key="taken")
-    taken = journal.operations.put_from(
+    taken = Receiver(journal).put_from(
         NAME,
         [
             (10, NewJob(b"q", b"a", b"", Mode.PLAIN)),
@@ -74,14 +74,13 @@ def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal, decode
             (80, NewJob(b"q", b"", b"", Mode.PLAIN, expires=5)),
             (90, NewJob(b"q", b"b", b"", Mode.PLAIN)),
         ],
-        decoded=decoded,
     )
     assert taken.mark == 90 and taken.outcomes == (2, 0, 0, 0)
     assert [(mark, type(error)) for mark, error in taken.refused] == [
         (20, TooLarge), (30, TooLarge), (40, OutOfRange), (50, BadRequest), (60, BadRequest),
         (70, AlreadyExists), (80, OutOfRange),
     ]  # fmt: skip
-    again = journal.operations.put_from(NAME, [(70, NewJob(b"q")), (90, NewJob(b"q"))])
+    again = Receiver(journal).put_from(NAME, [(70, NewJob(b"q")), (90, NewJob(b"q"))])
     assert again.repeated == 1
     assert [(mark, type(error)) for mark, error in again.refused] == [(70, AlreadyExists)]
 
@@ -89,25 +88,25 @@ def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal, decode
 @pytest.mark.parametrize("name", [b"", b"x" * 256])
 def test_a_sender_has_a_name(journal: Journal, name: bytes) -> None:
     with pytest.raises(BadRequest):
-        journal.operations.put_from(name, [])
+        Receiver(journal).put_from(name, [])
 
 
 @pytest.mark.parametrize("mark", [2**63, 2**70])
 def test_a_mark_that_cannot_be_kept_is_refused(journal: Journal, mark: int) -> None:
     with pytest.raises(BadRequest):
-        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
+        Receiver(journal).put_from(NAME, [(mark, NewJob(b"q"))])
 
 
 def test_an_id_that_only_looks_like_a_place_makes_no_sender(journal: Journal) -> None:
     journal.put(b"", queue="q", id=NAME + b"\0\0\0\x09")
     assert journal.engine.state.senders == {}
-    assert journal.operations.put_from(NAME, [(9, NewJob(b"q", b"other"))]).outcomes[0] == 1
+    assert Receiver(journal).put_from(NAME, [(9, NewJob(b"q", b"other"))]).outcomes[0] == 1
     assert len(journal.engine.state.rows) == 2
 
 
 def test_a_forgotten_sender_begins_anew(journal: Journal) -> None:
-    journal.operations.put_from(NAME, [(9, NewJob(b"q"))])
-    journal.operations.forget_sender(NAME)
-    journal.operations.forget_sender(NAME)
+    Receiver(journal).put_from(NAME, [(9, NewJob(b"q"))])
+    Receiver(journal).forget_sender(NAME)
+    Receiver(journal).forget_sender(NAME)
     assert journal.engine.state.mark_of(NAME) == 0
-    assert journal.operations.put_from(NAME, [(9, NewJob(b"q"))]).repeated == 0
+    assert Receiver(journal).put_from(NAME, [(9, NewJob(b"q"))]).repeated == 0

@@ -22,7 +22,8 @@ from fastjournal.errors import (
     TimedOut,
     Unauthorized,
 )
-from fastjournal.journal.decide.jobs import Deleted
+from fastjournal.journal.decide.operator import Deleted
+from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.commands import End
 from fastjournal.journal.look.inspection import result_of
 from fastjournal.journal.state.row import Row, lease_of
@@ -166,7 +167,8 @@ def _ask_many(
         lease_more = session.host.operations.lease
         while len(leases) < limit and size < most:
             count = min(limit - len(leases), _CHUNK)
-            got = lease_more(where, count, worker, length, fair, take).leases
+            rows = lease_more(where, count, worker, length, fair, take)
+            got = leases_of(session.host.engine, rows)
             leases += got
             size += sum([len(lease[0][3]) for lease in got])
             if len(got) < count:
@@ -192,11 +194,20 @@ def _lease(
     now: int,
 ) -> tuple[list[Lease], int]:
     """Lease; a consumer that waits passes over "nothing but slow ones" by asking once more."""
-    lease = session.host.operations.lease
-    leases, due = lease(where, count, worker, length, fair, take)
-    if not leases and not last and 0 < due <= now:
-        leases, due = lease(where, count, worker, length, fair, take)
-    return leases, due
+    operations = session.host.operations
+    rows = operations.lease(where, count, worker, length, fair, take)
+    if not rows and not last and 0 < operations.next_due <= now:
+        rows = operations.lease(where, count, worker, length, fair, take)
+    return leases_of(session.host.engine, rows), operations.next_due
+
+
+def leases_of(engine: Engine, rows: list[Row]) -> list[Lease]:
+    """What was leased, for replies."""
+    leases = []
+    for row in rows:
+        engine.load(row)
+        leases.append(lease_of(row))
+    return leases
 
 
 def done(session: FjConnection, request: Request, now: int) -> bytes:

@@ -102,7 +102,7 @@ def hello(session: FjConnection, request: Request, now: int) -> bytes:
     session.grant = found
     now = host.engine.clock.now()  # the journal's, which may be ahead of the machine's
     ahead = now - said.time if said.time else 0
-    session.ahead = ahead if abs(ahead) > host.engine.jobs.limits.max_skew else 0
+    session.ahead = ahead if abs(ahead) > host.engine.jobs.ground.limits.max_skew else 0
     session.name = request.key
     session.handlers = allowed(roles)
     session.is_admin = "admin" in roles

@@ -17,8 +17,10 @@ from fastjournal.daemon.pushes import KEY, Subject
 from fastjournal.errors import (
     JournalError,
 )
+from fastjournal.journal.engine.operations import OUTCOMES
 from fastjournal.keys import domain
 from fastjournal.model import NewJob, Outcome
+from fastjournal.put_request import checked_request, request_or_error
 from fastjournal.wire.bulk import (
     REFUSED,
     PutOutcome,
@@ -51,16 +53,16 @@ from fastjournal.wire.jobvalue import (
 
 if TYPE_CHECKING:
     from fastjournal.daemon.fj import FjConnection
+    from fastjournal.daemon.hosting import Hosted
 
 
-__all__ = ["forward", "puts", "set_job"]
+__all__ = ["forward", "put_now", "puts", "set_job"]
 
 
 _SPECIAL = LISTEN_BIT | EXTENDED
 # Looking a member up in its enumeration costs more than the comparison.
 _BUFFER, _STALE = int(Type.BUFFER), Outcome.STALE
 _SET, _JOB = int(Function.SET), int(Type.JOB)
-_made = tuple.__new__
 
 
 def _new_job(session: FjConnection, put: JobPut, now: int) -> NewJob:
@@ -78,7 +80,7 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
         if plain is not None:
             if request[2] & AGAIN and host.state.endings.of_job(plain.id):
                 return encode_put_reply(request[1], now, _STALE, plain.id, session.stable | STALE)
-            job_id, outcome = host.operations.put(plain, now, checked=True)
+            job_id, outcome = put_now(host, plain, now)
             stale = STALE if outcome is _STALE else 0
             return encode_put_reply(request[1], now, outcome, job_id, session.stable | stale)
     put = decode_job(request[10], request[7], request[3])
@@ -89,7 +91,7 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     if request[2] & AGAIN and put.id and host.state.endings.of_job(put.id):
         job_id, outcome = put.id, _STALE
     else:
-        job_id, outcome = host.operations.put(_new_job(session, put, now), now)
+        job_id, outcome = put_now(host, _new_job(session, put, now), now)
     if request[2] & LISTEN_BIT and put.key:
         subject = Subject(KEY, put.key)
         session.server.pushes(session.host).listen(session, subject, request.identifier)
@@ -100,11 +102,26 @@ def set_job(session: FjConnection, request: Request, now: int) -> bytes:
     return encode_put_reply(request[1], now, outcome, job_id, flags)
 
 
+def put_now(host: Hosted, job: NewJob, now: int) -> tuple[bytes, Outcome]:
+    """Put a job; returns its id and what it came to."""
+    operations = host.operations
+    outcome = operations.put(checked_request(job), now)
+    return operations.placed_id, OUTCOMES[outcome]
+
+
+def _put_outcome(host: Hosted, job: NewJob, now: int) -> PutOutcome:
+    """Of many jobs each is put for itself: a refused one has its error in its place."""
+    try:
+        job_id, outcome = put_now(host, job, now)
+    except JournalError as error:
+        return PutOutcome(REFUSED, error=error_text(error))
+    return PutOutcome(outcome, job_id)
+
+
 def puts(session: FjConnection, request: Request, now: int) -> bytes:
     """Put many jobs."""
     host = session.host
     jobs = None if request[3] else decode_plain_jobs(request[10], host.max_payload)
-    checked = jobs is not None
     if jobs is None:
         jobs = [_new_job(session, job, now) for job in decode_jobs(request[10], request[3])]
     ended: dict[int, bytes] = {}
@@ -112,11 +129,8 @@ def puts(session: FjConnection, request: Request, now: int) -> bytes:
         ended_by = host.state.endings.of_job
         ended = {n: job.id for n, job in enumerate(jobs) if job.id and ended_by(job.id)}
         jobs = [job for n, job in enumerate(jobs) if n not in ended]
-    outcomes = [
-        PutOutcome(REFUSED, error=error_text(got)) if isinstance(got, JournalError)
-        else _made(PutOutcome, (got[1], got[0], ""))
-        for got in host.operations.put_each(jobs, now, checked=checked)
-    ]  # fmt: skip
+    host.engine.check_room_to_grow()
+    outcomes = [_put_outcome(host, job, now) for job in jobs]
     for n, job_id in ended.items():  # in the order of their places
         outcomes.insert(n, PutOutcome(_STALE, job_id))
     pair = Pair(b"", Type.BUFFER, encode_put_outcomes(outcomes))
@@ -131,12 +145,11 @@ def forward(session: FjConnection, request: Request, now: int) -> bytes:
     if session.ahead:
         jobs = [job._replace(timestamp=stamp_of(session, job.timestamp)) for job in jobs]
     if forget:
-        operations.forget_sender(request.key, owner)
+        operations.forwarding.forget_sender(request.key, owner)
         outcome = Forwarded(0)
     else:
-        taken = operations.put_from(
-            request.key, zip(marks, jobs, strict=True), now, decoded=True, owner=owner
-        )
+        pairs = zip(marks, map(request_or_error, jobs), strict=True)
+        taken = operations.forwarding.put_from(request.key, pairs, now, owner=owner)
         errors = tuple([(mark, error_text(error)) for mark, error in taken.refused])
         outcome = Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
     pair = Pair(b"", Type.BUFFER, encode_forwarded(outcome))

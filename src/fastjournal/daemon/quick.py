@@ -18,7 +18,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from fastjournal.daemon.consuming import wanted_of
+from fastjournal.daemon.consuming import leases_of, wanted_of
+from fastjournal.daemon.producing import put_now
 from fastjournal.daemon.quick_entries import (
     add_entry,
     get_entry,
@@ -95,7 +96,7 @@ def quick_answer(session: FjConnection, data: bytes, now: int, stable: int = 0) 
             job = decode_plain(data, at + 1, host.max_payload)
             if job is None:
                 return None
-            job_id, outcome = host.operations.put(job, now, checked=True)
+            job_id, outcome = put_now(host, job, now)
             if outcome is _STALE:
                 stable |= STALE
             return encode_put_reply(data[6] << 8 | data[7], now, outcome, job_id, stable)
@@ -111,9 +112,10 @@ def quick_answer(session: FjConnection, data: bytes, now: int, stable: int = 0) 
             if lane is None or not lane.total:
                 return None  # whoever waits for a job asks once, not twice
         worker = wanted.worker or session.name
-        leases = host.operations.lease(
-            where, 1, worker, wanted.lease, wanted.fair, wanted.take
-        ).leases
+        leases = leases_of(
+            host.engine,
+            host.operations.lease(where, 1, worker, wanted.lease, wanted.fair, wanted.take),
+        )
     except JournalError as error:
         session.server.count_error(error.code)
         return encode_error(data[6] << 8 | data[7], error_text(error), now)

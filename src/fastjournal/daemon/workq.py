@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.daemon.connection import TURN, Connection
+from fastjournal.daemon.consuming import leases_of
 from fastjournal.daemon.waiters import Waiter
 from fastjournal.daemon.workq_views import living, order, view
 from fastjournal.errors import AlreadyExists, JournalError, NotFound
@@ -227,9 +228,12 @@ class WorkqConnection(Connection):
     def _ask_lease(self, c: w.Lease, waiter: Waiter, now: int) -> bytes:
         assert waiter.where is not None
         operations = self.host.operations
-        leases, due = operations.lease(waiter.where)
-        if not leases and 0 < due <= now:  # only slow ones are left: the second look gives them
-            leases, due = operations.lease(waiter.where)
+        rows = operations.lease(waiter.where)
+        if (
+            not rows and 0 < operations.next_due <= now
+        ):  # only slow ones: the second look gives them
+            rows = operations.lease(waiter.where)
+        leases = leases_of(self.host.engine, rows)
         if not leases:
             last = waiter.expired and not self.host.engine.holds_back()
             return answer.TIMEOUT if last else b""

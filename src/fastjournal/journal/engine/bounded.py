@@ -17,14 +17,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import (
     JournalError,
     NoSpace,
 )
-from fastjournal.journal.decide.jobs import Jobs, Placed
+from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.reserve import Reserve
 from fastjournal.journal.language import commands as k
@@ -33,12 +32,10 @@ from fastjournal.journal.spill.cache import Values
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import Row, image
-from fastjournal.journal.state.stored import ValueNeeded
 from fastjournal.log.record import record_size
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.commit_log import CommitLog
-from fastjournal.model import NewJob
 
 __all__ = ["BoundedEngine", "Moved"]
 
@@ -64,7 +61,6 @@ class BoundedEngine(Engine):
         """`snapshot_path`: where the snapshot of a number lies."""
         super().__init__(state, jobs, log, clock, reserve)
         self.values: Values = state.values
-        self.put = self._put
         self.fetching = Fetching(log.stream, state.values, snapshot_path)
         self._segment = log.position.segment  # none of the records to come is in an older one
 
@@ -118,16 +114,6 @@ class BoundedEngine(Engine):
                             place.offset = offset
                     elif place.segment < below:
                         place.time, place.segment, place.offset = time, segment, offset
-
-    def _put(self, job: NewJob, now: int, **how: Any) -> Placed:
-        jobs = self.jobs
-        stamp = jobs._stamp
-        try:
-            return jobs.put(job, now, **how)
-        except ValueNeeded as needed:
-            self.load(needed.row)
-        jobs._stamp = stamp  # as if it had been asked once
-        return jobs.put(job, now, **how)
 
     def _restate(self) -> None:
         row, self.state.unstated = self.state.unstated, None

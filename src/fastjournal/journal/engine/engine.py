@@ -26,7 +26,7 @@ from typing import Self
 
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, Stopped
-from fastjournal.journal.decide.jobs import Jobs, Placed
+from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.engine.counting import JobCounts
 from fastjournal.journal.engine.events import Event, Subscription
 from fastjournal.journal.engine.reserve import RESERVE_SIZE, Reserve
@@ -51,7 +51,7 @@ _NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sen
 _NO_BATCH: AbstractContextManager[None] = nullcontext()
 Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
-NEVER = 2**63
+NEVER = 2**63 - 1
 
 
 class Engine:
@@ -72,12 +72,10 @@ class Engine:
         self.moved_by_steps: list[Callable[[int], None]] = []
         """Told by how much the clock is to step forward: what they hold in memory keeps its
         length."""
-        self.timer_at = jobs.next_deadline() or NEVER
+        self.timer_at = jobs.timers.next_deadline() or NEVER
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
         """Set to make it look earlier."""
-        self.put: Callable[..., Placed] = jobs.put
-        """Decide about a job; see `Puts.put`."""
         self.values: Values | None = None
         """What bounds the memory for values; None: nothing does."""
         self.own = False
@@ -125,7 +123,7 @@ class Engine:
 
     def stamp_of(self, timestamp: int) -> int:
         """A timestamp of this machine's clock, ns, by the journal's; 0 stays 0."""
-        return self.clock.of_wall(timestamp, self.jobs.limits.max_skew) if timestamp else 0
+        return self.clock.of_wall(timestamp, self.jobs.ground.limits.max_skew) if timestamp else 0
 
     def note(self, command: Command) -> bool:
         """Log and apply a command that is not worth the reserve.
@@ -183,6 +181,11 @@ class Engine:
         """The batch under way."""
         return self._batch
 
+    def check_room_to_grow(self) -> None:
+        """Refuse what makes the log grow while the disk is full."""
+        if not self.reserve.held:
+            self.reserve.check()
+
     def load(self, row: Row) -> None:
         """See to it that a row has its value; call it before a row is shown."""
 
@@ -215,11 +218,11 @@ class Engine:
         if self.log.failure is not None:
             return 0
         now = self.clock.now()
-        read_until = None
-        if self.read_until is not None and self.jobs.lease_overdue(now):
+        read_until = now
+        if self.read_until is not None and self.jobs.timers.lease_overdue(now):
             read_until = self.read_until(now)
         with self.batch():
-            for command in self.jobs.timers(now, limit, read_until):
+            for command in self.jobs.timers.passed(now, limit, read_until):
                 if self._in_memory(command):
                     self.remember(command)
                 else:
@@ -227,7 +230,7 @@ class Engine:
                 self.counts.passed(command)
                 count += 1
         if count < limit:
-            self.timer_at = self.jobs.next_deadline() or NEVER
+            self.timer_at = self.jobs.timers.next_deadline() or NEVER
         self.notify()
         return count
 
@@ -236,7 +239,7 @@ class Engine:
         if self.read_until is None or self.log.failure is not None:
             return False
         now = self.clock.now()
-        return self.jobs.lease_overdue(now) and self.read_until(now) < now
+        return self.jobs.timers.lease_overdue(now) and self.read_until(now) < now
 
     def _in_memory(self, command: Command) -> bool:
         """The command concerns a row that is not on disk."""
@@ -357,7 +360,7 @@ class Engine:
         if row is None or row.state > State.COMPLETED:
             return 0  # dead rows and tombstones have ends of their own
         if row.state is State.DELETED:
-            return row.modified + self.jobs.limits.gc_grace
+            return row.modified + self.jobs.ground.limits.gc_grace
         first = row.due if row.place == FUTURE else row.lease_until or NEVER
         return min(first, row.expires) if row.expires else first
 
