@@ -96,6 +96,9 @@ class Decisions:
     ) -> Deleted:
         return self.parts.operator.delete_key(queue, key, now, timestamp, **how)
 
+    def delete_everywhere(self, key: bytes, now: int) -> Iterator[Deleted]:
+        return self.parts.operator.delete_everywhere(key, now)
+
     def redrive(self, row_id: bytes, now: int, delay: int = 0) -> k.Command:
         return self.parts.operator.redrive(row_id, now, delay)
 

@@ -32,6 +32,10 @@ def put_now(operations: Operations, job: NewJob) -> Receipt:
     return Receipt(operations.placed_id, Outcome(outcome))
 
 
+def put_all(operations: Operations, jobs: list[NewJob]) -> list[Receipt]:
+    return operations.put_many([checked_request(job) for job in jobs])
+
+
 class EvenChance(Random):
     """Ids by chance, but waits that are never moved."""
 
@@ -147,13 +151,13 @@ class World:
         except Refused:
             self.oracle.rows = copy
             try:
-                self.ask(lambda operations: operations.put_many(jobs))
+                self.ask(lambda operations: put_all(operations, jobs))
             except RequestError:
                 self.oracle.stamp = stamp
                 assert self.journal.digest() == before
                 return
             raise
-        receipts = self.ask(lambda operations: operations.put_many(jobs))
+        receipts = self.ask(lambda operations: put_all(operations, jobs))
         for receipt, (outcome, row) in zip(receipts, outcomes, strict=True):
             assert receipt.outcome.name == outcome
             row["id"] = row["id"] or receipt.id

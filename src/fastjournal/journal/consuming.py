@@ -18,9 +18,9 @@ from fastjournal.arguments import (
 )
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, TimedOut
+from fastjournal.journal.engine.engine import leases_of
 from fastjournal.journal.look.access import Access
 from fastjournal.journal.look.inspection import result_of
-from fastjournal.journal.state.row import lease_of
 from fastjournal.leased import LeasedJob
 from fastjournal.model import State, Where
 
@@ -102,10 +102,7 @@ class Consuming(Access):
                     self._check_open()
                     with engine.batch() if count > 1 else _ALONE:
                         rows = operations.lease(where, count, consumer, lasts, fair, take)
-                    leases = []
-                    for row in rows:
-                        engine.load(row)
-                        leases.append(lease_of(row))
+                    leases = leases_of(engine, rows)
                     time = engine.last_time
                     if leases or not give_up:
                         break

@@ -10,6 +10,7 @@ Rules:
 """
 
 from collections.abc import Callable
+from hashlib import blake2b
 from random import Random
 from typing import Any, Final, final
 
@@ -39,7 +40,16 @@ from fastjournal.journal.state.row import (
 from fastjournal.journal.state.stored import Stored
 from fastjournal.model import QueueSettings
 
-__all__ = ["NO_TOKEN", "Ground", "Limits", "backoff", "gone", "instant_after"]
+__all__ = [
+    "NO_TOKEN",
+    "Ground",
+    "Limits",
+    "backoff",
+    "everywhere_id",
+    "gone",
+    "has_expired",
+    "instant_after",
+]
 
 NO_TOKEN: Final[i64] = -1
 """In the place of a token: the caller has none, as Workq's commands."""
@@ -156,6 +166,13 @@ class Ground:
             raise LeaseLost
         return row
 
+    def tomb_everywhere(self, key: bytes) -> Row | None:
+        """The tombstone of a key that was deleted in all queues."""
+        if not key or not self.state.tombs.next():
+            return None
+        row = self.rows.get(everywhere_id(key))
+        return row if row is not None and row.stage == DELETED_ROW else None
+
     def waiting_twin(self, row: Row, now: i64) -> Row | None:
         """The row that waits behind this one."""
         if not row.key or row.policy.flags & KEEP_VERSIONS:
@@ -233,6 +250,14 @@ def has_expired(row: Row, now: i64) -> bool:
 def instant_after(now: i64, length: i64) -> i64:
     """An instant that still can be stored."""
     return now + length if length < _LAST_INSTANT - now else _LAST_INSTANT
+
+
+def everywhere_id(key: bytes) -> bytes:
+    """The id whose tombstone says that a key was deleted in all queues; it looks like any other."""
+    digest = bytearray(blake2b(key, digest_size=16, person=b"deleted key").digest())
+    digest[6] = digest[6] & 0x0F | 0x40
+    digest[8] = digest[8] & 0x3F | 0x80
+    return bytes(digest)
 
 
 def gone(row: Row) -> Command:

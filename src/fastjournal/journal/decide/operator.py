@@ -9,8 +9,10 @@ Rules:
    of a key keeps older puts of that key away, one of an id alone the put of that id.
 3. Of each (queue, key) there is one tombstone at most. None is left for a job that is finished or
    dead: its key has been free since; nor for jobs of Workq, which knows no tombstones.
-4. A purge leaves nothing.
-5. A redriven row waits again, its counters at 0, unless a newer row of its key waits.
+4. A deletion of a key in all queues holds for queues that do not have it yet, too: its tombstone is
+   that of an id made from the key (`everywhere_id`).
+5. A purge leaves nothing.
+6. A redriven row waits again, its counters at 0, unless a newer row of its key waits.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,13 @@ from typing import Any, NamedTuple, final
 from mypy_extensions import i64
 
 from fastjournal.errors import AlreadyExists, BadRequest, ClockSkew, NotFound
-from fastjournal.journal.decide.ground import Ground, gone, has_expired, instant_after
+from fastjournal.journal.decide.ground import (
+    Ground,
+    everywhere_id,
+    gone,
+    has_expired,
+    instant_after,
+)
 from fastjournal.journal.language.commands import (
     KEEP_VERSIONS,
     Command,
@@ -91,7 +99,41 @@ class Operator:
             return Deleted()
         now = self._ground.time(now)
         rows = self._state.keys.rows_of(queue, key)
-        when = self._when(timestamp, now, rows)
+        return self._delete_rows(queue, key, rows, self._when(timestamp, now, rows), now, purge)
+
+    def delete_everywhere(
+        self, key: bytes, now: i64, timestamp: i64 = 0, purge: bool = False
+    ) -> Iterator[Deleted]:
+        """Remove the jobs of a key in all queues, step by step; apply each before the next."""
+        if not key:
+            return
+        now = self._ground.time(now)
+        queues: dict[bytes, list[Row]] = {}
+        known: list[Row] = []
+        for row in self._state.keys.everywhere(key):
+            if row.queue.name:  # else it is an entry
+                queues.setdefault(row.queue.name, []).append(row)
+                known.append(row)
+        tomb = self._ground.tomb_everywhere(key)
+        if tomb is not None:
+            known.append(tomb)
+        when = self._when(timestamp, now, known)
+        for queue in sorted(queues):
+            yield self._delete_rows(queue, key, queues[queue], when, now, purge)
+        if tomb is not None and when <= tomb.modified:
+            yield Deleted(stale=True)
+            return
+        parts: list[Command] = []
+        if tomb is not None:
+            parts.append(_purge(tomb))  # so its records do not pile up
+        if not purge:
+            parts.append(Tomb(everywhere_id(key), b"", b"", when))
+        yield Deleted(_together(parts))
+
+    def _delete_rows(
+        self, queue: bytes, key: bytes, rows: list[Row], when: i64, now: i64, purge: bool
+    ) -> Deleted:
+        """Remove the rows of a key in a queue that are older than this."""
         older = [row for row in rows if row.modified < when]
         going = [row for row in older if row.stage != DELETED_ROW]
         found = _count(going, now)

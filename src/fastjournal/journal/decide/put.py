@@ -107,10 +107,8 @@ class Puts:
             self.placed_id = job.id
             return None
         self._check(job, rules, now, promised)
-        if job.mode == UNIQUE and not rules.keep_versions:
-            holder = _KeyRows(self._state.keys.rows_of(job.queue, job.key), now).holder()
-            if holder is not None:
-                _refuse_taken(job, holder.modified)
+        if job.mode == UNIQUE:
+            self._check_unique([job], now)
         return self._place(job, rules, now)
 
     def let_in(self, job: PutRequest, now: i64) -> Command | None:
@@ -152,6 +150,9 @@ class Puts:
                 continue
             if job.id:
                 ids.add(job.id)
+            wide = ground.tomb_everywhere(job.key)
+            if wide is not None and 0 < job.timestamp <= wide.modified:
+                continue  # stale
             name = (job.queue, job.key)
             found = _KeyRows(self._state.keys.rows_of(job.queue, job.key), now)
             holder, tomb = found.holder(), found.tomb
@@ -189,11 +190,17 @@ class Puts:
         ground = self._ground
         keys = self._state.keys
         rank = -job.priority if rules.larger_first else job.priority
+        wide = ground.tomb_everywhere(job.key)
+        if wide is not None and 0 < job.timestamp <= wide.modified:
+            return self._stale(wide)
         stamp = ground.draw_stamp(now)
-        if job.key and job.key in keys:
+        if job.key and (wide is not None or job.key in keys):
             rows = keys.rows_of(job.queue, job.key)
             if not rules.keep_versions:
-                return self._put_again(job, rules, _KeyRows(rows, now), rank, stamp, now)
+                found = _KeyRows(rows, now)
+                if wide is not None and wide.modified > found.newest:
+                    found.newest = wide.modified
+                return self._put_again(job, rules, found, rank, stamp, now)
             for row in rows:
                 if row.stage == DELETED_ROW and 0 < job.timestamp <= row.modified:
                     return self._stale(row)

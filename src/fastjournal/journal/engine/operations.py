@@ -266,6 +266,20 @@ class Operations:
         now: i64 = self._engine.clock.now()
         return self._delete(self._operator.delete_key(queue, key, now, timestamp, purge), now)
 
+    def delete_everywhere(self, key: bytes, timestamp: int = 0, *, purge: bool = False) -> Deleted:
+        """The same in all queues, also in those that do not have the key yet."""
+        engine = self._engine
+        now: i64 = engine.clock.now()
+        last: Command | None = None
+        found, stale = 0, False
+        with engine.batch():
+            for deleted in self._operator.delete_everywhere(key, now, timestamp, purge):
+                self._delete(deleted, now)
+                last = last if deleted.command is None else deleted.command
+                found += deleted.found
+                stale = stale or deleted.stale
+        return Deleted(last, found, stale and not found)
+
     def _delete(self, deleted: Deleted, now: i64) -> Deleted:
         if deleted.command is not None:
             self._engine.commit(deleted.command, now)
