@@ -20,6 +20,14 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "source_state"]
 
 CORE = (
+    "fastjournal.arguments",
+    "fastjournal.journal.decide.ground",
+    "fastjournal.journal.decide.jobs",
+    "fastjournal.journal.decide.lease",
+    "fastjournal.journal.decide.merge",
+    "fastjournal.journal.decide.operator",
+    "fastjournal.journal.decide.put",
+    "fastjournal.journal.decide.timers",
     "fastjournal.journal.disk.playback",
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
