@@ -351,7 +351,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         "sys.modules['uvicorn'] = None\n"
         "from fastjournal.errors import SettingError\n"
         "try:\n"
-        "    import fastjournal.web.serving\n"
+        "    import fastjournal.web.dashboard_server\n"
         "except SettingError as error:\n"
         "    print(error, error.name, sep='|')\n"
     )

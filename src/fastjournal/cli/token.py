@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastjournal.cli.render import json_line, table
+from fastjournal.cli.output import json_line, table
 
 __all__ = ["app"]
 

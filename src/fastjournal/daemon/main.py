@@ -72,7 +72,7 @@ def _speak_http(context: Context) -> Callable[[], Any]:
 
 
 def _make_dashboard(server: Server, tls: ssl.SSLContext | None) -> Page:
-    from fastjournal.web.serving import Dashboard  # with a whole web framework
+    from fastjournal.web.dashboard_server import Dashboard  # with a whole web framework
 
     return Dashboard(server, tls)
 

@@ -21,11 +21,11 @@ from starlette.responses import RedirectResponse, Response
 
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound
-from fastjournal.web.rendering import Fields, Renderer, host_of, read_form
-from fastjournal.web.words import text
+from fastjournal.web.formatting import text
+from fastjournal.web.page_templates import Fields, Renderer, host_of, read_form
 
 if TYPE_CHECKING:
-    from fastjournal.web.serving import Dashboard
+    from fastjournal.web.dashboard_server import Dashboard
 
 __all__ = ["Actions"]
 

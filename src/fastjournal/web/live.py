@@ -27,7 +27,7 @@ from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.journal.state.queue_rows import QueueRows
 from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
 from fastjournal.log.write.counters import Histogram
-from fastjournal.web.words import quoted, span, text
+from fastjournal.web.formatting import quoted, span, text
 
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server

@@ -24,15 +24,15 @@ from fastjournal.journal.look.history import Life, life_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS, SETTING_NAMES, Job, QueueSettings, State
+from fastjournal.web.formatting import span
+from fastjournal.web.job_lookup import Asked, look, place_of
+from fastjournal.web.life_steps import phases_of
 from fastjournal.web.live import PLACES, QueueFigures
 from fastjournal.web.login import Viewer
-from fastjournal.web.looking import Asked, look, place_of
-from fastjournal.web.phases import phases_of
-from fastjournal.web.rendering import Fields, Renderer, host_of, read_query
-from fastjournal.web.words import span
+from fastjournal.web.page_templates import Fields, Renderer, host_of, read_query
 
 if TYPE_CHECKING:
-    from fastjournal.web.serving import Dashboard
+    from fastjournal.web.dashboard_server import Dashboard
 
 __all__ = ["Pages"]
 
