@@ -149,8 +149,8 @@ def _ask_many(
     last: bool,
     now: int,
 ) -> bytes:
-    _, limit, _, length, _, fair, take, max_bytes, worker = wanted
-    worker = worker or session.name
+    limit, length, fair, take = wanted.limit, wanted.lease, wanted.fair, wanted.take
+    max_bytes, worker = wanted.max_bytes, wanted.worker or session.name
     leases, due = _lease(session, where, min(limit, _CHUNK), length, take, fair, worker, last, now)
     if len(leases) == _CHUNK < limit:
         most = session.server.wire_limits.max_message - 65_536
@@ -304,7 +304,8 @@ _OUTCOMES = {
 
 
 def _settle_one(session: FjConnection, item: Settle) -> SettleOutcome:
-    action, job_id, token, argument, key, result = item
+    action, job_id, token, argument = item.action, item.id, item.token, item.argument
+    key, result = item.key, item.result
     operations = session.host.operations
     row: Row | None = None
     if key:

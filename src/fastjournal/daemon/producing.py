@@ -26,7 +26,7 @@ from fastjournal.wire.fj.bulk import (
     encode_put_reply,
 )
 from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded, decode_forward, encode_forwarded
+from fastjournal.wire.fj.forward import Forwarded, encode_forwarded
 from fastjournal.wire.fj.functions import (
     AGAIN,
     EXTENDED,
@@ -35,8 +35,9 @@ from fastjournal.wire.fj.functions import (
     Type,
 )
 from fastjournal.wire.fj.functions import LISTEN as LISTEN_BIT
-from fastjournal.wire.fj.job_codec import (
+from fastjournal.wire.fj.job_put import (
     JobPut,
+    decode_forward,
     decode_job,
     decode_jobs,
     decode_plain,
@@ -56,7 +57,6 @@ _SPECIAL = LISTEN_BIT | EXTENDED
 # Looking a member up in its enumeration costs more than the comparison.
 _BUFFER, _STALE = int(Type.BUFFER), Outcome.STALE
 _SET, _JOB = int(Function.SET), int(Type.JOB)
-_made = tuple.__new__
 
 
 def _new_job(session: FjConnection, put: JobPut, now: int) -> NewJob:
@@ -110,7 +110,7 @@ def puts(session: FjConnection, request: Request, now: int) -> bytes:
         jobs = [job for n, job in enumerate(jobs) if n not in ended]
     outcomes = [
         PutOutcome(REFUSED, error=error_text(got)) if isinstance(got, JournalError)
-        else _made(PutOutcome, (got[1], got[0], ""))
+        else PutOutcome(got[1], got[0])
         for got in host.operations.put_each(jobs, now, checked=checked)
     ]  # fmt: skip
     for n, job_id in ended.items():  # in the order of their places

@@ -32,7 +32,7 @@ from fastjournal.model import Outcome
 from fastjournal.wire.fj.bulk import encode_put_reply
 from fastjournal.wire.fj.error_text import error_text
 from fastjournal.wire.fj.functions import STALE
-from fastjournal.wire.fj.job_codec import decode_plain
+from fastjournal.wire.fj.job_put import decode_plain
 from fastjournal.wire.fj.lease_codec import encode_lease_reply
 from fastjournal.wire.fj.replies import encode_error, encode_ok
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from fastjournal.buffers import BytesWriter
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.journal.entries.ground import is_kept
 from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import State
-from fastjournal.wire.fj.entry_codec import decode_who, plain_picture
+from fastjournal.wire.fj.entry_codec import decode_who, write_entry
 from fastjournal.wire.fj.functions import DATA, STALE
 from fastjournal.wire.fj.replies import Pair, encode_ok
 
@@ -141,10 +142,12 @@ def plain_pairs(
             if type(row.value) is not bytes:
                 return None, None
             value = row.value
-        picture = plain_picture(
-            row.inserted, row.modified, row.expires, row.attempts, is_kept(row), key, value
-        )
-        pairs.append(Pair(key, row.kind, picture))
+        out = BytesWriter()
+        write_entry(
+            out, row.inserted, row.modified, row.expires, 0, 0, row.attempts, is_kept(row), False,
+            b"", (key,), value,
+        )  # fmt: skip
+        pairs.append(Pair(key, row.kind, out.getvalue()))
     return pairs, cursor or None
 
 
