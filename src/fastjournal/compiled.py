@@ -28,9 +28,11 @@ CORE = (
     "fastjournal.journal.decide.operator",
     "fastjournal.journal.decide.put",
     "fastjournal.journal.decide.timers",
+    "fastjournal.journal.disk.playback",
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
     "fastjournal.journal.language.varint",
+    "fastjournal.journal.spill.records",
     "fastjournal.journal.state.apply",
     "fastjournal.journal.state.keys",
     "fastjournal.journal.state.orders",
@@ -38,8 +40,13 @@ CORE = (
     "fastjournal.journal.state.queue_rows",
     "fastjournal.journal.state.row",
     "fastjournal.journal.state.selection",
+    "fastjournal.journal.state.values",
     "fastjournal.log.record",
     "fastjournal.put_request",
+    "fastjournal.wire.fj.frames",
+    "fastjournal.wire.fj.replies",
+    "fastjournal.wire.fj.requests",
+    "fastjournal.wire.unsigned",
 )
 """The modules that are compiled, in no order."""
 

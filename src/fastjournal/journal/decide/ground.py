@@ -37,7 +37,6 @@ from fastjournal.journal.state.row import (
     Row,
     image,
 )
-from fastjournal.journal.state.stored import Stored
 from fastjournal.model import QueueSettings
 
 __all__ = [
@@ -162,7 +161,7 @@ class Ground:
         if token == NO_TOKEN:
             if row.stage > PROCESSING_ROW:
                 raise AlreadyExists("the job has a result already")
-        elif row.stage != PROCESSING_ROW or i64(row.tries) != token:
+        elif row.stage != PROCESSING_ROW or row.attempts != token:
             raise LeaseLost
         return row
 
@@ -216,9 +215,9 @@ class Ground:
         the state is told that the row would be worth it (`unstated`).
         """
         spent = row.rare.chain * _PLAIN_RECORD
-        if spent < _CHAIN_SLACK or spent < len(row.value) + len(row.key) + _CHAIN_SLACK:
+        if spent < i64(row.size) + len(row.key) + _CHAIN_SLACK:
             return command
-        if isinstance(row.value, Stored):
+        if row.value is None:
             self.state.unstated = row
             return command
         scratch = JournalState()

@@ -92,7 +92,7 @@ class Leases:
         if policy.flags & FROM_WORKQ:
             return Start(row.id)
         until = instant_after(now, length or _usual_length(row))
-        lease = Lease(row.id, now, until, i64(row.tries) + 1, consumer)
+        lease = Lease(row.id, now, until, row.attempts + 1, consumer)
         return self._with_touch(row, lease, now) if policy.ttl else lease
 
     def touch(self, row_id: bytes, token: i64, now: i64, length: i64 = 0) -> Command:
@@ -101,7 +101,7 @@ class Leases:
         now = ground.time(now)
         row = ground.held(row_id, token, now)
         until = instant_after(now, length or _usual_length(row))
-        renew = Renew(row.id, until, i64(row.tries))
+        renew = Renew(row.id, until, row.attempts)
         return ground.restated(row, self._with_touch(row, renew, now), now)
 
     def complete(self, row_id: bytes, token: i64, now: i64, result: bytes | None = None) -> Command:
@@ -144,7 +144,7 @@ class Leases:
         else:
             max_fails = max_fails or settings.max_fails
             max_attempts = max_attempts or settings.max_attempts
-        if 0 < max_fails <= more.fails + 1 or 0 < max_attempts <= i64(row.tries):
+        if 0 < max_fails <= more.fails + 1 or 0 < max_attempts <= row.attempts:
             return final
         if ground.waiting_twin(row, now) is not None:
             return Group((final, gone(row)))

@@ -47,7 +47,7 @@ def merge(row: Row, job: PutRequest, rank: i64, timestamp: i64, now: i64) -> Put
         job.kind,
         job.value,
         policy_for(job, row.policy),
-        i64(row.tries),
+        row.attempts,
         0,
         more.fails,
         more.aliases,

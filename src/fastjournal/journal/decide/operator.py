@@ -175,8 +175,8 @@ class Operator:
         limit = row.policy.max_attempts
         if not row.workq:
             limit = limit or row.queue.settings.max_attempts
-        if 0 < limit <= i64(row.tries):  # as many attempts again
-            limit += i64(row.tries)
+        if 0 < limit <= row.attempts:  # as many attempts again
+            limit += row.attempts
         else:
             limit = row.policy.max_attempts
         return ground.alone(row, Redrive(row.id, instant_after(now, delay), limit), now)

@@ -124,7 +124,7 @@ class Timers:
         more = row.rare
         max_attempts = row.policy.max_attempts
         max_timeouts = row.policy.max_timeouts
-        attempts = i64(row.tries)
+        attempts = row.attempts
         if row.workq:
             if 0 < max_attempts <= attempts:
                 return lost  # fails the row by itself, as in Workq
