@@ -12,9 +12,9 @@ import functools
 import struct
 from collections.abc import Iterable, Sequence
 
+from fastjournal.arguments import Length, Text, length, queue_bytes
 from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, nothing, value_of
 from fastjournal.clock import MILLISECOND, SECOND
-from fastjournal.edges import Length, Text, length, queue_bytes
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, ProtocolError
 from fastjournal.model import Lease, State
 from fastjournal.wire.fj.bulk import (

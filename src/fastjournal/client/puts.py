@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from fastjournal.arguments import Instant, Length, Text, new_job
 from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, persistent, value_of
 from fastjournal.clock import SYSTEM_CLOCK
-from fastjournal.edges import Instant, Length, Text, new_job
 from fastjournal.errors import JournalError
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, Outcome, Receipt
 from fastjournal.wire.fj.bulk import REFUSED, decode_put_outcomes
