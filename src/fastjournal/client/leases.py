@@ -153,9 +153,8 @@ def complete_many(
     finished: Iterable[tuple[bytes, int | None, bytes | None]],
 ) -> list[Settle]:
     """The items of `settle` for finished jobs."""
-    new = tuple.__new__
     return [
-        new(Settle, (Action.COMPLETE, job_id, token or 0, None, b"", result))
+        Settle(Action.COMPLETE, job_id, token or 0, None, b"", result)
         for job_id, token, result in finished
     ]
 

@@ -49,7 +49,7 @@ from fastjournal.wire.fj.bulk import (
     encode_settle_outcomes,
 )
 from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded, decode_forward, encode_forwarded
+from fastjournal.wire.fj.forward import Forwarded, encode_forwarded
 from fastjournal.wire.fj.frames import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     AGAIN,
@@ -63,7 +63,7 @@ from fastjournal.wire.fj.functions import (
     WORKED_ON,
     Type,
 )
-from fastjournal.wire.fj.job_codec import JobPut, decode_job, decode_jobs
+from fastjournal.wire.fj.job_put import JobPut, decode_forward, decode_job, decode_jobs
 from fastjournal.wire.fj.lease_codec import encode_leased, short_of
 from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
 from fastjournal.wire.fj.requests import Request
@@ -217,8 +217,8 @@ def _ask_many(
     last: bool,
     now: int,
 ) -> bytes:
-    _, limit, _, length, _, fair, take, max_bytes, worker = wanted
-    worker = worker or session.name
+    limit, length, fair, take = wanted.limit, wanted.lease, wanted.fair, wanted.take
+    max_bytes, worker = wanted.max_bytes, wanted.worker or session.name
     leases, due = _lease(session, where, min(limit, _CHUNK), length, take, fair, worker, last, now)
     if len(leases) == _CHUNK < limit:
         most = session.max_message() - 65_536
@@ -371,7 +371,8 @@ _OUTCOMES = {
 
 
 def _settle_one(session: Session, item: Settle) -> SettleOutcome:
-    action, job_id, token, argument, key, result = item
+    action, job_id, token, argument = item.action, item.id, item.token, item.argument
+    key, result = item.key, item.result
     operations = session.operations
     row: Row | None = None
     if key:

@@ -215,7 +215,7 @@ class Ground:
         the state is told that the row would be worth it (`unstated`).
         """
         spent = row.rare.chain * _PLAIN_RECORD
-        if spent < _CHAIN_SLACK or spent < i64(row.size) + len(row.key) + _CHAIN_SLACK:
+        if spent < i64(row.size) + len(row.key) + _CHAIN_SLACK:
             return command
         if row.value is None:
             self.state.unstated = row

@@ -111,15 +111,6 @@ class Puts:
             self._check_unique([job], now)
         return self._place(job, rules, now)
 
-    def _telling_nothing(self, put: Put) -> Command:
-        """A row stated anew; its id may look like that of a sender who has not sent it.
-
-        Where a PUT is a record by itself such an id would tell how far the sender has come.
-        """
-        if put.id[6] & 0xF0 == 0x80 and put.id[:12] in self._state.senders:
-            return Group((put,))
-        return put
-
     def let_in(self, job: PutRequest, now: i64) -> Command | None:
         """Take in one of those that `check_many` has passed; None: it changes nothing."""
         ground = self._ground
@@ -192,7 +183,7 @@ class Puts:
 
     def _check_chosen(self, job_id: bytes) -> None:
         """Refuse an id that would tell how far a sender has come."""
-        if job_id[6] & 0xF0 == 0x80 and job_id[:12] in self._state.senders:
+        if self._tells_mark(job_id):
             raise BadRequest("an id that begins with a sender's name is for its forwarder alone")
 
     def _place(self, job: PutRequest, rules: QueueRules, now: i64) -> Command | None:
@@ -242,15 +233,27 @@ class Puts:
             # A newer write takes the slot of a deleted row; tokens go on counting. One that brings
             # an id has a slot of its own: it is known by that id should it come again.
             put = self._new_row(job, rules, tomb.id, rank, stamp, timestamp, tomb.attempts)
+            if not parts:
+                return self._telling_nothing(put)
         else:
             row_id = job.id or self._ground.new_id()
             put = self._new_row(job, rules, row_id, rank, stamp, timestamp, 0)
             if tomb is not None:
                 parts.append(gone(tomb))
         if not parts:
-            return self._telling_nothing(put) if put.id != job.id else put
+            return put
         parts.append(put)
         return Group(tuple(parts))
+
+    def _telling_nothing(self, put: Put) -> Command:
+        """A row stated anew; its id may look like that of a sender who has not sent it.
+
+        Where a PUT is a record by itself such an id would tell how far the sender has come.
+        """
+        return Group((put,)) if self._tells_mark(put.id) else put
+
+    def _tells_mark(self, row_id: bytes) -> bool:
+        return row_id[6] & 0xF0 == 0x80 and row_id[:12] in self._state.senders
 
     def _stale(self, row: Row) -> Command | None:
         self.outcome = STALE

@@ -52,7 +52,7 @@ from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.write.commit_log import CommitLog
 from fastjournal.model import Lease, State
 
-__all__ = ["Batch", "Engine", "Moved", "leases_of"]
+__all__ = ["Batch", "Engine", "leases_of"]
 
 _BATCH_BYTES = RESERVE_SIZE // 2
 _DEATHS = (k.Fail, k.Dead, k.Timeout)
@@ -61,10 +61,6 @@ _NO_BATCH: AbstractContextManager[None] = nullcontext()
 Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
 NEVER = 2**63 - 1
-_AT_A_TIME = 1000  # rows moved under the lock
-
-Moved = tuple[bytes, int, int, int]
-"""Row, TIME, segment and offset of a record that holds its value."""
 _Answer = TypeVar("_Answer")
 
 
