@@ -4,7 +4,8 @@ Rules:
 
 1. Everything that was read in one turn of the loop, from all connections, is decided under the
    journal's lock and logged with one write. Replies are sent after that write; where the policy is
-   `always` or a request asked for it, after a sync that covers it.
+   `always` or a request asked for it, after a sync that covers it: the loop makes it itself, at the
+   end of its turn, unless the disk is so slow that others should be served meanwhile.
 2. A connection is in a group once, with the requests at the front of its queue. Its replies leave
    in the order of its requests; only those that wait (for a job, for a result, for upkeep) come
    later.
@@ -22,6 +23,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -250,6 +252,9 @@ class Hosted:
             return
         finally:
             lock.release()
+        if self.always and stopped is None and not engine.log.is_slow:
+            with contextlib.suppress(JournalError):  # `_hold_back` has it told
+                engine.log.wait_synced(engine.last_time)
         for number, (speaker, items) in enumerate(work):
             data = out[number]
             if not data:

@@ -37,7 +37,7 @@ from fastjournal.journal.state.stored import ValueNeeded
 from fastjournal.log.record import record_size
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.commit_log import CommitLog
+from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import NewJob
 
 __all__ = ["BoundedEngine", "Moved"]
@@ -56,7 +56,7 @@ class BoundedEngine(Engine):
         self,
         state: JournalState,
         jobs: Jobs,
-        log: CommitLog,
+        log: LogWriter,
         clock: SteadyClock,
         reserve: Reserve,
         snapshot_path: Callable[[Stream, int], Path],

@@ -39,7 +39,7 @@ from fastjournal.journal.spill.cache import Values
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import FUTURE, READY, Row
 from fastjournal.journal.state.stored import value_of
-from fastjournal.log.write.commit_log import CommitLog
+from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import State
 
 __all__ = ["Batch", "Engine"]
@@ -58,7 +58,7 @@ class Engine:
     """State, decisions and log of one journal."""
 
     def __init__(
-        self, state: JournalState, jobs: Jobs, log: CommitLog, clock: SteadyClock, reserve: Reserve
+        self, state: JournalState, jobs: Jobs, log: LogWriter, clock: SteadyClock, reserve: Reserve
     ) -> None:
         self.state = state
         self.jobs = jobs
