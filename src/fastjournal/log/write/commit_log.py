@@ -191,6 +191,8 @@ class CommitLog(LogWriter):
         while self._queue.wait_to_lead():
             try:
                 self._write_group()
+            except BaseException:  # which has stopped the log, and is told to everybody
+                return
             finally:
                 self._queue.end_lead()
 
