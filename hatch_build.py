@@ -1,7 +1,7 @@
 """Wheels hold the core compiled by mypyc; without a compiler they are pure Python.
 
 `FASTJOURNAL_PURE=1` builds a pure wheel; with `FASTJOURNAL_COMPILED=1` a failed compilation is an
-error.
+error. `FASTJOURNAL_OPTIMISE=0` compiles sooner, for trying things out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def compile_core(root: Path, work: Path) -> dict[str, Path]:
     with contextlib.chdir(source):
         extensions = mypycify(
             [*options, *files],
-            opt_level="3",
+            opt_level=os.environ.get("FASTJOURNAL_OPTIMISE", "3"),
             debug_level="0",
             group_name="fastjournal_core",
             strip_asserts=False,

@@ -31,6 +31,11 @@ CORE = (
     "fastjournal.journal.state.row",
     "fastjournal.journal.state.selection",
     "fastjournal.log.record",
+    "fastjournal.put_request",
+    "fastjournal.wire.fj.frames",
+    "fastjournal.wire.fj.replies",
+    "fastjournal.wire.fj.requests",
+    "fastjournal.wire.unsigned",
 )
 """The modules that are compiled, in no order."""
 
