@@ -1,38 +1,4 @@
-"""Values of type 6: a job, as it is put. How it is handed out, layout 3, stands in `leasevalue`.
-
-Layout 1, the short one: in SET requests and in replies to NEXT and GET.
-
-    u8   1            u64  Process Date, us, 0 = now
-    u8   priority     u32  lease length, ms, 0 = default of the queue
-    u8   max timeouts, 0 = default of the queue
-    u8   0 in SET; in replies the attempt = lease token, 255 = 255 or more
-    u16  q, then q bytes of queue, 0 = domain(key); the rest is user data
-
-Layout 2, to put a job with everything: in SET requests and, one after another, in PUTS.
-
-    u8   2                           u64  lease length, ns, 0 = default of the queue
-    u8   flags, see below            u64  ttl, ns: leases and touches keep it alive so long
-    u8   type of the user data       u32  max attempts   0 = default of the queue
-    u8   0                           u32  max timeouts   0 = default of the queue
-    16   id, zero = server's choice  u32  max fails      0 = default of the queue
-    i64  priority, smaller first     u16  size of queue, 0 = domain(key)
-    u64  due, ns, 0 = now            u16  size of key, 0 = key of the message, or none
-    u64  expires, ns, 0 = never      u32  size of user data
-    u64  timestamp of the sender, ns, 0 = that of the message
-                                     then queue, key, user data
-
-    flags: bits 0-1 mode (0 merge, 1 unique, 2 plain)
-           bit 2 due is a delay, bit 3 expires is a length of life, both from the server's now
-
-Rules:
-
-1. A job is named by its key, or by its id: every job has one, 16 bytes.
-2. The token of layout 1 has one byte, as it was specified. A client that wants to be fenced past
-   the 255th attempt asks for layout 3 (LEASE, or NEXT with bit 13) and settles by id with bit 13,
-   where the ttl field carries the whole token.
-3. Decoding checks sizes and ranges, never meaning; what it gives can be encoded to the same bytes.
-4. Trailing bytes are refused. Reserved bytes and flags must be 0.
-"""
+"""A job to be put as a tuple; for the daemon, until it reads jobs natively (`job_codec`)."""
 
 from __future__ import annotations
 
@@ -41,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.keys import domain
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Mode, NewJob
 
 __all__ = [
@@ -50,6 +17,7 @@ __all__ = [
     "NO_ID",
     "PUT_LAYOUT",
     "JobPut",
+    "decode_forward",
     "decode_job",
     "decode_jobs",
     "decode_plain",
@@ -316,3 +284,83 @@ def _count(value: bytes) -> int:
     if count > MAX_JOBS or count * _PUT_SIZE > len(value):
         raise BadRequest(f"PUTS of {count} jobs in {len(value)} bytes")
     return count
+
+
+_HEAD = struct.Struct(">BBHI")
+FORGET = 1
+
+
+class ForwardRequest(NamedTuple):
+    """Jobs with their marks."""
+
+    marks: tuple[int, ...]
+    jobs: list[NewJob]
+    forget: bool = False
+
+
+def decode_forward(value: bytes, now: int, sender: bytes = b"") -> ForwardRequest:
+    """Read the value of FORWARD.
+
+    With a `sender` of 12 bytes, a job that has no id gets sender and mark. `now` is for jobs whose
+    delay or life is to count from the server's now, as no spool of ours says it.
+    """
+    if len(value) < _HEAD.size:
+        raise BadRequest("FORWARD is too short")
+    layout, flags, zero, count = _HEAD.unpack_from(value)
+    if layout != 1 or flags > FORGET or zero:
+        raise BadRequest("FORWARD of an unknown layout")
+    if count > MAX_JOBS or _HEAD.size + 4 * count > len(value):
+        raise BadRequest(f"FORWARD of {count} jobs in {len(value)} bytes")
+    marks = struct.unpack_from(f">{count}I", value, _HEAD.size)
+    before = 1
+    for mark in marks:
+        if mark <= before:
+            raise BadRequest("marks must grow, from 2 on")
+        before = mark
+    if flags & FORGET and count:
+        raise BadRequest("a sender that is forgotten sends no jobs")
+    jobs = _decode_jobs(value, count, now, sender if len(sender) == 12 else b"")
+    return ForwardRequest(marks, jobs, bool(flags & FORGET))
+
+
+def _decode_jobs(value: bytes, count: int, now: int, sender: bytes) -> list[NewJob]:
+    jobs = []
+    mark_at, at, total = 8, 8 + 4 * count, len(value)
+    unpack, size, new = PUT_LAYOUT.unpack_from, PUT_LAYOUT.size, tuple.__new__
+    modes = _MODES
+    for _ in range(count):
+        end = at + size
+        if end > total:
+            raise BadRequest("job of layout 2 is too short")
+        (
+            layout, flags, kind, zero, job_id, priority, due, expires, stamp, lease, ttl,
+            max_attempts, max_timeouts, max_fails, queue_size, key_size, length,
+        ) = unpack(value, at)  # fmt: skip
+        if layout != 2 or zero or flags > 15 or flags & 3 == 3:
+            raise BadRequest("job of an unknown layout")
+        if due | expires | stamp | lease | ttl > MAX_INSTANT:
+            raise OutOfRange("instant past the year 2262")
+        key_at = end + queue_size
+        data_at = key_at + key_size
+        at = data_at + length
+        if at > total:
+            raise BadRequest("job is cut off")
+        if job_id == NO_ID:
+            job_id = sender and sender + value[mark_at : mark_at + 4]
+        mark_at += 4
+        if flags & DELAY and due:
+            due = min(now + due, MAX_INSTANT)
+        if flags & LIFETIME and expires:
+            expires = min(now + expires, MAX_INSTANT)
+        key = value[key_at:data_at]
+        queue = value[end:key_at] or (domain(key) if key else b"")
+        # The bare constructor of tuple takes half the time, which counts per job.
+        jobs.append(
+            new(NewJob, (
+                queue, value[data_at:at], key, modes[flags & 3], priority, due, expires, stamp,
+                lease, max_attempts, max_timeouts, max_fails, kind, ttl, job_id,
+            ))
+        )  # fmt: skip
+    if at != total:
+        raise BadRequest("bytes behind the jobs")
+    return jobs
