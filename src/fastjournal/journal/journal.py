@@ -169,6 +169,9 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                 threads.stop()
         finally:
             self._log.close()
+            engine = getattr(self, "_engine", None)
+            if engine is not None:
+                engine.fetching.close_files()
 
     def put(
         self,
@@ -271,6 +274,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                             engine.commit(mark)
                 finally:
                     self._log.close()
+                    engine.fetching.close_files()
 
     def __enter__(self) -> Self:
         return self
