@@ -18,16 +18,17 @@ import pytest
 from fastjournal.client import entry_calls
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.model import Mode
+from fastjournal.put_request import PutRequest
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     LeaseRequest,
     Settle,
     encode_lease_request,
     encode_settle,
 )
-from fastjournal.wire.entryvalue import encode_who
-from fastjournal.wire.fj import encode_integer, encode_request
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.entry_codec import encode_who
+from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.functions import (
     BY_ID,
     LISTEN,
     OVERWRITE,
@@ -36,9 +37,10 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.hello import Hello, encode_hello
-from fastjournal.wire.jobvalue import JobPut, encode_jobs, encode_short
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.hello import Hello, encode_hello
+from fastjournal.wire.fj.job_codec import encode_jobs, encode_short
+from fastjournal.wire.fj.replies import ReplyParser
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 ID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c4"
@@ -69,7 +71,7 @@ def corpus() -> list[bytes]:
         r(Function.UNLISTEN, 16, flags=WORKED_ON, key=b"q"), r(Function.STATUS, 17),
         r(Function.HELLO, 18, value_type=buffer, value=encode_hello(Hello("t", ""))),
         r(Function.PUTS, 19, value_type=buffer,
-          value=encode_jobs([JobPut(b"q", b"x", mode=Mode.PLAIN)] * 3)),
+          value=encode_jobs([PutRequest(b"q", b"x", mode=Mode.PLAIN)] * 3)),
         r(Function.LEASE, 20, value_type=buffer,
           value=encode_lease_request(LeaseRequest((b"q", b"r"), 5))),
         r(Function.SETTLE, 21, value_type=buffer, value=encode_settle([Settle(0, b"i" * 16, 1)])),

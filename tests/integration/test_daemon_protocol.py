@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from fastjournal.daemon.fj import FjConnection
+from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.journal import Journal
 from fastjournal.model import Mode, State
+from fastjournal.put_request import PutRequest
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     Action,
     LeaseRequest,
     Putting,
@@ -29,8 +30,8 @@ from fastjournal.wire.bulk import (
     encode_lease_request,
     encode_settle,
 )
-from fastjournal.wire.fj import Reply, decode_integer, encode_integer, encode_request
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     BY_ID,
     DATA,
     EXTENDED,
@@ -42,9 +43,11 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.jobvalue import JobPut, encode_jobs, encode_short
-from fastjournal.wire.leasevalue import decode_leased
-from fastjournal.wire.pictures import load
+from fastjournal.wire.fj.job_codec import encode_jobs, encode_short
+from fastjournal.wire.fj.json_values import load
+from fastjournal.wire.fj.lease_codec import decode_leased
+from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 T0 = 1_700_000_000_000_000_000
@@ -184,8 +187,8 @@ def test_fail_touch_release_by_id(peer: FjPeer) -> None:
 
 
 def test_bulk_functions_have_one_outcome_per_item(peer: FjPeer) -> None:
-    jobs = [JobPut(b"q", b"%d" % n, mode=Mode.PLAIN) for n in range(5)]
-    jobs[2] = jobs[2]._replace(priority=300)
+    jobs = [PutRequest(b"q", b"%d" % n, mode=Mode.PLAIN) for n in range(5)]
+    jobs[2].priority = 300
     put = peer.ask(Function.PUTS, value_type=Type.BUFFER, value=encode_jobs(jobs))
     outcomes = decode_put_outcomes(put.value or b"")
     assert [o.outcome for o in outcomes] == [0, 0, Putting.REFUSED, 0, 0]
@@ -208,7 +211,7 @@ def test_bulk_functions_have_one_outcome_per_item(peer: FjPeer) -> None:
 
 
 def test_a_lease_reply_is_bounded_in_bytes(peer: FjPeer) -> None:
-    jobs = [JobPut(b"q", bytes(500_000), mode=Mode.PLAIN) for _ in range(30)]
+    jobs = [PutRequest(b"q", bytes(500_000), mode=Mode.PLAIN) for _ in range(30)]
     for start in range(0, 30, 10):
         part = encode_jobs(jobs[start : start + 10])
         assert peer.ask(Function.PUTS, value_type=Type.BUFFER, value=part).error == ""
@@ -338,7 +341,7 @@ def test_a_listener_that_falls_behind_is_told_that_pushes_were_lost(tmp_path: Pa
             pushes = daemon.call(lambda: list(session._pushes))
             assert len(pushes) <= 10
         parser = FjPeer.__new__(FjPeer)
-        from fastjournal.wire.replies import ReplyParser
+        from fastjournal.wire.fj.replies import ReplyParser
 
         parser.parser = ReplyParser()
         keys: list[bytes] = []
@@ -559,7 +562,7 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
 
         def partly_read() -> bool:
             return any(
-                isinstance(c, FjConnection) and c.parser.pending for c in daemon.server.connections
+                isinstance(c, FjConnection) and c.frames.pending for c in daemon.server.connections
             )
 
         def answer(data: bytes, cut: bool) -> tuple[object, ...]:

@@ -20,16 +20,25 @@ import trustme
 import fastjournal
 from fastjournal.client.urls import Target, parse_url
 from fastjournal.config import load
-from fastjournal.daemon.security import check_exposure, is_local, server_context
-from fastjournal.daemon.tokens import Tokens, add_token, read_tokens, remove_token
+from fastjournal.daemon.auth import (
+    Tokens,
+    add_token,
+    check_exposure,
+    is_local,
+    read_tokens,
+    remove_token,
+    server_context,
+)
 from fastjournal.errors import BadRequest, NotFound, SettingError, Unauthorized, Unavailable
 from fastjournal.model import Mode
+from fastjournal.put_request import PutRequest
 from fastjournal.spool.target import DaemonTarget
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import Reply, encode_request
-from fastjournal.wire.forward import decode_forwarded, encode_forget, encode_forward
-from fastjournal.wire.functions import FUNCTIONS, Function, Type
-from fastjournal.wire.jobvalue import JobPut, encode_job
+from fastjournal.wire.fj.forward import decode_forwarded, encode_forget, encode_forward
+from fastjournal.wire.fj.functions import FUNCTIONS, Function, Type
+from fastjournal.wire.fj.job_codec import encode_job
+from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 
@@ -142,7 +151,7 @@ def test_a_wrong_token_is_denied_and_the_connection_ends(daemon: LocalDaemon, to
 
 def test_nothing_behind_a_wrong_token_is_carried_out(daemon: LocalDaemon) -> None:
     with FjPeer(daemon.port) as peer:
-        from fastjournal.wire.hello import Hello, encode_hello
+        from fastjournal.wire.fj.hello import Hello, encode_hello
 
         hello = encode_request(
             Function.HELLO, 1, value_type=Type.BUFFER, value=encode_hello(Hello("fj_no"))
@@ -158,7 +167,7 @@ def test_nothing_behind_a_wrong_token_is_carried_out(daemon: LocalDaemon) -> Non
 def test_requests_behind_a_good_hello_are_carried_out(
     daemon: LocalDaemon, tokens: dict[str, str]
 ) -> None:
-    from fastjournal.wire.hello import Hello, encode_hello
+    from fastjournal.wire.fj.hello import Hello, encode_hello
 
     with FjPeer(daemon.port) as peer:
         value = encode_hello(Hello(tokens["producer"]))
@@ -244,7 +253,7 @@ SENDER = bytes(range(0x10, 0x16)) + b"\x85\x17\x80\0\0\x09"
 
 
 def forward(peer: FjPeer, sender: bytes, *marks: int) -> Reply:
-    jobs = [encode_job(JobPut(b"q", b"spooled", mode=Mode.PLAIN)) for _ in marks]
+    jobs = [encode_job(PutRequest(b"q", b"spooled", mode=Mode.PLAIN)) for _ in marks]
     value = encode_forward(marks, jobs)
     return peer.ask(Function.FORWARD, key=sender, value_type=Type.BUFFER, value=value)
 
@@ -331,7 +340,7 @@ def test_no_chosen_id_says_how_far_a_sender_has_come(
                 put()
         with FjPeer(daemon.port) as peer:
             peer.hello(tokens["other-producer"])
-            value = encode_job(JobPut(b"q", b"x", mode=Mode.PLAIN, id=forged))
+            value = encode_job(PutRequest(b"q", b"x", mode=Mode.PLAIN, job_id=forged))
             peer.send(encode_request(Function.SET, 7, value_type=Type.JOB, value=value) * 3)
             for _ in range(3):
                 reply = peer.read()

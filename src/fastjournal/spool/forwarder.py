@@ -42,7 +42,7 @@ from fastjournal.spool.frames import DONE, HOUR, name_of, sender_name
 from fastjournal.spool.opening import ForeignFile
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
 from fastjournal.spool.shelf import Shelf
-from fastjournal.wire.forward import Forwarded, encode_forget, encode_forward
+from fastjournal.wire.fj.forward import Forwarded, encode_forget, encode_forward
 
 __all__ = ["Figures", "Forwarder", "Target"]
 
@@ -88,6 +88,9 @@ class Figures:
     """Of the frames acknowledged."""
     failures: int = 0
     last_error: str = ""
+    denied: str = ""
+    """What the daemon has against this forwarder, if that is why nothing is forwarded: only its
+    operator can help."""
     backlog_bytes: int = 0
     torn_bytes: int = 0
     """At the ends of files: frames of which no more came."""

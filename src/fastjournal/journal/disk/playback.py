@@ -105,17 +105,19 @@ class Playback:
             if self.first_mark < 0:
                 self.first_mark = command.when
         else:
-            self.state.apply(command, self.last_mark + 1)
+            self.state.apply_part(command, self.last_mark + 1)
 
     def _apply_over(self, command: Command, time: i64) -> None:
         state = self.state
-        members: tuple[Command, ...] = (command,)
         if isinstance(command, Group):
-            members = command.members
-        for member in members:
-            row = state.rows.get(member.id)
-            if row is None or row.at <= time:
-                state.apply(member, time)
+            for member in command.members:
+                row = state.rows.get(member.id)
+                if row is None or row.at <= time:
+                    state.apply_part(member, time)
+            return
+        row = state.rows.get(command.id)
+        if row is None or row.at <= time:
+            state.apply(command, time)
 
 
 def pass_records(

@@ -70,7 +70,9 @@ def _fate_of(state: JournalState, time: int, command: Command) -> Fate:
     if isinstance(command, k.Group):
         return max(_fate_of(state, time, member) for member in command.members)
     if isinstance(command, k.Mark):
-        return Fate.SPENT if time < state.mark_at else Fate.KEEP
+        # That behind the snapshot stays: it tells that the log is not whole without one.
+        newest = state.snapshot_at if command.note == k.SNAPSHOT_NOTE else state.mark_at
+        return Fate.SPENT if time < newest else Fate.KEEP
     if isinstance(command, k.Queue):
         lane = state.queues.get(command.queue)
         if lane is not None and lane.settings_at:
@@ -79,10 +81,12 @@ def _fate_of(state: JournalState, time: int, command: Command) -> Fate:
     if isinstance(command, k.Ends):
         return Fate.SPENT if time < state.ends_at else Fate.KEEP
     if isinstance(command, k.Sender):
+        if not command.mark:  # else an older mark of the name would count again
+            return Fate.LAST
         known = state.senders.get(command.name)
         if known is not None:
             return Fate.SPENT if time < known[1] else Fate.KEEP
-        return Fate.SPENT if command.mark else Fate.LAST
+        return Fate.SPENT
     row = state.rows.get(command.id)
     if row is not None:
         return Fate.SPENT if time < row.at else Fate.KEEP

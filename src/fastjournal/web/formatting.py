@@ -1,0 +1,161 @@
+"""Figures, times and bytes as people read them.
+
+Rules:
+
+1. Whatever comes out can be shown: bytes that are no text are escaped, never refused.
+2. A time is told as people say it ("3 min ago"); the exact instant goes into the title.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import NamedTuple
+from urllib.parse import quote_from_bytes
+
+from fastjournal.arguments import last_words
+from fastjournal.clock import SECOND
+
+__all__ = [
+    "Shown",
+    "ago",
+    "amount",
+    "instant",
+    "quoted",
+    "reason",
+    "share",
+    "shown",
+    "size",
+    "span",
+    "text",
+]
+
+_STEPS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_SHOWN = 16_384  # bytes of a value that are shown
+_HEXED = 512
+_LINE = 500  # characters of a reason
+
+
+def text(data: bytes | str) -> str:
+    """Bytes as text that any page can hold."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogateescape")
+    return data.decode("utf-8", "backslashreplace")
+
+
+def reason(data: bytes) -> str:
+    """Why something failed, in one line: of a traceback the exception."""
+    return last_words(data, _LINE)
+
+
+def quoted(data: bytes | str) -> str:
+    """Bytes as a part of a URL."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogateescape")
+    return quote_from_bytes(data, safe="")
+
+
+def instant(time: int) -> str:
+    """An instant, to the millisecond; nothing for 0."""
+    if not time:
+        return ""
+    moment = datetime.fromtimestamp(time // SECOND, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{time % SECOND // 1_000_000:03d} UTC"
+
+
+def span(length: int) -> str:
+    """A length of time in ns: two figures at most."""
+    if length < 1000:
+        return f"{max(0, length)} ns"
+    if length < 1_000_000:
+        return f"{length / 1000:.0f} µs"
+    if length < SECOND:
+        return f"{length / 1_000_000:.{0 if length >= 10_000_000 else 1}f} ms"
+    if length < 60 * SECOND:
+        return f"{length / SECOND:.{0 if length >= 10 * SECOND else 1}f} s"
+    seconds = length // SECOND
+    for (unit, name), (below, smaller) in pairwise(_STEPS):
+        if seconds >= unit:
+            rest = seconds % unit // below
+            return f"{seconds // unit} {name}" + (f" {rest} {smaller}" if rest else "")
+    return f"{seconds} s"
+
+
+def ago(time: int, now: int) -> str:
+    """An instant as seen from now; a dash for 0."""
+    if not time:
+        return "–"
+    distance = abs(now - time)
+    if distance < SECOND:
+        return "now"
+    whole = distance // SECOND
+    for unit, name in _STEPS:
+        if whole >= unit:
+            told = f"{whole // unit} {name}"
+            return f"{told} ago" if time < now else f"in {told}"
+    return "now"
+
+
+def size(count: float) -> str:
+    """A number of bytes."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def amount(count: float) -> str:
+    """A count with its thousands apart; a rate with one digit behind the point if it is small."""
+    if count < 100 and count != round(count):
+        return f"{count:.1f}"
+    return f"{round(count):,}"
+
+
+def share(part: float, whole: float) -> str:
+    """A share in percent."""
+    if not whole:
+        return "–"
+    value = 100 * part / whole
+    return f"{value:.0f} %" if value >= 10 or value == 0 else f"{value:.1f} %"
+
+
+class Shown(NamedTuple):
+    """A value prepared for a page."""
+
+    form: str
+    """`text`, `JSON` or `bytes`."""
+    text: str
+    cut: bool
+    """More of it is there than is shown."""
+
+
+def shown(data: bytes, end: bool = False) -> Shown:
+    """A value as text, laid out if it is JSON, in hexadecimal if it is neither.
+
+    Of what is too long the beginning is shown, or its `end`.
+    """
+    if len(data) <= _SHOWN and data[:1] in (b"{", b"["):
+        try:
+            return Shown("JSON", json.dumps(json.loads(data), indent=2, ensure_ascii=False), False)
+        except (ValueError, RecursionError):
+            pass
+    piece = data[-_SHOWN:] if end else data[:_SHOWN]
+    try:
+        told = piece.decode("utf-8", "strict" if len(piece) == len(data) else "ignore")
+    except UnicodeDecodeError:
+        told = "\0"
+    if all(letter.isprintable() or letter in "\n\r\t" for letter in told):
+        return Shown("text", told, len(data) > _SHOWN)
+    start = max(0, len(data) - _HEXED) if end else 0
+    lines = [
+        f"{at:06x}  {data[at : at + 16].hex(' ', 2):<40} {_plain(data[at : at + 16])}"
+        for at in range(start, min(start + _HEXED, len(data)), 16)
+    ]
+    return Shown("bytes", "\n".join(lines), len(data) > _HEXED)
+
+
+def _plain(data: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in data)

@@ -1,0 +1,639 @@
+"""Values of the bulk functions: outcomes of PUTS, what LEASE asks for, SETTLE and its outcomes.
+
+Outcomes of PUTS, also the value of the reply to a SET of type 6 layout 2 (count 1):
+
+    u32  count
+    per job: u8 outcome, 16 id
+    per refused job, in order: u16 size, text `CODE ...`
+
+What LEASE asks for:
+
+    u8   1                          u32  time to wait, ms, 0 = do not wait
+    u8   flags, see below           u64  lease length, ns, 0 = that of each job
+    u16  most jobs, 1..65535        u16  number of names, u16 size of the worker's name
+    u32  most bytes of user data in the reply, 0 = as much as a message holds
+                                    per name: u16 size, name; then the worker's name
+    flags: bit 0 the only name is a prefix; bit 1 fair (queues take turns); bit 2 take and delete
+    No name = any queue. No worker = the name given with HELLO.
+
+SETTLE:
+
+    u32  count
+    per lease: u8   bits 0-3 action, bit 6 an argument is given, bit 7 a result is given
+               16   id, zero = named by key
+               u32  token, 0 = none given
+               u64  argument, ns, 0 if none is given
+               u16  size of key, u32 size of result, then key, result
+    action 0 complete   takes no argument
+           1 fail       argument = delay of the next attempt instead of the back-off; result = why
+           2 release    argument = delay until it is due again
+           3 touch      argument = lease length from now instead of that of the job
+
+Outcomes of SETTLE:
+
+    u32  count
+    per lease: u8 outcome, u64 instant, ns (new lease deadline, or when it is due again; else 0)
+    per refused lease, in order: u16 size, text `CODE ...`
+
+Rules:
+
+1. One outcome per item, in the order of the request; a refused item changes nothing and does not
+   stop the others. A malformed value refuses the whole message and changes nothing.
+2. Counts are compared with the size of the value before anything is allocated for them.
+3. Outcome 255 = refused; its text is an error of the protocol.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr, u8
+
+from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
+from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.wire.fj.frames import MAX_INSTANT
+from fastjournal.wire.fj.job_codec import NO_ID
+from fastjournal.wire.fj.replies import write_value_reply
+from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u32
+
+__all__ = [
+    "MAX_ITEMS",
+    "REFUSED",
+    "Action",
+    "LeaseRequest",
+    "PutOutcome",
+    "PutOutcomes",
+    "Putting",
+    "Settle",
+    "SettleOutcome",
+    "SettleOutcomes",
+    "SettleReader",
+    "Settling",
+    "decode_lease_request",
+    "decode_put_outcomes",
+    "decode_settle",
+    "decode_settle_outcomes",
+    "encode_lease_request",
+    "encode_put_outcomes",
+    "encode_put_reply",
+    "encode_settle",
+    "encode_settle_outcomes",
+    "read_lease_request",
+    "write_put_reply",
+]
+
+MAX_ITEMS: Final = 65_535
+"""Most items in one message."""
+REFUSED: Final = 255
+LEASE_SIZE: Final = 24
+"""Bytes of what LEASE asks for, before the names."""
+SETTLE_SIZE: Final = 35
+"""Bytes of an item of SETTLE, before its key."""
+
+_PUT_OUTCOME: Final = 17
+_SETTLE_OUTCOME: Final = 9
+_ARGUMENT: Final[i64] = 64
+_RESULT: Final[i64] = 128
+_BUFFER: Final = 1
+
+
+class Putting(IntEnum):
+    """What became of a put: an `Outcome` of the model, or refused."""
+
+    NEW = 0
+    MERGED = 1
+    TWIN = 2
+    """A new row, held back until the row being worked on ends."""
+    STALE = 3
+    """Nothing changed: an equal or newer write is there, or this very put came before."""
+    REFUSED = 255
+
+
+class Settling(IntEnum):
+    """What became of a lease."""
+
+    DONE = 0
+    WAITING = 1
+    """The job is in its queue again; the instant says when it is due."""
+    DEAD = 2
+    """No attempts are left."""
+    EXTENDED = 3
+    """The instant is the new deadline."""
+    REFUSED = 255
+
+
+class Action(IntEnum):
+    """What SETTLE does with a lease."""
+
+    COMPLETE = 0
+    FAIL = 1
+    RELEASE = 2
+    TOUCH = 3
+
+
+@final
+@mypyc_attr(acyclic=True)
+class PutOutcome:
+    """One outcome of PUTS."""
+
+    def __init__(self, outcome: int, id: bytes = NO_ID, error: str = "") -> None:  # noqa: A002
+        self.outcome = outcome
+        self.id = id
+        self.error = error
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PutOutcome)
+            and self.outcome == other.outcome
+            and self.id == other.id
+            and self.error == other.error
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.outcome, self.id, self.error))
+
+    def __repr__(self) -> str:
+        return f"PutOutcome({self.outcome}, {self.id!r}, {self.error!r})"
+
+
+@final
+@mypyc_attr(acyclic=True)
+class SettleOutcome:
+    """One outcome of SETTLE."""
+
+    def __init__(self, outcome: int, instant: int = 0, error: str = "") -> None:
+        self.outcome = outcome
+        self.instant = instant
+        self.error = error
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SettleOutcome)
+            and self.outcome == other.outcome
+            and self.instant == other.instant
+            and self.error == other.error
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.outcome, self.instant, self.error))
+
+    def __repr__(self) -> str:
+        return f"SettleOutcome({self.outcome}, {self.instant}, {self.error!r})"
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Settle:
+    """One lease to settle, named by id or, with a zero id, by key."""
+
+    def __init__(
+        self,
+        action: int,
+        id: bytes = NO_ID,  # noqa: A002 - the name of the field
+        token: int = 0,
+        argument: int | None = None,
+        key: bytes = b"",
+        result: bytes | None = None,
+    ) -> None:
+        self.action = action
+        self.id = id
+        self.token = token
+        self.argument = argument
+        """Ns; see the table of actions."""
+        self.key = key
+        self.result = result
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Settle)
+            and self.action == other.action
+            and self.id == other.id
+            and self.token == other.token
+            and self.argument == other.argument
+            and self.key == other.key
+            and self.result == other.result
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.action, self.id, self.token, self.argument, self.key, self.result))
+
+    def __repr__(self) -> str:
+        return (
+            f"Settle({self.action}, {self.id!r}, {self.token}, {self.argument}, {self.key!r}, "
+            f"{self.result!r})"
+        )
+
+
+@final
+@mypyc_attr(acyclic=True)
+class LeaseRequest:
+    """What LEASE asks for."""
+
+    def __init__(
+        self,
+        queues: tuple[bytes, ...] = (),
+        limit: int = 1,
+        wait_ms: int = 0,
+        lease: int = 0,
+        prefix: bool = False,
+        fair: bool = False,
+        take: bool = False,
+        max_bytes: int = 0,
+        worker: bytes = b"",
+    ) -> None:
+        self.queues = queues
+        self.limit = limit
+        self.wait_ms = wait_ms
+        self.lease = lease
+        """Length in ns; 0 = that of each job."""
+        self.prefix = prefix
+        self.fair = fair
+        self.take = take
+        self.max_bytes = max_bytes
+        self.worker = worker
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LeaseRequest) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return (
+            f"LeaseRequest({self.queues}, limit={self.limit}, wait_ms={self.wait_ms}, "
+            f"lease={self.lease}, prefix={self.prefix}, fair={self.fair}, take={self.take}, "
+            f"max_bytes={self.max_bytes}, worker={self.worker!r})"
+        )
+
+
+def encode_lease_request(wanted: LeaseRequest) -> bytes:
+    """The value of LEASE."""
+    numbers = (wanted.limit, len(wanted.queues), len(wanted.worker), *map(len, wanted.queues))
+    if (
+        min(numbers) < 0
+        or max(numbers) > 0xFFFF
+        or not 0 <= wanted.max_bytes <= 0xFFFF_FFFF
+        or not 0 <= wanted.wait_ms <= 0xFFFF_FFFF
+        or not 0 <= wanted.lease <= MAX_INSTANT
+    ):
+        raise OutOfRange("does not fit a LEASE")
+    flags: i64 = 0
+    if wanted.prefix:
+        flags = 1
+    if wanted.fair:
+        flags |= 2
+    if wanted.take:
+        flags |= 4
+    out = BytesWriter()
+    out.append(1)
+    out.append(u8(flags))
+    put_u16(out, wanted.limit)
+    put_u32(out, wanted.max_bytes)
+    put_u32(out, wanted.wait_ms)
+    write_i64_be(out, wanted.lease)
+    put_u16(out, len(wanted.queues))
+    put_u16(out, len(wanted.worker))
+    for name in wanted.queues:
+        put_u16(out, len(name))
+        out.write(name)
+    out.write(wanted.worker)
+    return out.getvalue()
+
+
+def decode_lease_request(value: bytes) -> LeaseRequest:
+    """Read the value of LEASE."""
+    return read_lease_request(value, 0, len(value))
+
+
+def read_lease_request(data: bytes, at: i64, end: i64) -> LeaseRequest:
+    """Read the value of LEASE, which fills `data` from `at` to `end`."""
+    if end - at < LEASE_SIZE:
+        raise BadRequest("LEASE is too short")
+    flags: i64 = data[at + 1]
+    limit = get_u16(data, at + 2)
+    lease = read_i64_be(data, at + 12)
+    count = get_u16(data, at + 20)
+    if data[at] != 1 or flags > 7 or (flags & 1 and count != 1):
+        raise BadRequest("LEASE of an unknown layout")
+    if not limit or lease < 0:
+        raise OutOfRange("LEASE of no job, or for too long")
+    names: list[bytes] = []
+    here = at + LEASE_SIZE
+    for _ in range(count):
+        if here + 2 > end:
+            raise BadRequest("LEASE is cut off")
+        stop = here + 2 + get_u16(data, here)
+        if stop > end:
+            raise BadRequest("LEASE is cut off")
+        names.append(data[here + 2 : stop])
+        here = stop
+    if here + get_u16(data, at + 22) != end:
+        raise BadRequest("LEASE has a wrong size")
+    return LeaseRequest(
+        tuple(names), int(limit), int(get_u32(data, at + 8)), int(lease), flags & 1 != 0,
+        flags & 2 != 0, flags & 4 != 0, int(get_u32(data, at + 4)), data[here:end],
+    )  # fmt: skip
+
+
+def encode_settle(items: Iterable[Settle]) -> bytes:
+    """The value of SETTLE."""
+    found = list(items)
+    if len(found) > MAX_ITEMS:
+        raise TooLarge(f"at most {MAX_ITEMS} leases in one message")
+    out = BytesWriter()
+    put_u32(out, len(found))
+    for item in found:
+        job_id, key, result = item.id, item.key, item.result
+        marks: i64 = item.action
+        argument = 0
+        if item.argument is not None:
+            marks |= _ARGUMENT
+            argument = item.argument
+        if result is None:
+            result = b""
+        else:
+            marks |= _RESULT
+        if (
+            marks > 255
+            or len(job_id) != 16
+            or len(key) > 0xFFFF
+            or not 0 <= item.token <= 0xFFFF_FFFF
+            or not 0 <= argument <= MAX_INSTANT
+        ):
+            raise OutOfRange("does not fit a SETTLE")
+        out.append(u8(marks))
+        out.write(job_id)
+        put_u32(out, item.token)
+        write_i64_be(out, argument)
+        put_u16(out, len(key))
+        put_u32(out, len(result))
+        out.write(key)
+        out.write(result)
+    return out.getvalue()
+
+
+@final
+class SettleReader:
+    """The items of a SETTLE whose value fills `data` from `at` to `end`, checked before the first.
+
+    `next` goes to the next one, whose fields stand here until it is called again.
+    """
+
+    def __init__(self, data: bytes, at: i64, end: i64) -> None:
+        self.count: i64 = _count(data, at, end, SETTLE_SIZE, "SETTLE")
+        self.action: i64 = 0
+        self.id: bytes = NO_ID
+        """Zero: named by key."""
+        self.token: i64 = 0
+        """0: none given."""
+        self.argument: i64 = -1
+        """Ns; see the table of actions; -1: none given."""
+        self.key: bytes = b""
+        self.result: bytes | None = None
+        self._data = data
+        self._end: i64 = end
+        self._at: i64 = at + 4
+        self._left: i64 = self.count
+        here = at + 4
+        for _ in range(self.count):
+            here = self._check(here)
+        if here != end:
+            raise BadRequest("bytes behind the leases of SETTLE")
+
+    def _check(self, at: i64) -> i64:
+        """Where the item at `at` ends."""
+        data, end = self._data, self._end
+        if at + SETTLE_SIZE > end:
+            raise BadRequest("SETTLE is cut off")
+        marks: i64 = data[at]
+        argument = read_i64_be(data, at + 21)
+        key_size = get_u16(data, at + 29)
+        size = get_u32(data, at + 31)
+        action = marks & 15
+        if action > 3 or marks & 48 or (action == 0 and marks & _ARGUMENT):
+            raise BadRequest(f"SETTLE with an unknown action {marks}")
+        if argument < 0:
+            raise OutOfRange("length of time does not fit")
+        if (argument and not marks & _ARGUMENT) or (size and not marks & _RESULT):
+            raise BadRequest("SETTLE with an argument or a result that is not announced")
+        if not key_size and data[at + 1 : at + 17] == NO_ID:
+            raise BadRequest("SETTLE of a lease without id and key")
+        stop = at + SETTLE_SIZE + key_size + size
+        if stop > end:
+            raise BadRequest("SETTLE is cut off")
+        return stop
+
+    def next(self) -> bool:
+        """Go to the next item; False if there is none."""
+        if not self._left:
+            return False
+        self._left -= 1
+        data, at = self._data, self._at
+        marks: i64 = data[at]
+        key_at = at + SETTLE_SIZE
+        result_at = key_at + get_u16(data, at + 29)
+        stop = result_at + get_u32(data, at + 31)
+        self.action = marks & 15
+        self.id = data[at + 1 : at + 17]
+        self.token = get_u32(data, at + 17)
+        self.argument = read_i64_be(data, at + 21) if marks & _ARGUMENT else -1
+        self.key = data[key_at:result_at]
+        self.result = data[result_at:stop] if marks & _RESULT else None
+        self._at = stop
+        return True
+
+
+def decode_settle(value: bytes) -> list[Settle]:
+    """Read the value of SETTLE."""
+    items: list[Settle] = []
+    reader = SettleReader(value, 0, len(value))
+    while reader.next():
+        argument: int | None = None
+        if reader.argument >= 0:
+            argument = int(reader.argument)
+        items.append(
+            Settle(
+                int(reader.action), reader.id, int(reader.token), argument, reader.key,
+                reader.result,
+            )
+        )  # fmt: skip
+    return items
+
+
+@final
+class PutOutcomes:
+    """The value of the reply to PUTS, outcome by outcome."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self._items = BytesWriter()
+        self._texts = BytesWriter()
+
+    def add(self, outcome: i64, job_id: bytes) -> None:
+        """A job that was taken in, or is there already."""
+        self.count += 1
+        self._items.append(u8(outcome))
+        self._items.write(job_id)
+
+    def refuse(self, error: str, job_id: bytes = NO_ID) -> None:
+        """A job that was refused."""
+        self.add(REFUSED, job_id)
+        _write_text(self._texts, error)
+
+    def value(self) -> bytes:
+        """The value by itself."""
+        return _join(self.count, self._items, self._texts)
+
+    def write(self, out: BytesWriter, identifier: i64, timestamp: i64, flags: i64) -> None:
+        """The whole reply."""
+        _write_outcomes(out, identifier, timestamp, flags, self.value())
+
+
+@final
+class SettleOutcomes:
+    """The value of the reply to SETTLE, outcome by outcome."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self._items = BytesWriter()
+        self._texts = BytesWriter()
+
+    def add(self, outcome: i64, instant: i64 = 0) -> None:
+        """A lease that was settled."""
+        self.count += 1
+        self._items.append(u8(outcome))
+        write_i64_be(self._items, instant)
+
+    def refuse(self, error: str, instant: i64 = 0) -> None:
+        """A lease that was not."""
+        self.add(REFUSED, instant)
+        _write_text(self._texts, error)
+
+    def value(self) -> bytes:
+        """The value by itself."""
+        return _join(self.count, self._items, self._texts)
+
+    def write(self, out: BytesWriter, identifier: i64, timestamp: i64, flags: i64) -> None:
+        """The whole reply."""
+        _write_outcomes(out, identifier, timestamp, flags, self.value())
+
+
+def _join(count: i64, items: BytesWriter, texts: BytesWriter) -> bytes:
+    out = BytesWriter()
+    put_u32(out, count)
+    out.write(items.getvalue())
+    out.write(texts.getvalue())
+    return out.getvalue()
+
+
+def _write_outcomes(
+    out: BytesWriter, identifier: i64, timestamp: i64, flags: i64, value: bytes
+) -> None:
+    write_value_reply(out, identifier, timestamp, flags, _BUFFER, len(value))
+    out.write(value)
+
+
+def _write_text(out: BytesWriter, error: str) -> None:
+    text = error.encode("utf-8", "replace")[:1000]
+    put_u16(out, len(text))
+    out.write(text)
+
+
+def write_put_reply(
+    out: BytesWriter, identifier: i64, timestamp: i64, outcome: i64, job_id: bytes, flags: i64
+) -> None:
+    """The whole reply to a SET of layout 2 that was not refused."""
+    write_value_reply(out, identifier, timestamp, flags, _BUFFER, 4 + _PUT_OUTCOME)
+    put_u32(out, 1)
+    out.append(u8(outcome))
+    out.write(job_id)
+
+
+def encode_put_reply(
+    identifier: int, timestamp: int, outcome: int, job_id: bytes, flags: int = 0
+) -> bytes:
+    """The same by itself."""
+    out = BytesWriter()
+    write_put_reply(out, identifier, timestamp, outcome, job_id, flags)
+    return out.getvalue()
+
+
+def encode_put_outcomes(outcomes: Sequence[PutOutcome]) -> bytes:
+    """The value of the reply to PUTS and to a SET of layout 2."""
+    found = PutOutcomes()
+    for item in outcomes:
+        if item.outcome == REFUSED:
+            found.refuse(item.error, item.id)
+        else:
+            found.add(item.outcome, item.id)
+    return found.value()
+
+
+def decode_put_outcomes(value: bytes) -> list[PutOutcome]:
+    """Read the outcomes of PUTS."""
+    found: list[PutOutcome] = []
+    end: i64 = len(value)
+    at: i64 = 4
+    texts = at + _PUT_OUTCOME * _count(value, 0, end, _PUT_OUTCOME, "outcomes")
+    stop = texts
+    while at < texts:
+        item = PutOutcome(value[at], value[at + 1 : at + _PUT_OUTCOME])
+        if item.outcome == REFUSED:
+            text_at = stop + 2
+            stop = _text_end(value, stop, end)
+            item.error = value[text_at:stop].decode("utf-8", "replace")
+        found.append(item)
+        at += _PUT_OUTCOME
+    if stop != end:
+        raise BadRequest("bytes behind the outcomes")
+    return found
+
+
+def encode_settle_outcomes(outcomes: Sequence[SettleOutcome]) -> bytes:
+    """The value of the reply to SETTLE."""
+    found = SettleOutcomes()
+    for item in outcomes:
+        if item.outcome == REFUSED:
+            found.refuse(item.error, item.instant)
+        else:
+            found.add(item.outcome, item.instant)
+    return found.value()
+
+
+def decode_settle_outcomes(value: bytes) -> list[SettleOutcome]:
+    """Read the outcomes of SETTLE."""
+    found: list[SettleOutcome] = []
+    end: i64 = len(value)
+    at: i64 = 4
+    texts = at + _SETTLE_OUTCOME * _count(value, 0, end, _SETTLE_OUTCOME, "outcomes")
+    stop = texts
+    while at < texts:
+        item = SettleOutcome(value[at], get_u64(value, at + 1))
+        if item.outcome == REFUSED:
+            text_at = stop + 2
+            stop = _text_end(value, stop, end)
+            item.error = value[text_at:stop].decode("utf-8", "replace")
+        found.append(item)
+        at += _SETTLE_OUTCOME
+    if stop != end:
+        raise BadRequest("bytes behind the outcomes")
+    return found
+
+
+def _count(data: bytes, at: i64, end: i64, smallest: i64, what: str) -> i64:
+    if end - at < 4:
+        raise BadRequest(f"{what} without a count")
+    count = get_u32(data, at)
+    if count > MAX_ITEMS or 4 + count * smallest > end - at:
+        raise BadRequest(f"{what}: {count} items in {end - at} bytes")
+    return count
+
+
+def _text_end(data: bytes, at: i64, end: i64) -> i64:
+    """Where the text at `at` ends."""
+    stop = at + 2
+    if stop <= end:
+        stop += get_u16(data, at)
+    if stop > end:
+        raise BadRequest("text of a refused item is cut off")
+    return stop

@@ -1,0 +1,357 @@
+"""Values of type 6: a job, as it is put. How it is handed out, layout 3, stands in `lease_codec`.
+
+Layout 1, the short one: in SET requests and in replies to NEXT and GET.
+
+    u8   1            u64  Process Date, us, 0 = now
+    u8   priority     u32  lease length, ms, 0 = default of the queue
+    u8   max timeouts, 0 = default of the queue
+    u8   0 in SET; in replies the attempt = lease token, 255 = 255 or more
+    u16  q, then q bytes of queue, 0 = domain(key); the rest is user data
+
+Layout 2, to put a job with everything: in SET requests and, one after another, in PUTS.
+
+    u8   2                           u64  lease length, ns, 0 = default of the queue
+    u8   flags, see below            u64  ttl, ns: leases and touches keep it alive so long
+    u8   type of the user data       u32  max attempts   0 = default of the queue
+    u8   0                           u32  max timeouts   0 = default of the queue
+    16   id, zero = server's choice  u32  max fails      0 = default of the queue
+    i64  priority, smaller first     u16  size of queue, 0 = domain(key)
+    u64  due, ns, 0 = now            u16  size of key, 0 = key of the message, or none
+    u64  expires, ns, 0 = never      u32  size of user data
+    u64  timestamp of the sender, ns, 0 = that of the message
+                                     then queue, key, user data
+
+    flags: bits 0-1 mode (0 merge, 1 unique, 2 plain)
+           bit 2 due is a delay, bit 3 expires is a length of life, both from the server's now
+
+Rules:
+
+1. A job is named by its key, or by its id: every job has one, 16 bytes.
+2. The token of layout 1 has one byte, as it was specified. A client that wants to be fenced past
+   the 255th attempt asks for layout 3 (LEASE, or NEXT with bit 13) and settles by id with bit 13,
+   where the ttl field carries the whole token.
+3. What is malformed refuses the whole message and is raised. A job that is framed well but cannot
+   be (its priority, its queue) is refused by itself: its error stands in its place.
+4. What is read is absolute: lengths have been added to the server's now, an empty queue is the
+   domain of the key. What is written is as given; `flags` say what is a length.
+5. Trailing bytes are refused. Reserved bytes and flags must be 0.
+"""
+
+from collections.abc import Iterable
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr, u8
+
+from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
+from fastjournal.errors import BadRequest, OutOfRange, RequestError, TooLarge
+from fastjournal.keys import domain
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT
+from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
+from fastjournal.wire.unsigned import get_u16, get_u32, put_u16, put_u32
+
+__all__ = [
+    "DELAY",
+    "LIFETIME",
+    "MAX_JOBS",
+    "NO_ID",
+    "PUT_SIZE",
+    "JobReader",
+    "ShortJob",
+    "encode_job",
+    "encode_jobs",
+    "encode_short",
+    "job_size",
+    "read_job",
+    "read_jobs",
+    "write_job",
+    "write_short",
+]
+
+NO_ID: Final = bytes(16)
+MAX_JOBS: Final = 65_535
+"""Most jobs in one PUTS."""
+DELAY: Final[i64] = 4
+"""Flag: due is counted from the server's now."""
+LIFETIME: Final[i64] = 8
+"""Flag: expires is counted from the server's now."""
+PUT_SIZE: Final = 88
+"""Bytes of layout 2 before the queue."""
+
+_SHORT_SIZE: Final = 18
+_MILLISECOND: Final = 1_000_000
+_MAX_TRIES: Final[i64] = 2**31 - 1
+_LAST: Final[i64] = MAX_INSTANT
+
+
+def job_size(job: PutRequest) -> i64:
+    """Bytes of a job as layout 2."""
+    return PUT_SIZE + len(job.queue) + len(job.key) + len(job.value)
+
+
+def write_job(out: BytesWriter, job: PutRequest, flags: i64 = 0) -> None:
+    """Layout 2; `flags`: `DELAY`, `LIFETIME`, joined by `|`."""
+    queue = job.queue
+    key = job.key
+    value = job.value
+    out.append(2)
+    out.append(u8(job.mode | flags))
+    out.append(u8(job.kind))
+    out.append(0)
+    out.write(job.id or NO_ID)
+    write_i64_be(out, job.priority)
+    write_i64_be(out, job.due)
+    write_i64_be(out, job.expires)
+    write_i64_be(out, job.timestamp)
+    write_i64_be(out, job.lease)
+    write_i64_be(out, job.ttl)
+    put_u32(out, job.max_attempts)
+    put_u32(out, job.max_timeouts)
+    put_u32(out, job.max_fails)
+    put_u16(out, len(queue))
+    put_u16(out, len(key))
+    put_u32(out, len(value))
+    out.write(queue)
+    out.write(key)
+    out.write(value)
+
+
+def encode_job(job: PutRequest, flags: int = 0) -> bytes:
+    """Layout 2 by itself."""
+    out = BytesWriter()
+    write_job(out, job, flags)
+    return out.getvalue()
+
+
+def encode_jobs(jobs: Iterable[PutRequest]) -> bytes:
+    """The value of PUTS: u32 count, then so many jobs of layout 2."""
+    found = list(jobs)
+    if len(found) > MAX_JOBS:
+        raise TooLarge(f"at most {MAX_JOBS} jobs in one message")
+    out = BytesWriter()
+    put_u32(out, len(found))
+    for job in found:
+        write_job(out, job)
+    return out.getvalue()
+
+
+@final
+class JobReader:
+    """Reads jobs of layout 2 that stand one behind the other, from `at` on."""
+
+    def __init__(self, data: bytes, at: i64, end: i64, now: i64 = 0) -> None:
+        self.data = data
+        self.at: i64 = at
+        self.end: i64 = end
+        self.now: i64 = now
+        """What lengths count from."""
+        self.flags: i64 = 0
+        """Of the newest job: `DELAY`, `LIFETIME`."""
+
+    def next(
+        self, key: bytes = b"", timestamp: i64 = 0, job_id: bytes = b""
+    ) -> PutRequest | RequestError:
+        """The next job, or why it is refused; what is malformed is raised.
+
+        `key`, `timestamp` and `job_id` are for a job that has none of its own.
+        """
+        data = self.data
+        at = self.at
+        queue_at = at + PUT_SIZE
+        if queue_at > self.end:
+            raise BadRequest("job of layout 2 is too short")
+        flags: i64 = data[at + 1]
+        if data[at] != 2 or data[at + 3] or flags > 15 or flags & 3 == 3:
+            raise BadRequest("job of an unknown layout")
+        due = read_i64_be(data, at + 28)
+        expires = read_i64_be(data, at + 36)
+        stamp = read_i64_be(data, at + 44)
+        lease = read_i64_be(data, at + 52)
+        ttl = read_i64_be(data, at + 60)
+        if due | expires | stamp | lease | ttl < 0:
+            raise OutOfRange("instant past the year 2262")
+        key_at = queue_at + get_u16(data, at + 80)
+        value_at = key_at + get_u16(data, at + 82)
+        stop = value_at + get_u32(data, at + 84)
+        if stop > self.end:
+            raise BadRequest("job is cut off")
+        self.at = stop
+        self.flags = flags & 12
+        if flags & DELAY and due:
+            due = due + self.now if due < _LAST - self.now else _LAST
+        if flags & LIFETIME and expires:
+            expires = expires + self.now if expires < _LAST - self.now else _LAST
+        if value_at > key_at:
+            key = data[key_at:value_at]
+        given = data[at + 4 : at + 20]
+        if given != NO_ID:
+            job_id = given
+        if key_at > queue_at:
+            queue = data[queue_at:key_at]
+        elif key:
+            try:
+                queue = domain(key)
+            except RequestError as error:
+                return error
+        else:
+            queue = b""
+        job = PutRequest(
+            queue, data[value_at:stop], key, flags & 3, read_i64_be(data, at + 20), due, expires,
+            stamp or timestamp, lease, get_u32(data, at + 68), get_u32(data, at + 72),
+            get_u32(data, at + 76), data[at + 2], ttl, job_id,
+        )  # fmt: skip
+        refused = _refusal(job)
+        return job if refused is None else refused
+
+
+def _refusal(job: PutRequest) -> RequestError | None:
+    """Why a job that fits the layout cannot be."""
+    size: i64 = len(job.queue)
+    priority = job.priority
+    mode = job.mode
+    most = job.max_attempts | job.max_timeouts | job.max_fails
+    if 1 <= size <= 255 and 0 <= priority <= 255 and mode == MERGE and most <= _MAX_TRIES:
+        return None
+    if size < 1 or size > 255:
+        return TooLarge("a queue name has 1 to 255 bytes")
+    if priority < 0 or priority > 255:
+        return OutOfRange(f"priority {priority} is not in 0..255")
+    if mode == UNIQUE and not job.key:
+        return BadRequest("a unique job needs a key")
+    if mode == PLAIN and job.key:
+        return BadRequest("a plain job has no key")
+    if most > _MAX_TRIES:
+        if job.max_attempts > _MAX_TRIES:
+            return OutOfRange(f"max_attempts {job.max_attempts} is not in 0..{_MAX_TRIES}")
+        if job.max_timeouts > _MAX_TRIES:
+            return OutOfRange(f"max_timeouts {job.max_timeouts} is not in 0..{_MAX_TRIES}")
+        return OutOfRange(f"max_fails {job.max_fails} is not in 0..{_MAX_TRIES}")
+    return None
+
+
+def read_job(
+    data: bytes, at: i64, end: i64, key: bytes = b"", timestamp: i64 = 0, now: i64 = 0
+) -> PutRequest:
+    """The job of a SET with type 6, layout 1 or 2, that fills `data` from `at` to `end`.
+
+    `key` and `timestamp` are those of the message; a key inside layout 2 must be empty or equal.
+    """
+    if at >= end:
+        raise BadRequest("job without a layout")
+    job: PutRequest | RequestError
+    if data[at] == 1:
+        short = ShortJob(data, at, end)
+        if short.token:
+            raise BadRequest("byte 3 of a job must be 0 in SET")
+        queue = short.queue
+        if not queue and key:
+            queue = domain(key)
+        job = PutRequest(
+            queue, short.value, key, MERGE, short.priority, short.due, 0, timestamp, short.lease,
+            0, short.max_timeouts,
+        )  # fmt: skip
+        refused = _refusal(job)
+        if refused is not None:
+            raise refused
+        return job
+    reader = JobReader(data, at, end, now)
+    job = reader.next(key, timestamp)
+    if reader.at != end:
+        raise BadRequest("bytes behind the job")
+    if isinstance(job, RequestError):
+        raise job
+    if key and job.key != key:
+        raise BadRequest("the key of the job is not the key of the message")
+    return job
+
+
+def read_jobs(
+    data: bytes, at: i64, end: i64, timestamp: i64 = 0, now: i64 = 0
+) -> list[PutRequest | RequestError]:
+    """The jobs of a PUTS, whose value fills `data` from `at` to `end`."""
+    if end - at < 4:
+        raise BadRequest("PUTS without a count")
+    count = get_u32(data, at)
+    if count > MAX_JOBS or count * PUT_SIZE > end - at:
+        raise BadRequest(f"PUTS of {count} jobs in {end - at} bytes")
+    reader = JobReader(data, at + 4, end, now)
+    jobs = [reader.next(b"", timestamp) for _ in range(count)]
+    if reader.at != end:
+        raise BadRequest("bytes behind the job")
+    return jobs
+
+
+@final
+@mypyc_attr(acyclic=True)
+class ShortJob:
+    """A job of layout 1 that fills `data` from `at` to `end`; instants and lengths in ns."""
+
+    def __init__(self, data: bytes, at: i64, end: i64) -> None:
+        queue_at = at + _SHORT_SIZE
+        if end < queue_at:
+            raise BadRequest("job of layout 1 is too short")
+        stop = queue_at + get_u16(data, at + 16)
+        if end < stop:
+            raise BadRequest("queue of a job is cut off")
+        due = read_i64_be(data, at + 4)
+        if due < 0 or due > _LAST // 1000:
+            raise OutOfRange("due does not fit")
+        self.priority: i64 = data[at + 1]
+        self.max_timeouts: i64 = data[at + 2]
+        self.token: i64 = data[at + 3]
+        self.due: i64 = due * 1000
+        self.lease: i64 = get_u32(data, at + 12) * _MILLISECOND
+        self.queue = data[queue_at:stop]
+        self.value = data[stop:end]
+
+
+def write_short(
+    out: BytesWriter,
+    value: bytes,
+    queue: bytes,
+    priority: i64,
+    max_timeouts: i64,
+    token: i64,
+    due: i64,
+    lease: i64,
+) -> None:
+    """Layout 1; what does not fit its bytes is told as the most that does."""
+    out.append(1)
+    out.append(u8(_within(priority, 255)))
+    out.append(u8(_within(max_timeouts, 255)))
+    out.append(u8(_within(token, 255)))
+    write_i64_be(out, due // 1000)
+    put_u32(out, _within(lease // _MILLISECOND, 0xFFFF_FFFF))
+    put_u16(out, len(queue))
+    out.write(queue)
+    out.write(value)
+
+
+def _within(number: i64, most: i64) -> i64:
+    if number < 0:
+        return 0
+    return min(most, number)
+
+
+def encode_short(
+    value: bytes,
+    *,
+    queue: bytes = b"",
+    priority: int = DEFAULT_PRIORITY,
+    max_timeouts: int = 0,
+    token: int = 0,
+    due: int = 0,
+    lease: int = 0,
+) -> bytes:
+    """Layout 1 by itself, of a job to be put."""
+    if (
+        not 0 <= priority <= 255
+        or not 0 <= max_timeouts <= 255
+        or len(queue) > 0xFFFF
+        or not 0 <= due <= MAX_INSTANT
+        or not 0 <= lease // _MILLISECOND <= 0xFFFF_FFFF
+        or token < 0
+    ):
+        raise OutOfRange("job does not fit layout 1")
+    out = BytesWriter()
+    write_short(out, value, queue, priority, max_timeouts, token, due, lease)
+    return out.getvalue()
