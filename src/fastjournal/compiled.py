@@ -20,11 +20,22 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "source_state"]
 
 CORE = (
+    "fastjournal.entry_value",
+    "fastjournal.journal.engine.entry_operations",
+    "fastjournal.journal.entries.cursor",
+    "fastjournal.journal.entries.ground",
+    "fastjournal.journal.entries.locks",
+    "fastjournal.journal.entries.once",
+    "fastjournal.journal.entries.plan",
+    "fastjournal.journal.entries.reads",
+    "fastjournal.journal.entries.writes",
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
     "fastjournal.journal.language.varint",
     "fastjournal.journal.state.apply",
+    "fastjournal.journal.state.entry_keys",
     "fastjournal.journal.state.keys",
+    "fastjournal.journal.state.numbered",
     "fastjournal.journal.state.orders",
     "fastjournal.journal.state.placement",
     "fastjournal.journal.state.queue_rows",

@@ -23,8 +23,8 @@ from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
-from fastjournal.journal.entries.ground import Decided
 from fastjournal.journal.entries.locks import Writer
+from fastjournal.journal.entries.plan import Decided
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import State
 from fastjournal.wire.entryvalue import ALL, decode_who, encode_entry
@@ -137,7 +137,7 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
     all_of_it = request.ttl == ALL
     if (
         not all_of_it
-        and operations.decide.live(request.key, now) is None
+        and operations.find(request.key, now) is None
         and _has_jobs(session, request.key)
     ):
         return consuming.get(session, request, now)

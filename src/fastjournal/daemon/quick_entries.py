@@ -93,14 +93,14 @@ def get_entry(session: FjConnection, data: bytes, now: int) -> bytes | None:
 
 def plain_get(session: FjConnection, key: bytes, identifier: int, now: int) -> bytes | None:
     """The answer to a GET of one key with its data; None: go the long way."""
-    decide = _operations(session).decide
-    row = decide.slot(key)
+    operations = _operations(session)
+    row = operations.find(key, now)
     if (
         row is None
         or row.state is not _WAITING
         or row.expires
         or row.policy.ttl
-        or decide.locks.holder((row.key, *row.rare.aliases), now) is not None
+        or operations.locks.holder((row.key, *row.rare.aliases), now) is not None
     ):
         return None
     session.host.engine.load(row)
@@ -123,16 +123,16 @@ def plain_pairs(
 
     None instead of them if one is not plain: go the long way.
     """
-    decide = _operations(session).decide
-    rows, cursor = decide.page(scan, now, reading)
+    operations = _operations(session)
+    page = operations.rows(scan, reading, now)
     load = session.host.engine.load
     pairs = []
-    for key, row in rows:
+    for key, row in page.rows:
         if (
             row.state is not _WAITING
             or row.policy.ttl
             or row.rare.aliases
-            or decide.locks.holder((key,), now) is not None
+            or operations.locks.holder((key,), now) is not None
         ):
             return None, None
         value = b""
@@ -145,7 +145,7 @@ def plain_pairs(
             row.inserted, row.modified, row.expires, row.attempts, is_kept(row), key, value
         )
         pairs.append(tuple.__new__(Pair, (key, row.kind, picture, None)))
-    return pairs, cursor or None
+    return pairs, page.cursor or None
 
 
 def set_entry(session: FjConnection, data: bytes, now: int, stable: int) -> bytes:

@@ -42,7 +42,7 @@ from fastjournal.journal.engine.bounded import BoundedEngine
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.operations import Operations, Receipt
 from fastjournal.journal.engine.reserve import Reserve
-from fastjournal.journal.entry_map import WithEntries
+from fastjournal.journal.entry_map import EntryMap
 from fastjournal.journal.language.commands import Mark
 from fastjournal.journal.look.inspection import Inspection
 from fastjournal.journal.spill.cache import LARGE, bounded_state
@@ -59,7 +59,7 @@ MIN_MEMORY = 1024
 _PUT_ARGUMENTS = inspect.signature(new_job).parameters.keys() - {"now", "limit"}
 
 
-class Journal(Consuming, Administration, Inspection, WithEntries):
+class Journal(Consuming, Administration, Inspection):
     """A durable job queue; close it, or use it as a context manager."""
 
     def __init__(
@@ -150,6 +150,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             )
             self._state = state
             self._operations = Operations(self._engine)
+            self._entries = EntryMap(self._engine, self._check_open)
             self._closed = False
             if state.untold:
                 with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
@@ -249,6 +250,11 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                 raise
             words = ", ".join(map(repr, sorted(unknown)))
             raise BadRequest(f"put has no argument {words}") from None
+
+    @property
+    def entries(self) -> EntryMap:
+        """The journal's key/value entries: a mapping with more to it."""
+        return self._entries
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""
