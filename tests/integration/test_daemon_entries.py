@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal.client import entry_calls
-from fastjournal.daemon.fj import FjConnection
+from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fastjournal.daemon.fj import FjConnection
+from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.journal import Journal
 from fastjournal.model import Mode, State
 from fastjournal.testing import wait_until

@@ -87,7 +87,6 @@ class Twin:
         assert self.tiny.journal.digest() == digest
         assert self.tiny.replayed_digest() == digest
         values = self.tiny.journal.engine.values
-        assert values is not None
         held = [row.value for row in self.tiny.journal._state.rows.values()]
         assert values.bytes == sum(len(v) for v in held if type(v) is bytes)
         assert values.bytes <= 1024 or len(values.places) == 1
@@ -160,7 +159,6 @@ def test_jobs_with_hardly_any_memory_follow_the_oracle(seed: int) -> None:
             act(world, name, lambda *choices: chance.choice(choices))
         world.check()
         values = world.journal.engine.values
-        assert values is not None
         assert values.bytes <= 1024 or len(values.places) == 1
         loads += values.loads
         if turn % 2:

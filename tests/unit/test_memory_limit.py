@@ -11,7 +11,6 @@ import pytest
 from fastjournal import Journal
 from fastjournal.errors import CorruptRecord, MemoryFull, QueueFull, SettingError
 from fastjournal.journal.disk.retention import Retention
-from fastjournal.journal.engine.bounded import BoundedEngine
 from fastjournal.journal.language.commands import Add
 from fastjournal.journal.look.read_only import JournalView
 from fastjournal.journal.spill.cache import Values
@@ -47,9 +46,7 @@ class Small:
 
     @property
     def values(self) -> Values:
-        values = self.journal.engine.values
-        assert values is not None
-        return values
+        return self.journal.engine.values
 
     def fill(self, count: int = 100, size: int = 2000) -> None:
         for number in range(count):
@@ -306,7 +303,6 @@ def test_a_snapshot_takes_the_values_it_covers_with_it(small: Small) -> None:
 def test_a_segment_that_ends_while_a_record_is_noted_does_not_lose_its_value(small: Small) -> None:
     """The log goes on in another segment between a write and the look at where it ended."""
     engine = small.journal.engine
-    assert isinstance(engine, BoundedEngine)
     small.fill(3)
     noted, rotate = engine.written, engine.log.rotate
     paths: list[Path] = []
@@ -442,7 +438,7 @@ def test_the_status_tells_jobs_from_entries_and_the_memory_used(small: Small) ->
     assert status.unlogged_bytes > 0
     plain = Journal(HOME.with_name("plain"), files=small.files, background=False)
     status = plain.status()
-    assert (status.memory_limit, status.value_bytes, status.unlogged_bytes) == (None, 0, 0)
+    assert (status.memory_limit, status.value_bytes, status.unlogged_bytes) == (64 * MIB, 0, 0)
     plain.close()
 
 
@@ -463,11 +459,10 @@ def test_a_view_of_a_large_journal_holds_little_and_finds_all(small: Small) -> N
     view.close()
 
 
-def test_a_limit_that_is_none_keeps_all_values() -> None:
+def test_without_a_limit_64_mib_of_values_are_held() -> None:
     small = Small(None)  # type: ignore[arg-type]
     small.fill(100)
     assert all(small.holds(f"k{number}") for number in range(100))
-    assert not isinstance(small.journal.engine, BoundedEngine)
     small.journal.close()
 
 
@@ -486,6 +481,4 @@ def test_segments_are_small_beside_the_limit() -> None:
 
 
 def lookup(small: Small) -> Any:
-    engine = small.journal.engine
-    assert isinstance(engine, BoundedEngine)
-    return engine.fetching.lookup
+    return small.journal.engine.fetching.lookup

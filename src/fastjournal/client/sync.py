@@ -162,7 +162,8 @@ class Client(Links):
     ) -> bool:
         """Remove a job by its id, or all jobs of a key; False if there was none, or a newer one.
 
-        A tombstone keeps older puts of the key, or the put of that id, away for a while.
+        Without a queue the jobs of the key go in all queues. A tombstone keeps older puts of the
+        key, or the put of that id, away for a while.
         """
         found: bool = self._call(operating.delete(job_id, key, queue, timestamp))
         return found

@@ -38,7 +38,6 @@ from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
 from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
 from fastjournal.journal.disk.upkeep import Upkeep
-from fastjournal.journal.engine.bounded import BoundedEngine
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.operations import Operations, Receipt
 from fastjournal.journal.engine.reserve import Reserve
@@ -46,6 +45,7 @@ from fastjournal.journal.entry_map import EntryMap
 from fastjournal.journal.language.commands import Mark
 from fastjournal.journal.look.inspection import Inspection
 from fastjournal.journal.spill.cache import LARGE, bounded_state
+from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
@@ -89,9 +89,9 @@ class Journal(Consuming, Administration, Inspection):
         `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
         log after which a snapshot is taken, 0 for never. `history`: `delete`, or `archive` to copy
         sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
-        `memory_limit`: bytes of values to hold in memory, None for all of them; the others are read
-        from the log when they are asked for. `evict_from`: values of fewer bytes stay in memory and
-        do not count. With a limit segments are no larger than a sixteenth of it, for cleaning holds
+        `memory_limit`: bytes of values to hold in memory, None for 64 MiB; the others are read from
+        the log when they are asked for. `evict_from`: values of fewer bytes stay in memory and do
+        not count. With a limit segments are no larger than a sixteenth of it, for cleaning holds
         one in memory.
         """
         if history not in ("delete", "archive"):
@@ -125,21 +125,14 @@ class Journal(Consuming, Administration, Inspection):
         )
         try:
             started = self._clock.monotonic()
-            bounded = None if memory_limit is None else bounded_state(memory_limit, evict_from)
-            self.replayed = replay(stream, state=bounded)
+            self.replayed = replay(stream, state=bounded_state(memory_limit, evict_from))
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
             self._clock.go_on_from(state.now)
             jobs = Jobs(state, chance=chance, limits=Limits(max_value=max_payload))
-            self._engine: Engine
-            reserve = Reserve(stream)
-            if bounded is None:
-                self._engine = Engine(state, jobs, self._log, self._clock, reserve)
-            else:
-                self._engine = BoundedEngine(
-                    bounded, jobs, self._log, self._clock, reserve, snapshot_path
-                )
+            fetching = Fetching(stream, state.values, snapshot_path)
+            self._engine = Engine(state, jobs, self._log, self._clock, Reserve(stream), fetching)
             self._engine.own = self.replayed.own
             folder = Path(archive) if archive else self.path / "archive"
             self._upkeep = Upkeep(

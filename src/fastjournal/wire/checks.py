@@ -15,6 +15,7 @@ from fastjournal.wire.functions import (
     ALWAYS_ALLOWED,
     BY_ID,
     FUNCTIONS,
+    JOBS,
     LENGTH,
     QUERY_BITS,
     QUERY_SHIFT,
@@ -93,6 +94,8 @@ def _also_delete(
 ) -> RequestError | None:
     if flags & BY_ID and flags & QUERY_BITS:
         return BadFlags("a job has no fencing number")
+    if flags & JOBS and (flags & (BY_ID | QUERY_BITS) or value_type is not None):
+        return BadFlags("bit 6 means the jobs of a key in every queue")
     return _also_who(flags, key, None, ttl) or _also_by_id(flags, key, value_type, ttl)
 
 

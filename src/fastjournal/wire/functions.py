@@ -28,6 +28,7 @@ __all__ = [
     "EXTENDED",
     "FUNCTIONS",
     "GONE",
+    "JOBS",
     "KEY_SIZE",
     "LENGTH",
     "LISTEN",
@@ -68,6 +69,8 @@ EXACT = 1 << 4
 AGAIN = 1 << 4
 """Of DONE, SETTLE, PUTS and of a SET of a job: sent before, but no answer came."""
 OVERWRITE = 1 << 5
+JOBS = 1 << 6
+"""Of a DELETE that names no queue: the jobs of the key in all queues, not its entry."""
 PERSIST = 1 << 9
 LISTEN = 1 << 11
 PERSIST_SET = 1 << 12
@@ -219,8 +222,9 @@ def _rows() -> list[Spec]:
              "Reads one entry or job, or several entries."),
         Spec(f.DELETE, r.EITHER, needed, "key", _TEXT, False,
              "queue; empty: the entry alone; without it the entry and every queue",
-             OVERWRITE | QUERY_BITS | PERSIST | BY_ID,
-             f"5 purge, 9 persist, {who} (entries), {by_id}",
+             OVERWRITE | JOBS | QUERY_BITS | PERSIST | BY_ID,
+             "5 purge, 6 every queue and not the entry (without a value), 9 persist, "
+             f"{who} (entries), {by_id}",
              "Deletes an entry or a job (consume); a missing one is a success."),
         Spec(f.ADD, r.PRODUCE, needed, "key", _NUMBER, True, "number to add",
              QUERY_BITS | PERSIST | PERSIST_SET, f"9 or 12 persist, {who}", "Adds to a number."),

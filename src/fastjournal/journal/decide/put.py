@@ -112,8 +112,10 @@ class Puts(Deciding):
                 self._check_chosen(given)
         lane = state.queues.get(queue)
         settings = DEFAULT_SETTINGS if lane is None else lane.settings
+        wide = self._tomb_everywhere(key) if key else None
         if (
             settings is DEFAULT_SETTINGS
+            and wide is None
             and not (key and key in state.keys)
             and (not expires or now <= expires)
             and job[8:14] == _REST
@@ -134,10 +136,13 @@ class Puts(Deciding):
         rank = int(priority)
         if settings.priority_order != "smaller":
             rank = -rank
+        if wide is not None and 0 < job.timestamp <= wide.modified:
+            return Placed(None, Outcome.STALE, wide.id)
         stamp = self._draw_stamp(now)
-        if key and key in state.keys:
+        if key and (wide is not None or key in state.keys):
             if not settings.keep_versions:
-                return self._put_again(job, rank, stamp, now, admitted)
+                newest = 0 if wide is None else wide.modified
+                return self._put_again(job, rank, stamp, now, admitted, newest)
             for row in state.keys.find(queue, key):
                 if row.state is State.DELETED and 0 < job.timestamp <= row.modified:
                     return Placed(None, Outcome.STALE, row.id)
@@ -173,6 +178,9 @@ class Puts(Deciding):
             self._may_enter(job, settings, now)
             if not some_unique or not job.key or settings.keep_versions:
                 continue
+            wide = self._tomb_everywhere(job.key)
+            if wide is not None and 0 < job.timestamp <= wide.modified:
+                continue  # stale
             name = (job.queue, job.key)
             found = self._rows_of(*name, now)
             holder = found.waiting or found.processing
@@ -245,8 +253,12 @@ class Puts(Deciding):
         )
         return _new(Placed, (put, outcome, row_id))
 
-    def _put_again(self, job: NewJob, rank: int, stamp: int, now: int, admitted: bool) -> Placed:
-        waiting, processing, tomb, old, newest = self._rows_of(job.queue, job.key, now)
+    def _put_again(
+        self, job: NewJob, rank: int, stamp: int, now: int, admitted: bool, newest: int
+    ) -> Placed:
+        """`newest`: when the key was deleted in all queues."""
+        waiting, processing, tomb, old, written = self._rows_of(job.queue, job.key, now)
+        newest = max(newest, written)
         expired: list[Command] = [Expire(row.id) for row in old]
         timestamp = job.timestamp or max(stamp, newest + 1)
         holder = waiting or processing

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fastjournal.journal.engine.bounded import BoundedEngine, Moved
+from fastjournal.journal.engine.engine import Engine, Moved
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import decode
 from fastjournal.log.care.cleaner import CleanFunction
@@ -28,7 +28,7 @@ _PUT, _GROUP = 0x20, 44
 class Moving:
     """Follows the records that hold large values through one piece of upkeep."""
 
-    def __init__(self, engine: BoundedEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._large = engine.values.large
         self._moved: list[Moved] = []

@@ -13,16 +13,25 @@ Rules:
 4. `settle` waits, without the lock, until a TIME is as safe as the sync policy promises. So does
    `settle_reading`, for who was only shown something: what is shown is safe, too. After a stop
    reading goes on with what is there.
+5. Values may lie in the log only. `load` sees to it that a row has its value, until another value
+   comes; `value` reads it without keeping it. Whoever shows a row calls one of them first, under
+   the lock. A decision that needs a value is asked again once it is there: `ask`.
+6. Where a value lies is only ever written down once its record is in the log. While it is not known
+   for sure, it is the oldest segment in which the record may be.
+7. A row of many records whose value is not in memory is stated anew right after the command that
+   asked for it, as far as that can be done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, Stopped
@@ -36,13 +45,16 @@ from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import encode, is_own
 from fastjournal.journal.language.commands import Command
 from fastjournal.journal.spill.cache import Values
+from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.journal.state.row import FUTURE, READY, Row
-from fastjournal.journal.state.stored import value_of
+from fastjournal.journal.state.row import FUTURE, READY, Row, image
+from fastjournal.journal.state.stored import ValueNeeded
+from fastjournal.log.record import record_size
+from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.write.commit_log import CommitLog
-from fastjournal.model import State
+from fastjournal.model import NewJob, State
 
-__all__ = ["Batch", "Engine"]
+__all__ = ["Batch", "Engine", "Moved"]
 
 _BATCH_BYTES = RESERVE_SIZE // 2
 _OVERHEAD = 25  # bytes of a record around its payload, at most
@@ -52,13 +64,24 @@ _NO_BATCH: AbstractContextManager[None] = nullcontext()
 Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
 NEVER = 2**63
+_AT_A_TIME = 1000  # rows moved under the lock
+
+Moved = tuple[bytes, int, int, int]
+"""Row, TIME, segment and offset of a record that holds its value."""
+_Answer = TypeVar("_Answer")
 
 
 class Engine:
     """State, decisions and log of one journal."""
 
     def __init__(
-        self, state: JournalState, jobs: Jobs, log: CommitLog, clock: SteadyClock, reserve: Reserve
+        self,
+        state: JournalState,
+        jobs: Jobs,
+        log: CommitLog,
+        clock: SteadyClock,
+        reserve: Reserve,
+        fetching: Fetching,
     ) -> None:
         self.state = state
         self.jobs = jobs
@@ -76,10 +99,9 @@ class Engine:
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
         """Set to make it look earlier."""
-        self.put: Callable[..., Placed] = jobs.put
-        """Decide about a job; see `Puts.put`."""
-        self.values: Values | None = None
-        """What bounds the memory for values; None: nothing does."""
+        self.values: Values = state.values
+        """Which values are in memory."""
+        self.fetching = fetching
         self.own = False
         """Whether the log holds anything that the Workq server cannot read."""
         self.read_until: Callable[[int], int] | None = None
@@ -94,12 +116,44 @@ class Engine:
         zone = log.stream.zone
         self.encode: Callable[[Command], bytes] = partial(encode, zone=zone) if zone else encode
         """A command's payload, with the zone bytes of this log."""
+        self._segment = log.position.segment  # none of the records to come is in an older one
+
+    def ask(self, decide: Callable[..., _Answer], *given: Any, **how: Any) -> _Answer:
+        """Decide; once more, as if it had been asked once, with the value it needs in memory."""
+        stamp = self.jobs._stamp
+        try:
+            return decide(*given, **how)
+        except ValueNeeded as needed:
+            self.load(needed.row)
+        self.jobs._stamp = stamp
+        return decide(*given, **how)
+
+    def put(self, job: NewJob, now: int, **how: Any) -> Placed:
+        """Decide about a job; see `Puts.put`."""
+        return self.ask(self.jobs.put, job, now, **how)
 
     def commit(self, command: Command, now: int = 0) -> int:
         """Log one command and apply it; returns the TIME of its record."""
+        time = self._log(command, now)
+        if self.state.unstated is not None:
+            self._restate()
+        return time
+
+    def _log(self, command: Command, now: int = 0) -> int:
         if self._batch is not None:
             return self._batch.add(command)
         return self._commit(command, self.encode(command), now)
+
+    def _restate(self) -> None:
+        row, self.state.unstated = self.state.unstated, None
+        if row is None or self.state.rows.get(row.id) is not row:
+            return
+        try:
+            value = self.value(row)
+        except JournalError:
+            return  # whoever wants the value is told
+        with contextlib.suppress(NoSpace):  # the row stays as it is; who writes next is told
+            self._log(k.Group(tuple(image(row, value))))
 
     def _commit(self, command: Command, payload: bytes, now: int = 0) -> int:
         log = self.log
@@ -184,17 +238,48 @@ class Engine:
         return self._batch
 
     def load(self, row: Row) -> None:
-        """See to it that a row has its value; call it before a row is shown."""
+        """Let a row have its value until another one comes; call it before a row is shown."""
+        self.fetching.load(row)
 
     def value(self, row: Row) -> bytes:
-        """A row's value, to be looked at once."""
-        return value_of(row)
+        """A row's value, which is not kept if it was not there."""
+        return self.fetching.value(row)
 
     def check_room(self, command: Command) -> None:
         """Refuse a command that is to be remembered if there is no room for it."""
+        self.values.check(command)
 
     def written(self, first: int, payloads: Sequence[bytes]) -> None:
-        """Records from this TIME on were written."""
+        """Records from this TIME on were written: note where they stand."""
+        if not self.values.fresh:
+            return
+        at = self.log.position
+        start = at.offset - sum(record_size(len(payload)) for payload in payloads)
+        if start >= HEADER_SIZE:
+            self._segment = at.segment
+            self.values.written(first, at.segment, start, payloads)
+        else:  # another thread has gone on to the next segment meanwhile
+            self.values.written(first, self._segment, 0, payloads)
+
+    def moved(self, records: Iterable[Moved], below: int | None = None) -> None:
+        """Note where records stand that another file has taken in.
+
+        With `below` all values that lie below this segment, or in an older snapshot, move there;
+        without it only those of the very record.
+        """
+        left = iter(records)
+        while some := list(islice(left, _AT_A_TIME)):
+            with self.lock:
+                for row_id, time, segment, offset in some:
+                    row = self.state.rows.get(row_id)
+                    place = None if row is None else self.values.place_of(row)
+                    if place is None or not place.segment:
+                        continue
+                    if below is None:
+                        if place.time == time and place.segment == segment:
+                            place.offset = offset
+                    elif place.segment < below:
+                        place.time, place.segment, place.offset = time, segment, offset
 
     def settle(self, time: int) -> None:
         """Wait until the record of that TIME is as safe as the policy promises."""

@@ -6,8 +6,8 @@ Rules:
    has a `Stored` instead. Smaller ones stay with their rows and are not counted.
 2. A value whose record is not written yet is never let go, nor is the one that came last: a single
    value may be larger than the limit.
-3. What lives in memory only cannot be let go. It is counted, with its key and what a row costs, and
-   refused when there is no room for it (FJ-KV-2).
+3. What lives in memory only cannot be let go. Where a limit was set it is counted, with its key and
+   what a row costs, and refused when there is no room for it (FJ-KV-2).
 4. Pure: nothing here reads a file. `here` says where the record being applied stands.
 """
 
@@ -25,8 +25,10 @@ from fastjournal.journal.state.stored import Stored
 from fastjournal.log.record import record_size
 from fastjournal.model import State
 
-__all__ = ["LARGE", "Values", "bounded_state"]
+__all__ = ["CACHE", "LARGE", "Values", "bounded_state"]
 
+CACHE = 64 * 1024 * 1024
+"""Bytes of values held in memory where nobody says how many."""
 LARGE = 1024
 """Bytes from which on a value may be let go: below, its place costs nearly as much."""
 _ROW = 400  # bytes, roughly, of a row without its key and value
@@ -35,9 +37,13 @@ _ROW = 400  # bytes, roughly, of a row without its key and value
 class Values:
     """The large values of a state, by last access."""
 
-    def __init__(self, rows: dict[bytes, Row], limit: int, large: int = LARGE) -> None:
+    def __init__(
+        self, rows: dict[bytes, Row], limit: int | None = None, large: int = LARGE
+    ) -> None:
+        """`limit`: bytes to hold; None: as is usual, and what lives in memory only counts not."""
         self._rows = rows
-        self.limit = limit
+        self.limit = CACHE if limit is None else limit
+        self.counts_unlogged = limit is not None
         self.large = large
         self.places: OrderedDict[bytes, Stored] = OrderedDict()
         """Of the values that are held: where they could be read again. Touched last comes last."""
@@ -132,7 +138,7 @@ class Values:
     def shrink(self) -> None:
         """Let values go until the limit is kept."""
         places, rows = self.places, self._rows
-        room = self.limit - self.unlogged
+        room = self.limit - self.unlogged if self.counts_unlogged else self.limit
         while self.bytes > room and len(places) > 1:
             row_id = next(iter(places))
             place = places[row_id]
@@ -145,6 +151,8 @@ class Values:
 
     def check(self, command: Command) -> None:
         """Refuse a command about rows in memory only that would pass the limit."""
+        if not self.counts_unlogged:
+            return
         after: dict[bytes, int] = {}
         before = 0
         for member in command.members if isinstance(command, k.Group) else (command,):
@@ -166,7 +174,7 @@ class Values:
             )
 
 
-def bounded_state(limit: int, large: int = LARGE) -> JournalState:
+def bounded_state(limit: int | None = None, large: int = LARGE) -> JournalState:
     """A state that holds no more values in memory than it may."""
     state = JournalState()
     state.values = Values(state.rows, limit, large)

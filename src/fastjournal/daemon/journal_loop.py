@@ -1,14 +1,15 @@
-"""A journal on an event loop: requests in groups, replies after what the sync policy promises.
+"""A journal on an event loop: requests in turns, replies after what the sync policy promises.
 
 Rules:
 
-1. Everything that was read in one turn of the loop, from all connections, is decided under the
-   journal's lock and logged with one write. Replies are sent after that write; where the policy is
-   `always` or a request asked for it, after a sync that covers it.
-2. A connection is in a group once, with the requests at the front of its queue. Its replies leave
+1. A turn is one round of the event loop: everything that was read in it, from all connections, is
+   decided under the journal's lock and logged with one write. Replies are sent after that write;
+   where the policy is `always` or a request asked for it, after a sync that covers it. Where there
+   is one connection only, nobody can add anything: the turn begins as soon as it has asked.
+2. A connection is in a turn once, with the requests at the front of its queue. Its replies leave
    in the order of its requests; only those that wait (for a job, for a result, for upkeep) come
    later.
-3. If a write or a sync fails while a group is under way, every request of it is answered with that
+3. If a write or a sync fails while a turn is under way, every request of it is answered with that
    error: none of them may be told that it happened.
 4. A lease is lost only when everything that had arrived by its end has been carried out: the loop
    may have stood still (a stopped process, a machine put to sleep) while the word of its holder
@@ -26,71 +27,36 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
-from fastjournal.daemon.waiters import Waiter
+from fastjournal.daemon.session import Session, Waiter
+from fastjournal.daemon.subscriptions import Subscriptions
 from fastjournal.errors import Closed, JournalError, ReadOnly
 from fastjournal.journal.journal import Journal
 from fastjournal.log.write.commit_queue import unknown
 from fastjournal.log.write.counters import SIZES, Histogram
 
-__all__ = ["Hosted", "Speaker", "Work"]
-
+__all__ = ["JournalLoop"]
 
 _PATIENCE = 2.0  # seconds; a connection that sends without a pause holds no lease up for longer
-
-
-class Speaker(Protocol):
-    """A connection as a journal sees it."""
-
-    asked: bool
-    """It has requests for the next group."""
-    behind: int
-    """Replies of it that wait for a sync."""
-    wants_sync: bool
-    """A request of the group under way asked for stable storage."""
-
-    @property
-    def gone(self) -> bool:
-        """The peer has left."""
-
-    def is_single(self, items: Sequence[Any]) -> bool:
-        """Whether they are one request that makes one command at most."""
-
-    def take(self) -> list[Any]:
-        """The requests that may be carried out, in their order."""
-
-    def serve(self, items: list[Any], now: int) -> bytes:
-        """Carry out requests under the lock; returns the replies.
-
-        Leaves in `items` those that are answered; what it did not come to it puts back.
-        """
-
-    def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
-        """The replies to requests that came to nothing."""
-
-    def send(self, data: bytes) -> None:
-        """Send replies."""
-
-    def finish(self) -> None:
-        """Nothing to send: the peer may leave if it wants to."""
 
 
 class _Unsynced(NamedTuple):
     time: int
     """The replies tell of nothing newer than the record of this TIME."""
-    speaker: Speaker
+    session: Session
     items: Sequence[Any]
     data: bytes
     refused: bool = False
     """The replies are errors: whatever becomes of the sync, they are true."""
 
 
-Work = list[tuple[Speaker, list[Any]]]
-"""The requests of a group, by connection."""
+Work = list[tuple[Session, list[Any]]]
+"""The requests of a turn, by connection."""
 
 
-class Hosted:
+class JournalLoop:
     """One journal, served on the running loop."""
 
     def __init__(self, name: str, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
@@ -102,37 +68,37 @@ class Hosted:
         self.max_payload = journal.max_payload
         self.always = self.engine.log.options.sync == "always"
         self.group_size = Histogram(SIZES)
-        """Reads decided together; those alone are counted in `singles`."""
-        self.singles = 0
+        """Connections whose requests were decided together."""
+        self.subscriptions = Subscriptions(journal.engine, loop)
         self.peers = 0
         """Connections of the whole server."""
         self._loop = loop
         self._thread = threading.get_ident()
-        self._asking: list[Speaker] = []
+        self._asking: list[Session] = []
         self._woken: deque[Waiter] = deque()
         self._scheduled = False
         self._unsynced: deque[_Unsynced] = deque()
         self._armed = False
         self._pool: ThreadPoolExecutor | None = None
-        self._heard: set[Speaker] | None = None
+        self._heard: set[Session] | None = None
         """Connections that were read from in this round of the loop; None: nobody wants to know."""
-        self.late: list[Waiter] = []
+        self._late: list[Waiter] = []
         """Requests whose last answer waits until enough is read."""
         self._read_until = 0
         self._reading = False
         self.engine.read_until = self.read_until
         self.closed = False
 
-    def submit(self, speaker: Speaker) -> None:
+    def submit(self, session: Session) -> None:
         """Decide the requests of a connection at the end of this turn of the loop."""
-        speaker.asked = True
-        self._asking.append(speaker)
+        session.asked = True
+        self._asking.append(session)
         if not self._scheduled:
             self._scheduled = True
             if self.peers > 1:
-                self._loop.call_soon(self._decide)
+                self._loop.call_soon(self._take_turn)
             else:  # nobody else can have anything to add
-                self._decide()
+                self._take_turn()
 
     def wake(self, waiter: Waiter) -> None:
         """Serve a waiter again soon; called under the journal's lock, on any thread."""
@@ -141,14 +107,64 @@ class Hosted:
             return
         if threading.get_ident() == self._thread:
             self._scheduled = True
-            self._loop.call_soon(self._decide)
+            self._loop.call_soon(self._take_turn)
         else:
-            self._loop.call_soon_threadsafe(self._decide)
+            self._loop.call_soon_threadsafe(self._take_turn)
 
-    def forget(self, waiter: Waiter) -> None:
-        """A waiter waits no more."""
-        with self.engine.lock:
+    def begin_wait(self, waiter: Waiter, seconds: float) -> None:
+        """Wake a waiter at the next chance, and when its time is over; under the lock."""
+        waiter.session.waiters.add(waiter)
+        self._register(waiter)
+        self.limit_wait(waiter, seconds)
+
+    def limit_wait(self, waiter: Waiter, seconds: float) -> None:
+        """A waiter gives up after so long."""
+        waiter.timer = self._loop.call_later(seconds, self.expire, waiter)
+
+    def ask_again(self, waiter: Waiter, now: int) -> bytes:
+        """The answer to a waiter that was woken; empty if there still is none; under the lock."""
+        if waiter.answered:
+            return b""
+        if waiter.handle:
             self.engine.wakeups.forget(waiter.handle, waiter.row_id)
+            waiter.handle = 0
+        try:
+            reply = waiter.retry(waiter, now)
+        except JournalError:
+            self.end_wait(waiter)
+            raise
+        if reply:
+            self.end_wait(waiter)
+        else:
+            self._register(waiter)
+            if waiter.expired:
+                self._late.append(waiter)
+        return reply
+
+    def expire(self, waiter: Waiter) -> None:
+        """Ask a waiter a last time."""
+        waiter.expired = True
+        _stop_timer(waiter)
+        if not waiter.answered:
+            self.wake(waiter)
+
+    def end_wait(self, waiter: Waiter) -> None:
+        """A waiter has its answer, or nobody wants it any more."""
+        waiter.answered = True
+        waiter.session.waiters.discard(waiter)
+        _stop_timer(waiter)
+        if waiter.handle:
+            with self.engine.lock:
+                self.engine.wakeups.forget(waiter.handle, waiter.row_id)
+            waiter.handle = 0
+
+    def _register(self, waiter: Waiter) -> None:
+        wakeups, wake = self.engine.wakeups, partial(self.wake, waiter)
+        if waiter.row_id is None:
+            assert waiter.where is not None
+            waiter.handle = wakeups.wait_for_row(waiter.where, wake)
+        else:
+            waiter.handle = wakeups.wait_for_end(waiter.row_id, wake)
 
     def in_thread(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         """Do what may take long (upkeep, a sync) beside the loop."""
@@ -163,10 +179,10 @@ class Hosted:
             self._pool.shutdown()
         self.journal.close()
 
-    def hear(self, speaker: Speaker) -> None:
+    def hear(self, session: Session) -> None:
         """Something came from a connection, or the connection itself."""
         if self._heard is not None:
-            self._heard.add(speaker)
+            self._heard.add(session)
 
     def read_until(self, now: int) -> int:
         """See `Engine.read_until`; called under the journal's lock, on any thread."""
@@ -181,7 +197,7 @@ class Hosted:
         """Let the loop read until all that has arrived by now is carried out."""
         began, give_up = self.engine.clock.now(), self._loop.time() + _PATIENCE
         self._heard = set()
-        left: set[Speaker] | None = None
+        left: set[Session] | None = None
 
         def after_round() -> None:
             nonlocal left
@@ -193,32 +209,32 @@ class Hosted:
             self._heard = None
             self._read_until, self._reading = began, False
             self.engine.timer.set()
-            late, self.late = self.late, []
+            late, self._late = self._late, []
             for waiter in late:
                 self.wake(waiter)
 
         # What is called soon may come before the reading of the next round: one more.
         self._loop.call_soon(self._loop.call_soon, after_round)
 
-    def _decide(self) -> None:
-        """One group; what it leads to is for the next turn, when others have been read too."""
+    def _take_turn(self) -> None:
+        """One turn; what it leads to is for the next one, when others have been read too."""
         self._scheduled = True
         try:
-            self._group()
+            self._turn()
         finally:
             self._scheduled = False
             if self._asking or self._woken:
                 self._scheduled = True
-                self._loop.call_soon(self._decide)
+                self._loop.call_soon(self._take_turn)
 
-    def _group(self) -> None:
+    def _turn(self) -> None:
         engine = self.engine
         work: Work = []
         asking, self._asking = self._asking, []
-        for speaker in asking:
-            speaker.asked = False
-            if items := speaker.take():
-                work.append((speaker, items))
+        for session in asking:
+            session.asked = False
+            if items := session.take():
+                work.append((session, items))
         now = engine.clock.now()
         out = []
         lock = engine.lock
@@ -232,16 +248,10 @@ class Hosted:
                 self._add_woken(work)
             if self.closed:
                 raise Closed("the journal is closed")
-            if len(work) == 1 and work[0][0].is_single(work[0][1]):
-                # One command alone is logged with less ado than a batch of one.
-                speaker, items = work[0]
-                out.append(speaker.serve(items, now))
-                self.singles += 1
-            else:
-                with engine.batch():
-                    for speaker, items in work:
-                        out.append(speaker.serve(items, now))
-                self.group_size.observe(len(work))
+            with engine.batch():
+                for session, items in work:
+                    out.append(session.serve(items, now))
+            self.group_size.observe(len(work))
             failure = engine.log.failure
             if stopped is None and failure is not None:
                 raise failure
@@ -250,44 +260,44 @@ class Hosted:
             return
         finally:
             lock.release()
-        for number, (speaker, items) in enumerate(work):
+        for number, (session, items) in enumerate(work):
             data = out[number]
             if not data:
-                speaker.finish()
-            elif speaker.behind or (
-                (self.always or speaker.wants_sync)
+                session.finish()
+            elif session.behind or (
+                (self.always or session.wants_sync)
                 and engine.last_time > engine.log.synced_time
                 and stopped is None  # else only reading is answered
             ):
-                self._hold_back(speaker, items, data)
+                self._hold_back(session, items, data)
             else:
-                speaker.send(data)
-            speaker.wants_sync = False
+                session.send(data)
+            session.wants_sync = False
 
     def _refuse(self, work: Work, error: JournalError, now: int) -> None:
-        """Nothing of the group was logged."""
+        """Nothing of the turn was logged."""
         fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
-        for speaker, items in work:
-            speaker.wants_sync = False
+        for session, items in work:
+            session.wants_sync = False
             if items:
-                self._reply(speaker, speaker.refuse(items, fault, now))
+                self._reply(session, session.refuse(items, fault, now))
             else:
-                speaker.finish()
+                session.finish()
 
-    def _hold_back(self, speaker: Speaker, items: Sequence[Any], data: bytes) -> None:
+    def _hold_back(self, session: Session, items: Sequence[Any], data: bytes) -> None:
         """Send these replies once what they tell is on stable storage."""
         time = self.engine.last_time
-        speaker.behind += 1
-        self._unsynced.append(_Unsynced(time, speaker, items, data))
+        session.behind += 1
+        self._unsynced.append(_Unsynced(time, session, items, data))
         if not self._armed:
             self._arm(time)
 
     def _add_woken(self, work: Work) -> None:
         for waiter in self._take_woken():
-            if waiter.speaker.gone:
+            if waiter.session.gone:
                 self.engine.pass_on()
             elif not waiter.answered:
-                work.append((waiter.speaker, [waiter]))
+                work.append((waiter.session, [waiter]))
 
     def _take_woken(self) -> list[Waiter]:
         taken = []
@@ -296,13 +306,13 @@ class Hosted:
         taken.sort(key=lambda waiter: waiter.last)
         return taken
 
-    def _reply(self, speaker: Speaker, data: bytes) -> None:
+    def _reply(self, session: Session, data: bytes) -> None:
         """Send in order: behind whatever still waits for a sync."""
-        if speaker.behind:
-            speaker.behind += 1
-            self._unsynced.append(_Unsynced(0, speaker, (), data, refused=True))
+        if session.behind:
+            session.behind += 1
+            self._unsynced.append(_Unsynced(0, session, (), data, refused=True))
         else:
-            speaker.send(data)
+            session.send(data)
 
     def _arm(self, time: int) -> None:
         """Have `_release` called when the records up to `time` are on stable storage."""
@@ -330,12 +340,18 @@ class Hosted:
         waiting, synced = self._unsynced, self.engine.log.synced_time
         now = self.engine.clock.now()
         while waiting and (error is not None or waiting[0].time <= synced):
-            time, speaker, items, data, refused = waiting.popleft()
-            speaker.behind -= 1
+            time, session, items, data, refused = waiting.popleft()
+            session.behind -= 1
             if time > synced and not refused:
                 assert error is not None
-                data = speaker.refuse(items, unknown(error), now)  # it was written: who knows
-            if not speaker.gone:
-                speaker.send(data)
+                data = session.refuse(items, unknown(error), now)  # it was written: who knows
+            if not session.gone:
+                session.send(data)
         if waiting and not self._armed:
             self._arm(waiting[0].time or synced)
+
+
+def _stop_timer(waiter: Waiter) -> None:
+    if waiter.timer is not None:
+        waiter.timer.cancel()
+        waiter.timer = None
