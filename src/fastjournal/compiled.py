@@ -21,6 +21,7 @@ __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "sourc
 
 CORE = (
     "fastjournal.entry_value",
+    "fastjournal.journal.disk.playback",
     "fastjournal.journal.engine.entry_operations",
     "fastjournal.journal.entries.cursor",
     "fastjournal.journal.entries.ground",
@@ -32,6 +33,7 @@ CORE = (
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
     "fastjournal.journal.language.varint",
+    "fastjournal.journal.spill.records",
     "fastjournal.journal.state.apply",
     "fastjournal.journal.state.entry_keys",
     "fastjournal.journal.state.keys",
@@ -41,8 +43,13 @@ CORE = (
     "fastjournal.journal.state.queue_rows",
     "fastjournal.journal.state.row",
     "fastjournal.journal.state.selection",
+    "fastjournal.journal.state.values",
     "fastjournal.log.record",
     "fastjournal.put_request",
+    "fastjournal.wire.fj.frames",
+    "fastjournal.wire.fj.replies",
+    "fastjournal.wire.fj.requests",
+    "fastjournal.wire.unsigned",
 )
 """The modules that are compiled, in no order."""
 

@@ -27,7 +27,7 @@ from fastjournal.daemon.main import make_server
 from fastjournal.errors import SettingError
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.functions import Function
+from fastjournal.wire.fj.functions import Function
 from fjpeer import FjPeer
 
 LOOPS = pytest.mark.parametrize("uvloop", [False, True])

@@ -16,8 +16,8 @@ from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.target import DaemonTarget
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import decode_integer
-from fastjournal.wire.functions import OVERWRITE, PERSIST, Function, Type
+from fastjournal.wire.fj.frames import decode_integer
+from fastjournal.wire.fj.functions import OVERWRITE, PERSIST, Function, Type
 from fjpeer import FjPeer
 
 HOUR = 3600

@@ -17,9 +17,10 @@ from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.daemon.main import make_server
 from fastjournal.daemon.server import Server
 from fastjournal.testing.files import MemoryFiles
-from fastjournal.wire.fj import encode_integer, encode_request
-from fastjournal.wire.functions import DATA, OVERWRITE, PERSIST_SET, Function, Type
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.functions import DATA, OVERWRITE, PERSIST_SET, Function, Type
+from fastjournal.wire.fj.replies import ReplyParser
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import put_bytes
 
 HIGH = 600_000  # bytes; the daemon's own limit is larger

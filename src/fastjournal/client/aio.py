@@ -27,7 +27,7 @@ from fastjournal.model import (
     Receipt,
     State,
 )
-from fastjournal.wire.bulk import REFUSED, Settle, SettleOutcome
+from fastjournal.wire.fj.bulk import REFUSED, Settle, SettleOutcome
 
 __all__ = ["AsyncClient", "AsyncLeasedJob", "AsyncListening"]
 

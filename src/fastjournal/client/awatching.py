@@ -13,7 +13,7 @@ from fastjournal.client.pipe import Pipe
 from fastjournal.client.retrying import is_passing
 from fastjournal.entry import EntryChange, Watched
 from fastjournal.errors import JournalError, Unavailable
-from fastjournal.wire.fj import Reply
+from fastjournal.wire.fj.replies import Reply
 
 if TYPE_CHECKING:
     from fastjournal.client.alink import AsyncLink

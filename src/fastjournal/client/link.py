@@ -26,9 +26,8 @@ from fastjournal.client import operating, protocol
 from fastjournal.client.protocol import Call
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import JournalError, ProtocolError, Unavailable
-from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.error_text import error_from
+from fastjournal.wire.fj.replies import Reply, ReplyParser
 
 __all__ = ["Link"]
 

@@ -16,10 +16,11 @@ from fastjournal.model import (
     QueueStatus,
     State,
 )
-from fastjournal.wire.fj import Reply, decode_integer
-from fastjournal.wire.functions import BY_ID, JOBS, WORKED_ON, Function, Query, Type
-from fastjournal.wire.hello import DESCRIBE, Hello, encode_hello
-from fastjournal.wire.pictures import dump, job_from_json, load, queue_from_json
+from fastjournal.wire.fj.frames import decode_integer
+from fastjournal.wire.fj.functions import BY_ID, JOBS, WORKED_ON, Function, Query, Type
+from fastjournal.wire.fj.hello import DESCRIBE, Hello, encode_hello
+from fastjournal.wire.fj.json_values import dump, job_from_json, load, queue_from_json
+from fastjournal.wire.fj.replies import Reply
 
 __all__ = [
     "JobPages",

@@ -22,8 +22,8 @@ from fastjournal.client.protocol import Call
 from fastjournal.client.retrying import SILENCE
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, Unavailable
-from fastjournal.wire.conversation import Conversation
-from fastjournal.wire.fj import Reply
+from fastjournal.wire.fj.client import Conversation
+from fastjournal.wire.fj.replies import Reply
 
 __all__ = ["Pipe", "open_pipe"]
 
@@ -87,7 +87,7 @@ class Pipe(asyncio.Protocol):
         """Whoever does not take its pushes loses them, and is told so."""
         if len(self.pushed) >= _MOST_PUSHES:
             self.pushed.clear()
-            push = push._replace(pairs=())
+            push = Reply(push.identifier, push.flags, push.timestamp)
         self.pushed.append(push)
         self._told.set()
 

@@ -14,7 +14,8 @@ Rules:
 2. Every line is compared, in constant time each: how long it takes tells nothing about a token.
 3. A token is never logged, shown or kept; `repr` shows names and roles only.
 4. A file that others may write is refused, and so is a malformed line, with its number.
-5. What a role may call is the table of `wire.functions`; `admin` may call everything, `read` looks.
+5. What a role may call is the table of `wire.fj.functions`; `admin` may call everything, `read`
+   looks.
 6. Loopback addresses and Unix sockets need neither tokens nor TLS: only this machine gets there.
 7. Any other address needs both, unless the operator says `insecure`. The Workq protocol knows
    neither, so beyond loopback it is always insecure.
@@ -35,7 +36,7 @@ from typing import NamedTuple
 
 from fastjournal.config import Settings, TlsSettings, parse_address
 from fastjournal.errors import SettingError
-from fastjournal.wire.functions import FUNCTIONS, Function, Role
+from fastjournal.wire.fj.functions import FUNCTIONS, Function, Role
 
 __all__ = [
     "EVERYTHING",
@@ -65,10 +66,10 @@ _LOOKS = frozenset((Function.STATUS, Function.INSPECT, Function.LIST, Function.R
 """What the role `read` may call."""
 
 
-def allowed_functions(roles: frozenset[str]) -> frozenset[int]:
-    """The functions that these roles may call."""
-    return frozenset(
-        int(number)
+def allowed_functions(roles: frozenset[str]) -> int:
+    """The functions that these roles may call, as bits."""
+    return sum(
+        1 << number
         for number, row in FUNCTIONS.items()
         if row.role is Role.ANYONE
         or "admin" in roles

@@ -15,7 +15,7 @@ from fastjournal.daemon.auth import Tokens
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.session import Session
-from fastjournal.wire.requests import Limits
+from fastjournal.wire.fj.requests import Limits
 
 __all__ = ["PROMISES", "Context"]
 

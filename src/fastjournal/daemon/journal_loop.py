@@ -24,11 +24,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final
+
+from mypy_extensions import i64
 
 from fastjournal.daemon.session import Session, Waiter
 from fastjournal.daemon.subscriptions import Subscriptions
@@ -39,21 +42,25 @@ from fastjournal.log.write.counters import SIZES, Histogram
 
 __all__ = ["JournalLoop"]
 
-_PATIENCE = 2.0  # seconds; a connection that sends without a pause holds no lease up for longer
+_PATIENCE: Final = (
+    2.0  # seconds; a connection that sends without a pause holds no lease up for longer
+)
 
 
-class _Unsynced(NamedTuple):
-    time: int
-    """The replies tell of nothing newer than the record of this TIME."""
-    session: Session
-    items: Sequence[Any]
-    data: bytes
-    refused: bool = False
-    """The replies are errors: whatever becomes of the sync, they are true."""
+class _Unsynced:
+    """Answers that wait for a sync."""
 
-
-Work = list[tuple[Session, list[Any]]]
-"""The requests of a turn, by connection."""
+    def __init__(
+        self, time: i64, session: Session, answered: list[int], data: bytes, refused: bool
+    ) -> None:
+        self.time = time
+        """They tell of nothing newer than the record of this TIME."""
+        self.session = session
+        self.answered = answered
+        """The requests they answer."""
+        self.data = data
+        self.refused = refused
+        """They are errors: whatever becomes of the sync, they are true."""
 
 
 class JournalLoop:
@@ -67,12 +74,17 @@ class JournalLoop:
         self.state = journal.engine.state
         self.max_payload = journal.max_payload
         self.always = self.engine.log.options.sync == "always"
-        self.group_size = Histogram(SIZES)
-        """Connections whose requests were decided together."""
+        self.turn_sizes: list[int] = [0] * (len(SIZES) + 1)
+        """Turns by the number of connections served in them, as in a `Histogram` of `SIZES`."""
+        self.turns_of_one: i64 = 0
+        self.served: i64 = 0
+        """Connections served in all turns together."""
         self.subscriptions = Subscriptions(journal.engine, loop)
-        self.peers = 0
+        self.peers: i64 = 0
         """Connections of the whole server."""
         self._loop = loop
+        self._call_soon: Any = loop.call_soon
+        self._next_turn: Any = self._take_turn
         self._thread = threading.get_ident()
         self._asking: list[Session] = []
         self._woken: deque[Waiter] = deque()
@@ -96,7 +108,7 @@ class JournalLoop:
         if not self._scheduled:
             self._scheduled = True
             if self.peers > 1:
-                self._loop.call_soon(self._take_turn)
+                self._call_soon(self._next_turn)
             else:  # nobody else can have anything to add
                 self._take_turn()
 
@@ -107,9 +119,9 @@ class JournalLoop:
             return
         if threading.get_ident() == self._thread:
             self._scheduled = True
-            self._loop.call_soon(self._take_turn)
+            self._call_soon(self._next_turn)
         else:
-            self._loop.call_soon_threadsafe(self._take_turn)
+            self._loop.call_soon_threadsafe(self._next_turn)
 
     def begin_wait(self, waiter: Waiter, seconds: float) -> None:
         """Wake a waiter at the next chance, and when its time is over; under the lock."""
@@ -121,25 +133,23 @@ class JournalLoop:
         """A waiter gives up after so long."""
         waiter.timer = self._loop.call_later(seconds, self.expire, waiter)
 
-    def ask_again(self, waiter: Waiter, now: int) -> bytes:
-        """The answer to a waiter that was woken; empty if there still is none; under the lock."""
-        if waiter.answered:
-            return b""
+    def ask_again(self, waiter: Waiter, now: int) -> bool:
+        """Answer a waiter that was woken, if there is an answer; under the lock."""
         if waiter.handle:
             self.engine.wakeups.forget(waiter.handle, waiter.row_id)
             waiter.handle = 0
         try:
-            reply = waiter.retry(waiter, now)
+            answered = waiter.retry(waiter, now)
         except JournalError:
             self.end_wait(waiter)
             raise
-        if reply:
+        if answered:
             self.end_wait(waiter)
         else:
             self._register(waiter)
             if waiter.expired:
                 self._late.append(waiter)
-        return reply
+        return answered
 
     def expire(self, waiter: Waiter) -> None:
         """Ask a waiter a last time."""
@@ -225,79 +235,117 @@ class JournalLoop:
             self._scheduled = False
             if self._asking or self._woken:
                 self._scheduled = True
-                self._loop.call_soon(self._take_turn)
+                self._call_soon(self._next_turn)
 
     def _turn(self) -> None:
         engine = self.engine
-        work: Work = []
+        log = engine.log
         asking, self._asking = self._asking, []
-        for session in asking:
-            session.asked = False
-            if items := session.take():
-                work.append((session, items))
-        now = engine.clock.now()
-        out = []
+        turn: list[Session] = []
+        at: i64 = 0
+        now: i64 = engine.clock.now()
+        stopped: JournalError | None = None
         lock = engine.lock
         lock.acquire()
         try:
             if engine.clock.stepped:
                 engine.begin()
                 now = engine.clock.now()
-            stopped = engine.log.failure
-            if self._woken:
-                self._add_woken(work)
             if self.closed:
                 raise Closed("the journal is closed")
+            stopped = log.failure
             with engine.batch():
-                for session, items in work:
-                    out.append(session.serve(items, now))
-            self.group_size.observe(len(work))
-            failure = engine.log.failure
+                while at < len(asking):
+                    at += 1
+                    self._serve(asking[at - 1], turn, now, None)
+                if self._woken:
+                    self._serve_woken(turn, now)
+            self._count_turn(len(turn))
+            failure = log.failure
             if stopped is None and failure is not None:
                 raise failure
         except JournalError as error:
-            self._refuse(work, error, now)
+            self._refuse(turn, asking[at:], error, now)
             return
         finally:
             lock.release()
-        for number, (session, items) in enumerate(work):
-            data = out[number]
-            if not data:
+        for session in turn:
+            session.in_turn = False
+            if not len(session.out):
                 session.finish()
             elif session.behind or (
-                (self.always or session.wants_sync)
-                and engine.last_time > engine.log.synced_time
+                (self.always or session.holds_for_sync)
+                and engine.last_time > log.synced_time
                 and stopped is None  # else only reading is answered
             ):
-                self._hold_back(session, items, data)
+                self._hold_back(session, engine.last_time, False)
+                if not self._armed:
+                    self._arm(engine.last_time)
             else:
-                session.send(data)
-            session.wants_sync = False
+                session.answered.clear()
+                session.send(_taken(session))
+            session.holds_for_sync = False
 
-    def _refuse(self, work: Work, error: JournalError, now: int) -> None:
-        """Nothing of the turn was logged."""
-        fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
-        for session, items in work:
-            session.wants_sync = False
-            if items:
-                self._reply(session, session.refuse(items, fault, now))
-            else:
-                session.finish()
+    def _serve(
+        self, session: Session, turn: list[Session], now: i64, refusal: JournalError | None
+    ) -> None:
+        """Carry out what a connection has asked."""
+        session.asked = False
+        if session.may_go_on():
+            if not session.in_turn:
+                session.in_turn = True
+                turn.append(session)
+            session.serve(now, refusal)
 
-    def _hold_back(self, session: Session, items: Sequence[Any], data: bytes) -> None:
-        """Send these replies once what they tell is on stable storage."""
-        time = self.engine.last_time
-        session.behind += 1
-        self._unsynced.append(_Unsynced(time, session, items, data))
-        if not self._armed:
-            self._arm(time)
-
-    def _add_woken(self, work: Work) -> None:
+    def _serve_woken(self, turn: list[Session], now: i64) -> None:
         for waiter in self._take_woken():
-            if waiter.session.gone:
+            session = waiter.session
+            if session.gone:
                 self.engine.pass_on()
             elif not waiter.answered:
-                work.append((waiter.session, [waiter]))
+                if not session.in_turn:
+                    session.in_turn = True
+                    turn.append(session)
+                session.serve_waiter(waiter, now)
+
+    def _count_turn(self, size: i64) -> None:
+        self.served += size
+        if size == 1:
+            self.turns_of_one += 1
+        else:
+            self.turn_sizes[bisect_left(SIZES, size)] += 1
+
+    def turn_histogram(self) -> Histogram:
+        """How many connections were served together."""
+        counts = self.turn_sizes.copy()
+        counts[0] += int(self.turns_of_one)
+        return Histogram(SIZES, counts, int(self.served))
+
+    def _refuse(
+        self, turn: list[Session], asking: list[Session], error: JournalError, now: i64
+    ) -> None:
+        """Nothing of the turn was logged."""
+        fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
+        for session in turn:
+            session.out.truncate(0)
+            session.out.write(session.refusals(session.answered, fault, now))
+        for session in asking:
+            self._serve(session, turn, now, fault)
+        for session in turn:
+            session.in_turn = session.holds_for_sync = False
+            if not len(session.out):
+                session.finish()
+            elif session.behind:  # in order: behind whatever still waits for a sync
+                self._hold_back(session, 0, True)
+            else:
+                session.answered.clear()
+                session.send(_taken(session))
+
+    def _hold_back(self, session: Session, time: i64, refused: bool) -> None:
+        """Send these replies once what they tell is on stable storage."""
+        session.behind += 1
+        self._unsynced.append(_Unsynced(time, session, session.answered, _taken(session), refused))
+        session.answered = []
 
     def _take_woken(self) -> list[Waiter]:
         taken = []
@@ -305,14 +353,6 @@ class JournalLoop:
             taken.append(self._woken.popleft())
         taken.sort(key=lambda waiter: waiter.last)
         return taken
-
-    def _reply(self, session: Session, data: bytes) -> None:
-        """Send in order: behind whatever still waits for a sync."""
-        if session.behind:
-            session.behind += 1
-            self._unsynced.append(_Unsynced(0, session, (), data, refused=True))
-        else:
-            session.send(data)
 
     def _arm(self, time: int) -> None:
         """Have `_release` called when the records up to `time` are on stable storage."""
@@ -340,11 +380,13 @@ class JournalLoop:
         waiting, synced = self._unsynced, self.engine.log.synced_time
         now = self.engine.clock.now()
         while waiting and (error is not None or waiting[0].time <= synced):
-            time, session, items, data, refused = waiting.popleft()
+            held = waiting.popleft()
+            session = held.session
             session.behind -= 1
-            if time > synced and not refused:
+            data = held.data
+            if held.time > synced and not held.refused:
                 assert error is not None
-                data = session.refuse(items, unknown(error), now)  # it was written: who knows
+                data = session.refusals(held.answered, unknown(error), now)  # written: who knows
             if not session.gone:
                 session.send(data)
         if waiting and not self._armed:
@@ -355,3 +397,10 @@ def _stop_timer(waiter: Waiter) -> None:
     if waiter.timer is not None:
         waiter.timer.cancel()
         waiter.timer = None
+
+
+def _taken(session: Session) -> bytes:
+    """The answers of a turn, to be sent."""
+    data = session.out.getvalue()
+    session.out.truncate(0)
+    return data

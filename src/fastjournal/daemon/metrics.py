@@ -177,7 +177,7 @@ def _of_logs(hosts: list[JournalLoop]) -> Iterator[Metric]:
     records = GaugeFamily("fastjournal_replay_records", "Records replayed", labels=labels)
     full = GaugeFamily("fastjournal_disk_full", "1 while only the reserve is left", labels=labels)
     for host, status in statuses:
-        _observe(groups, host.name, host.group_size)
+        _observe(groups, host.name, host.turn_histogram())
         stopped.add_metric([host.name], int(bool(status.failure)))
         replay.add_metric([host.name], host.journal.replay_seconds)
         records.add_metric([host.name], host.journal.replayed.records)
@@ -199,11 +199,11 @@ def _of_memory(hosts: list[JournalLoop]) -> Iterator[Metric]:
     gone = CounterFamily("fastjournal_memory_evictions", "Values let go", labels=labels)
     for host in hosts:
         values = host.engine.values
-        limit.add_metric([host.name], values.limit)
-        held.add_metric([host.name], values.bytes)
-        only.add_metric([host.name], values.unlogged)
-        loads.add_metric([host.name], values.loads)
-        gone.add_metric([host.name], values.evictions)
+        limit.add_metric([host.name], int(values.limit))
+        held.add_metric([host.name], int(values.bytes))
+        only.add_metric([host.name], int(values.unlogged))
+        loads.add_metric([host.name], int(values.loads))
+        gone.add_metric([host.name], int(values.evictions))
     yield limit
     yield held
     yield only

@@ -39,7 +39,7 @@ from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
 from fastjournal.errors import JournalError, SettingError
 from fastjournal.journal.journal import Journal
 from fastjournal.log.files import DISK, Files
-from fastjournal.wire.fj import encode_error
+from fastjournal.wire.fj.replies import encode_error
 
 __all__ = ["Protocols", "Server"]
 

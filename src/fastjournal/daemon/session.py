@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A session belongs to one journal. It is asked under the journal's lock only, on the loop.
+1. A session belongs to one journal. It is served under the journal's lock only, on the loop.
 2. Requests of a session are carried out in the order in which they came, and answered so, except
-   those that wait.
+   those that wait. The answers of a turn stand in `out` until the turn lets them go.
 3. A waiter is answered once. Its time limit is a timer of the loop; when it rings the waiter is
    asked a last time.
 """
@@ -12,10 +12,12 @@ Rules:
 from __future__ import annotations
 
 import abc
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from mypy_extensions import i64
+
+from fastjournal.buffers import BytesWriter
 from fastjournal.errors import JournalError
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.operations import Operations
@@ -25,7 +27,9 @@ from fastjournal.model import MAX_INSTANT, Where
 
 __all__ = ["KEY", "QUEUE", "RANGE", "Session", "Subject", "Waiter"]
 
-KEY, QUEUE, RANGE = range(3)
+KEY: Final = 0
+QUEUE: Final = 1
+RANGE: Final = 2
 
 
 class Subject(NamedTuple):
@@ -48,21 +52,26 @@ class Waiter:
     def __init__(
         self,
         session: Session,
-        request: Any,
-        retry: Callable[[Waiter, int], bytes],
-        *,
-        where: Where | None = None,
-        row_id: bytes | None = None,
+        identifier: int,
+        retry: Callable[[Waiter, int], bool],
+        where: Where | None,
+        row_id: bytes | None,
+        request: object = None,
     ) -> None:
         self.session = session
-        self.request = request
+        self.identifier = identifier
+        """Of the request."""
         self.retry = retry
-        """Asks again; empty bytes if there still is no answer."""
+        """Asks again, and writes the answer if there is one; whether it did."""
         self.where = where
         self.row_id = row_id
+        self.request = request
+        """What its protocol wants to remember."""
+        self.wants_sync = session.wants_sync
+        """Its answer is to wait for stable storage, whatever the policy is."""
         self.handle = 0
         """Of the journal's wake-ups; 0: not registered."""
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Any = None
         self.expired = False
         """Its time is over: answer with what there is."""
         self.answered = False
@@ -74,29 +83,36 @@ class Waiter:
 class Session(abc.ABC):
     """One connection."""
 
-    protocol = "?"
-
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, protocol: str, journal: Journal) -> None:
+        self.protocol = protocol
         self.peer = "?"
         self.name = b""
         """What the client calls itself; the worker of its leases unless it names another."""
         self.own_name = b""
         """Stands for it where it has no name; no other connection ever has the same."""
-        self.ahead = 0
+        self.ahead: i64 = 0
         """The journal's clock minus the client's, ns, where they differ by more than they may."""
         self.is_admin = False
         self.may_take = False
         """It may lease jobs, and so take them away."""
         self.owner = b""
         """Whose senders it may use: those of its token; empty: anybody's."""
-        self.stable = 0
+        self.out = BytesWriter()
+        """The answers of the turn under way."""
+        self.answered: list[int] = []
+        """The identifiers of the requests that they answer."""
+        self.stable: i64 = 0
         """Bit 9 for the reply of the request under way."""
         self.wants_sync = False
-        """A request of the turn under way asked for stable storage."""
+        """The request under way asked for stable storage."""
+        self.holds_for_sync = False
+        """A request of the turn under way did."""
         self.asked = False
         """It has requests for the next turn."""
-        self.behind = 0
-        """Replies of it that wait for a sync."""
+        self.in_turn = False
+        """The turn under way has something of it."""
+        self.behind: i64 = 0
+        """Turns whose answers to it wait for a sync."""
         self.gone = True
         """The peer has left, or is not here yet."""
         self.leaving = False
@@ -113,28 +129,36 @@ class Session(abc.ABC):
         self.operations: Operations = journal.operations
         self.state: JournalState = journal.engine.state
 
-    def stamp(self, timestamp: int) -> int:
+    def stamp(self, timestamp: i64) -> i64:
         """A timestamp of the client, ns, by the journal's clock; 0 stays 0.
 
         Where the two clocks differ by more than they may, what counts is how long ago it was by the
         client's own, which it told with HELLO.
         """
-        return min(max(1, timestamp + self.ahead), MAX_INSTANT) if timestamp else 0
+        if not timestamp or not self.ahead:
+            return timestamp
+        if self.ahead > 0 and timestamp > MAX_INSTANT - self.ahead:
+            return MAX_INSTANT
+        return max(i64(1), timestamp + self.ahead)
 
     @abc.abstractmethod
-    def take(self) -> list[Any]:
-        """The requests that may be carried out, in their order."""
+    def may_go_on(self) -> bool:
+        """Whether the next requests may be carried out."""
 
     @abc.abstractmethod
-    def serve(self, items: list[Any], now: int) -> bytes:
-        """Carry out requests under the lock; returns the replies.
+    def serve(self, now: i64, refusal: JournalError | None) -> None:
+        """Carry out the requests of the queue, under the lock, and write the answers to `out`.
 
-        Leaves in `items` those that are answered; what it did not come to it puts back.
+        With a `refusal` nothing is done: each is answered with it.
         """
 
     @abc.abstractmethod
-    def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
-        """The replies to requests that came to nothing."""
+    def serve_waiter(self, waiter: Waiter, now: i64) -> None:
+        """Ask once more about a request that waits; under the lock."""
+
+    @abc.abstractmethod
+    def refusals(self, answered: Sequence[int], error: JournalError, now: i64) -> bytes:
+        """The answers to requests that came to nothing."""
 
     @abc.abstractmethod
     def send(self, data: bytes) -> None:

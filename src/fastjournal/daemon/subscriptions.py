@@ -22,8 +22,8 @@ from fastjournal.errors import QueueFull
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.model import Event, State
-from fastjournal.wire.fj import encode_push
-from fastjournal.wire.functions import Type
+from fastjournal.wire.fj.functions import Type
+from fastjournal.wire.fj.replies import encode_push
 
 __all__ = ["Subscriptions"]
 

@@ -12,8 +12,8 @@ Rules:
    nothing is under way to it, else by what it does not acknowledge (TCP_USER_TIMEOUT).
 4. Ending is in order: what was answered is sent first.
 5. Requests stand in one queue from their reading to their carrying out, and are carried out in that
-   order, whatever holds them up: the journal takes them from its front, `serve` puts back what it
-   did not come to. While more than `_QUEUED` bytes were read into it, reading pauses.
+   order, whatever holds them up: `serve` takes them from its front as far as it comes. While more
+   than `QUEUED` bytes wait in it, and more than the message under way needs, reading pauses.
 6. What is asked for may be much larger than the question: after `TURN` bytes of answers the rest of
    the queue waits until they have been sent.
 """
@@ -23,16 +23,18 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+from mypy_extensions import i64
 
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.daemon.session import Session, Subject, Waiter
 
-__all__ = ["TURN", "Connection"]
+__all__ = ["QUEUED", "TURN", "Connection"]
 
-TURN = 1 << 20  # bytes of answers
-_QUEUED = 1 << 20  # bytes of requests
+TURN: Final[i64] = 1 << 20  # bytes of answers
+QUEUED: Final[i64] = 1 << 20  # bytes of requests
 
 # Seconds, but for the last one: milliseconds.
 _KEEP_ALIVE = (
@@ -46,8 +48,8 @@ _KEEP_ALIVE = (
 class Connection(Session):
     """What all protocols share; has the methods of `asyncio.Protocol`."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context.default.journal)
+    def __init__(self, protocol: str, context: Context) -> None:
+        super().__init__(protocol, context.default.journal)
         self.context = context
         self.journal_loop: JournalLoop = context.default
         self.met = 0.0
@@ -58,17 +60,14 @@ class Connection(Session):
         """Loop time since which the peer does not read; 0: it does."""
         self.partial_since = 0.0
         """Loop time since which a message is incomplete; 0: none is."""
-        self._queue: list[Any] = []
-        self._queued = 0
-        """Bytes that were read since the queue was empty: at least what it holds."""
-        self._taken = 0
-        """What it was when the journal took the requests."""
+        self.more = False
+        """The queue may hold requests that can be carried out."""
         self._full = False
         """The last answers were cut at `TURN` and are not sent yet."""
         self._reads = True
         self._transport: Any = None
         self._write: Any = None
-        self._time = context.loop.time
+        self._time: Any = context.loop.time
 
     def connection_made(self, transport: Any) -> None:
         """The peer is here."""
@@ -119,50 +118,34 @@ class Connection(Session):
     def pause_writing(self) -> None:
         """The peer does not read."""
         self.stuck_since = self._time()
-        self._steer()
+        self.steer()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         self.stuck_since = 0.0
-        self._steer()
+        self.steer()
         self.go_on()
-
-    def ask(self, items: Sequence[Any], size: int) -> None:
-        """So many bytes were read, and these requests in them."""
-        self._queue += items
-        if self._queue:
-            self._queued += size
-            self.go_on()
-            self._steer()
 
     def go_on(self) -> None:
         """Have the next requests carried out, if they may be."""
-        if self._queue and not self.asked and self.may_go_on():
+        if self.more and not self.asked and self.may_go_on():
             self.journal_loop.submit(self)
 
     def may_go_on(self) -> bool:
         """Whether the next requests may be carried out; see rules 1 and 6."""
         return not (self._full or self.stuck_since or self.gone)
 
-    def take(self) -> list[Any]:
-        """The requests that may be carried out."""
-        if not self.may_go_on():
-            return []
-        taken, self._queue = self._queue, []
-        self._taken, self._queued = self._queued, 0
-        return taken
+    def stop_at_limit(self) -> None:
+        """The answers are many: the rest of the queue waits until they have been sent."""
+        self._full = True
 
-    def put_back(self, items: Sequence[Any], size: int) -> None:
-        """These were taken and not carried out; the answers before them have so many bytes."""
-        if items:
-            self._queue[:0] = items
-            self._queued += self._taken
-            self._full = size > TURN
-        self._steer()
+    def is_overfull(self) -> bool:
+        """Whether enough requests wait; see rule 5."""
+        raise NotImplementedError
 
-    def _steer(self) -> None:
+    def steer(self) -> None:
         """Read from the peer, or do not."""
-        reads = not (self.leaving or self.stuck_since or self._queued > _QUEUED)
+        reads = not (self.leaving or self.stuck_since or self.is_overfull())
         if reads != self._reads and not self.gone and not self._transport.is_closing():
             self._reads = reads
             if reads:
@@ -180,7 +163,7 @@ class Connection(Session):
         self._full = False
         if self.leaving or self.stuck_since:
             self.watch_output()
-        self._steer()
+        self.steer()
         self.go_on()
 
     def watch_output(self) -> None:
@@ -197,7 +180,7 @@ class Connection(Session):
         if self.gone or self._transport.is_closing():
             return
         self.leaving = True
-        self._steer()
+        self.steer()
         self.finish()
 
     def finish(self) -> None:
@@ -207,7 +190,7 @@ class Connection(Session):
 
     def is_busy(self) -> bool:
         """Requests are under way that no waiter stands for."""
-        return self.asked or bool(self._queue)
+        return self.asked or self.more
 
     def cut(self, reason: str, text: str) -> None:
         """End at once."""
@@ -221,7 +204,10 @@ class Connection(Session):
         if self.stuck_since and now - self.stuck_since > limits.write_timeout:
             self.cut("slow", "does not read")
         elif (
-            self.partial_since and self._reads and now - self.partial_since > limits.message_timeout
+            self.partial_since
+            and not self.more
+            and self._reads
+            and now - self.partial_since > limits.message_timeout
         ):
             self.cut("partial", "a message stays incomplete")
         elif (
@@ -245,7 +231,7 @@ class Connection(Session):
     def quit(self) -> None:
         """The client has said goodbye: what waits is answered with what there is."""
         self.leaving = True
-        self._steer()
+        self.steer()
         for waiter in list(self.waiters):
             self.expire(waiter)
 

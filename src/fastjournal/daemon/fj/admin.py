@@ -18,19 +18,15 @@ from fastjournal.errors import (
 from fastjournal.journal.look.listing import Listing
 from fastjournal.journal.state.row import job_of
 from fastjournal.model import State
-from fastjournal.wire.fj import (
-    Pair,
-    Request,
-    encode_integer,
-    encode_ok,
-    encode_reply,
-)
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.functions import (
     DATA,
     Query,
     Type,
 )
-from fastjournal.wire.pictures import dump, job_to_json, load, queue_to_json
+from fastjournal.wire.fj.json_values import dump, job_to_json, load, queue_to_json
+from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
+from fastjournal.wire.fj.requests import Request
 
 __all__ = [
     "inspect",

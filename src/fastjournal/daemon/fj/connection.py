@@ -16,62 +16,70 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
+from mypy_extensions import i64
+
+from fastjournal.buffers import BytesWriter
 from fastjournal.daemon.auth import EVERYTHING, Grant, allowed_functions
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.fj.dispatch import SERVED, carry_out
 from fastjournal.daemon.session import Waiter
-from fastjournal.daemon.transport import TURN, Connection
+from fastjournal.daemon.transport import QUEUED, TURN, Connection
 from fastjournal.errors import BadRequest, JournalError, NotFound, ReadOnly, Unauthorized
-from fastjournal.wire.errortext import error_text
-from fastjournal.wire.fj import (
+from fastjournal.wire.fj.error_text import error_text
+from fastjournal.wire.fj.frames import BEFORE_HELLO, FRAME, LOST, MORE, FrameReader
+from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, STABLE, Function, Type
+from fastjournal.wire.fj.hello import DESCRIBE, decode_hello
+from fastjournal.wire.fj.json_values import dump
+from fastjournal.wire.fj.replies import (
     Pair,
-    Refusal,
-    Request,
     encode_error,
     encode_ok,
     encode_push,
     encode_reply,
+    write_error,
 )
-from fastjournal.wire.functions import PERSIST, PERSIST_SET, STABLE, Function, Type
-from fastjournal.wire.hello import DESCRIBE, decode_hello
-from fastjournal.wire.pictures import dump
-from fastjournal.wire.requests import BEFORE_HELLO, RequestParser
+from fastjournal.wire.fj.requests import Request, request_of
 
 __all__ = ["FjConnection"]
 
-_READS = frozenset(
-    (
+_HELLO: Final = int(Function.HELLO)
+_LEASE: Final = int(Function.LEASE)
+_JOB: Final = int(Type.JOB)
+_READS: Final[i64] = sum(
+    1 << number
+    for number in (
         Function.NOP, Function.QUIT, Function.PING, Function.HELLO, Function.GET, Function.STATUS,
         Function.RESULT, Function.INSPECT, Function.LIST, Function.LISTEN, Function.UNLISTEN,
     )
 )  # fmt: skip
+"""What is answered though the log has stopped."""
 _connections = itertools.count(1)
-_TOGETHER = 16  # pushes
-_PUSHES = _TOGETHER * 66_000  # bytes that one write of pushes may add to what waits to be sent
+_TOGETHER: Final = 16  # pushes
+_PUSHES: Final = _TOGETHER * 66_000  # bytes that one write of pushes may add to what waits
 
 
 class FjConnection(Connection):
     """One FJ connection."""
 
-    protocol = "fj"
-
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
+        super().__init__("fj", context)
         self.guarded = context.tokens is not None
         """It is a stranger yet."""
         self.own_name = b"\0connection %d" % next(_connections)
-        self.allowed: frozenset[int] = frozenset() if self.guarded else EVERYTHING
-        """The functions it may call."""
+        self.allowed: i64 = 0 if self.guarded else EVERYTHING
+        """The functions it may call, as bits."""
         self.is_admin = self.may_take = not self.guarded
         self.grant: Grant | None = None
         """What its token allows; None where no tokens are demanded, or before HELLO."""
-        # The first message is read alone: it may be the HELLO that chooses the journal.
-        limits = BEFORE_HELLO if self.guarded else context.wire_limits
-        self.parser = RequestParser(limits, guarded=True)
+        self.frames = FrameReader(BEFORE_HELLO if self.guarded else context.wire_limits)
+        """The queue of requests, as bytes."""
+        self._beginning = True
+        """The first message is looked at alone: it may be the HELLO that chooses the journal."""
+        self._found: i64 = MORE
+        """What `frames` gave and nobody has carried out yet."""
         self._pushes: deque[bytes] = deque()
-        self._lost: int | None = None
         self._later = 0
 
     def turn_away(self) -> None:
@@ -84,58 +92,70 @@ class FjConnection(Connection):
         self.journal_loop.hear(self)
         if self.leaving:
             return
-        parser = self.parser
-        items = parser.feed(data)
-        if parser.guarded:
-            items = self._begin(items)
-        self.ask(items, len(data))
-        if parser.pending:
-            if items or not self.partial_since:
-                self.partial_since = self.last_read
-        else:
-            self.partial_since = 0.0
-        if parser.closed:
-            self.end()
+        self.frames.feed(data)
+        if self._beginning and not self._begin():
+            return
+        self.more = True
+        self.go_on()
+        self.steer()
 
-    def _begin(self, items: list[Request | Refusal]) -> list[Request | Refusal]:
-        """The first messages, one by one; returns what is left for the journal."""
-        parser = self.parser
-        while items and parser.guarded and not self.leaving:
-            first = items[0]
-            if self.guarded or (isinstance(first, Request) and first.function == Function.HELLO):
-                self._greet(first)
+    def _begin(self) -> bool:
+        """The first messages, one by one; returns whether the journal may have the others."""
+        frames = self.frames
+        while self._beginning:
+            found = frames.next()
+            if found == MORE:
+                self._note_partial(False)
+                return False
+            if self.guarded or (found == FRAME and frames.function == _HELLO):
+                self._greet(found, frames)
+                if self.leaving:
+                    return False
             else:
-                self.ask(items, 0)
+                self._found = found
             if not self.guarded:
-                parser.open(self.context.wire_limits)
-            items = parser.feed(b"")
-        return items
+                self._beginning = False
+                frames.limits = self.context.wire_limits
+        return True
 
-    def _greet(self, item: Request | Refusal) -> None:
+    def _note_partial(self, progress: bool) -> None:
+        """What is left of what was read is an incomplete message, or nothing."""
+        if not self.frames.pending:
+            self.partial_since = 0.0
+        elif progress or not self.partial_since:
+            self.partial_since = self.last_read
+
+    def is_overfull(self) -> bool:
+        """Whether enough requests wait: more than may, and than the message under way needs."""
+        waiting: i64 = self.frames.pending
+        return waiting > QUEUED and waiting > self.frames.need
+
+    def _greet(self, found: i64, frame: FrameReader) -> None:
         """A message of a stranger."""
         now = self.context.clock.now()
-        if isinstance(item, Refusal):
-            self.context.count_error(item.code)
+        identifier, function = int(frame.identifier), int(frame.function)
+        if found != FRAME:
+            self.context.count_error(frame.code)
             self.leaving = True
-            self.send(item.encode(now))
-        elif item.function == Function.HELLO:
+            self.send(encode_error(identifier, f"{frame.code} {frame.text}".strip(), now))
+        elif function == _HELLO:
             try:
-                reply = self._hello(item)
+                reply = self._hello(request_of(frame))
             except JournalError as error:
                 self.context.count_error(error.code)
                 self.leaving = True
-                reply = encode_error(item.identifier, error_text(error), now)
+                reply = encode_error(identifier, error_text(error), now)
             self.send(reply)
-        elif item.function in (Function.NOP, Function.PING):
-            self.send(encode_ok(item.identifier, now))
-        elif item.function == Function.QUIT:
+        elif function in (Function.NOP, Function.PING):
+            self.send(encode_ok(identifier, now))
+        elif function == Function.QUIT:
             self.leaving = True
-            self.send(encode_ok(item.identifier, now))
+            self.send(encode_ok(identifier, now))
         else:
             self.leaving = True
             self.deny("no HELLO")
             self.context.count_error("DENIED")
-            self.send(encode_error(item.identifier, "DENIED say HELLO with a token first", now))
+            self.send(encode_error(identifier, "DENIED say HELLO with a token first", now))
 
     def _hello(self, request: Request) -> bytes:
         """Learn who the client is, and choose its journal."""
@@ -155,7 +175,7 @@ class FjConnection(Connection):
         chosen = context.journals.get(name)
         if chosen is None:
             raise NotFound(f"no journal {name!r}")
-        if chosen is not self.journal_loop and not self.parser.guarded:
+        if chosen is not self.journal_loop and not self._beginning:
             raise BadRequest("the journal is chosen by the first message of a connection")
         self.journal_loop = chosen
         self.use(chosen.journal)
@@ -166,7 +186,7 @@ class FjConnection(Connection):
         self.name = request.key
         self.allowed = allowed_functions(roles)
         self.is_admin = "admin" in roles
-        self.may_take = int(Function.LEASE) in self.allowed
+        self.may_take = self.allowed >> _LEASE & 1 != 0
         self.owner = b"" if self.is_admin or found is None else found.name.encode()
         self.guarded = False
         if not said.options & DESCRIBE:
@@ -198,65 +218,105 @@ class FjConnection(Connection):
         """Upkeep is under way for this peer."""
         return self._later > 0 or super().is_busy()
 
-    def serve(self, items: list[Any], now: int) -> bytes:
-        """Carry out requests under the lock; returns the replies."""
+    def serve(self, now: i64, refusal: JournalError | None) -> None:
+        """Carry out the requests that have come, under the lock, and write the answers."""
+        frames = self.frames
         stopped = self.engine.log.failure
-        out: list[bytes] = []
-        size = done = 0
-        answered = []
-        for item in items:
-            if size > TURN:
+        progress = False
+        while True:
+            if len(self.out) > TURN:
+                self.stop_at_limit()
                 break
-            done += 1
-            reply = self._answer(item, stopped, now)
-            if reply:
-                out.append(reply)
-                answered.append(item)
-                size += len(reply)
-        self.put_back(items[done:], size)
-        items[:] = answered
-        return b"".join(out) if len(out) != 1 else out[0]
+            found = self._found
+            if found == MORE:
+                found = frames.next()
+            else:
+                self._found = MORE
+            if found == MORE:
+                self.more = False
+                self._note_partial(progress)
+                break
+            progress = True
+            self._carry_out(found, frames, stopped, refusal, now)
+        self.steer()
 
-    def _answer(self, item: Any, stopped: JournalError | None, now: int) -> bytes:
-        """The reply to one request; empty if it comes later."""
+    def _carry_out(
+        self,
+        found: i64,
+        frame: FrameReader,
+        stopped: JournalError | None,
+        refusal: JournalError | None,
+        now: i64,
+    ) -> None:
+        """Carry out one request and write its answer, unless it comes later."""
+        out = self.out
+        before: i64 = len(out)
+        identifier = frame.identifier
         try:
-            if isinstance(item, Refusal):
-                self.context.count_error(item.code)
-                return item.encode(now)
-            waiter = item if isinstance(item, Waiter) else None
-            request: Request = item if waiter is None else waiter.request
-            flags = request.flags
-            self.stable = STABLE if self.journal_loop.always else 0
-            if flags & PERSIST or (flags & PERSIST_SET and request.value_type == Type.JOB):
-                self.wants_sync = True
-                self.stable = STABLE
-            if waiter is not None:
-                return self.journal_loop.ask_again(waiter, now)
-            function = request.function
-            if function not in self.allowed and function in SERVED:
-                self.deny(f"role does not allow {Function(function).name}")
-                raise Unauthorized("the token does not allow this")
-            if stopped is not None and function not in _READS:
-                # Not even "it is there already" may be acknowledged any more.
-                raise ReadOnly(str(stopped))
-            if function == Function.HELLO:
-                return self._hello(request)
-            return carry_out(self, request, now)
-        except JournalError as error:
-            self.context.count_error(error.code)
-            return encode_error(_identifier(item), error_text(error), now)
-        except Exception as error:  # a bug must not take the other connections down
-            self.context.report(error)
-            return encode_error(_identifier(item), error_text(error), now)
+            if found != FRAME:
+                self.context.count_error(frame.code)
+                write_error(out, identifier, f"{frame.code} {frame.text}".strip(), now)
+                if found == LOST:
+                    self.leaving = True
+            elif refusal is not None:
+                raise refusal
+            else:
+                self._ask_for_sync(
+                    frame.flags & PERSIST != 0
+                    or (frame.flags & PERSIST_SET != 0 and frame.kind == _JOB)
+                )
+                function = frame.function
+                if not self.allowed >> function & 1 and SERVED >> function & 1:
+                    self.deny(f"role does not allow {Function(int(function)).name}")
+                    raise Unauthorized("the token does not allow this")
+                if stopped is not None and not _READS >> function & 1:
+                    # Not even "it is there already" may be acknowledged any more.
+                    raise ReadOnly(str(stopped))
+                if function == _HELLO:
+                    out.write(self._hello(request_of(frame)))
+                else:
+                    carry_out(self, frame, now)
+        except Exception as error:
+            self._answer_error(identifier, before, error, now)
+        if len(out) > before:
+            self.answered.append(int(identifier))
 
-    def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
-        """The replies to requests that came to nothing."""
+    def _ask_for_sync(self, wanted: bool) -> None:
+        """Whether the request under way is to be on stable storage when it is answered."""
+        self.wants_sync = wanted
+        if wanted:
+            self.holds_for_sync = True
+        self.stable = STABLE if wanted or self.journal_loop.always else 0
+
+    def _answer_error(self, identifier: i64, before: i64, error: Exception, now: i64) -> None:
+        """A request is refused, or a bug must not take the other connections down."""
+        if isinstance(error, JournalError):
+            self.context.count_error(error.code)
+        else:
+            self.context.report(error)
+        self.out.truncate(before)
+        write_error(self.out, identifier, error_text(error), now)
+
+    def serve_waiter(self, waiter: Waiter, now: i64) -> None:
+        """Ask once more about a request that waits; under the lock."""
+        before: i64 = len(self.out)
+        self._ask_for_sync(waiter.wants_sync)
+        try:
+            self.journal_loop.ask_again(waiter, now)
+        except Exception as error:
+            self.journal_loop.end_wait(waiter)
+            self._answer_error(waiter.identifier, before, error, now)
+        if len(self.out) > before:
+            self.answered.append(waiter.identifier)
+
+    def refusals(self, answered: Sequence[int], error: JournalError, now: i64) -> bytes:
+        """The answers to requests that came to nothing."""
         self.context.count_error(error.code)
         text = error_text(error)
-        for item in items:
-            if isinstance(item, Waiter):
-                self.journal_loop.end_wait(item)
-        return b"".join([encode_error(_identifier(item), text, now) for item in items])
+        out = BytesWriter()
+        for identifier in answered:
+            write_error(out, identifier, text, now)
+        return out.getvalue()
 
     def do_later(
         self, identifier: int, work: Callable[[], Any], reply: Callable[[Any, int], bytes]
@@ -296,9 +356,3 @@ class FjConnection(Connection):
         super().resume_writing()
         while self._pushes and not self.stuck_since and not self.gone:
             self._write(self._pushes.popleft())
-
-
-def _identifier(item: Any) -> int:
-    if isinstance(item, Waiter):
-        return int(item.request.identifier)
-    return int(item.identifier)

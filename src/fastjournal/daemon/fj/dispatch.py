@@ -13,24 +13,30 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
 
 from fastjournal.daemon.fj import admin, entries, jobs
 from fastjournal.daemon.session import KEY, QUEUE, RANGE, Session, Subject
 from fastjournal.errors import BadFunction, BadRequest
-from fastjournal.wire.fj import Request, encode_ok
-from fastjournal.wire.functions import WORKED_ON, Function, Query
+from fastjournal.wire.fj.frames import FrameReader
+from fastjournal.wire.fj.functions import WORKED_ON, Function, Query
+from fastjournal.wire.fj.replies import encode_ok
+from fastjournal.wire.fj.requests import Request, request_of
 
 __all__ = ["SERVED", "carry_out"]
 
 Handler = Callable[[Session, Request, int], bytes]
 
 
-def carry_out(session: Session, request: Request, now: int) -> bytes:
-    """Carry out a function; returns the reply, empty if it comes later."""
-    handler = _HANDLERS.get(request.function)
+def carry_out(session: Session, frame: FrameReader, now: i64) -> None:
+    """Carry out a function and write the answer, unless it comes later."""
+    function = int(frame.function)
+    handler = _HANDLERS.get(function)
     if handler is None:
-        raise BadFunction(f"{Function(request.function).name} is not served yet")
-    return handler(session, request, now)
+        raise BadFunction(f"{Function(function).name} is not served yet")
+    session.out.write(handler(session, request_of(frame), now))
 
 
 def _nop(session: Session, request: Request, now: int) -> bytes:
@@ -95,5 +101,5 @@ _HANDLERS: dict[int, Handler] = {
     Function.MAINTAIN: admin.maintain,
 }
 
-SERVED = frozenset((*_HANDLERS, int(Function.HELLO)))
-"""The functions that are carried out, by number."""
+SERVED: Final[i64] = sum(1 << number for number in (*_HANDLERS, int(Function.HELLO)))
+"""The functions that are carried out, as bits."""

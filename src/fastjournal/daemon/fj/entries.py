@@ -24,16 +24,9 @@ from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.plan import Decided
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import State
-from fastjournal.wire.entryvalue import ALL, decode_who, encode_entry
-from fastjournal.wire.fj import (
-    Pair,
-    Request,
-    decode_integer,
-    encode_integer,
-    encode_ok,
-    encode_reply,
-)
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.entry_codec import ALL, decode_who, encode_entry
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
     JOBS,
@@ -46,6 +39,8 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
+from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
+from fastjournal.wire.fj.requests import Request
 
 __all__ = [
     "add",
@@ -122,7 +117,8 @@ def get_any(session: Session, request: Request, now: int) -> bytes:
     flags = request.flags & DATA | _marks(reading.worker, entry)
     leased = request.timeout is not None and not request.flags & EXACT
     timeout = entry.lease_until if leased else entry.expires
-    pair = _pair(entry, request)._replace(key=b"")
+    pair = _pair(entry, request)
+    pair.key = b""
     return encode_reply(
         request.identifier, entry.modified, flags=flags, timeout=timeout or None, pairs=(pair,)
     )

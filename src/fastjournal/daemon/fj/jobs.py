@@ -31,7 +31,7 @@ from fastjournal.journal.look.inspection import result_of
 from fastjournal.journal.state.row import Row, lease_of
 from fastjournal.keys import domain
 from fastjournal.model import MAX_INSTANT, Lease, NewJob, Outcome, State, Where
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     REFUSED,
     Action,
     LeaseRequest,
@@ -45,17 +45,10 @@ from fastjournal.wire.bulk import (
     encode_put_reply,
     encode_settle_outcomes,
 )
-from fastjournal.wire.errortext import error_text
-from fastjournal.wire.fj import (
-    Pair,
-    Request,
-    decode_integer,
-    encode_integer,
-    encode_ok,
-    encode_reply,
-)
-from fastjournal.wire.forward import Forwarded, decode_forward, encode_forwarded
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.error_text import error_text
+from fastjournal.wire.fj.forward import Forwarded, decode_forward, encode_forwarded
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     AGAIN,
     DATA,
     EXTENDED,
@@ -67,8 +60,10 @@ from fastjournal.wire.functions import (
     WORKED_ON,
     Type,
 )
-from fastjournal.wire.jobvalue import JobPut, decode_job, decode_jobs
-from fastjournal.wire.leasevalue import encode_leased, short_of
+from fastjournal.wire.fj.job_codec import JobPut, decode_job, decode_jobs
+from fastjournal.wire.fj.lease_codec import encode_leased, short_of
+from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
+from fastjournal.wire.fj.requests import Request
 
 __all__ = [
     "check_may_delete",
@@ -435,9 +430,8 @@ def get(session: Session, request: Request, now: int) -> bytes:
     working = WORKED_ON if row.state is State.PROCESSING else 0
     if request.flags & WORKED_ON and working:
         raise NotFound("the job is being worked on")
-    if not request.flags & DATA:
-        pair = pair._replace(value=b"")
-    pair = pair._replace(key=b"", expires=row.expires if request.flags & EXTENDED else None)
+    value = pair.value if request.flags & DATA else b""
+    pair = Pair(b"", pair.type, value, row.expires if request.flags & EXTENDED else None)
     flags = working | request.flags & DATA
     return encode_reply(
         request.identifier, row.modified, flags=flags, timeout=row.expires or None, pairs=(pair,)
@@ -485,9 +479,13 @@ def _ask_later(
     row_id: bytes | None = None,
 ) -> bytes:
     """Let a request wait; `ask` is told whether it is the last time, and what the time is."""
-    waiter = Waiter(
-        session, request, lambda waiter, now: ask(waiter.expired, now), where=where, row_id=row_id
-    )
+
+    def retry(waiter: Waiter, now: int) -> bool:
+        reply = ask(waiter.expired, now)
+        session.out.write(reply)
+        return bool(reply)
+
+    waiter = Waiter(session, request.identifier, retry, where, row_id)
     session.wait(waiter, wait_ms / 1000)
     return b""
 

@@ -18,23 +18,24 @@ Rules:
 
 from __future__ import annotations
 
-import functools
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from mypy_extensions import i64
+
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.session import Waiter
-from fastjournal.daemon.transport import TURN, Connection
+from fastjournal.daemon.transport import QUEUED, TURN, Connection
 from fastjournal.daemon.workq.views import living, order, view
 from fastjournal.errors import AlreadyExists, JournalError, NotFound
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import FUTURE, READY, Row
 from fastjournal.model import State, Where
-from fastjournal.wire import workq_commands as w
-from fastjournal.wire import workq_replies as answer
-from fastjournal.wire.workq import Refused, WorkqParser
+from fastjournal.wire.workq import commands as w
+from fastjournal.wire.workq import replies as answer
+from fastjournal.wire.workq.parse import Refused, WorkqParser
 
 __all__ = ["QueueNames", "WorkqConnection"]
 
@@ -62,12 +63,13 @@ class QueueNames:
 class WorkqConnection(Connection):
     """One Workq connection."""
 
-    protocol = "workq"
-
     def __init__(self, context: Context, mentioned: QueueNames) -> None:
-        super().__init__(context)
+        super().__init__("workq", context)
         self.mentioned = mentioned
         self.parser = WorkqParser()
+        self._queue: list[Any] = []
+        self._queued = 0
+        """Bytes that were read since the queue was empty: at least what it holds."""
         self._busy = False
         """A request waits."""
 
@@ -78,7 +80,7 @@ class WorkqConnection(Connection):
         if self.leaving:
             return
         items = self.parser.feed(data)
-        self.ask(items, len(data))
+        self._ask(items, len(data))
         if not self.parser.unfinished:
             self.partial_since = 0.0
         elif items or not self.partial_since:
@@ -88,10 +90,23 @@ class WorkqConnection(Connection):
 
     def eof_received(self) -> bool:
         """A payload cut short is refused; what waits is given up."""
-        self.ask(self.parser.finish(), 0)
+        self._ask(self.parser.finish(), 0)
         open_still = super().eof_received()
         self.go_on()
         return open_still
+
+    def _ask(self, items: Sequence[Any], size: int) -> None:
+        """So many bytes were read, and these requests in them."""
+        self._queue += items
+        if self._queue:
+            self.more = True
+            self._queued += size
+            self.go_on()
+            self.steer()
+
+    def is_overfull(self) -> bool:
+        """Whether enough requests wait."""
+        return self._queued > QUEUED
 
     def is_busy(self) -> bool:
         """Requests are still to be carried out."""
@@ -110,45 +125,44 @@ class WorkqConnection(Connection):
                 if waiter.request.id in self.state.rows and not self.journal_loop.closed:
                     self.engine.commit(k.Expire(waiter.request.id))
 
-    def serve(self, items: list[Any], now: int) -> bytes:
+    def serve(self, now: i64, refusal: JournalError | None) -> None:
         """Carry out requests until one waits."""
-        out: list[bytes] = []
-        answered = []
-        size = done = 0
+        items, self._queue = self._queue, []
+        done = 0
         for item in items:
             done += 1
-            if isinstance(item, Waiter):
-                if item.answered:
-                    continue
-                reply = self._again(item, now)
-            else:
-                reply = self._answer(item, now)
+            reply = self._answer(item, now) if refusal is None else answer.error(refusal)
             self._busy = not reply
             if reply:
-                out.append(reply)
-                answered.append(item)
-                size += len(reply)
-            if self._busy or size > TURN:
+                self.out.write(reply)
+                self.answered.append(0)
+            if self._busy:
                 break
-        self.put_back(items[done:], size)
-        items[:] = answered
-        return b"".join(out)
+            if len(self.out) > TURN:
+                self.stop_at_limit()
+                break
+        self._queue = items[done:]
+        self.more = bool(self._queue)
+        if not self.more:
+            self._queued = 0
+        self.steer()
 
-    def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
-        """The log has stopped: one answer for each request of the group."""
-        for item in items:
-            if isinstance(item, Waiter):
-                self.journal_loop.end_wait(item)
-                self._busy = False
-        self.context.count_error(error.code)
-        return answer.error(error) * len(items)
-
-    def _again(self, waiter: Waiter, now: int) -> bytes:
+    def serve_waiter(self, waiter: Waiter, now: i64) -> None:
+        """Ask once more about the request that waits, and go on behind it."""
+        before = len(self.out)
         try:
-            return self.journal_loop.ask_again(waiter, now)
+            self.journal_loop.ask_again(waiter, now)
         except JournalError as error:
             self.context.count_error(error.code)
-            return answer.error(error)
+            self.out.write(answer.error(error))
+        if len(self.out) > before:
+            self._busy = False
+            self.answered.append(0)
+
+    def refusals(self, answered: Sequence[int], error: JournalError, now: i64) -> bytes:
+        """The answers to requests that came to nothing."""
+        self.context.count_error(error.code)
+        return answer.error(error) * len(answered)
 
     def _answer(self, command: Any, now: int) -> bytes:
         try:
@@ -160,24 +174,28 @@ class WorkqConnection(Connection):
             self.context.report(error)
             return answer.error(error)
 
-    def _wait(self, waiter: Waiter, wait_ms: int, now: int) -> bytes:
-        """Ask once; then answer, or wait."""
-        waiter.expired = not wait_ms or self.leaving
-        reply = waiter.retry(waiter, now)
-        if not reply:
-            self.wait(waiter, wait_ms / 1000)
-        return reply
-
-    def _waiter(
+    def _wait(
         self,
         command: Any,
         ask: Callable[[Any, Waiter, int], bytes],
-        *,
+        now: int,
         where: Where | None = None,
         row_id: bytes | None = None,
-    ) -> Waiter:
-        retry = functools.partial(ask, command)
-        return Waiter(self, command, retry, where=where, row_id=row_id)
+    ) -> bytes:
+        """Ask once; then answer, or wait."""
+
+        def retry(waiter: Waiter, now: int) -> bool:
+            reply = ask(command, waiter, now)
+            self.out.write(reply)
+            return bool(reply)
+
+        waiter = Waiter(self, 0, retry, where, row_id, command)
+        waiter.expired = not command.wait_ms or self.leaving
+        waiter.last = isinstance(command, w.Run)
+        reply = ask(command, waiter, now)
+        if not reply:
+            self.wait(waiter, command.wait_ms / 1000)
+        return reply
 
     def do_later(
         self, identifier: int, work: Callable[[], Any], reply: Callable[[Any, int], bytes]
@@ -210,7 +228,7 @@ class WorkqConnection(Connection):
     def _lease(self, c: w.Lease, now: int) -> bytes:
         self.mentioned.mention(*c.names)
         where = Where(tuple([name.encode() for name in c.names]))
-        return self._wait(self._waiter(c, self._ask_lease, where=where), c.wait_ms, now)
+        return self._wait(c, self._ask_lease, now, where=where)
 
     def _ask_lease(self, c: w.Lease, waiter: Waiter, now: int) -> bytes:
         assert waiter.where is not None
@@ -249,7 +267,7 @@ class WorkqConnection(Connection):
 
     def _result(self, c: w.Result, now: int) -> bytes:
         living(self.state, c.id, now)
-        return self._wait(self._waiter(c, self._ask_result, row_id=c.id), c.wait_ms, now)
+        return self._wait(c, self._ask_result, now, row_id=c.id)
 
     def _ask_result(self, c: w.Result, waiter: Waiter, now: int) -> bytes:
         row = living(self.state, c.id, now)
@@ -267,9 +285,7 @@ class WorkqConnection(Connection):
         self.engine.remember(
             k.Put(c.id, c.name.encode(), b"", c.rank, stamp, stamp, stamp, 0, 1, c.payload, policy)
         )
-        waiter = self._waiter(c, self._ask_run, row_id=c.id)
-        waiter.last = True
-        return self._wait(waiter, c.wait_ms, now)
+        return self._wait(c, self._ask_run, now, row_id=c.id)
 
     def _ask_run(self, c: w.Run, waiter: Waiter, now: int) -> bytes:
         row = self.state.rows.get(c.id)

@@ -31,7 +31,6 @@ from fastjournal.journal.language.commands import (
 )
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import Row, image
-from fastjournal.journal.state.stored import Stored
 from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, QueueSettings, State
 
 __all__ = [
@@ -220,9 +219,9 @@ class Deciding:
         before it worthless, and costs at most as much as they did. Where the value is not in memory
         the state is told that the row would be worth it (`unstated`).
         """
-        if row.rare.chain * _PLAIN_RECORD < len(row.value) + len(row.key) + _CHAIN_SLACK:
+        if row.rare.chain * _PLAIN_RECORD < int(row.size) + len(row.key) + _CHAIN_SLACK:
             return command
-        if type(row.value) is Stored:
+        if row.value is None:
             self.state.unstated = row
             return command
         scratch = JournalState()

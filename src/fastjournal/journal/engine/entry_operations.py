@@ -274,7 +274,7 @@ class EntryOperations:
     def _load(self, key: bytes, now: i64) -> None:
         """Have the value of a key in memory: it is about to be changed where it stands."""
         row = self.find(key, now)
-        if row is not None and not isinstance(row.value, bytes):
+        if row is not None and row.value is None:
             self._engine.load(row)
 
     def _done(self, decided: Decided) -> Decided:

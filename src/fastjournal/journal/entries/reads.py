@@ -158,7 +158,7 @@ class EntryReads:
             rows.append((key, row))
             size += len(key)
             if reading.data:
-                size += len(row.value)
+                size += i64(row.size)
         walk.end()
         return Page(rows, cursor)
 

@@ -8,7 +8,7 @@ Rules:
    unknown function can be skipped and the connection goes on.
 3. Numbers 0-4 and bits 0-12 are the documented protocol. 5-19 and bits 13 and 14 extend it; numbers
    from 32 are for bulk work and administration. Bit 15 is never set.
-4. Bits 7-8 = 1 in a function that changes entries: the upper key says who asks (`entryvalue`).
+4. Bits 7-8 = 1 in a function that changes entries: the upper key says who asks (`entry_codec`).
 
 To add a function: give it the next free number, add its row here, describe its value in the
 module that codes it, add a golden message, and run the docs test.
@@ -17,7 +17,7 @@ module that codes it, add a golden message, and run the docs test.
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = [
     "AGAIN",
@@ -54,41 +54,41 @@ __all__ = [
     "Type",
 ]
 
-KEY_SIZE = 1 << 0
-VALUE_SHIFT = 1
-VALUE_BITS = 3 << VALUE_SHIFT
-TIMEOUT = 1 << 3
-QUERY_SHIFT = 7
-QUERY_BITS = 3 << QUERY_SHIFT
-TTL = 1 << 13
-LENGTH = 1 << 14
+KEY_SIZE: Final = 1 << 0
+VALUE_SHIFT: Final = 1
+VALUE_BITS: Final = 3 << VALUE_SHIFT
+TIMEOUT: Final = 1 << 3
+QUERY_SHIFT: Final = 7
+QUERY_BITS: Final = 3 << QUERY_SHIFT
+TTL: Final = 1 << 13
+LENGTH: Final = 1 << 14
 """Of a request with bit 3: the timeout is a length of time, counted from the server's now."""
 
 # Requests.
-EXACT = 1 << 4
-AGAIN = 1 << 4
+EXACT: Final = 1 << 4
+AGAIN: Final = 1 << 4
 """Of DONE, SETTLE, PUTS and of a SET of a job: sent before, but no answer came."""
-OVERWRITE = 1 << 5
-JOBS = 1 << 6
+OVERWRITE: Final = 1 << 5
+JOBS: Final = 1 << 6
 """Of a DELETE that names no queue: the jobs of the key in all queues, not its entry."""
-PERSIST = 1 << 9
-LISTEN = 1 << 11
-PERSIST_SET = 1 << 12
-BY_ID = TTL
-EXTENDED = TTL
+PERSIST: Final = 1 << 9
+LISTEN: Final = 1 << 11
+PERSIST_SET: Final = 1 << 12
+BY_ID: Final = TTL
+EXTENDED: Final = TTL
 
 # Both ways.
-WORKED_ON = 1 << 6
-DATA = 1 << 10
+WORKED_ON: Final = 1 << 6
+DATA: Final = 1 << 10
 
 # Replies.
-STALE = 1 << 4
-LOCKED = 1 << 5
-STABLE = 1 << 9
-PUSH = 1 << 11
-GONE = 1 << 12
+STALE: Final = 1 << 4
+LOCKED: Final = 1 << 5
+STABLE: Final = 1 << 9
+PUSH: Final = 1 << 11
+GONE: Final = 1 << 12
 
-ALWAYS_ALLOWED = KEY_SIZE | VALUE_BITS
+ALWAYS_ALLOWED: Final = KEY_SIZE | VALUE_BITS
 
 
 class Type(IntEnum):

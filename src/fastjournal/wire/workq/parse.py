@@ -24,8 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastjournal.errors import BadRequest
-from fastjournal.wire.workq_commands import Command
-from fastjournal.wire.workq_words import build, payload_size
+from fastjournal.wire.workq.commands import Command, build, payload_size
 
 __all__ = ["MAX_REQUEST", "Refused", "WorkqParser"]
 

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from fastjournal.errors import ProtocolError
-from fastjournal.wire.workq_commands import (
+from fastjournal.wire.workq.commands import (
     Add,
     Command,
     Complete,
@@ -32,7 +32,7 @@ from fastjournal.wire.workq_commands import (
     Run,
     Schedule,
 )
-from fastjournal.wire.workq_replies import text_id
+from fastjournal.wire.workq.replies import text_id
 
 __all__ = ["Answer", "AnswerReader", "Block", "Kind", "encode", "kind_of"]
 

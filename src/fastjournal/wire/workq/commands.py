@@ -1,13 +1,18 @@
-"""From the words of a Workq request to a command, with Workq's own checks and texts.
+"""The commands of the Workq text protocol: as values, and made of the words of a request.
 
 Rules:
 
-1. A value is checked in the order in which the Workq server checks it: first that every word can
+1. An id must be of version 4 and of the RFC variant, except in `delete`, which does nothing for one
+   that no job can have, and in `inspect job`, which does not find it.
+2. Times are ns since 1970. Whether a scheduled job is already past its life is for the caller, who
+   has a clock (`is_past`).
+3. Priorities are Workq's: larger first. `rank` is ours: smaller first.
+4. A value is checked in the order in which the Workq server checks it: first that every word can
    be read, then that every value is in range; so a command with several faults gets the same text.
-2. Ids are read as laxly as Workq reads them: dashes are optional, `{` or `urn:uuid:` may stand in
+5. Ids are read as laxly as Workq reads them: dashes are optional, `{` or `urn:uuid:` may stand in
    front, upper case is fine, and whatever follows 32 hex digits is ignored. An id cut short, which
    brings the Workq server down, is an invalid id here.
-3. An instant before 1970 is an invalid time, and so is one from the last second that fits 64 bits
+6. An instant before 1970 is an invalid time, and so is one from the last second that fits 64 bits
    on (2262-04-11T23:47:16Z): a record cannot hold it.
 """
 
@@ -16,26 +21,10 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fastjournal.errors import BadRequest
-from fastjournal.wire.workq_commands import (
-    Add,
-    Command,
-    Complete,
-    Delete,
-    Fail,
-    InspectJob,
-    InspectJobs,
-    InspectQueue,
-    InspectQueues,
-    InspectServer,
-    Lease,
-    Result,
-    Run,
-    Schedule,
-    is_version_4,
-)
 
 __all__ = [
     "MAX_LIMIT",
@@ -43,11 +32,181 @@ __all__ = [
     "MAX_TTL",
     "MAX_TTR",
     "MAX_WAIT",
+    "Add",
+    "Command",
+    "Complete",
+    "Delete",
+    "Fail",
+    "InspectJob",
+    "InspectJobs",
+    "InspectQueue",
+    "InspectQueues",
+    "InspectServer",
+    "Lease",
+    "Result",
+    "Run",
+    "Schedule",
     "build",
+    "is_version_4",
     "parse_id",
     "parse_time",
     "payload_size",
 ]
+
+_MILLISECOND = 1_000_000
+
+
+def is_version_4(job_id: bytes) -> bool:
+    """An id that a job can have."""
+    return job_id[6] >> 4 == 4 and job_id[8] >> 6 == 2
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """`add id name ttr ttl size`: a job for a queue."""
+
+    id: bytes
+    name: str
+    ttr_ms: int
+    ttl_ms: int
+    payload: bytes
+    priority: int = 0
+    max_attempts: int = 0
+    max_fails: int = 0
+
+    @property
+    def rank(self) -> int:
+        """The priority, smaller first."""
+        return -self.priority
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`schedule id name ttr ttl time size`: a job that is due at an instant."""
+
+    id: bytes
+    name: str
+    ttr_ms: int
+    ttl_ms: int
+    time: int
+    payload: bytes
+    priority: int = 0
+    max_attempts: int = 0
+    max_fails: int = 0
+
+    @property
+    def rank(self) -> int:
+        """The priority, smaller first."""
+        return -self.priority
+
+    def is_past(self, now: int) -> bool:
+        """Its life is over at `now`: answer Invalid Time."""
+        return self.time + self.ttl_ms * _MILLISECOND < now
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`run id name ttr wait-timeout size`: a job whose result is waited for."""
+
+    id: bytes
+    name: str
+    ttr_ms: int
+    wait_ms: int
+    payload: bytes
+    priority: int = 0
+
+    @property
+    def rank(self) -> int:
+        """The priority, smaller first."""
+        return -self.priority
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """`lease name... wait-timeout`: the next job of one of the queues."""
+
+    names: tuple[str, ...]
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """`complete id size`: a job is done."""
+
+    id: bytes
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """`fail id size`: a job failed."""
+
+    id: bytes
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`result id wait-timeout`: the result of a job, when there is one."""
+
+    id: bytes
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """`delete id`: remove a job, whatever its state."""
+
+    id: bytes
+
+    @property
+    def is_possible(self) -> bool:
+        """A job can have this id; if not, the answer is OK and nothing is done."""
+        return is_version_4(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class InspectJob:
+    """`inspect job id`."""
+
+    id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InspectJobs:
+    """`inspect jobs name offset limit`, or `inspect scheduled-jobs ...`."""
+
+    name: str
+    offset: int
+    limit: int
+    scheduled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InspectQueue:
+    """`inspect queue name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class InspectQueues:
+    """`inspect queues offset limit`."""
+
+    offset: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class InspectServer:
+    """`inspect server`."""
+
+
+Command = (
+    Add | Schedule | Run | Lease | Complete | Fail | Result | Delete
+    | InspectJob | InspectJobs | InspectQueue | InspectQueues | InspectServer
+)  # fmt: skip
+
 
 MAX_PAYLOAD = 1_048_576
 MAX_TTR = 86_400_000
@@ -55,7 +214,6 @@ MAX_TTL = 2_592_000_000
 MAX_WAIT = 86_400_000
 MAX_LIMIT = 100
 _END_OF_TIME = 9_223_372_036_000_000_000
-_MILLISECOND = 1_000_000
 _DASH = ord("-")
 _NAME = re.compile(rb"[A-Za-z0-9_.-]{1,255}").fullmatch
 _TIME = re.compile(

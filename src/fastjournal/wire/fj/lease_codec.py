@@ -11,7 +11,7 @@ Layout 3, a job handed out: in replies to LEASE and to NEXT with bit 13.
     u64  lease deadline, ns          u32  size of user data
                                      then queue, worker, note, user data; the key is the pair's
 
-Rules: those of `jobvalue`.
+Rules: those of `job_codec`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import struct
 
 from fastjournal.errors import BadRequest, OutOfRange
 from fastjournal.model import Job, Lease, State
-from fastjournal.wire.fj import Pair, encode_reply
-from fastjournal.wire.functions import DATA
-from fastjournal.wire.jobvalue import NO_ID, decode_short, encode_short
+from fastjournal.wire.fj.functions import DATA
+from fastjournal.wire.fj.job_codec import NO_ID, decode_short, encode_short
+from fastjournal.wire.fj.replies import Pair, encode_reply
 
 __all__ = ["decode_leased", "encode_lease_reply", "encode_leased", "short_of"]
 
@@ -50,7 +50,7 @@ def encode_leased(lease: Lease) -> Pair:
         )  # fmt: skip
     except struct.error as error:
         raise OutOfRange(f"job does not fit layout 3: {error}") from None
-    return tuple.__new__(Pair, (key, 6, b"".join((head, queue, worker, note, value)), None))
+    return Pair(key, 6, b"".join((head, queue, worker, note, value)))
 
 
 def encode_lease_reply(identifier: int, timestamp: int, lease: Lease, flags: int = 0) -> bytes:

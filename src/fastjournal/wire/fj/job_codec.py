@@ -1,4 +1,4 @@
-"""Values of type 6: a job, as it is put. How it is handed out, layout 3, stands in `leasevalue`.
+"""Values of type 6: a job, as it is put. How it is handed out, layout 3, stands in `lease_codec`.
 
 Layout 1, the short one: in SET requests and in replies to NEXT and GET.
 

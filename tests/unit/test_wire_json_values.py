@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fastjournal.errors import BadRequest, JournalError, SettingError
 from fastjournal.model import Job, QueueSettings, QueueStatus, State
-from fastjournal.wire.pictures import (
+from fastjournal.wire.fj.json_values import (
     dump,
     job_from_json,
     job_to_json,

@@ -30,7 +30,7 @@ from typing import NamedTuple
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
 from fastjournal.keys import domain
 from fastjournal.model import MAX_INSTANT, Mode, NewJob
-from fastjournal.wire.jobvalue import DELAY, LIFETIME, MAX_JOBS, NO_ID, PUT_LAYOUT
+from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, MAX_JOBS, NO_ID, PUT_LAYOUT
 
 __all__ = [
     "FORGET",

@@ -51,8 +51,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
-from fastjournal.wire.fj import MAX_INSTANT, VERSION
-from fastjournal.wire.jobvalue import NO_ID
+from fastjournal.wire.fj.frames import MAX_INSTANT, VERSION
+from fastjournal.wire.fj.job_codec import NO_ID
 
 __all__ = [
     "MAX_ITEMS",
