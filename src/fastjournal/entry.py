@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from fastjournal.edges import Text, as_datetime, key_bytes
+from fastjournal.arguments import Text, as_datetime, key_bytes
 from fastjournal.entry_value import (
     BOOLEAN,
     BUFFER,

@@ -25,12 +25,15 @@ from fastjournal.errors import (
     TimedOut,
     Unauthorized,
 )
-from fastjournal.journal.decide.jobs import Deleted
+from fastjournal.journal.decide.operator import Deleted
+from fastjournal.journal.engine.engine import leases_of
+from fastjournal.journal.engine.operations import OUTCOMES
 from fastjournal.journal.language.commands import End
 from fastjournal.journal.look.inspection import result_of
 from fastjournal.journal.state.row import Row, lease_of
 from fastjournal.keys import domain
 from fastjournal.model import MAX_INSTANT, Lease, NewJob, Outcome, State, Where
+from fastjournal.put_request import checked_request, request_or_error
 from fastjournal.wire.fj.bulk import (
     REFUSED,
     Action,
@@ -46,7 +49,7 @@ from fastjournal.wire.fj.bulk import (
     encode_settle_outcomes,
 )
 from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded, decode_forward, encode_forwarded
+from fastjournal.wire.fj.forward import Forwarded, encode_forwarded
 from fastjournal.wire.fj.frames import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     AGAIN,
@@ -60,7 +63,7 @@ from fastjournal.wire.fj.functions import (
     WORKED_ON,
     Type,
 )
-from fastjournal.wire.fj.job_codec import JobPut, decode_job, decode_jobs
+from fastjournal.wire.fj.job_put import JobPut, decode_forward, decode_job, decode_jobs
 from fastjournal.wire.fj.lease_codec import encode_leased, short_of
 from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
 from fastjournal.wire.fj.requests import Request
@@ -115,13 +118,14 @@ def _new_job(session: Session, put: JobPut, now: int) -> NewJob:
 def _put(session: Session, job: NewJob, request: Request, now: int) -> tuple[bytes, Outcome]:
     if request.flags & AGAIN and job.id and session.state.endings.of_job(job.id):
         return job.id, Outcome.STALE
-    return session.operations.put(job, now)
+    operations = session.operations
+    outcome = operations.put(checked_request(job), now)
+    return operations.placed_id, OUTCOMES[outcome]
 
 
 def puts(session: Session, request: Request, now: int) -> bytes:
     """Put many jobs; each has an outcome of its own."""
-    if not session.engine.reserve.held:
-        session.engine.reserve.check()
+    session.engine.check_room_to_grow()
     outcomes = []
     for put in decode_jobs(request.value, request.timestamp):
         try:
@@ -141,12 +145,11 @@ def forward(session: Session, request: Request, now: int) -> bytes:
     if session.ahead:
         jobs = [job._replace(timestamp=session.stamp(job.timestamp)) for job in jobs]
     if forget:
-        operations.forget_sender(request.key, owner)
+        operations.forwarding.forget_sender(request.key, owner)
         outcome = Forwarded(0)
     else:
-        taken = operations.put_from(
-            request.key, zip(marks, jobs, strict=True), now, decoded=True, owner=owner
-        )
+        pairs = zip(marks, map(request_or_error, jobs), strict=True)
+        taken = operations.forwarding.put_from(request.key, pairs, now, owner=owner)
         errors = tuple([(mark, error_text(error)) for mark, error in taken.refused])
         outcome = Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
     pair = Pair(b"", Type.BUFFER, encode_forwarded(outcome))
@@ -214,8 +217,8 @@ def _ask_many(
     last: bool,
     now: int,
 ) -> bytes:
-    _, limit, _, length, _, fair, take, max_bytes, worker = wanted
-    worker = worker or session.name
+    limit, length, fair, take = wanted.limit, wanted.lease, wanted.fair, wanted.take
+    max_bytes, worker = wanted.max_bytes, wanted.worker or session.name
     leases, due = _lease(session, where, min(limit, _CHUNK), length, take, fair, worker, last, now)
     if len(leases) == _CHUNK < limit:
         most = session.max_message() - 65_536
@@ -225,7 +228,7 @@ def _ask_many(
         lease_more = session.operations.lease
         while len(leases) < limit and size < most:
             count = min(limit - len(leases), _CHUNK)
-            got = lease_more(where, count, worker, length, fair, take).leases
+            got = leases_of(session.engine, lease_more(where, count, worker, length, fair, take))
             leases += got
             size += sum([len(lease[0][3]) for lease in got])
             if len(got) < count:
@@ -251,11 +254,11 @@ def _lease(
     now: int,
 ) -> tuple[list[Lease], int]:
     """Lease; a consumer that waits passes over "nothing but slow ones" by asking once more."""
-    lease = session.operations.lease
-    leases, due = lease(where, count, worker, length, fair, take)
-    if not leases and not last and 0 < due <= now:
-        leases, due = lease(where, count, worker, length, fair, take)
-    return leases, due
+    operations = session.operations
+    rows = operations.lease(where, count, worker, length, fair, take)
+    if not rows and not last and 0 < operations.next_due <= now:
+        rows = operations.lease(where, count, worker, length, fair, take)
+    return leases_of(session.engine, rows), operations.next_due
 
 
 def done(session: Session, request: Request, now: int) -> bytes:
@@ -368,7 +371,8 @@ _OUTCOMES = {
 
 
 def _settle_one(session: Session, item: Settle) -> SettleOutcome:
-    action, job_id, token, argument, key, result = item
+    action, job_id, token, argument = item.action, item.id, item.token, item.argument
+    key, result = item.key, item.result
     operations = session.operations
     row: Row | None = None
     if key:

@@ -37,7 +37,7 @@ from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.disk.snapshot import Snapshot, remove_snapshots, write_snapshot
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import encode
-from fastjournal.journal.language.commands import PERSIST, Mark
+from fastjournal.journal.language.commands import PERSIST, SNAPSHOT_NOTE, Mark
 from fastjournal.journal.state.row import image
 from fastjournal.log.care.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
 from fastjournal.log.manifest import ManifestFile
@@ -152,7 +152,7 @@ class Upkeep:
         remove_snapshots(self._stream, snapshot, self._disposal().remove)
         self.status.snapshots += 1
         with self._engine.lock:
-            mark = Mark(self._engine.clock.now(), first, 0, b"snapshot")
+            mark = Mark(self._engine.clock.now(), first, 0, SNAPSHOT_NOTE)
             self._engine.commit(mark)
         self._drop_covered()
         let_go(self._engine)

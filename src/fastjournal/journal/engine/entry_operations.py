@@ -37,7 +37,7 @@ class EntryOperations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.ground = ground = EntryGround(engine.jobs)
+        self.ground = ground = EntryGround(engine.jobs.ground)
         self.locks = ground.locks
         self._writes = EntryWrites(ground)
         self._changes = EntryChanges(ground, self._writes)
@@ -60,7 +60,7 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Store a value; see `EntryWrites.set`."""
-        self._check_room()
+        self._engine.check_room_to_grow()
         return self._done(
             self._writes.set(
                 key, kind, data, now or self._now(), timestamp=timestamp, expires=expires, ttl=ttl,
@@ -99,7 +99,7 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Add to a number; see `EntryChanges.add`."""
-        self._check_room()
+        self._engine.check_room_to_grow()
         now = now or self._now()
         self._load(key, now)
         return self._done(
@@ -132,7 +132,7 @@ class EntryOperations:
         self, key: bytes, size: int, *, timestamp: int = 0, by: Writer = NOBODY, now: i64 = 0
     ) -> Decided:
         """Cut or fill up a value; see `EntryChanges.truncate`."""
-        self._check_room()
+        self._engine.check_room_to_grow()
         now = now or self._now()
         self._load(key, now)
         return self._done(self._changes.truncate(key, size, now, timestamp=timestamp, by=by))
@@ -148,7 +148,7 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Give an entry another key; see `EntryWrites.rename`."""
-        self._check_room()
+        self._engine.check_room_to_grow()
         decided = self._done(
             self._writes.rename(
                 key, new, now or self._now(), timestamp=timestamp, overwrite=overwrite, by=by
@@ -162,7 +162,7 @@ class EntryOperations:
         self, key: bytes, further: bytes, *, timestamp: int = 0, by: Writer = NOBODY, now: i64 = 0
     ) -> Decided:
         """Give an entry a further key; see `EntryWrites.alias`."""
-        self._check_room()
+        self._engine.check_room_to_grow()
         return self._done(
             self._writes.alias(key, further, now or self._now(), timestamp=timestamp, by=by)
         )
@@ -171,19 +171,19 @@ class EntryOperations:
         """Lock a key for an owner until an instant; there need not be an entry yet."""
         ground = self.ground
         ground.check_key(key)
-        now = ground.clock(self._now())
+        now = ground.base.time(self._now())
         return self.locks.lock(ground.names(key, now), owner, now, until)
 
     def unlock(self, key: bytes, by: Writer) -> bool:
         """Free a lock; False if there is none any more."""
         ground = self.ground
         ground.check_key(key)
-        now = ground.clock(self._now())
+        now = ground.base.time(self._now())
         return self.locks.unlock(ground.names(key, now), by, now)
 
     def find(self, key: bytes, now: i64) -> Row | None:
         """The row of a key, if it has an entry; nothing is read, nothing changes."""
-        return self.ground.live(key, self.ground.clock(now))
+        return self.ground.live(key, self.ground.base.time(now))
 
     def read(self, key: bytes, reading: Reading = _PLAIN, now: i64 = 0) -> Row:
         """The row of one entry; its value is in memory if that is to be read."""
@@ -226,7 +226,7 @@ class EntryOperations:
 
     def picture(self, row: Row, key: bytes, now: i64, data: bool) -> Entry:
         """A row as it is shown to who asked for it by one of its keys."""
-        now = self.ground.clock(now)
+        now = self.ground.base.time(now)
         busy = is_busy(row, now)
         keys = keys_of(row)
         entry: Entry = _new(
@@ -252,7 +252,7 @@ class EntryOperations:
     def count(self) -> int:
         """How many entries there are, each counted once whatever its keys."""
         engine = self._engine
-        while engine.jobs.overdue(self._now()) and engine.tick():
+        while engine.jobs.timers.overdue(self._now()) and engine.tick():
             pass
         lane = engine.state.queues.get(b"")
         return 0 if lane is None else lane.counts[IDLE] + lane.counts[LEASED]
@@ -289,10 +289,6 @@ class EntryOperations:
                 raise engine.log.failure
             engine.remember(remembered)
         return decided
-
-    def _check_room(self) -> None:
-        if not self._engine.reserve.held:
-            self._engine.reserve.check()
 
     def _now(self) -> i64:
         return self._engine.clock.now()

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 
 from fastjournal.clock import MILLISECOND
 from fastjournal.errors import BadRequest, ClockSkew, NotFound
-from fastjournal.journal.decide.base import Deciding
+from fastjournal.journal.decide.ground import Ground, has_expired, instant_after
 from fastjournal.journal.entries.locks import Locks, Writer
 from fastjournal.journal.entries.plan import Plan
 from fastjournal.journal.language.commands import (
@@ -30,11 +30,10 @@ from fastjournal.journal.language.commands import (
     Tomb,
     policy_of,
 )
-from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.keys import KeyIndex
 from fastjournal.journal.state.row import DELETED_ROW, PROCESSING_ROW, Row
 
-__all__ = ["EntryGround", "is_busy", "is_kept", "is_live", "keys_of", "later", "touch_length"]
+__all__ = ["EntryGround", "is_busy", "is_kept", "is_live", "keys_of", "touch_length"]
 
 _LAST_INSTANT: Final = 9_223_372_036_854_775_807
 
@@ -54,7 +53,7 @@ def is_kept(row: Row) -> bool:
 
 def is_live(row: Row, now: i64) -> bool:
     """The row is there."""
-    return row.stage != DELETED_ROW and not 0 < row.expires < now
+    return row.stage != DELETED_ROW and not has_expired(row, now)
 
 
 def is_busy(row: Row, now: i64) -> bool:
@@ -67,35 +66,17 @@ def touch_length(row: Row) -> i64:
     return min(row.policy.ttl, _LAST_INSTANT // MILLISECOND) * MILLISECOND
 
 
-def later(now: i64, length: i64) -> i64:
-    """An instant so much later, or the last one there is."""
-    return now + length if length < _LAST_INSTANT - now else _LAST_INSTANT
-
-
 @final
 class EntryGround:
     """Finds entries, makes rows."""
 
-    def __init__(self, base: Deciding) -> None:
+    def __init__(self, base: Ground) -> None:
         """`base`: that of the decisions about jobs, for ids and arrival numbers are theirs too."""
-        self._base = base
-        self.state: JournalState = base.state
+        self.base = base
+        self.state = base.state
         self.limits = base.limits
         self.locks = Locks()
         self._keys: KeyIndex = base.state.keys
-
-    def clock(self, now: i64) -> i64:
-        """`now`, unless the clock has stepped back."""
-        known = self.state.places.now
-        return max(now, known)
-
-    def draw_stamp(self, now: i64) -> i64:
-        """The arrival number of a write at `now`."""
-        return self._base._draw_stamp(now)
-
-    def new_id(self) -> bytes:
-        """An id for a row."""
-        return self._base.new_id()
 
     def slot(self, key: bytes) -> Row | None:
         """The row of a key, whatever became of it."""
@@ -134,7 +115,7 @@ class EntryGround:
 
     def check_skew(self, timestamp: int, now: i64) -> None:
         """Refuse a time that is too far ahead of ours."""
-        if timestamp > int(now) + self.limits.max_skew or timestamp > _LAST_INSTANT:
+        if timestamp > _LAST_INSTANT or timestamp > instant_after(now, self.limits.max_skew):
             raise ClockSkew
 
     def check_key(self, key: bytes) -> None:
@@ -167,7 +148,7 @@ class EntryGround:
 
     def new_tomb(self, plan: Plan, key: bytes, modified: i64, now: i64, persist: bool) -> None:
         """Keep older writes of a key away that has no row."""
-        row_id = self.new_id()
+        row_id = self.base.new_id()
         if not persist:
             put = self.new_put(row_id, key, 0, b"", now, modified, persist=False)
             plan.add(put, persist=False)
@@ -191,4 +172,4 @@ class EntryGround:
             return command
         if more.operations and more.chain < 2 * len(more.operations):
             return command
-        return self._base._restated(row, command, now)
+        return self.base.restated(row, command, now)

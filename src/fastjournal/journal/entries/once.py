@@ -8,7 +8,7 @@ Rules: those of `ground`, and
 3. Adding to a key that is not there makes it; there must be something to flip or to truncate.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -23,6 +23,8 @@ from fastjournal.journal.state.numbered import made, operation_of
 from fastjournal.journal.state.row import DELETED_ROW, Row, value_of
 
 __all__ = ["EntryChanges"]
+
+_LARGEST: Final = 9_223_372_036_854_775_807
 
 
 @final
@@ -52,7 +54,7 @@ class EntryChanges:
         """
         ground = self._ground
         ground.check_value(kind, data)
-        now = ground.clock(now)
+        now = ground.base.time(now)
         row = self._changing(key, now, timestamp, by)
         operation = operation_of(sender, number or timestamp) if sender else b""
         if row is not None:
@@ -71,7 +73,7 @@ class EntryChanges:
         elif operation:
             made(None, operation, timestamp, now)
         data = added(kind, data, kind, bytes(len(data)))  # a number it must be
-        inserted = ground.draw_stamp(now)
+        inserted = ground.base.draw_stamp(now)
         newest: i64 = 0 if slot is None else slot.modified
         modified = max(ground.when(timestamp, now, inserted, newest), newest)
         plan = Plan()
@@ -92,7 +94,7 @@ class EntryChanges:
         by: Writer = NOBODY,
     ) -> Decided:
         """Turn a boolean into the other one; `number`: as for `add`."""
-        now = self._ground.clock(now)
+        now = self._ground.base.time(now)
         row = self._changing(key, now, timestamp, by)
         if row is None:
             raise NotFound(f"no entry {key!r}")
@@ -115,8 +117,8 @@ class EntryChanges:
         """Cut a value to a size, or fill it up with zero bytes."""
         if size < 0:
             raise BadRequest("a size is a number, not negative")
-        self._ground.limits.check_value(size)
-        now = self._ground.clock(now)
+        self._ground.limits.check_value(min(size, _LARGEST))
+        now = self._ground.base.time(now)
         row = self._changing(key, now, timestamp, by)
         if row is None:
             raise NotFound(f"no entry {key!r}")
@@ -141,7 +143,7 @@ class EntryChanges:
 
     def _change(self, row: Row, data: bytes, operation: bytes, timestamp: int, now: i64) -> Decided:
         ground = self._ground
-        modified: i64 = timestamp or ground.draw_stamp(now)
+        modified: i64 = timestamp or ground.base.draw_stamp(now)
         value = Value(row.id, i64(row.kind), data, max(row.modified, modified), operation)
         plan = Plan()
         plan.add(ground.restated(row, value, now), is_kept(row))

@@ -15,13 +15,13 @@ from typing import Any, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from fastjournal.errors import BadRequest, NotFound, OutOfRange
+from fastjournal.journal.decide.ground import instant_after
 from fastjournal.journal.entries.cursor import PATTERN, Scan
 from fastjournal.journal.entries.ground import (
     EntryGround,
     is_busy,
     is_kept,
     is_live,
-    later,
     touch_length,
 )
 from fastjournal.journal.entries.patterns import compiled_pattern
@@ -88,7 +88,7 @@ class EntryReads:
         """The row of a key that may be read so; what reading changes: `reading_changes`."""
         ground = self._ground
         ground.check_key(key)
-        now = ground.clock(now)
+        now = ground.base.time(now)
         row = ground.needed(key, now)
         if reading.skip and is_busy(row, now):
             raise NotFound(f"{key!r} is being worked on")
@@ -101,7 +101,7 @@ class EntryReads:
         if not (row.policy.ttl or reading.lease or reading.expires):
             return None
         ground = self._ground
-        now = ground.clock(now)
+        now = ground.base.time(now)
         plan = Plan()
         kept = is_kept(row)
         touch = reading.touch
@@ -119,7 +119,7 @@ class EntryReads:
     def page(self, scan: Scan, now: i64, reading: Reading) -> Page:
         """The entries of a range or pattern, as many as a page holds."""
         ground = self._ground
-        now = ground.clock(now)
+        now = ground.base.time(now)
         if not 0 <= scan.limit <= MOST:
             raise BadRequest(f"limit must be 0..{MOST}, not {scan.limit}")
         most = scan.limit or MOST
@@ -171,7 +171,7 @@ def _touched(row: Row, now: i64, touch: bool, least: int) -> i64:
     expires = max(row.expires, expires)
     ttl = touch_length(row)
     if touch and ttl:
-        moved = later(now, ttl)
+        moved = instant_after(now, ttl)
         if moved - expires >= ttl // 10:
             expires = moved
     return expires

@@ -54,11 +54,11 @@ class EntryWrites:
         ground.check_value(kind, data)
         ground.check_instant(expires, "expires")
         ground.check_instant(ttl, "ttl")
-        now = ground.clock(now)
+        now = ground.base.time(now)
         row = ground.slot(key)
         there = row if row is not None and is_live(row, now) else None
         ground.may_change(there, key, now, by)
-        inserted = ground.draw_stamp(now)
+        inserted = ground.base.draw_stamp(now)
         modified = ground.when(timestamp, now, inserted, _modified(row))
         until: i64 = expires
         if 0 < until < now:
@@ -84,13 +84,13 @@ class EntryWrites:
             self._replace(plan, row, put, persist)
             return
         if row is None:
-            put.id = ground.new_id()
+            put.id = ground.base.new_id()
         elif row.stage != DELETED_ROW:
             plan.add(Expire(row.id), is_kept(row))
-            put.id = ground.new_id()
+            put.id = ground.base.new_id()
         elif row.rare.aliases or (is_kept(row) and not persist):
             ground.vacate(plan, row, put.key)
-            put.id = ground.new_id()
+            put.id = ground.base.new_id()
         else:
             put.id = row.id
             put.attempts = row.attempts
@@ -99,7 +99,7 @@ class EntryWrites:
     def _replace(self, plan: Plan, row: Row, put: Put, persist: bool) -> None:
         if is_kept(row) and not persist:
             plan.add(Purge(row.id, b"", row.key, row.modified), persist=True)
-            put.id = self._ground.new_id()
+            put.id = self._ground.base.new_id()
         else:
             put.id = row.id
         put.key = row.key
@@ -133,11 +133,11 @@ class EntryWrites:
         """
         ground = self._ground
         ground.check_key(key)
-        now = ground.clock(now)
+        now = ground.base.time(now)
         row = ground.slot(key)
         there = row if row is not None and is_live(row, now) else None
         ground.may_change(there, key, now, by)
-        modified = ground.when(timestamp, now, ground.draw_stamp(now), _modified(row))
+        modified = ground.when(timestamp, now, ground.base.draw_stamp(now), _modified(row))
         plan = Plan()
         if row is None:
             if not purge:
@@ -169,12 +169,12 @@ class EntryWrites:
         ground = self._ground
         ground.check_key(key)
         ground.check_key(new)
-        now = ground.clock(now)
+        now = ground.base.time(now)
         row = ground.needed(key, now)
         ground.may_change(row, key, now, by)
         target = ground.slot(new)
         newest = max(row.modified, _modified(target))
-        modified = ground.when(timestamp, now, ground.draw_stamp(now), newest)
+        modified = ground.when(timestamp, now, ground.base.draw_stamp(now), newest)
         if modified <= row.modified:
             return Decided(stale=True)
         if key == new:
@@ -202,12 +202,12 @@ class EntryWrites:
         ground = self._ground
         ground.check_key(key)
         ground.check_key(further)
-        now = ground.clock(now)
+        now = ground.base.time(now)
         row = ground.needed(key, now)
         ground.may_change(row, key, now, by)
         target = ground.slot(further)
         newest = max(row.modified, _modified(target))
-        modified = ground.when(timestamp, now, ground.draw_stamp(now), newest)
+        modified = ground.when(timestamp, now, ground.base.draw_stamp(now), newest)
         if target is row:
             return Decided(found=1)
         if modified <= row.modified:

@@ -107,6 +107,11 @@ class QueueRules:
         """The settings are the defaults."""
         self.concurrency: i64 = 0
         self.slow_from: i64 = DEFAULT_SETTINGS.slow_from
+        self.lease: i64 = DEFAULT_SETTINGS.lease
+        self.max_wait: i64 = 0
+        self.draining = False
+        self.keep_versions = False
+        self.larger_first = False
 
     def change(self, settings: QueueSettings, time: i64) -> None:
         """These settings hold from the record of this TIME on."""
@@ -115,6 +120,11 @@ class QueueRules:
         self.settings_at = 0 if self.plain else time
         self.concurrency = settings.concurrency
         self.slow_from = settings.slow_from
+        self.lease = settings.lease
+        self.max_wait = settings.max_wait
+        self.draining = settings.draining
+        self.keep_versions = settings.keep_versions
+        self.larger_first = settings.priority_order == "larger"
 
 
 @final
@@ -348,7 +358,7 @@ def job_of(row: Row, *, values: bool = True) -> Job:
     workq = flags & FROM_WORKQ != 0
     leased = row.stage == PROCESSING_ROW
     rank = row.rank
-    backwards = workq or (not row.queue.plain and row.queue.settings.priority_order == "larger")
+    backwards = workq or row.queue.larger_first
     picture: Job = _new(
         Job,
         (
