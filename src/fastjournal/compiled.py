@@ -58,6 +58,7 @@ CORE = (
     "fastjournal.journal.state.placement",
     "fastjournal.journal.state.queue_rows",
     "fastjournal.journal.state.row",
+    "fastjournal.journal.state.rows",
     "fastjournal.journal.state.selection",
     "fastjournal.journal.state.values",
     "fastjournal.log.record",

@@ -173,6 +173,9 @@ class Journal(Consuming, Administration, Inspection):
                 threads.stop()
         finally:
             self._log.close()
+            engine = getattr(self, "_engine", None)
+            if engine is not None:
+                engine.fetching.close_files()
 
     def put(
         self,
@@ -283,6 +286,7 @@ class Journal(Consuming, Administration, Inspection):
                             engine.commit(mark)
                 finally:
                     self._log.close()
+                    engine.fetching.close_files()
 
     def __enter__(self) -> Self:
         return self
