@@ -292,7 +292,7 @@ def test_a_holder_that_dies_frees_its_lock_at_the_deadline_and_its_late_write_is
 
 
 def lock_of(daemon: LocalDaemon):  # type: ignore[no-untyped-def]
-    return daemon.server.default.journal.entries.operations.decide.locks._locks
+    return daemon.server.default.journal.entries.operations.locks._locks
 
 
 def test_a_dead_holders_lock_ends_when_the_clock_says_so(tmp_path: Path) -> None:
