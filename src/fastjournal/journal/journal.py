@@ -51,7 +51,7 @@ from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
-from fastjournal.log.write.commit_log import CommitLog
+from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import DEFAULT_PRIORITY, NewJob
 from fastjournal.put_request import PutRequest, checked_request
 
@@ -117,11 +117,12 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         self._clock = SteadyClock(clock, hold_steps=True)
         stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
         stream.create()
-        self._log = CommitLog(
+        self._log = LogWriter(
             stream,
             segment_size=segment_size,
             sync=sync,
             sync_interval=sync_interval,
+            preallocate=lambda: self._engine.own,  # the Workq server does not read over zeros
             on_failure=on_failure,
             trust_mark=True,
             floor=lambda: first_uncovered(stream),

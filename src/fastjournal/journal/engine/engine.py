@@ -49,7 +49,7 @@ from fastjournal.journal.state.row import FUTURE, READY, Row, ValueNeeded, image
 from fastjournal.journal.state.values import Values
 from fastjournal.log.record import record_size
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.log.write.commit_log import CommitLog
+from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import Lease, State
 
 __all__ = ["Batch", "Engine", "leases_of"]
@@ -71,7 +71,7 @@ class Engine:
         self,
         state: JournalState,
         jobs: Jobs,
-        log: CommitLog,
+        log: LogWriter,
         clock: SteadyClock,
         reserve: Reserve,
         fetching: Fetching,

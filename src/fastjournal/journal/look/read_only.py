@@ -44,8 +44,8 @@ from fastjournal.journal.state.values import Values
 from fastjournal.log.files import DISK, FileLock, Files
 from fastjournal.log.manifest import check_segments
 from fastjournal.log.read.cursor import Cursor
-from fastjournal.log.segment import HEADER_SIZE, WORKQ
-from fastjournal.log.stream import Stream
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream, has_records
 from fastjournal.log.write.counters import Counters, LogStatus
 
 __all__ = ["JournalView"]
@@ -251,10 +251,8 @@ class JournalView(Inspection):
             except FileNotFoundError:  # cleaned away since
                 continue
             try:
-                size = handle.size()
+                total += handle.size()
+                newest = path if has_records(handle) else newest
             finally:
                 handle.close()
-            total += size
-            if size > HEADER_SIZE:
-                newest = path
         return total, newest

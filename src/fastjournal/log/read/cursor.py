@@ -25,7 +25,7 @@ from fastjournal.log.care.resync import next_valid
 from fastjournal.log.files import FileHandle, FileLock
 from fastjournal.log.record import BrokenRecord, Record, decode, decode_many, uvarint
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.stream import Stream
+from fastjournal.log.stream import Stream, has_records, read_growing
 
 __all__ = ["Cursor"]
 
@@ -198,7 +198,7 @@ class Cursor:
     def _is_torn(self, handle: FileHandle) -> bool:
         """Whether the end is torn; False if an appender has moved it on, an error if damaged."""
         safe = Safe.of(self.stream)  # before the bytes: an appender syncs what it has written
-        data = handle.read(self._offset, max(0, handle.size() - self._offset))
+        data = read_growing(handle.read, self._offset, max(0, handle.size() - self._offset))
         limit = self.stream.max_payload
         try:
             decode(data, 0, len(data), limit)
@@ -228,7 +228,7 @@ class Cursor:
         except FileNotFoundError:  # cleaned away: it was sealed, and so is everything before it
             return True
         try:
-            return handle.size() > HEADER_SIZE
+            return has_records(handle)
         finally:
             handle.close()
 
