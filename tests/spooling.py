@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastjournal import Journal
-from fastjournal.errors import Unavailable
+from fastjournal.errors import RequestError, Unavailable
 from fastjournal.log.files import FileHandle
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.reader import scan
@@ -17,8 +17,7 @@ from fastjournal.spool.shelf import Shelf
 from fastjournal.testing import Crash, MemoryFiles
 from fastjournal.testing.files import _MemoryHandle
 from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded
-from fastjournal.wire.fj.job_put import decode_forward
+from fastjournal.wire.fj.forward import Forwarded, read_forward
 
 __all__ = [
     "CrashingShelf",
@@ -108,13 +107,15 @@ class JournalTarget:
         self.sent.append((sender, value))
         operations, engine = self.journal.operations, self.journal.engine
         now = engine.clock.now()
-        marks, jobs, forget = decode_forward(value, now, sender)
+        read = read_forward(value, 0, len(value), now, sender)
+        jobs = [job if isinstance(job, RequestError) else job.new_job() for job in read.jobs]
         with engine.lock:
-            if forget:
+            if read.forget:
                 operations.forget_sender(sender)
                 self._answers.append(Forwarded(0))
                 return
-            taken = operations.put_from(sender, zip(marks, jobs, strict=True), now, decoded=True)
+            pairs = zip(read.marks, jobs, strict=True)
+            taken = operations.put_from(sender, pairs, now, decoded=True)
         errors = tuple((mark, error_text(error)) for mark, error in taken.refused)
         self._answers.append(
             Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)

@@ -20,6 +20,10 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "source_state"]
 
 CORE = (
+    "fastjournal.client.calls",
+    "fastjournal.client.entry_calls",
+    "fastjournal.client.leases",
+    "fastjournal.client.puts",
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
     "fastjournal.journal.language.varint",

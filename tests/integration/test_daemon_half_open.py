@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.transport import Connection
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.frames import encode_integer

@@ -20,8 +20,15 @@ import trustme
 import fastjournal
 from fastjournal.client.urls import Target, parse_url
 from fastjournal.config import load
-from fastjournal.daemon.security import check_exposure, is_local, server_context
-from fastjournal.daemon.tokens import Tokens, add_token, read_tokens, remove_token
+from fastjournal.daemon.auth import (
+    Tokens,
+    add_token,
+    check_exposure,
+    is_local,
+    read_tokens,
+    remove_token,
+    server_context,
+)
 from fastjournal.errors import BadRequest, NotFound, SettingError, Unauthorized, Unavailable
 from fastjournal.model import Mode
 from fastjournal.put_request import PutRequest

@@ -148,6 +148,15 @@ class Puts(Deciding):
                     return Placed(None, Outcome.STALE, row.id)
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
 
+    def _telling_nothing(self, put: Put) -> Command:
+        """A row stated anew; its id may look like that of a sender who has not sent it.
+
+        Where a PUT is a record by itself such an id would tell how far the sender has come.
+        """
+        if put.id[6] & 0xF0 == 0x80 and put.id[:12] in self.state.senders:
+            return Group((put,))
+        return put
+
     def _check_chosen(self, job_id: bytes) -> None:
         """Refuse an id that would tell how far a sender has come."""
         if job_id[6] & 0xF0 == 0x80 and job_id[:12] in self.state.senders:
@@ -270,7 +279,7 @@ class Puts(Deciding):
             max_wait = waiting.queue.settings.max_wait
             merged = merge(waiting, job, rank, timestamp, now, max_wait)
             outcome = Outcome.STALE if merged is None else Outcome.MERGED
-            return Placed(merged, outcome, waiting.id)
+            return Placed(merged and self._telling_nothing(merged), outcome, waiting.id)
         if processing is not None and timestamp <= processing.modified:
             return Placed(None, Outcome.STALE, processing.id)
         if tomb is not None and timestamp <= tomb.modified:
@@ -283,7 +292,10 @@ class Puts(Deciding):
             if tomb is not None:
                 expired.append(gone(tomb))
         if expired and placed.command is not None:
-            return placed._replace(command=Group((*expired, placed.command)))
+            members: tuple[Command, ...] = (placed.command,)
+            if isinstance(placed.command, Group):
+                members = placed.command.members
+            return placed._replace(command=Group((*expired, *members)))
         return placed
 
     def _refuse_taken(self, job: NewJob, modified: int) -> None:
@@ -305,7 +317,7 @@ class Puts(Deciding):
         if tomb.attempts and put.policy.max_attempts:
             limit = put.policy.max_attempts + tomb.attempts
             put.policy = put.policy.changed(max_attempts=limit)
-        return placed
+        return placed._replace(command=self._telling_nothing(put))
 
     def add(self, job: Add | Schedule, now: int) -> Command:
         """Take a Workq job in; its id is its key, `created` is drawn here."""

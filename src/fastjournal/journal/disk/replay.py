@@ -126,7 +126,7 @@ def _load(stream: Stream, snapshot: Snapshot, state: JournalState) -> tuple[int,
         if first is None:
             first = as_of
         for record in _told(records, bounded):
-            state.replay(record.payload, as_of + 1)
+            state.apply_part(decode(record.payload), as_of + 1)
     return first or 0, as_of
 
 
@@ -144,11 +144,14 @@ def _telling(records: Iterable[Record], values: Values) -> Iterator[Record]:
 
 
 def _apply_over(state: JournalState, command: k.Command, time: int) -> None:
-    members = command.members if isinstance(command, k.Group) else (command,)
+    members: tuple[k.Command, ...] = (command,)
+    apply = state.apply
+    if isinstance(command, k.Group):
+        members, apply = command.members, state.apply_part
     for member in members:
         row = state.rows.get(getattr(member, "id", b""))
         if row is None or row.at <= time:
-            state.apply(member, time)
+            apply(member, time)
 
 
 def _is_clean_mark(payload: bytes) -> bool:

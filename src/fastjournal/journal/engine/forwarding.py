@@ -6,8 +6,8 @@ Rules:
    before and is not looked at; so whoever is in doubt sends again.
 2. Job and mark reach the log in one record, so no crash parts them. A new row of a sender whose
    name has 12 bytes and looks like the beginning of a UUID of version 8 gets name and mark as its
-   id; for all else a SENDER command stands in a GROUP with the job, or alone where the job changes
-   nothing.
+   id, in a PUT that is a record by itself; for all else a SENDER command stands in a GROUP with the
+   job, or alone where the job changes nothing. An id in a GROUP tells no mark, whoever chose it.
 3. At the end of a request the mark stands in a SENDER record too: ids go when their rows do.
 4. The producer of a spooled job was told long ago that it is safe: a drain does not keep it out,
    and a sender's clock that is ahead counts as ours. A job refused for what it is stays refused.
@@ -70,7 +70,7 @@ class Forwarding:
     def put_from(
         self,
         sender: bytes,
-        jobs: Iterable[tuple[int, NewJob]],
+        jobs: Iterable[tuple[int, NewJob | RequestError]],
         now: int = 0,
         *,
         decoded: bool = False,
@@ -79,8 +79,9 @@ class Forwarding:
         """Take in those jobs of a sender whose marks are new; a refused one does not stop the rest.
 
         `jobs` are (mark, job) with growing marks; a job whose id is the sender and its mark has its
-        place for an id. `decoded`: the types of their fields and their instants are known to be
-        right. `owner`: whose sender it must be, or will be if it is nobody's.
+        place for an id; one that was refused as it was read has its error in its place.
+        `decoded`: the types of their fields and their instants are known to be right.
+        `owner`: whose sender it must be, or will be if it is nobody's.
         """
         engine, state = self._engine, self._state
         claim = self._check_owner(sender, owner)
@@ -108,6 +109,12 @@ class Forwarding:
                         repeated += 1
                     else:
                         refused.append((at, told))
+                    continue
+                if isinstance(job, RequestError):
+                    mark = at
+                    refused.append((at, job))
+                    self._remember(sender, at, job)
+                    commit(Sender(sender, at))
                     continue
                 (
                     queue, value, key, mode, priority, _, _, stamp, lease, attempts,
@@ -142,9 +149,7 @@ class Forwarding:
                         self._check_late(job, rows[job_id])
                 except RequestError as error:
                     refused.append((at, error))
-                    self._refusals[sender, at] = error
-                    if len(self._refusals) > _REMEMBERED:
-                        self._refusals.popitem(last=False)
+                    self._remember(sender, at, error)
                     commit(Sender(sender, at))
                     continue
                 counts[outcome] += 1
@@ -159,6 +164,12 @@ class Forwarding:
         counted.merges += counts[Outcome.MERGED]
         counted.stale += counts[Outcome.STALE]
         return Taken(mark, (counts[0], counts[1], counts[2], counts[3]), repeated, tuple(refused))
+
+    def _remember(self, sender: bytes, mark: int, error: RequestError) -> None:
+        """A refusal may have to be told again."""
+        self._refusals[sender, mark] = error
+        if len(self._refusals) > _REMEMBERED:
+            self._refusals.popitem(last=False)
 
     def _check_late(self, job: NewJob, row: Row) -> None:
         """Refuse a job that lost against a later write; one that is there already is no loss."""

@@ -125,8 +125,8 @@ class JournalState:
         self.untold: dict[bytes, bytes] = {}
         """For senders whose newest mark stands in the id of a job only: that id.
 
-        An id of version 8 that begins with the 12 bytes of a known sender ends with a mark: so the
-        record of such a job tells by itself that it came, whatever a crash leaves behind it."""
+        The record of a job of a sender tells by itself that it came, whatever a crash leaves behind
+        it: see `tell_mark`."""
         self.endings = Endings()
         """How leases ended, so that whoever ended one and did not hear of it can be told."""
         self.ends_at: i64 = 0
@@ -149,7 +149,13 @@ class JournalState:
         return self.places.queue(name)
 
     def apply(self, command: Command, time: i64) -> None:
-        """Carry out a command whose record has this TIME."""
+        """Carry out a command that is a record of the log by itself, with this TIME."""
+        if self.senders and isinstance(command, Put) and command.id not in self.rows:
+            self.tell_mark(command.id, time)
+        self.apply_part(command, time)
+
+    def apply_part(self, command: Command, time: i64) -> None:
+        """Carry out a member of a GROUP or an image of a snapshot: their ids tell no marks."""
         places = self.places
         if time > places.now:
             places.now = time
@@ -233,10 +239,6 @@ class JournalState:
         if row is None:
             row = Row(row_id, queue.rules, command.key, command.value)
             queue.total += 1
-            if self.senders and row_id[6] & 0xF0 == 0x80:
-                sender = row_id[:12]
-                if sender in self.senders:
-                    self.untold[sender] = row_id
         else:
             self.ended += 1
             if row.inserted != command.inserted and queue.name:
@@ -331,8 +333,7 @@ class JournalState:
             row = None
         if row is None:
             modified = command.modified
-            sender = command.id[:12]
-            last, untold = self.last_inserted, self.untold.get(sender)
+            last = self.last_inserted
             self._put(
                 Put(
                     command.id, command.queue, command.key, 0, modified, modified, modified, 0, 0,
@@ -341,10 +342,6 @@ class JournalState:
                 time,
             )  # fmt: skip
             self.last_inserted = last  # the sender's clock, not ours
-            if untold is None:
-                self.untold.pop(sender, None)  # no job of the sender has come
-            else:
-                self.untold[sender] = untold
             row = self.rows[command.id]
         if self.values is not None:
             self.values.go(row)
@@ -547,6 +544,23 @@ class JournalState:
             self.values.come(row, time)
 
     # What concerns no row.
+
+    def tell_mark(self, row_id: bytes, time: i64) -> None:
+        """The mark that stands in the id of a new row whose PUT is a record by itself.
+
+        An id of version 8 that begins with the 12 bytes of a sender ends with a mark. Only its
+        forwarder writes such records once the sender is known; whoever else states a row with such
+        an id does so in a GROUP (see `Puts`).
+        """
+        if row_id[6] & 0xF0 != 0x80:
+            return
+        sender = row_id[:12]
+        known = self.senders.get(sender)
+        if known is None or time < known[1]:
+            return
+        newest = self.untold.get(sender)
+        if newest is None or newest < row_id:
+            self.untold[sender] = row_id
 
     def _sender(self, command: Sender, time: i64) -> None:
         mark = self.mark_of(command.name)

@@ -163,6 +163,11 @@ class FrameReader:
         """Bytes that are not part of a frame yet."""
         return len(self.data) - self._next + len(self._more)
 
+    @property
+    def need(self) -> int:
+        """Bytes that the incomplete frame at the front is known to have; 0: none is there."""
+        return self._need
+
     def value(self) -> bytes:
         """The value without its type."""
         return self.data[self.at : self.end]

@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from fastjournal import __version__
-from fastjournal.daemon.hosting import Hosted
-from fastjournal.daemon.server import PROMISES
+from fastjournal.daemon.context import PROMISES
+from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import BadRequest, TooLarge
-from fastjournal.web import words
+from fastjournal.web import formatting
 from fastjournal.web.login import Viewer
 
 if TYPE_CHECKING:
-    from fastjournal.web.serving import Dashboard
+    from fastjournal.web.dashboard_server import Dashboard
 
 __all__ = ["Fields", "Renderer", "host_of", "read_form", "read_query"]
 
@@ -99,9 +99,9 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for name in set(words.__all__) - {"Shown", "text"}:
-            self._templates.filters[name] = getattr(words, name)
-        self._templates.filters["told"] = words.text
+        for name in set(formatting.__all__) - {"Shown", "text"}:
+            self._templates.filters[name] = getattr(formatting, name)
+        self._templates.filters["told"] = formatting.text
         self._templates.globals["version"] = __version__
 
     def page(
@@ -109,7 +109,7 @@ class Renderer:
         request: Request,
         template: str,
         viewer: Viewer,
-        host: Hosted,
+        host: JournalLoop,
         **values: Any,
     ) -> Response:
         """A page of a journal."""
@@ -122,7 +122,7 @@ class Renderer:
             "journals": [name for name in sorted(server.journals) if viewer.opens(name)],
             "base": f"/j/{host.name}",
             "here": request.scope["path"],
-            "address": words.text(_address(request)),
+            "address": formatting.text(_address(request)),
             "figures": figures,
             "now": host.engine.clock.now(),
             "sync": sync,
@@ -138,14 +138,14 @@ class Renderer:
 
     def error(self, request: Request, status: int, text: str) -> Response:
         """A page that says what went wrong."""
-        values = {"status": status, "text": words.text(text)}
+        values = {"status": status, "text": formatting.text(text)}
         return self._filled("error.html", status, values)
 
     def _filled(self, template: str, status: int, values: dict[str, Any]) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(values), status)
 
 
-def host_of(dashboard: Dashboard, viewer: Viewer, request: Request) -> Hosted:
+def host_of(dashboard: Dashboard, viewer: Viewer, request: Request) -> JournalLoop:
     """The journal a request is about; as good as missing if the viewer may not see it."""
     name = request.path_params["journal"]
     host = dashboard.server.journals.get(name)

@@ -1,13 +1,14 @@
 """Functions of operators: looking at queues and jobs, steering queues, upkeep.
 
-Rules: those of `requests`.
+Rules: those of `dispatch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from fastjournal.daemon.fj.jobs import named_row
+from fastjournal.daemon.session import Session
 from fastjournal.errors import (
     BadRequest,
     NotFound,
@@ -26,11 +27,6 @@ from fastjournal.wire.fj.functions import (
 from fastjournal.wire.fj.json_values import dump, job_to_json, load, queue_to_json
 from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
 from fastjournal.wire.fj.requests import Request
-
-if TYPE_CHECKING:
-    from fastjournal.daemon.fj import FjConnection
-
-from fastjournal.daemon.asking import named_row
 
 __all__ = [
     "inspect",
@@ -55,32 +51,32 @@ def _json(request: Request, value: object, now: int, flags: int = 0) -> bytes:
     return encode_reply(request.identifier, now, flags=flags | DATA, pairs=(pair,))
 
 
-def status(session: FjConnection, request: Request, now: int) -> bytes:
+def status(session: Session, request: Request, now: int) -> bytes:
     """Figures of the journal and the server."""
-    return _json(request, session.server.status(session.host), now)
+    return _json(request, session.status(), now)
 
 
-def queue(session: FjConnection, request: Request, now: int) -> bytes:
+def queue(session: Session, request: Request, now: int) -> bytes:
     """Change and tell the settings of a queue."""
     changes = load(request.value) if request.value else {}
     if not isinstance(changes, dict):
         raise BadRequest("settings are a JSON object")
-    session.host.operations.configure(request.key, changes)
+    session.operations.configure(request.key, changes)
     return _json(request, _queue_picture(session, request.key), now, session.stable)
 
 
-def _queue_picture(session: FjConnection, name: bytes) -> object:
-    if name not in session.host.state.queues:
+def _queue_picture(session: Session, name: bytes) -> object:
+    if name not in session.state.queues:
         raise NotFound(f"no queue {name!r}")
-    return queue_to_json(session.host.journal.queue(name))
+    return queue_to_json(session.journal.queue(name))
 
 
-def pause(session: FjConnection, request: Request, now: int) -> bytes:
+def pause(session: Session, request: Request, now: int) -> bytes:
     """Stop handing out, taking in, or both."""
     changes = _PAUSES.get(request.value or b"pause")
     if changes is None:
         raise BadRequest('PAUSE takes "pause", "drain" or "both"')
-    session.host.operations.configure(request.key, changes)
+    session.operations.configure(request.key, changes)
     return encode_ok(request.identifier, now, session.stable)
 
 
@@ -91,48 +87,48 @@ _PAUSES = {
 }
 
 
-def resume(session: FjConnection, request: Request, now: int) -> bytes:
+def resume(session: Session, request: Request, now: int) -> bytes:
     """End a pause and a draining."""
-    session.host.operations.configure(request.key, {"paused": False, "draining": False})
+    session.operations.configure(request.key, {"paused": False, "draining": False})
     return encode_ok(request.identifier, now, session.stable)
 
 
-def redrive(session: FjConnection, request: Request, now: int) -> bytes:
+def redrive(session: Session, request: Request, now: int) -> bytes:
     """Let dead jobs wait again."""
-    operations = session.host.operations
+    operations = session.operations
     if request.by_id:
         operations.redrive(request.key)
         count = 1
     else:
-        lanes = session.host.state.queues
+        lanes = session.state.queues
         names = [request.key] if request.key else [n for n in lanes if lanes[n].dead]
         count = sum(operations.redrive_queue(name) for name in names)
     pair = Pair(b"", Type.INTEGER, encode_integer(count))
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
 
 
-def inspect(session: FjConnection, request: Request, now: int) -> bytes:
+def inspect(session: Session, request: Request, now: int) -> bytes:
     """Tell all about one thing."""
-    what, host = request.value, session.host
+    what = request.value
     if what[:4] in (b"job", b"job "):
         job_id = request.key if request.by_id else b""
         row = named_row(session, job_id, request.key, leased=False, queue=what[4:])
         if 0 < row.expires < now:
             raise NotFound("the job has expired")
-        host.engine.load(row)
+        session.engine.load(row)
         return _json(request, job_to_json(job_of(row)), now)
     if what == b"queue":
         return _json(request, _queue_picture(session, request.key), now)
     if what == b"queues":
-        return _json(request, [queue_to_json(q) for q in host.journal.queues()], now)
+        return _json(request, [queue_to_json(q) for q in session.journal.queues()], now)
     if what == b"entries":
-        return _json(request, {"count": host.journal.entries.operations.count()}, now)
+        return _json(request, {"count": session.journal.entries.operations.count()}, now)
     if what in (b"journal", b"server"):
-        return _json(request, session.server.status(host), now)
+        return _json(request, session.status(), now)
     raise BadRequest(f"INSPECT does not know {what[:40]!r}")
 
 
-def list_jobs(session: FjConnection, request: Request, now: int) -> bytes:
+def list_jobs(session: Session, request: Request, now: int) -> bytes:
     """List jobs, a page at a time; whoever goes on does so with the cursor of the reply."""
     asked = load(request.value) if request.value else {}
     if not isinstance(asked, dict) or not asked.keys() <= _LIST_NAMES:
@@ -146,8 +142,8 @@ def list_jobs(session: FjConnection, request: Request, now: int) -> bytes:
         listing = Listing.resume(request.key)
     else:
         listing = _listing(request.key, **asked)
-    room = session.server.settings.limits.max_message // 4  # base64 and quotes make it longer
-    page = session.host.journal.lister.page(listing, limit, min(room, _PAGE_BYTES))
+    room = session.max_message() // 4  # base64 and quotes make it longer
+    page = session.journal.lister.page(listing, limit, min(room, _PAGE_BYTES))
     shown = [
         job_to_json(job, values=listing.values, size=size)
         for job, size in zip(page.jobs, page.sizes, strict=True)
@@ -178,9 +174,9 @@ def _listing(
     return Listing(queue, wanted, begins, values, offset)
 
 
-def maintain(session: FjConnection, request: Request, now: int) -> bytes:
+def maintain(session: Session, request: Request, now: int) -> bytes:
     """Run upkeep beside the loop."""
-    journal = session.host.journal
+    journal = session.journal
     work: dict[bytes, Callable[[], object]] = {
         b"sync": journal.sync,
         b"rotate": journal.rotate,
@@ -190,4 +186,6 @@ def maintain(session: FjConnection, request: Request, now: int) -> bytes:
     task = work.get(request.value)
     if task is None:
         raise BadRequest('MAINTAIN takes "sync", "rotate", "snapshot" or "clean"')
-    return session.later(request, task, lambda _, at: encode_ok(request.identifier, at))
+    identifier = request.identifier
+    session.do_later(identifier, task, lambda _, at: encode_ok(identifier, at))
+    return b""

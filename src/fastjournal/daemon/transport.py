@@ -12,32 +12,29 @@ Rules:
    nothing is under way to it, else by what it does not acknowledge (TCP_USER_TIMEOUT).
 4. Ending is in order: what was answered is sent first.
 5. Requests stand in one queue from their reading to their carrying out, and are carried out in that
-   order, whatever holds them up: the journal takes them from its front, `serve` puts back what it
-   did not come to. While more than `_QUEUED` bytes were read into it, reading pauses.
+   order, whatever holds them up: `serve` takes them from its front as far as it comes. While more
+   than `QUEUED` bytes wait in it, and more than the message under way needs, reading pauses.
 6. What is asked for may be much larger than the question: after `TURN` bytes of answers the rest of
    the queue waits until they have been sent.
 """
 
 from __future__ import annotations
 
-import abc
-import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from fastjournal.daemon.hosting import Hosted
-from fastjournal.daemon.waiters import Waiter
-from fastjournal.errors import JournalError
+from mypy_extensions import i64
 
-if TYPE_CHECKING:
-    from fastjournal.daemon.server import Server
+from fastjournal.daemon.context import Context
+from fastjournal.daemon.journal_loop import JournalLoop
+from fastjournal.daemon.session import Session, Subject, Waiter
 
-__all__ = ["TURN", "Connection"]
+__all__ = ["QUEUED", "TURN", "Connection"]
 
-TURN = 1 << 20  # bytes of answers
-_QUEUED = 1 << 20  # bytes of requests
+TURN: Final[i64] = 1 << 20  # bytes of answers
+QUEUED: Final[i64] = 1 << 20  # bytes of requests
 
 # Seconds, but for the last one: milliseconds.
 _KEEP_ALIVE = (
@@ -48,22 +45,13 @@ _KEEP_ALIVE = (
 )
 
 
-class Connection(asyncio.Protocol, abc.ABC):
-    """What all protocols share."""
+class Connection(Session):
+    """What all protocols share; has the methods of `asyncio.Protocol`."""
 
-    protocol = "?"
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.host: Hosted = server.default
-        self.peer = "?"
-        self.asked = False
-        self.behind = 0
-        self.wants_sync = False
-        self.gone = True
-        self.waiters: set[Waiter] = set()
-        self.leaving = False
-        """Nothing more is read; the connection ends once all is sent."""
+    def __init__(self, protocol: str, context: Context) -> None:
+        super().__init__(protocol, context.default.journal)
+        self.context = context
+        self.journal_loop: JournalLoop = context.default
         self.met = 0.0
         """Loop time of its beginning."""
         self.last_read = 0.0
@@ -72,27 +60,22 @@ class Connection(asyncio.Protocol, abc.ABC):
         """Loop time since which the peer does not read; 0: it does."""
         self.partial_since = 0.0
         """Loop time since which a message is incomplete; 0: none is."""
-        self._queue: list[Any] = []
-        self._queued = 0
-        """Bytes that were read since the queue was empty: at least what it holds."""
-        self._taken = 0
-        """What it was when the journal took the requests."""
+        self.more = False
+        """The queue may hold requests that can be carried out."""
         self._full = False
         """The last answers were cut at `TURN` and are not sent yet."""
         self._reads = True
-        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._transport: Any = None
         self._write: Any = None
-        self._time = server.loop.time
+        self._time: Any = context.loop.time
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Any) -> None:
         """The peer is here."""
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
-        self._write = self._transport.write
-        limits = self.server.settings.limits
-        self._transport.set_write_buffer_limits(high=limits.high_water)
+        self._transport = transport
+        self._write = transport.write
+        transport.set_write_buffer_limits(high=self.context.settings.limits.high_water)
         self.gone = False
-        self.host.hear(self)
+        self.journal_loop.hear(self)
         self.met = self.last_read = self._time()
         self.peer = _peer(transport)
         sock = transport.get_extra_info("socket")
@@ -101,7 +84,7 @@ class Connection(asyncio.Protocol, abc.ABC):
             for name, value in _KEEP_ALIVE:
                 if hasattr(socket, name):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        if not self.server.admit(self):
+        if not self.context.admit(self):
             self.leaving = True
             self.turn_away()
 
@@ -114,12 +97,13 @@ class Connection(asyncio.Protocol, abc.ABC):
         self.gone = True
         for waiter in list(self.waiters):
             self.abandon(waiter)
-        self.waiters.clear()
-        self.server.dismiss(self, exc)
+        if self.listening:
+            self.journal_loop.subscriptions.leave(self)
+        self.context.dismiss(self, exc)
 
     def abandon(self, waiter: Waiter) -> None:
         """The peer left while this request of it waited."""
-        waiter.end()
+        self.journal_loop.end_wait(waiter)
 
     def eof_received(self) -> bool:
         """The peer sends no more: answer what it sent, give up what waits, then close.
@@ -128,57 +112,40 @@ class Connection(asyncio.Protocol, abc.ABC):
         """
         for waiter in list(self.waiters):
             self.abandon(waiter)
-        self.waiters.clear()
         self.end()
         return True
 
     def pause_writing(self) -> None:
         """The peer does not read."""
         self.stuck_since = self._time()
-        self._steer()
+        self.steer()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         self.stuck_since = 0.0
-        self._steer()
+        self.steer()
         self.go_on()
-
-    def ask(self, items: Sequence[Any], size: int) -> None:
-        """So many bytes were read, and these requests in them."""
-        self._queue += items
-        if self._queue:
-            self._queued += size
-            self.go_on()
-            self._steer()
 
     def go_on(self) -> None:
         """Have the next requests carried out, if they may be."""
-        if self._queue and not self.asked and self.may_go_on():
-            self.host.submit(self)
+        if self.more and not self.asked and self.may_go_on():
+            self.journal_loop.submit(self)
 
     def may_go_on(self) -> bool:
         """Whether the next requests may be carried out; see rules 1 and 6."""
         return not (self._full or self.stuck_since or self.gone)
 
-    def take(self) -> list[Any]:
-        """The requests that may be carried out."""
-        if not self.may_go_on():
-            return []
-        taken, self._queue = self._queue, []
-        self._taken, self._queued = self._queued, 0
-        return taken
+    def stop_at_limit(self) -> None:
+        """The answers are many: the rest of the queue waits until they have been sent."""
+        self._full = True
 
-    def put_back(self, items: Sequence[Any], size: int) -> None:
-        """These were taken and not carried out; the answers before them have so many bytes."""
-        if items:
-            self._queue[:0] = items
-            self._queued += self._taken
-            self._full = size > TURN
-        self._steer()
+    def is_overfull(self) -> bool:
+        """Whether enough requests wait; see rule 5."""
+        raise NotImplementedError
 
-    def _steer(self) -> None:
+    def steer(self) -> None:
         """Read from the peer, or do not."""
-        reads = not (self.leaving or self.stuck_since or self._queued > _QUEUED)
+        reads = not (self.leaving or self.stuck_since or self.is_overfull())
         if reads != self._reads and not self.gone and not self._transport.is_closing():
             self._reads = reads
             if reads:
@@ -196,7 +163,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         self._full = False
         if self.leaving or self.stuck_since:
             self.watch_output()
-        self._steer()
+        self.steer()
         self.go_on()
 
     def watch_output(self) -> None:
@@ -204,7 +171,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         if self.leaving:
             self.finish()
         else:
-            limit = self.server.settings.limits.max_output
+            limit = self.context.settings.limits.max_output
             if self._transport.get_write_buffer_size() > limit:
                 self.cut("slow", "too much output waits")
 
@@ -213,7 +180,7 @@ class Connection(asyncio.Protocol, abc.ABC):
         if self.gone or self._transport.is_closing():
             return
         self.leaving = True
-        self._steer()
+        self.steer()
         self.finish()
 
     def finish(self) -> None:
@@ -223,21 +190,24 @@ class Connection(asyncio.Protocol, abc.ABC):
 
     def is_busy(self) -> bool:
         """Requests are under way that no waiter stands for."""
-        return self.asked or bool(self._queue)
+        return self.asked or self.more
 
     def cut(self, reason: str, text: str) -> None:
         """End at once."""
         if not self.gone:
-            self.server.note_cut(self, reason, text)
+            self.context.note_cut(self, reason, text)
             self._transport.abort()
 
     def check(self, now: float) -> None:
         """Cut the peer if a limit of time has passed; called every second or so."""
-        limits = self.server.settings.limits
+        limits = self.context.settings.limits
         if self.stuck_since and now - self.stuck_since > limits.write_timeout:
             self.cut("slow", "does not read")
         elif (
-            self.partial_since and self._reads and now - self.partial_since > limits.message_timeout
+            self.partial_since
+            and not self.more
+            and self._reads
+            and now - self.partial_since > limits.message_timeout
         ):
             self.cut("partial", "a message stays incomplete")
         elif (
@@ -251,27 +221,50 @@ class Connection(asyncio.Protocol, abc.ABC):
     def check_grant(self) -> None:
         """Tokens were read anew: cut the peer if its own is not among them as it was."""
 
+    def push(self, pushes: Sequence[tuple[int, bytes]], now: int) -> None:
+        """Tell the peer what it did not just ask: the identifiers of its subscriptions, pushes."""
+
     def keeps_open(self) -> bool:
         """The peer waits for something of its own accord."""
         return False
 
-    def is_single(self, items: Sequence[Any]) -> bool:
-        """Whether they are one request that makes one command at most."""
-        return False
+    def quit(self) -> None:
+        """The client has said goodbye: what waits is answered with what there is."""
+        self.leaving = True
+        self.steer()
+        for waiter in list(self.waiters):
+            self.expire(waiter)
 
-    @abc.abstractmethod
-    def serve(self, items: list[Any], now: int) -> bytes:
-        """Carry out requests under the lock; returns the replies.
+    def wait(self, waiter: Waiter, seconds: float) -> None:
+        """Let a request wait for so long."""
+        self.journal_loop.begin_wait(waiter, seconds)
 
-        Leaves in `items` those that are answered; what it did not come to it puts back.
-        """
+    def expire(self, waiter: Waiter) -> None:
+        """Ask a waiter a last time."""
+        self.journal_loop.expire(waiter)
 
-    @abc.abstractmethod
-    def refuse(self, items: Sequence[Any], error: JournalError, now: int) -> bytes:
-        """The replies to requests that came to nothing."""
+    def listen(self, subject: Subject, identifier: int) -> None:
+        """Be told of something from now on."""
+        self.journal_loop.subscriptions.listen(self, subject, identifier)
+
+    def unlisten(self, subject: Subject) -> None:
+        """Be told of it no more."""
+        self.journal_loop.subscriptions.unlisten(self, subject)
+
+    def status(self) -> dict[str, Any]:
+        """Figures of the journal and of the server."""
+        return self.context.status(self.journal_loop)
+
+    def max_message(self) -> int:
+        """Most bytes of a message."""
+        return self.context.wire_limits.max_message
+
+    def deny(self, reason: str) -> None:
+        """Somebody tried what it may not: say so in the log."""
+        self.context.deny(self, reason)
 
 
-def _peer(transport: asyncio.BaseTransport) -> str:
+def _peer(transport: Any) -> str:
     name = transport.get_extra_info("peername")
     peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
     if isinstance(transport.get_extra_info("ssl_object"), ssl.SSLObject):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from fastjournal.daemon.hosting import Hosted
+from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.journal.state.queue_rows import QueueRows
 from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row
 from fastjournal.model import Job, State
@@ -86,7 +86,7 @@ class Page(NamedTuple):
     """There may be others that were not looked at."""
 
 
-def look(host: Hosted, asked: Asked) -> Page:
+def look(host: JournalLoop, asked: Asked) -> Page:
     """A page of the jobs that were asked for."""
     exact = _exact(host, asked.words)
     parts: Iterable[list[bytes]]
@@ -146,7 +146,7 @@ def place_of(job: Job, now: int) -> str:
     return ("", "leased", "completed", "dead", "deleted")[job.state]
 
 
-def _exact(host: Hosted, words: bytes) -> list[Row]:
+def _exact(host: JournalLoop, words: bytes) -> list[Row]:
     if not words:
         return []
     with host.engine.lock:
@@ -160,7 +160,7 @@ def _exact(host: Hosted, words: bytes) -> list[Row]:
         return list(host.state.keys.everywhere(words))
 
 
-def _newest(host: Hosted) -> tuple[Iterator[list[bytes]], bool]:
+def _newest(host: JournalLoop) -> tuple[Iterator[list[bytes]], bool]:
     """Ids of the newest rows, the newest first, and whether others were left out."""
     with host.engine.lock:
         arrivals = host.journal.lister.arrivals()
@@ -173,7 +173,7 @@ def _newest(host: Hosted) -> tuple[Iterator[list[bytes]], bool]:
     return parts(), end > MAX_LOOK
 
 
-def _indexed(host: Hosted, asked: Asked) -> tuple[list[bytes], bool]:
+def _indexed(host: JournalLoop, asked: Asked) -> tuple[list[bytes], bool]:
     """Ids of rows that stand in an index, and whether others were left out."""
     with host.engine.lock:
         lanes, rows = host.state.queues, host.state.rows

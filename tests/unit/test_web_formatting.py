@@ -7,8 +7,7 @@ import pytest
 from fastjournal.clock import SECOND
 from fastjournal.journal.look.history import Step
 from fastjournal.model import State
-from fastjournal.web.phases import phases_of
-from fastjournal.web.words import (
+from fastjournal.web.formatting import (
     ago,
     amount,
     instant,
@@ -20,6 +19,7 @@ from fastjournal.web.words import (
     span,
     text,
 )
+from fastjournal.web.life_steps import phases_of
 
 NOW = 1_700_000_000 * SECOND
 

@@ -13,80 +13,43 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
 
-from fastjournal.daemon.hosting import Hosted
-from fastjournal.errors import BadRequest, QueueFull
+from fastjournal.daemon.session import KEY, QUEUE, RANGE, Session, Subject
+from fastjournal.errors import QueueFull
+from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.model import Event, State
-from fastjournal.wire.fj.functions import WORKED_ON, Function, Query, Type
-from fastjournal.wire.fj.replies import encode_ok, encode_push
-from fastjournal.wire.fj.requests import Request
+from fastjournal.wire.fj.functions import Type
+from fastjournal.wire.fj.replies import encode_push
 
-if TYPE_CHECKING:
-    import asyncio
+__all__ = ["Subscriptions"]
 
-    from fastjournal.daemon.fj import FjConnection
-
-__all__ = ["Pushes", "Subject", "listen"]
-
-KEY, QUEUE, RANGE = range(3)
 _MOST = 10_000
 """Subscriptions of one connection."""
 _MOST_RANGES = 100
 """Every change is compared with every range."""
 
 
-class Subject(NamedTuple):
-    """What a connection listens to."""
-
-    kind: int
-    name: bytes
-    """A key, a queue (empty: all of them), or the lower end of a range."""
-    upper: bytes = b""
-    """Of a range; empty: no end."""
-
-    def holds(self, key: bytes) -> bool:
-        """Whether a key lies in this range."""
-        return self.name <= key and (not self.upper or key <= self.upper)
-
-
-def listen(session: FjConnection, request: Request, now: int) -> bytes:
-    """Begin or end a subscription."""
-    if request.query is Query.RANGE:
-        subject = Subject(RANGE, request.key, request.upper or b"")
-    elif request.flags & WORKED_ON:
-        subject = Subject(QUEUE, request.key)
-    elif request.key:
-        subject = Subject(KEY, request.key)
-    else:
-        raise BadRequest("LISTEN needs a key, a range, or a queue with bit 6")
-    pushes = session.server.pushes(session.host)
-    if request.function == Function.LISTEN:
-        pushes.listen(session, subject, request.identifier)
-    else:
-        pushes.unlisten(session, subject)
-    return encode_ok(request.identifier, now)
-
-
-class Pushes(Subscription):
+class Subscriptions(Subscription):
     """Who listens to what on one journal."""
 
-    def __init__(self, host: Hosted, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(frozenset(), 0, lambda _: None)
-        self._host = host
+        self._engine = engine
+        self._state = engine.state
         self._loop = loop
         self._thread = threading.get_ident()
         self._waiting: deque[Event] = deque()
-        self._listeners: dict[Subject, dict[FjConnection, int]] = {}
+        self._listeners: dict[Subject, dict[Session, int]] = {}
         self._counts = [0, 0, 0]
         """Subjects that somebody listens to, by kind."""
         self._ranges: list[Subject] = []
-        self._out: dict[FjConnection, list[tuple[int, bytes]]] = {}
+        self._out: dict[Session, list[tuple[int, bytes]]] = {}
 
-    def listen(self, session: FjConnection, subject: Subject, identifier: int) -> None:
+    def listen(self, session: Session, subject: Subject, identifier: int) -> None:
         """Subscribe; under the lock."""
         if subject not in session.listening:
             full = len(session.listening) >= _MOST
@@ -102,7 +65,7 @@ class Pushes(Subscription):
         if subject.kind == QUEUE:
             self._tell_ready(session, subject.name, identifier)
 
-    def unlisten(self, session: FjConnection, subject: Subject) -> None:
+    def unlisten(self, session: Session, subject: Subject) -> None:
         """End a subscription; under the lock."""
         session.listening.pop(subject, None)
         listeners = self._listeners.get(subject)
@@ -113,9 +76,9 @@ class Pushes(Subscription):
             del self._listeners[subject]
             self._count(subject, -1)
 
-    def leave(self, session: FjConnection) -> None:
+    def leave(self, session: Session) -> None:
         """The connection is gone."""
-        with self._host.engine.lock:
+        with self._engine.lock:
             for subject in list(session.listening):
                 self.unlisten(session, subject)
 
@@ -142,16 +105,16 @@ class Pushes(Subscription):
         if self._counts[KEY] or self._counts[RANGE]:
             kinds |= {"changed", "dead"}
         self.kinds = frozenset(kinds)
-        subscriptions = self._host.engine.subscriptions
+        subscriptions = self._engine.subscriptions
         if kinds and self not in subscriptions:
             subscriptions.append(self)
         elif not kinds and self in subscriptions:
             subscriptions.remove(self)
 
-    def _tell_ready(self, session: FjConnection, name: bytes, identifier: int) -> None:
+    def _tell_ready(self, session: Session, name: bytes, identifier: int) -> None:
         """What is due already is told at once, behind the answer."""
-        engine, lanes = self._host.engine, self._host.state.queues
-        now = self._host.state.promote(engine.clock.now())
+        engine, lanes = self._engine, self._state.queues
+        now = self._state.promote(engine.clock.now())
         for lane in [lanes[name]] if name in lanes else [] if name else list(lanes.values()):
             if lane.name and lane.open:
                 data = encode_push(identifier, now, lane.name, due=now)
@@ -159,7 +122,7 @@ class Pushes(Subscription):
 
     def _tell(self) -> None:
         """Everything that has happened since the last time."""
-        now = self._host.engine.clock.now()
+        now = self._engine.clock.now()
         keys: dict[tuple[bool, bytes], Event] = {}
         while self._waiting:
             event = self._waiting.popleft()
@@ -169,10 +132,10 @@ class Pushes(Subscription):
                 self._tell_queue(event, now)
         for (is_job, key), event in keys.items():
             if is_job:
-                gone = event.id not in self._host.state.rows
+                gone = event.id not in self._state.rows
                 self._add(Subject(KEY, key), key, int(Type.JOB), gone, now)
             else:
-                row = self._host.state.rows.get(event.id)
+                row = self._state.rows.get(event.id)
                 for name in (key,) if row is None else (key, *row.rare.aliases):
                     self._tell_entry(name, now)
         out, self._out = self._out, {}
@@ -189,7 +152,7 @@ class Pushes(Subscription):
                     self._out.setdefault(session, []).append((identifier, data))
 
     def _tell_entry(self, key: bytes, now: int) -> None:
-        row = next(self._host.state.keys.find(b"", key), None)
+        row = next(self._state.keys.find(b"", key), None)
         gone = row is None or row.state is State.DELETED
         kind = Type.VOID if row is None else row.kind
         self._add(Subject(KEY, key), key, kind, gone, now)
@@ -202,6 +165,6 @@ class Pushes(Subscription):
             data = encode_push(identifier, now, key, value_type=kind, gone=gone)
             self._out.setdefault(session, []).append((identifier, data))
 
-    def _find(self, subject: Subject) -> list[tuple[FjConnection, int]]:
+    def _find(self, subject: Subject) -> list[tuple[Session, int]]:
         found = self._listeners.get(subject)
         return list(found.items()) if found else []

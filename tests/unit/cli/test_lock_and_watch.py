@@ -14,7 +14,7 @@ import pytest
 
 from command_line import Command
 from fastjournal import Journal
-from fastjournal.cli.holding import directory_changes
+from fastjournal.cli.lock_and_watch import directory_changes
 from fastjournal.entry import INTEGER, STRING, watched
 from fastjournal.testing.daemon import LocalDaemon
 

@@ -1,6 +1,6 @@
 """Functions on key/value entries: SET, GET, DELETE, ADD, NOT, TRUNCATE, LOCK, RENAME, ALIAS.
 
-Rules: those of `requests`, and
+Rules: those of `dispatch`, and
 
 1. SET of type 6 is a job, of any other type an entry. GET of a key means its entry, else its job.
    DELETE of a key means both, unless a queue or an id is named.
@@ -12,13 +12,10 @@ Rules: those of `requests`, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fastjournal.clock import SECOND
-from fastjournal.daemon import consuming, producing
-from fastjournal.daemon.asking import deadline_of, stamp_of
-from fastjournal.daemon.pushes import KEY, Subject
-from fastjournal.daemon.quick_entries import plain_get, plain_pairs
+from fastjournal.daemon.fj import jobs
+from fastjournal.daemon.fj.jobs import deadline_of
+from fastjournal.daemon.session import KEY, Session, Subject
 from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
 from fastjournal.journal.engine.entry_operations import EntryOperations
@@ -33,24 +30,17 @@ from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
     JOBS,
-    KEY_SIZE,
     LISTEN,
     LOCKED,
     OVERWRITE,
-    PERSIST_SET,
     STALE,
-    TIMEOUT,
     TTL,
-    VALUE_BITS,
     WORKED_ON,
     Query,
     Type,
 )
 from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
 from fastjournal.wire.fj.requests import Request
-
-if TYPE_CHECKING:
-    from fastjournal.daemon.fj import FjConnection
 
 __all__ = [
     "add",
@@ -66,17 +56,11 @@ __all__ = [
 ]
 
 
-_ANY_SIZE = KEY_SIZE | VALUE_BITS
-_SPECIAL_READING = TIMEOUT | EXACT | WORKED_ON
-_PLAIN_GET = DATA | KEY_SIZE
-_PLAIN_SET = OVERWRITE | PERSIST_SET | _ANY_SIZE
+def _operations(session: Session) -> EntryOperations:
+    return session.journal.entries.operations
 
 
-def _operations(session: FjConnection) -> EntryOperations:
-    return session.host.journal.entries.operations
-
-
-def _by(session: FjConnection, request: Request) -> Writer:
+def _by(session: Session, request: Request) -> Writer:
     """Who makes a change."""
     if request.upper is None:
         return Writer(session.name or session.own_name)
@@ -84,21 +68,17 @@ def _by(session: FjConnection, request: Request) -> Writer:
     return Writer(name or session.name or session.own_name, fence)
 
 
-def set_any(session: FjConnection, request: Request, now: int) -> bytes:
+def set_any(session: Session, request: Request, now: int) -> bytes:
     """Store an entry, or put a job."""
-    if request[9] == Type.JOB:
-        return producing.set_job(session, request, now)
-    kind = request[9]
+    kind = request.value_type
+    if kind == Type.JOB:
+        return jobs.set_job(session, request, now)
     assert kind is not None
-    if request[2] | _ANY_SIZE == _PLAIN_SET and not request[3]:
-        by = Writer(session.name or session.own_name)
-        decided = _operations(session).set(request[7], kind, request[10], by=by)
-        return encode_ok(request[1], now, _flags(session, decided))
     decided = _operations(session).set(
         request.key,
         kind,
         request.value,
-        timestamp=stamp_of(session, request.timestamp),
+        timestamp=session.stamp(request.timestamp),
         expires=deadline_of(request, now),
         ttl=(request.ttl or 0) * SECOND,
         exact=request.flags & EXACT != 0,
@@ -107,26 +87,21 @@ def set_any(session: FjConnection, request: Request, now: int) -> bytes:
         by=_by(session, request),
     )
     if request.flags & LISTEN:
-        subject = Subject(KEY, request.key)
-        session.server.pushes(session.host).listen(session, subject, request.identifier)
+        session.listen(Subject(KEY, request.key), request.identifier)
     return encode_ok(request.identifier, now, _flags(session, decided))
 
 
-def _safe(session: FjConnection, decided: Decided) -> int:
+def _safe(session: Session, decided: Decided) -> int:
     """Bit 9, unless the effect is in memory only: no sync brings that to stable storage."""
     return session.stable if decided.remembered is None or decided.logged is not None else 0
 
 
-def _flags(session: FjConnection, decided: Decided) -> int:
+def _flags(session: Session, decided: Decided) -> int:
     return _safe(session, decided) | (STALE if decided.stale else 0)
 
 
-def get_any(session: FjConnection, request: Request, now: int) -> bytes:
+def get_any(session: Session, request: Request, now: int) -> bytes:
     """Read one entry or job, or several entries."""
-    if request[2] | KEY_SIZE == _PLAIN_GET:
-        found = plain_get(session, request[7], request[1], now)
-        if found is not None:
-            return found
     operations = _operations(session)
     if request.query is not Query.KEY:
         return _several(session, request, now)
@@ -136,7 +111,7 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
         and operations.decide.live(request.key, now) is None
         and _has_jobs(session, request.key)
     ):
-        return consuming.get(session, request, now)
+        return jobs.get(session, request, now)
     reading = _reading(session, request, now)
     entry = operations.get(request.key, reading)
     flags = request.flags & DATA | _marks(reading.worker, entry)
@@ -149,15 +124,15 @@ def get_any(session: FjConnection, request: Request, now: int) -> bytes:
     )
 
 
-def _has_jobs(session: FjConnection, key: bytes) -> bool:
+def _has_jobs(session: Session, key: bytes) -> bool:
     """Whether there are jobs of a key; a tombstone is none."""
     return any(
         row.queue.name and row.state is not State.DELETED
-        for row in session.host.state.keys.everywhere(key)
+        for row in session.state.keys.everywhere(key)
     )
 
 
-def _several(session: FjConnection, request: Request, now: int) -> bytes:
+def _several(session: Session, request: Request, now: int) -> bytes:
     if request.query is Query.CURSOR:
         scan = Scan.resume(request.key)
     elif request.query is Query.PATTERN:
@@ -165,13 +140,6 @@ def _several(session: FjConnection, request: Request, now: int) -> bytes:
     else:
         scan = Scan(RANGE, request.key, request.upper or b"", request.limit or 0)
     reading = _reading(session, request, now)
-    if request.ttl == ALL and not request.flags & _SPECIAL_READING:
-        pairs, cursor = plain_pairs(session, scan, reading, now)
-        flags = request.flags & DATA
-        if pairs is not None:
-            return encode_reply(
-                request.identifier, now, flags=flags, pairs=pairs, several=True, cursor=cursor
-            )
     page = _operations(session).page(scan, reading)
     flags = request.flags & DATA
     for entry in page.entries:
@@ -182,7 +150,7 @@ def _several(session: FjConnection, request: Request, now: int) -> bytes:
     )
 
 
-def _reading(session: FjConnection, request: Request, now: int) -> Reading:
+def _reading(session: Session, request: Request, now: int) -> Reading:
     exact = request.flags & EXACT != 0
     until = deadline_of(request, now)
     return Reading(
@@ -206,47 +174,47 @@ def _pair(entry: Entry, request: Request) -> Pair:
     return Pair(entry.key, entry.kind, entry.data, entry.expires if request.flags & TTL else None)
 
 
-def delete_any(session: FjConnection, request: Request, now: int) -> bytes:
+def delete_any(session: Session, request: Request, now: int) -> bytes:
     """Delete an entry and the jobs of a key."""
     if request.by_id or request.value or request.flags & JOBS:
-        return consuming.delete(session, request, now)
+        return jobs.delete(session, request, now)
     operations = _operations(session)
     # An empty queue is no queue: the entry alone is meant.
     both = request.value_type is None
     if both and not session.may_take:  # whoever only produces deletes the entry, never jobs
         if _has_jobs(session, request.key):
-            consuming.check_may_delete(session)
+            jobs.check_may_delete(session)
         both = False
     decided = operations.delete(
         request.key,
-        timestamp=stamp_of(session, request.timestamp),
+        timestamp=session.stamp(request.timestamp),
         purge=request.flags & OVERWRITE != 0,
         persist=request.persist,
         by=_by(session, request),
     )
     found, stale = decided.found, decided.stale
     if both:
-        jobs = consuming.delete_everywhere(session, request)
-        found, stale = found + jobs.found, stale or jobs.stale
+        others = jobs.delete_everywhere(session, request)
+        found, stale = found + others.found, stale or others.stale
     pair = Pair(b"", Type.INTEGER, encode_integer(found))
     flags = _safe(session, decided) | (STALE if stale and not found else 0)
     return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
 
 
-def _changed(session: FjConnection, request: Request, decided: Decided, now: int) -> bytes:
+def _changed(session: Session, request: Request, decided: Decided, now: int) -> bytes:
     """The value as it is now."""
     pair = Pair(b"", decided.kind, decided.data)
     flags = _flags(session, decided) | DATA
     return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
 
 
-def _sender(session: FjConnection, request: Request) -> bytes:
+def _sender(session: Session, request: Request) -> bytes:
     if not request.timestamp:
         return b""
     return session.name if request.upper is None else decode_who(request.upper)[1] or session.name
 
 
-def add(session: FjConnection, request: Request, now: int) -> bytes:
+def add(session: Session, request: Request, now: int) -> bytes:
     """Add to a number; answered with the sum."""
     assert request.value_type is not None
     decided = _operations(session).add(
@@ -255,37 +223,37 @@ def add(session: FjConnection, request: Request, now: int) -> bytes:
         request.value,
         sender=_sender(session, request),
         number=request.timestamp,
-        timestamp=stamp_of(session, request.timestamp),
+        timestamp=session.stamp(request.timestamp),
         persist=request.persist,
         by=_by(session, request),
     )
     return _changed(session, request, decided, now)
 
 
-def flip(session: FjConnection, request: Request, now: int) -> bytes:
+def flip(session: Session, request: Request, now: int) -> bytes:
     """Turn a boolean over; answered with the new one."""
     decided = _operations(session).flip(
         request.key,
         sender=_sender(session, request),
         number=request.timestamp,
-        timestamp=stamp_of(session, request.timestamp),
+        timestamp=session.stamp(request.timestamp),
         by=_by(session, request),
     )
     return _changed(session, request, decided, now)
 
 
-def truncate(session: FjConnection, request: Request, now: int) -> bytes:
+def truncate(session: Session, request: Request, now: int) -> bytes:
     """Cut or fill up a value."""
     decided = _operations(session).truncate(
         request.key,
         decode_integer(request.value),
-        timestamp=stamp_of(session, request.timestamp),
+        timestamp=session.stamp(request.timestamp),
         by=_by(session, request),
     )
     return encode_ok(request.identifier, now, _flags(session, decided))
 
 
-def lock(session: FjConnection, request: Request, now: int) -> bytes:
+def lock(session: Session, request: Request, now: int) -> bytes:
     """Lock a key; answered with the fencing number and the deadline."""
     until = deadline_of(request, now)
     held = _operations(session).lock(request.key, _by(session, request).owner, until)
@@ -293,31 +261,31 @@ def lock(session: FjConnection, request: Request, now: int) -> bytes:
     return encode_reply(request.identifier, now, timeout=held.until, flags=DATA, pairs=(pair,))
 
 
-def unlock(session: FjConnection, request: Request, now: int) -> bytes:
+def unlock(session: Session, request: Request, now: int) -> bytes:
     """Free a lock."""
     if not _operations(session).unlock(request.key, _by(session, request)):
         raise NotFound("there is no lock")
     return encode_ok(request.identifier, now)
 
 
-def rename(session: FjConnection, request: Request, now: int) -> bytes:
+def rename(session: Session, request: Request, now: int) -> bytes:
     """Give an entry another key."""
     decided = _operations(session).rename(
         request.key,
         request.value,
-        timestamp=stamp_of(session, request.timestamp),
+        timestamp=session.stamp(request.timestamp),
         overwrite=request.flags & OVERWRITE != 0,
         by=_by(session, request),
     )
     return encode_ok(request.identifier, now, _flags(session, decided))
 
 
-def alias(session: FjConnection, request: Request, now: int) -> bytes:
+def alias(session: Session, request: Request, now: int) -> bytes:
     """Give an entry a further key."""
     decided = _operations(session).alias(
         request.key,
         request.value,
-        timestamp=stamp_of(session, request.timestamp),
+        timestamp=session.stamp(request.timestamp),
         by=_by(session, request),
     )
     return encode_ok(request.identifier, now, _flags(session, decided))

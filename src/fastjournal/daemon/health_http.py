@@ -9,12 +9,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from fastjournal.daemon.context import Context
 from fastjournal.daemon.metrics import render
-
-if TYPE_CHECKING:
-    from fastjournal.daemon.server import Server
 
 __all__ = ["HttpConnection"]
 
@@ -32,8 +29,8 @@ _REASONS = {
 class HttpConnection(asyncio.Protocol):
     """One request."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._head = b""
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._timer: asyncio.TimerHandle | None = None
@@ -41,12 +38,12 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody asks."""
         self._transport = transport  # type: ignore[assignment]
-        self._server.probes += 1
-        self._timer = self._server.loop.call_later(_PATIENCE, self._transport.abort)
+        self._context.probes += 1
+        self._timer = self._context.loop.call_later(_PATIENCE, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
-        self._server.probes -= 1
+        self._context.probes -= 1
         if self._timer is not None:
             self._timer.cancel()
 
@@ -66,11 +63,11 @@ class HttpConnection(asyncio.Protocol):
             self._route(words[1].split(b"?", 1)[0], words[0] == b"HEAD")
 
     def _route(self, path: bytes, head: bool) -> None:
-        server = self._server
+        context = self._context
         if path == b"/healthz":
             failures = {
                 host.name: str(host.engine.log.failure)
-                for host in server.journals.values()
+                for host in context.journals.values()
                 if host.engine.log.failure is not None
             }
             if failures:
@@ -78,12 +75,12 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._answer(200, "ok\n", head=head)
         elif path == b"/readyz":
-            if server.ready:
+            if context.ready:
                 self._answer(200, "ready\n", head=head)
             else:
-                self._answer(503, "draining\n" if server.draining else "loading\n", head=head)
+                self._answer(503, "draining\n" if context.draining else "loading\n", head=head)
         elif path == b"/metrics":
-            self._answer(200, render(server), "text/plain; version=0.0.4; charset=utf-8", head)
+            self._answer(200, render(context), "text/plain; version=0.0.4; charset=utf-8", head)
         else:
             self._answer(404, "try /metrics, /healthz or /readyz\n", head=head)
 

@@ -22,10 +22,10 @@ from typing import Annotated, Any
 
 import typer
 
+from fastjournal.cli.arguments import HERE, Directory, Json, Url, as_bytes, seconds
 from fastjournal.cli.entries import KINDS, entries_of
-from fastjournal.cli.given import HERE, Directory, Json, Url, as_bytes, seconds
-from fastjournal.cli.render import instant, json_line
-from fastjournal.cli.shapes import text
+from fastjournal.cli.job_tables import text
+from fastjournal.cli.output import instant, json_line
 from fastjournal.entry import EntryChange, Watched, watched
 from fastjournal.errors import LeaseLost, Locked, Unavailable
 

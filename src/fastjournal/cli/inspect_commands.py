@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastjournal.cli.given import (
+from fastjournal.cli.arguments import (
     HERE,
     AnyId,
     Directory,
@@ -24,8 +24,7 @@ from fastjournal.cli.given import (
     one_of,
     seconds,
 )
-from fastjournal.cli.render import bytes_text, instant, json_line, table
-from fastjournal.cli.shapes import (
+from fastjournal.cli.job_tables import (
     JOB_COLUMNS,
     QUEUE_COLUMNS,
     QUEUE_NUMBERS,
@@ -38,7 +37,8 @@ from fastjournal.cli.shapes import (
     setting_text,
     status_values,
 )
-from fastjournal.cli.target import open_view
+from fastjournal.cli.open_journal import open_view
+from fastjournal.cli.output import bytes_text, instant, json_line, table
 from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.errors import TimedOut
 

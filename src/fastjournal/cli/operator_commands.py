@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastjournal.cli.given import (
+from fastjournal.cli.arguments import (
     HERE,
     AnyId,
     Directory,
@@ -26,9 +26,9 @@ from fastjournal.cli.given import (
     one_of,
     seconds,
 )
-from fastjournal.cli.render import bytes_text, json_line
-from fastjournal.cli.shapes import setting_text, settings_values
-from fastjournal.cli.target import open_target
+from fastjournal.cli.job_tables import setting_text, settings_values
+from fastjournal.cli.open_journal import open_target
+from fastjournal.cli.output import bytes_text, json_line
 
 __all__ = ["app"]
 

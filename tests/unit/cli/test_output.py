@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fastjournal.cli.render import bytes_text, instant, json_line, preview
+from fastjournal.cli.output import bytes_text, instant, json_line, preview
 
 
 @pytest.mark.parametrize(

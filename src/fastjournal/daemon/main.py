@@ -1,4 +1,4 @@
-"""Run a daemon until a signal ends it.
+"""Put a daemon together and run it until a signal ends it.
 
 Rules:
 
@@ -14,17 +14,21 @@ import asyncio
 import gc
 import logging
 import signal
+import ssl
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from fastjournal.config import LogSettings, Settings
-from fastjournal.daemon.descriptors import allow_all
-from fastjournal.daemon.lines import LEVELS, LibraryLines, Lines
-from fastjournal.daemon.server import Server
+from fastjournal.daemon.context import Context
+from fastjournal.daemon.fj.connection import FjConnection
+from fastjournal.daemon.listener import allow_all
+from fastjournal.daemon.log_lines import LEVELS, LibraryLines, Lines
+from fastjournal.daemon.server import Page, Server
 from fastjournal.errors import JournalError
 
-__all__ = ["run", "set_up_log"]
+__all__ = ["make_server", "run", "set_up_log"]
 
 _COLLECT = (50_000, 20, 100)
 _SWITCH = 0.0005  # seconds a thread may keep the interpreter while another waits for it
@@ -44,8 +48,37 @@ def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int
         return runner.run(_serve(settings, reload, log))
 
 
+def make_server(settings: Settings, **given: Any) -> Server:
+    """A daemon that speaks all protocols; `given`: see `Server`."""
+    protocols = {"fj": _speak_fj, "workq": _speak_workq, "http": _speak_http}
+    return Server(settings, protocols, _make_dashboard, **given)
+
+
+def _speak_fj(context: Context) -> Callable[[], Any]:
+    return lambda: FjConnection(context)
+
+
+def _speak_workq(context: Context) -> Callable[[], Any]:
+    from fastjournal.daemon.workq.connection import QueueNames, WorkqConnection
+
+    mentioned = QueueNames()
+    return lambda: WorkqConnection(context, mentioned)
+
+
+def _speak_http(context: Context) -> Callable[[], Any]:
+    from fastjournal.daemon.health_http import HttpConnection  # with Prometheus' library
+
+    return lambda: HttpConnection(context)
+
+
+def _make_dashboard(server: Server, tls: ssl.SSLContext | None) -> Page:
+    from fastjournal.web.dashboard_server import Dashboard  # with a whole web framework
+
+    return Dashboard(server, tls)
+
+
 async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log: Lines) -> int:
-    server = Server(settings, log=log)
+    server = make_server(settings, log=log)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.cli.render import instant, preview
+from fastjournal.cli.output import instant, preview
 from fastjournal.model import State
 
 if TYPE_CHECKING:

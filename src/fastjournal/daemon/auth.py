@@ -1,6 +1,6 @@
-"""Tokens: who may do what on which journal.
+"""Who may come in, and what they may do: tokens and their roles, addresses, certificates.
 
-The file has one line per token, `#` begins a remark:
+The file of tokens has one line per token, `#` begins a remark:
 
     name  hash  roles  journals
 
@@ -14,25 +14,72 @@ Rules:
 2. Every line is compared, in constant time each: how long it takes tells nothing about a token.
 3. A token is never logged, shown or kept; `repr` shows names and roles only.
 4. A file that others may write is refused, and so is a malformed line, with its number.
+5. What a role may call is the table of `wire.fj.functions`; `admin` may call everything, `read`
+   looks.
+6. Loopback addresses and Unix sockets need neither tokens nor TLS: only this machine gets there.
+7. Any other address needs both, unless the operator says `insecure`. The Workq protocol knows
+   neither, so beyond loopback it is always insecure.
+8. TLS is 1.2 or newer; with `client_ca` every peer must show a certificate of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import os
 import re
 import secrets
+import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from fastjournal.config import Settings, TlsSettings, parse_address
 from fastjournal.errors import SettingError
+from fastjournal.wire.fj.functions import FUNCTIONS, Function, Role
 
-__all__ = ["ROLES", "Grant", "Tokens", "add_token", "make_token", "read_tokens", "remove_token"]
+__all__ = [
+    "EVERYTHING",
+    "ROLES",
+    "Grant",
+    "Tokens",
+    "add_token",
+    "allowed_functions",
+    "check_exposure",
+    "is_local",
+    "make_token",
+    "read_tokens",
+    "remove_token",
+    "server_context",
+]
 
 ROLES = ("read", "produce", "consume", "admin")
 _HASH = re.compile(r"[0-9a-f]{64}").fullmatch
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,100}").fullmatch
+_MAY_CALL = {
+    Role.PRODUCE: frozenset({"produce"}),
+    Role.CONSUME: frozenset({"consume"}),
+    Role.EITHER: frozenset({"produce", "consume"}),
+    Role.ADMIN: frozenset({"admin"}),
+}
+_LOOKS = frozenset((Function.STATUS, Function.INSPECT, Function.LIST, Function.RESULT))
+"""What the role `read` may call."""
+
+
+def allowed_functions(roles: frozenset[str]) -> int:
+    """The functions that these roles may call, as bits."""
+    return sum(
+        1 << number
+        for number, row in FUNCTIONS.items()
+        if row.role is Role.ANYONE
+        or "admin" in roles
+        or _MAY_CALL[row.role] & roles
+        or ("read" in roles and number in _LOOKS)
+    )
+
+
+EVERYTHING = allowed_functions(frozenset({"admin"}))
+"""What may be called where no tokens are demanded."""
 
 
 class Grant(NamedTuple):
@@ -148,3 +195,60 @@ def _grant(words: list[str], where: str) -> Grant:
 
 def _hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if address.startswith("unix:"):
+        return True
+    host = parse_address(address)[0]
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuse settings that would let strangers in."""
+    if settings.insecure:
+        return
+    for address in settings.listen:
+        if not is_local(address) and not (settings.tokens and settings.tls.certificate):
+            raise SettingError(
+                f"{address} is not loopback: give tokens and a TLS certificate, or say insecure",
+                name="listen",
+            )
+    for address in settings.workq:
+        if not is_local(address):
+            raise SettingError(
+                f"{address} is not loopback and the Workq protocol knows no tokens: say insecure",
+                name="workq",
+            )
+    strangers = settings.web and not is_local(settings.web)
+    if strangers and not (settings.tokens and settings.tls.certificate):
+        raise SettingError(
+            f"{settings.web} is not loopback: give tokens and a TLS certificate, or say insecure",
+            name="web",
+        )
+    if settings.http and not is_local(settings.http):
+        raise SettingError(f"{settings.http} is not loopback: say insecure", name="http")
+
+
+def server_context(tls: TlsSettings) -> ssl.SSLContext | None:
+    """The TLS side of a listener; None without a certificate."""
+    if not tls.certificate:
+        if tls.key or tls.client_ca:
+            raise SettingError("TLS needs a certificate", name="tls.certificate")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(tls.certificate, tls.key or None)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise SettingError(f"TLS files cannot be used: {error}", name="tls") from error
+    return context
