@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastjournal import Journal
-from fastjournal.errors import RequestError, Unavailable
+from fastjournal.errors import Unavailable
 from fastjournal.log.files import FileHandle
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.reader import scan
@@ -105,17 +105,15 @@ class JournalTarget:
 
     def send(self, sender: bytes, value: bytes) -> None:
         self.sent.append((sender, value))
-        operations, engine = self.journal.operations, self.journal.engine
+        forwarding, engine = self.journal.operations.forwarding, self.journal.engine
         now = engine.clock.now()
         read = read_forward(value, 0, len(value), now, sender)
-        jobs = [job if isinstance(job, RequestError) else job.new_job() for job in read.jobs]
         with engine.lock:
             if read.forget:
-                operations.forget_sender(sender)
+                forwarding.forget_sender(sender)
                 self._answers.append(Forwarded(0))
                 return
-            pairs = zip(read.marks, jobs, strict=True)
-            taken = operations.put_from(sender, pairs, now, decoded=True)
+            taken = forwarding.put_from(sender, zip(read.marks, read.jobs, strict=True), now)
         errors = tuple((mark, error_text(error)) for mark, error in taken.refused)
         self._answers.append(
             Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)

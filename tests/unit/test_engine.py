@@ -10,14 +10,15 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
-from fastjournal.errors import NoSpace, NotFound, Stopped
+from fastjournal.errors import NoSpace, NotFound, OutOfRange, Stopped
 from fastjournal.journal.engine.engine import NEVER, Engine
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import Row
 from fastjournal.log.read.cursor import Cursor
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.model import State
+from fastjournal.model import MAX_INSTANT, State, Where
+from fastjournal.put_request import PLAIN, PutRequest
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")
@@ -75,10 +76,26 @@ def test_a_batch_is_one_write_and_its_records_have_the_times_that_were_applied(
     check_replay(j)
 
 
-def k_job(size: int = 3):  # type: ignore[no-untyped-def]
-    from fastjournal.model import Mode, NewJob
+def k_job(size: int = 3) -> PutRequest:
+    return PutRequest(b"q", bytes(size), mode=PLAIN)
 
-    return NewJob(b"q", bytes(size), mode=Mode.PLAIN)
+
+@pytest.mark.parametrize("length", [-1, MAX_INSTANT + 1])
+def test_absurd_lengths_are_refused(j: Journal, length: int) -> None:
+    j.put(b"x", queue="q")
+    job = j.lease("q")
+    assert job is not None
+    before = j.digest()
+    with j.engine.lock:
+        with pytest.raises(OutOfRange):
+            j.operations.lease(Where(), 1, b"", length)
+        with pytest.raises(OutOfRange):
+            j.operations.touch(job.id, job.token, length)
+        with pytest.raises(OutOfRange):
+            j.operations.release(job.id, job.token, length)
+        with pytest.raises(OutOfRange):
+            j.operations.fail(job.id, job.token, b"", length)
+    assert j.digest() == before
 
 
 def test_a_batch_inside_a_batch_is_part_of_it(

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from fastjournal.arguments import new_job
 from fastjournal.clock import SECOND
-from fastjournal.edges import new_job
 from fastjournal.errors import (
     BadRequest,
     Closed,

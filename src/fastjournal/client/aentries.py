@@ -19,11 +19,11 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.client import entry_calls
 from fastjournal.client.awatching import AsyncWatching
 from fastjournal.client.numbers import Numbers
 from fastjournal.clock import SECOND
-from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import AlreadyExists, LeaseLost, Locked, NotFound
 from fastjournal.held import LockedKey

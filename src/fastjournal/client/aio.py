@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from fastjournal.arguments import Instant, Length, Text
 from fastjournal.client import leases, operating
 from fastjournal.client.aentries import AsyncEntries
 from fastjournal.client.aleased import AsyncLeasedJob
@@ -16,7 +17,6 @@ from fastjournal.client.alistening import AsyncListening
 from fastjournal.client.operating import Figures
 from fastjournal.client.puts import put, puts, taken
 from fastjournal.client.urls import Target
-from fastjournal.edges import Instant, Length, Text
 from fastjournal.errors import JournalError
 from fastjournal.model import (
     DEFAULT_PRIORITY,

@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, worker_bytes
 from fastjournal.client import entry_calls
 from fastjournal.client.numbers import Numbers
 from fastjournal.client.watching import Watching
 from fastjournal.clock import SECOND
-from fastjournal.edges import Instant, Length, Text, instant, key_bytes, worker_bytes
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import AlreadyExists, Locked, NotFound
 from fastjournal.held import HeldLock

@@ -12,10 +12,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from fastjournal.arguments import Length, Text, length, queue_bytes
 from fastjournal.buffers import BytesWriter
 from fastjournal.client.calls import Call, nothing, value_of
 from fastjournal.clock import MILLISECOND, SECOND
-from fastjournal.edges import Length, Text, length, queue_bytes
 from fastjournal.errors import (
     AlreadyExists,
     BadRequest,

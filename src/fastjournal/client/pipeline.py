@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.arguments import Text
 from fastjournal.client import entry_calls, leases, puts
 from fastjournal.client.calls import SMALL, Call, check_size
-from fastjournal.edges import Text
 from fastjournal.entry import EntryValue
 from fastjournal.errors import NotFound, TooLarge
 

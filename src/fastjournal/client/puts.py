@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from fastjournal.arguments import put_request
 from fastjournal.buffers import BytesWriter
 from fastjournal.client.calls import Call, value_of
 from fastjournal.clock import SYSTEM_CLOCK
-from fastjournal.edges import new_job
 from fastjournal.errors import JournalError, ProtocolError
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, Outcome, Receipt
 from fastjournal.put_request import PutRequest
@@ -91,11 +91,10 @@ def job_request(
     """A put from the arguments of `put`; lengths that count from the daemon's now stay lengths."""
     # Only a life that begins when the job falls due needs a clock of ours.
     now = SYSTEM_CLOCK.now() if ttl is not None and due is not None else 0
-    job = new_job(
+    return put_request(
         now, payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
         max_timeouts, max_fails, mode, timestamp, _LIMIT, id or new_id(),
     )  # fmt: skip
-    return PutRequest(*job)
 
 
 def _flags(delay: object, due: object, ttl: object) -> i64:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from fastjournal.arguments import Instant, Length, Text
 from fastjournal.client import leases, operating
 from fastjournal.client.entries import ClientEntries
 from fastjournal.client.listening import Listening
@@ -16,7 +17,6 @@ from fastjournal.client.operating import Figures
 from fastjournal.client.pipeline import Pipeline
 from fastjournal.client.pool import Links
 from fastjournal.client.puts import put, puts, taken
-from fastjournal.edges import Instant, Length, Text
 from fastjournal.errors import JournalError
 from fastjournal.leased import LeasedJob
 from fastjournal.model import (

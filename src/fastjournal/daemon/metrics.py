@@ -199,11 +199,11 @@ def _of_memory(hosts: list[JournalLoop]) -> Iterator[Metric]:
     gone = CounterFamily("fastjournal_memory_evictions", "Values let go", labels=labels)
     for host in hosts:
         values = host.engine.values
-        limit.add_metric([host.name], values.limit)
-        held.add_metric([host.name], values.bytes)
-        only.add_metric([host.name], values.unlogged)
-        loads.add_metric([host.name], values.loads)
-        gone.add_metric([host.name], values.evictions)
+        limit.add_metric([host.name], int(values.limit))
+        held.add_metric([host.name], int(values.bytes))
+        only.add_metric([host.name], int(values.unlogged))
+        loads.add_metric([host.name], int(values.loads))
+        gone.add_metric([host.name], int(values.evictions))
     yield limit
     yield held
     yield only

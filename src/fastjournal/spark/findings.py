@@ -34,7 +34,7 @@ from fastjournal.log.files import DISK
 from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import SyncedMark
+from fastjournal.log.write.synced_mark import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.fold import Share, fold, no_collection, route
 from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS, kind_name

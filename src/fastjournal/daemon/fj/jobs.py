@@ -26,11 +26,13 @@ from fastjournal.errors import (
     TimedOut,
     Unauthorized,
 )
-from fastjournal.journal.decide.jobs import Deleted
+from fastjournal.journal.decide.operator import Deleted
+from fastjournal.journal.engine.engine import leases_of
+from fastjournal.journal.engine.operations import OUTCOMES
 from fastjournal.journal.language.commands import End
 from fastjournal.journal.look.inspection import result_of
 from fastjournal.journal.state.row import Row, lease_of
-from fastjournal.model import MAX_INSTANT, Lease, NewJob, Outcome, State, Where
+from fastjournal.model import MAX_INSTANT, Lease, Outcome, State, Where
 from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.bulk import (
     REFUSED,
@@ -112,13 +114,14 @@ def _put(session: Session, job: PutRequest, request: Request, now: int) -> tuple
         return job.id, Outcome.STALE
     if session.ahead:
         job.timestamp = session.stamp(job.timestamp)
-    return session.operations.put(job.new_job(), now)
+    operations = session.operations
+    outcome = operations.put(job, now)
+    return operations.placed_id, OUTCOMES[outcome]
 
 
 def puts(session: Session, request: Request, now: int) -> bytes:
     """Put many jobs; each has an outcome of its own."""
-    if not session.engine.reserve.held:
-        session.engine.reserve.check()
+    session.engine.check_room_to_grow()
     outcomes = PutOutcomes()
     for job in read_jobs(request.value, 0, len(request.value), request.timestamp, now):
         try:
@@ -139,21 +142,16 @@ def forward(session: Session, request: Request, now: int) -> bytes:
     read = read_forward(value, 0, len(value), now, request.key)
     operations = session.operations
     owner = session.owner
-    jobs: list[NewJob | RequestError] = []
-    for job in read.jobs:
-        if isinstance(job, RequestError):
-            jobs.append(job)
-            continue
-        if session.ahead:
-            job.timestamp = session.stamp(job.timestamp)
-        jobs.append(job.new_job())
+    if session.ahead:
+        for job in read.jobs:
+            if isinstance(job, PutRequest):
+                job.timestamp = session.stamp(job.timestamp)
     if read.forget:
-        operations.forget_sender(request.key, owner)
+        operations.forwarding.forget_sender(request.key, owner)
         outcome = Forwarded(0)
     else:
-        taken = operations.put_from(
-            request.key, zip(read.marks, jobs, strict=True), now, decoded=True, owner=owner
-        )
+        pairs = zip(read.marks, read.jobs, strict=True)
+        taken = operations.forwarding.put_from(request.key, pairs, now, owner=owner)
         errors = tuple([(mark, error_text(error)) for mark, error in taken.refused])
         outcome = Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
     pair = Pair(b"", Type.BUFFER, encode_forwarded(outcome))
@@ -232,7 +230,7 @@ def _ask_many(
         lease_more = session.operations.lease
         while len(leases) < limit and size < most:
             count = min(limit - len(leases), _CHUNK)
-            got = lease_more(where, count, worker, length, fair, take).leases
+            got = leases_of(session.engine, lease_more(where, count, worker, length, fair, take))
             leases += got
             size += sum([len(lease[0][3]) for lease in got])
             if len(got) < count:
@@ -258,11 +256,11 @@ def _lease(
     now: int,
 ) -> tuple[list[Lease], int]:
     """Lease; a consumer that waits passes over "nothing but slow ones" by asking once more."""
-    lease = session.operations.lease
-    leases, due = lease(where, count, worker, length, fair, take)
-    if not leases and not last and 0 < due <= now:
-        leases, due = lease(where, count, worker, length, fair, take)
-    return leases, due
+    operations = session.operations
+    rows = operations.lease(where, count, worker, length, fair, take)
+    if not rows and not last and 0 < operations.next_due <= now:
+        rows = operations.lease(where, count, worker, length, fair, take)
+    return leases_of(session.engine, rows), operations.next_due
 
 
 def done(session: Session, request: Request, now: int) -> bytes:

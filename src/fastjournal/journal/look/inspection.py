@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastjournal.edges import Text, id_bytes, key_bytes, queue_bytes
+from fastjournal.arguments import Text, id_bytes, key_bytes, queue_bytes
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.disk.upkeep import UpkeepStatus
 from fastjournal.journal.language.commands import End

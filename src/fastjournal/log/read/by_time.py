@@ -22,7 +22,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from fastjournal.errors import CorruptRecord, SegmentError
-from fastjournal.log.care.resync import next_valid
+from fastjournal.log.care.resync import is_blank, next_valid
 from fastjournal.log.files import Files
 from fastjournal.log.record import (
     MIN_RECORD,
@@ -169,6 +169,8 @@ class Lookup:
             try:
                 time, start, stop, after = decode(data, at, end, limit)
             except BrokenRecord as broken:
+                if is_blank(data, at, end):
+                    break
                 places.broken.append((at, _time_at(data, at), broken.reason))
                 at = next_valid(data, at + 1, end, limit)
                 continue
