@@ -59,7 +59,6 @@ CHECKPOINT = Header(b"fjck")
 _FACTS = Struct(">QQI")
 _CRC = Struct(">I")
 _CHUNK = 1024 * 1024
-_STRETCH = 4 * _CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +233,7 @@ _MARK_TYPE = encode(Mark(0, 0, 0, b""))[0]
 
 
 def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
-    for records in _stretches(stream, snapshot, decode_many, _CHUNK):
+    for records in _stretches(stream, snapshot, decode_many):
         assert isinstance(records, list)
         yield from records
 
@@ -242,15 +241,13 @@ def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
 def feed_snapshot(stream: Stream, snapshot: Snapshot, take: Take) -> int:
     """Hand all records on in stretches of the file; returns how many there were."""
     count = 0
-    for taken in _stretches(stream, snapshot, take, _STRETCH):
+    for taken in _stretches(stream, snapshot, take):
         assert isinstance(taken, int)
         count += taken
     return count
 
 
-def _stretches(
-    stream: Stream, snapshot: Snapshot, take: Take, chunk: int
-) -> Iterator[list[Record] | int]:
+def _stretches(stream: Stream, snapshot: Snapshot, take: Take) -> Iterator[list[Record] | int]:
     path = snapshot.path
     try:
         handle = stream.files.open_read(path)
@@ -262,7 +259,7 @@ def _stretches(
                 path, f"has {handle.size()} bytes, its checkpoint says {snapshot.size}"
             )
         SNAPSHOT.check(handle.read(0, HEADER_SIZE), path)
-        offset, want = HEADER_SIZE, chunk
+        offset, want = HEADER_SIZE, _CHUNK
         while offset < snapshot.size:
             data = handle.read(offset, want)
             taken, stop, broken = take(
@@ -276,7 +273,7 @@ def _stretches(
                 raise CorruptRecord(path, offset, reason)
             yield taken
             offset += stop
-            want = chunk
+            want = _CHUNK
     except OSError as error:
         raise SegmentError(path, f"cannot be read: {error}") from error
     finally:

@@ -242,7 +242,7 @@ class JournalState:
     def _put(self, command: Put, time: i64) -> None:
         places = self.places
         row_id = command.id
-        known = row = self.rows.get(row_id)
+        known = row = self.rows.seek(row_id)
         queue = places.queue(command.queue)
         if row is None:
             row = Row(row_id, queue.rules, command.key, command.value)
@@ -277,7 +277,7 @@ class JournalState:
             more.fails = command.fails
             more.aliases = command.aliases
         if known is None:  # whole by now: upkeep looks without the lock
-            self.rows[row_id] = row
+            self.rows.add(row)
         if command.inserted > self.last_inserted:
             self.last_inserted = command.inserted
         if command.expires:
@@ -319,7 +319,7 @@ class JournalState:
         self._drop(row)
 
     def _drop(self, row: Row) -> None:
-        del self.rows[row.id]
+        self.rows.remove(row)
         self.ended += 1
         self.values.go(row)
         places = self.places
