@@ -508,6 +508,26 @@ def test_without_a_limit_16_mib_of_values_are_held() -> None:
     small.journal.close()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "memory_limit",
+        "evict_from",
+        "segment_size",
+        "snapshot_bytes",
+        "max_payload",
+        "sync_interval",
+    ],
+)
+@pytest.mark.parametrize("wrong", ["x", 1.5, True, b"1", [4096]])
+def test_a_size_that_is_no_whole_number_is_refused(name: str, wrong: object) -> None:
+    files = MemoryFiles()
+    with pytest.raises(SettingError) as caught:
+        Journal("/j", files=files, background=False, **{name: wrong})  # type: ignore[arg-type]
+    assert caught.value.name == name
+    assert not files.exists(Path("/j"))
+
+
 @pytest.mark.parametrize("wrong", [{"memory_limit": 64}, {"memory_limit": -1}, {"evict_from": 0}])
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(SettingError) as caught:

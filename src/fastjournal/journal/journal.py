@@ -99,6 +99,13 @@ class Journal(Consuming, Administration, Inspection):
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
+        for name, given in (
+            ("segment_size", segment_size), ("max_payload", max_payload),
+            ("snapshot_bytes", snapshot_bytes), ("memory_limit", memory_limit),
+            ("sync_interval", sync_interval), ("evict_from", evict_from),
+        ):  # fmt: skip
+            if given is not None and type(given) is not int:
+                raise SettingError(f"{name} is a whole number, not {given!r}", name=name)
         if not 1 <= max_payload <= 8 * 1024 * 1024:
             raise SettingError("max_payload must be 1 byte to 8 MiB", name="max_payload")
         if snapshot_bytes < 0:
