@@ -59,12 +59,12 @@ _log = logging.getLogger(__name__)
 class Waiter:
     """A thread that waits for one outcome; a bare lock wakes it fastest."""
 
-    __slots__ = ("_gate", "error", "thread", "told", "value")
+    __slots__ = ("_gate", "error", "leads", "told", "value")
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._gate.acquire()
-        self.thread = get_ident()
+        self.leads = False
         self.told = False
         self.value = 0
         self.error: JournalError | None = None
@@ -72,10 +72,12 @@ class Waiter:
     def done(self, value: int, error: JournalError | None) -> None:
         """Tell the outcome."""
         self.value, self.error, self.told = value, error, True
-        self._gate.release()
+        if not self.leads:  # else it is awake
+            self._gate.release()
 
     def lead(self) -> None:
         """Let it do the work of all who wait."""
+        self.leads = True
         self._gate.release()
 
     def wait(self) -> bool:
@@ -152,27 +154,33 @@ class CommitQueue:
             if not self._leader:
                 self._choose()
 
+    def take_lead(self) -> None:
+        """On a thread whose waiter was told to lead."""
+        with self._mutex:
+            self._leader = get_ident()
+
     def end_lead(self) -> None:
         """Let the next one lead; harmless for a thread that does not."""
         if self._leader == get_ident():
             with self._mutex:
-                self._leader = 0
                 self._choose()
 
     def _choose(self) -> None:
         waiter = self._queue[0].waiter if self._queue else None
         if waiter is not None:
-            self._leader = waiter.thread
+            self._leader = self._leader or -1  # until that one takes it
             waiter.lead()
         else:
             self._work.notify_all()
+            self._leader = 0
 
-    def give_up(self, waiter: Waiter) -> None:
-        """A thread stops waiting, by an interrupt: what it queued goes on without it."""
+    def interrupt(self, waiter: Waiter | None) -> bool:
+        """A thread stops waiting or leading, by an interrupt; returns whether it led."""
         with self._mutex:
             for entry in self._queue:
-                if entry.waiter is waiter:
-                    entry.waiter = None
+                if waiter is not None and entry.waiter is waiter:
+                    entry.waiter = None  # what it queued goes on without it
+            return self._leader == get_ident() or (waiter is not None and waiter.leads)
 
     def wait_to_lead(self) -> bool:
         """On the writer thread: wait until there is something to lead; False: at the end."""
@@ -210,7 +218,7 @@ class CommitQueue:
     def drain(self) -> None:
         """Wait until all that was queued is done."""
         with self._mutex:
-            while self._queue or self._leader:
+            while (self._queue or self._leader) and self._failure is None:
                 self._work.wait()
 
     def fail(self, failure: Stopped) -> None:
