@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self
 
-from fastjournal.edges import Length, as_datetime
+from fastjournal.arguments import Length, as_datetime
 from fastjournal.errors import RequestError
 from fastjournal.model import Lease, State
 

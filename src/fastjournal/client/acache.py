@@ -6,11 +6,11 @@ import asyncio
 import time
 from typing import Any, Self
 
+from fastjournal.arguments import Text, key_bytes
 from fastjournal.client.aentries import AsyncEntries
 from fastjournal.client.alink import AsyncLink
 from fastjournal.client.awatching import AsyncWatching
 from fastjournal.client.cache import MISSING, TRIES, CacheCounts, Kept
-from fastjournal.edges import Text, key_bytes
 from fastjournal.entry import Entry, EntryValue, watched
 from fastjournal.errors import JournalError, NotFound
 

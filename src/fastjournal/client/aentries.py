@@ -19,11 +19,11 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.client import entry_calls
 from fastjournal.client.awatching import AsyncWatching
 from fastjournal.client.numbers import Numbers
 from fastjournal.clock import SECOND
-from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import AlreadyExists, LeaseLost, Locked, NotFound
 from fastjournal.held import LockedKey
@@ -211,10 +211,7 @@ class AsyncEntries:
     async def update(self, other: Any = (), /, **named: EntryValue) -> None:
         """Store many, sent together."""
         pairs = other.items() if isinstance(other, Mapping) else other
-        calls = [
-            entry_calls.plain_set(key, value) or entry_calls.set_entry(0, key, value)
-            for key, value in [*pairs, *named.items()]
-        ]
+        calls = [entry_calls.set_entry(None, key, value) for key, value in [*pairs, *named.items()]]
         for start in range(0, len(calls), _TOGETHER):
             await asyncio.gather(*map(self._call, calls[start : start + _TOGETHER]))
 

@@ -6,7 +6,7 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from fastjournal.edges import Length
+from fastjournal.arguments import Length
 from fastjournal.errors import RequestError
 from fastjournal.leased import InHand, reason_of
 from fastjournal.model import Lease, State

@@ -25,10 +25,10 @@ import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple, Self
 
+from fastjournal.arguments import Text, key_bytes
 from fastjournal.client.entries import ClientEntries
 from fastjournal.client.pool import Links
 from fastjournal.client.watching import Watching
-from fastjournal.edges import Text, key_bytes
 from fastjournal.entry import Entry, EntryChange, EntryValue, watched
 from fastjournal.errors import JournalError, NotFound
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
+from fastjournal.arguments import Text
 from fastjournal.client import operating
 from fastjournal.client.link import Link
 from fastjournal.client.retrying import SILENCE
-from fastjournal.edges import Text
 from fastjournal.model import (
     Event,
 )

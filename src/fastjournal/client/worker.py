@@ -36,10 +36,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from fastjournal.arguments import Length, Text
 from fastjournal.client.worker_contract import check_result
 from fastjournal.client.worker_keeping import Retry, Running, Settling, Source, WorkerCounts
 from fastjournal.clock import SECOND
-from fastjournal.edges import Length, Text
 from fastjournal.errors import BadRequest, Closed, JournalError
 from fastjournal.leased import LeasedJob
 

@@ -5,7 +5,7 @@ Rules:
 1. Every method may be called from any thread. Requests are decided, logged and applied one after
    the other; the answer comes when the sync policy's promise holds (see
    `docs/what-an-ack-means.md`).
-2. Times and names are converted at this edge (`edges`); inside there are bytes and nanoseconds.
+2. Times and names are converted at this edge (`arguments`); inside there are bytes and nanoseconds.
 3. A refused request changes nothing. After a fault of the log writing ends, reading goes on.
 4. Background threads only do what time demands (`background=False`: call `tick` and `clean`
    yourself).
@@ -14,52 +14,55 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
-from fastjournal.edges import (
+from fastjournal.arguments import (
     MAX_VALUE,
+    PUT_ARGUMENTS,
     Instant,
     Length,
     Text,
     length,
-    new_job,
+    put_request,
 )
+from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
 from fastjournal.errors import BadRequest, JournalError, NoSpace, SettingError
 from fastjournal.journal.administration import Administration
 from fastjournal.journal.consuming import Consuming
-from fastjournal.journal.decide.jobs import Jobs, Limits
+from fastjournal.journal.decide.ground import Ground, Limits
+from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
 from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
 from fastjournal.journal.disk.upkeep import Upkeep
 from fastjournal.journal.engine.engine import Engine
-from fastjournal.journal.engine.operations import Operations, Receipt
+from fastjournal.journal.engine.operations import OUTCOMES, Operations, Receipt
 from fastjournal.journal.engine.reserve import Reserve
-from fastjournal.journal.entry_map import WithEntries
+from fastjournal.journal.entry_map import EntryMap
 from fastjournal.journal.language.commands import Mark
 from fastjournal.journal.look.inspection import Inspection
-from fastjournal.journal.spill.cache import LARGE, bounded_state
 from fastjournal.journal.spill.fetching import Fetching
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import DEFAULT_PRIORITY, NewJob
+from fastjournal.put_request import PutRequest, checked_request
 
 __all__ = ["Journal", "Receipt"]
 
 MIN_MEMORY = 1024
 """The smallest memory limit: less is surely a mistake about its unit."""
-_PUT_ARGUMENTS = inspect.signature(new_job).parameters.keys() - {"now", "limit"}
+_new: Any = tuple.__new__
 
 
-class Journal(Consuming, Administration, Inspection, WithEntries):
+class Journal(Consuming, Administration, Inspection):
     """A durable job queue; close it, or use it as a context manager."""
 
     def __init__(
@@ -75,7 +78,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         archive: str | Path | None = None,
         max_payload: int = MAX_VALUE,
         memory_limit: int | None = None,
-        evict_from: int = LARGE,
+        evict_from: int | None = None,
         on_failure: str = "stop",
         background: bool = True,
         clock: Clock = SYSTEM_CLOCK,
@@ -89,10 +92,10 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
         log after which a snapshot is taken, 0 for never. `history`: `delete`, or `archive` to copy
         sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
-        `memory_limit`: bytes of values to hold in memory, None for 64 MiB; the others are read from
-        the log when they are asked for. `evict_from`: values of fewer bytes stay in memory and do
-        not count. With a limit segments are no larger than a sixteenth of it, for cleaning holds
-        one in memory.
+        `memory_limit`: bytes of values to hold in memory, None for 16 MiB; the others are read from
+        the log when they are asked for. With a limit segments are no larger than a sixteenth of it,
+        for cleaning holds one in memory, and what lives in memory only counts too. `evict_from` is
+        deprecated and means nothing: values of all sizes are left in the log.
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
@@ -106,7 +109,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                     f"memory_limit must be {MIN_MEMORY} bytes or more", name="memory_limit"
                 )
             segment_size = min(segment_size, max(MIN_SEGMENT_SIZE, memory_limit // 16))
-        if evict_from < 1:
+        if evict_from is not None and evict_from < 1:
             raise SettingError("evict_from must be 1 byte or more", name="evict_from")
         interval = length(clean_interval, "clean_interval")
         self.path = Path(path)
@@ -126,13 +129,18 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         )
         try:
             started = self._clock.monotonic()
-            self.replayed = replay(stream, state=bounded_state(memory_limit, evict_from))
+            values = Values(
+                CACHE if memory_limit is None else memory_limit,
+                logged=True,
+                counts_unlogged=memory_limit is not None,
+            )
+            self.replayed = replay(stream, state=JournalState(values))
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
             self._clock.go_on_from(state.now)
-            jobs = Jobs(state, chance=chance, limits=Limits(max_value=max_payload))
-            fetching = Fetching(stream, state.values, snapshot_path)
+            jobs = Jobs(Ground(state, None, chance, Limits(max_payload)))
+            fetching = Fetching(stream, values, snapshot_path)
             self._engine = Engine(state, jobs, self._log, self._clock, Reserve(stream), fetching)
             self._engine.own = self.replayed.own
             folder = Path(archive) if archive else self.path / "archive"
@@ -144,10 +152,11 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             )
             self._state = state
             self._operations = Operations(self._engine)
+            self._entries = EntryMap(self._engine, self._check_open)
             self._closed = False
             if state.untold:
                 with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
-                    self._operations.tell_marks()
+                    self._operations.forwarding.tell_marks()
             self._background = Background(self._engine, self._upkeep, interval, snapshot_bytes)
             if background:
                 self._background.start()
@@ -164,6 +173,9 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                 threads.stop()
         finally:
             self._log.close()
+            engine = getattr(self, "_engine", None)
+            if engine is not None:
+                engine.fetching.close_files()
 
     def put(
         self,
@@ -194,17 +206,19 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         """
         engine = self._engine
         now = self._clock.now()
-        job = new_job(
+        job = put_request(
             now, payload, key, queue, priority, delay, due, ttl, expires, lease,
             max_attempts, max_timeouts, max_fails, mode, timestamp, self.max_payload, id,
         )  # fmt: skip
         if timestamp is not None:
-            job = job._replace(timestamp=engine.stamp_of(job.timestamp))
+            job.timestamp = engine.stamp_of(job.timestamp)
         with engine.lock:
             self._check_open()
-            receipt = self._operations.put(job, now, checked=True)
+            outcome = self._operations.put(job, now)
+            job_id = self._operations.placed_id
             time = engine.last_time
         engine.settle(time)
+        receipt: Receipt = _new(Receipt, (job_id, OUTCOMES[outcome]))
         return receipt
 
     def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
@@ -214,35 +228,41 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         in.
         """
         now = self._clock.now()
-        given = list(jobs)
-        stamp_of = self._engine.stamp_of
-        batch = [self._new_job(job, now) for job in given]
-        batch = [
-            job._replace(timestamp=stamp_of(job.timestamp)) if job.timestamp else job
-            for job in batch
-        ]
-        checked = not any(isinstance(job, NewJob) for job in given)
         engine = self._engine
+        batch = [self._request(job, now) for job in jobs]
         with engine.lock:
             self._check_open()
-            receipts = self._operations.put_many(batch, checked=checked)
+            receipts = self._operations.put_many(batch, now)
             time = engine.last_time
         engine.settle(time)
         return receipts
 
-    def _new_job(self, job: NewJob | Mapping[str, Any], now: int) -> NewJob:
+    def _request(self, job: NewJob | Mapping[str, Any], now: int) -> PutRequest:
         if isinstance(job, NewJob):
-            return job
-        if not isinstance(job, Mapping):
+            request = checked_request(job)
+        elif isinstance(job, Mapping):
+            unknown = set(map(str, job)) - PUT_ARGUMENTS
+            if unknown:
+                words = ", ".join(map(repr, sorted(unknown)))
+                raise BadRequest(f"put has no argument {words}")
+            get = job.get
+            request = put_request(
+                now, get("payload", b""), get("key"), get("queue"),
+                get("priority", DEFAULT_PRIORITY), get("delay"), get("due"), get("ttl"),
+                get("expires"), get("lease"), get("max_attempts", 0), get("max_timeouts", 0),
+                get("max_fails", 0), get("mode"), get("timestamp"), self.max_payload,
+                get("id", b""),
+            )  # fmt: skip
+        else:
             raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
-        try:
-            return new_job(now, limit=self.max_payload, **job)
-        except TypeError:
-            unknown = set(map(str, job)) - _PUT_ARGUMENTS
-            if not unknown:
-                raise
-            words = ", ".join(map(repr, sorted(unknown)))
-            raise BadRequest(f"put has no argument {words}") from None
+        if request.timestamp:
+            request.timestamp = self._engine.stamp_of(request.timestamp)
+        return request
+
+    @property
+    def entries(self) -> EntryMap:
+        """The journal's key/value entries: a mapping with more to it."""
+        return self._entries
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""
@@ -266,6 +286,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                             engine.commit(mark)
                 finally:
                     self._log.close()
+                    engine.fetching.close_files()
 
     def __enter__(self) -> Self:
         return self

@@ -131,7 +131,7 @@ def _listed(row: Row) -> Listed:
         more.timeouts,
         more.fails,
         -row.rank if row.workq or row.queue.settings.priority_order == "larger" else row.rank,
-        len(row.value),
+        row.size,
         row.lease_until,
         more.worker if row.lease_until else b"",
         more.result[-_REASON:] or more.note[-_REASON:],

@@ -6,8 +6,7 @@ from fastjournal.clock import MILLISECOND
 from fastjournal.errors import NotFound
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.journal.state.row import Row
-from fastjournal.journal.state.stored import value_of
+from fastjournal.journal.state.row import Row, value_of
 from fastjournal.model import State
 from fastjournal.wire.workq import replies as answer
 

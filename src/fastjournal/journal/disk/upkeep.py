@@ -31,14 +31,14 @@ from pathlib import Path
 from fastjournal.errors import LockTimeout, NoSpace, SegmentError
 from fastjournal.journal.disk.archiving import copy_segment
 from fastjournal.journal.disk.generations import Disposal, Generations, settings_of
-from fastjournal.journal.disk.moving import Moving
+from fastjournal.journal.disk.moving import let_go, note_cleaned, note_snapshot
 from fastjournal.journal.disk.replay import Replayed
 from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.disk.snapshot import Snapshot, remove_snapshots, write_snapshot
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import encode
-from fastjournal.journal.language.commands import PERSIST, Mark
-from fastjournal.journal.state.row import image
+from fastjournal.journal.language.commands import PERSIST, SNAPSHOT_NOTE, Mark
+from fastjournal.journal.state.row import Row, image
 from fastjournal.log.care.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
@@ -145,17 +145,17 @@ class Upkeep:
         first = parse_name(self._engine.log.rotate().name)
         assert first is not None
         as_of: list[int] = []
-        moving = Moving(self._engine)
-        snapshot = write_snapshot(self._stream, first, self.parts(as_of), moving.imaged)
-        moving.snapped(first)
+        snapshot = write_snapshot(self._stream, first, self.parts(as_of))
+        note_snapshot(self._engine, snapshot.path, first)
         self._snapshot = snapshot
         self._retention.snapshot_at = as_of[0]
         remove_snapshots(self._stream, snapshot, self._disposal().remove)
         self.status.snapshots += 1
         with self._engine.lock:
-            mark = Mark(self._engine.clock.now(), first, 0, b"snapshot")
+            mark = Mark(self._engine.clock.now(), first, 0, SNAPSHOT_NOTE)
             self._engine.commit(mark)
         self._drop_covered()
+        let_go(self._engine)
         return snapshot
 
     def _clean(self, cleaner: Cleaner) -> list[Cleaned]:
@@ -172,9 +172,8 @@ class Upkeep:
                 retention.survey(number, ((r.time, r.payload) for r in records))
         if not retention.plan(sealed, now):
             return []
-        moving = Moving(self._engine)
-        cleaned = cleaner.clean(moving.watched(retention.clean), before_replace=self._settle)
-        moving.cleaned()
+        cleaned = cleaner.clean(retention.clean, before_replace=self._settle)
+        note_cleaned(self._engine, [one.segment for one in cleaned])
         retention.finish()
         self.status.segments_cleaned += len(cleaned)
         self.status.bytes_freed += sum(c.bytes_before - c.bytes_after for c in cleaned)
@@ -202,11 +201,11 @@ class Upkeep:
         """The state in parts, each taken under the lock; `as_of` collects their TIMEs."""
         engine = self._engine
         with engine.lock:
-            ids = list(engine.state.rows)
+            rows = engine.state.rows.values()
             as_of.append(engine.log.written_time)
             general = [encode(c) for c in engine.state.general_commands()]
         yield as_of[0], general
-        left = iter(ids)
+        left = iter(rows)
         more = True
         while more:
             with engine.lock:
@@ -220,18 +219,19 @@ class Upkeep:
             yield as_of[-1], [encode(ends)]
         engine.log.sync()
 
-    def _part(self, ids: Iterator[bytes]) -> tuple[list[bytes], bool]:
+    def _part(self, rows: Iterator[Row]) -> tuple[list[bytes], bool]:
         """Images of the next rows, and whether there may be more."""
         engine, part, size = self._engine, list[bytes](), 0
-        for row_id in islice(ids, self.part):
-            row = engine.state.rows.get(row_id)
-            if row is not None and row.policy.flags & PERSIST:
-                images = [encode(command) for command in image(row, engine.value(row))]
+        for row in islice(rows, self.part):
+            if row.policy.flags & PERSIST and engine.state.rows.get(row.id) is row:
+                images = [
+                    encode(command) for command in image(row, engine.fetching.next_value(row))
+                ]
                 part += images
                 size += sum(map(len, images))
                 if size >= _PART_BYTES:
                     return part, True
-        return part, length_hint(ids) > 0
+        return part, length_hint(rows) > 0
 
     def _drop_covered(self) -> None:
         cleaner = Cleaner(self._stream, self._engine.log.sync)

@@ -26,16 +26,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, Stopped
-from fastjournal.journal.decide.jobs import Jobs, Placed
+from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.engine.counting import JobCounts
 from fastjournal.journal.engine.events import Event, Subscription
 from fastjournal.journal.engine.reserve import RESERVE_SIZE, Reserve
@@ -44,30 +43,24 @@ from fastjournal.journal.engine.wakeups import Wakeups
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import encode, is_own
 from fastjournal.journal.language.commands import Command
-from fastjournal.journal.spill.cache import Values
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.journal.state.row import FUTURE, READY, Row, image
-from fastjournal.journal.state.stored import ValueNeeded
+from fastjournal.journal.state.row import FUTURE, READY, Row, ValueNeeded, image, lease_of
+from fastjournal.journal.state.values import Values
 from fastjournal.log.record import record_size
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.write.log_writer import LogWriter
-from fastjournal.model import NewJob, State
+from fastjournal.model import Lease, State
 
-__all__ = ["Batch", "Engine", "Moved"]
+__all__ = ["Batch", "Engine", "leases_of"]
 
 _BATCH_BYTES = RESERVE_SIZE // 2
-_OVERHEAD = 25  # bytes of a record around its payload, at most
 _DEATHS = (k.Fail, k.Dead, k.Timeout)
 _NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sender, k.Ends))
 _NO_BATCH: AbstractContextManager[None] = nullcontext()
 Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
-NEVER = 2**63
-_AT_A_TIME = 1000  # rows moved under the lock
-
-Moved = tuple[bytes, int, int, int]
-"""Row, TIME, segment and offset of a record that holds its value."""
+NEVER = 2**63 - 1
 _Answer = TypeVar("_Answer")
 
 
@@ -95,7 +88,7 @@ class Engine:
         self.moved_by_steps: list[Callable[[int], None]] = []
         """Told by how much the clock is to step forward: what they hold in memory keeps its
         length."""
-        self.timer_at = jobs.next_deadline() or NEVER
+        self.timer_at = jobs.timers.next_deadline() or NEVER
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
         """Set to make it look earlier."""
@@ -120,17 +113,14 @@ class Engine:
 
     def ask(self, decide: Callable[..., _Answer], *given: Any, **how: Any) -> _Answer:
         """Decide; once more, as if it had been asked once, with the value it needs in memory."""
-        stamp = self.jobs._stamp
+        ground = self.jobs.ground
+        stamp = ground.stamp
         try:
             return decide(*given, **how)
         except ValueNeeded as needed:
             self.load(needed.row)
-        self.jobs._stamp = stamp
+        ground.stamp = stamp
         return decide(*given, **how)
-
-    def put(self, job: NewJob, now: int, **how: Any) -> Placed:
-        """Decide about a job; see `Puts.put`."""
-        return self.ask(self.jobs.put, job, now, **how)
 
     def commit(self, command: Command, now: int = 0) -> int:
         """Log one command and apply it; returns the TIME of its record."""
@@ -168,8 +158,9 @@ class Engine:
             self.own = self.own or is_own(payload)
             self.last_time = time
             names = self._names(command) if self.subscriptions else None
+            self.values.record = 0
             self.state.apply(command, time)
-            self.written(time, (payload,))
+            self.written(record_size(len(payload)))
             self._after(command, time, names)
         except BaseException as error:
             if log.written_time != before:
@@ -179,7 +170,7 @@ class Engine:
 
     def stamp_of(self, timestamp: int) -> int:
         """A timestamp of this machine's clock, ns, by the journal's; 0 stays 0."""
-        return self.clock.of_wall(timestamp, self.jobs.limits.max_skew) if timestamp else 0
+        return self.clock.of_wall(timestamp, self.jobs.ground.limits.max_skew) if timestamp else 0
 
     def note(self, command: Command) -> bool:
         """Log and apply a command that is not worth the reserve.
@@ -237,49 +228,38 @@ class Engine:
         """The batch under way."""
         return self._batch
 
+    def check_room_to_grow(self) -> None:
+        """Refuse what makes the log grow while the disk is full."""
+        if not self.reserve.held:
+            self.reserve.check()
+
     def load(self, row: Row) -> None:
         """Let a row have its value until another one comes; call it before a row is shown."""
-        self.fetching.load(row)
+        if row.value is None:
+            self.fetching.load(row)
+        else:
+            self.values.use(row)
 
     def value(self, row: Row) -> bytes:
         """A row's value, which is not kept if it was not there."""
-        return self.fetching.value(row)
+        value = row.value
+        return self.fetching.value(row) if value is None else value
 
     def check_room(self, command: Command) -> None:
         """Refuse a command that is to be remembered if there is no room for it."""
-        self.values.check(command)
+        self.values.check(self.state.rows, command)
 
-    def written(self, first: int, payloads: Sequence[bytes]) -> None:
-        """Records from this TIME on were written: note where they stand."""
+    def written(self, size: int) -> None:
+        """So many bytes of records were written: note where they stand."""
         if not self.values.fresh:
             return
         at = self.log.position
-        start = at.offset - sum(record_size(len(payload)) for payload in payloads)
+        start = at.offset - size
         if start >= HEADER_SIZE:
             self._segment = at.segment
-            self.values.written(first, at.segment, start, payloads)
+            self.values.written(at.segment, start)
         else:  # another thread has gone on to the next segment meanwhile
-            self.values.written(first, self._segment, 0, payloads)
-
-    def moved(self, records: Iterable[Moved], below: int | None = None) -> None:
-        """Note where records stand that another file has taken in.
-
-        With `below` all values that lie below this segment, or in an older snapshot, move there;
-        without it only those of the very record.
-        """
-        left = iter(records)
-        while some := list(islice(left, _AT_A_TIME)):
-            with self.lock:
-                for row_id, time, segment, offset in some:
-                    row = self.state.rows.get(row_id)
-                    place = None if row is None else self.values.place_of(row)
-                    if place is None or not place.segment:
-                        continue
-                    if below is None:
-                        if place.time == time and place.segment == segment:
-                            place.offset = offset
-                    elif place.segment < below:
-                        place.time, place.segment, place.offset = time, segment, offset
+            self.values.written(self._segment, 0)
 
     def settle(self, time: int) -> None:
         """Wait until the record of that TIME is as safe as the policy promises."""
@@ -300,11 +280,11 @@ class Engine:
         if self.log.failure is not None:
             return 0
         now = self.clock.now()
-        read_until = None
-        if self.read_until is not None and self.jobs.lease_overdue(now):
+        read_until = now
+        if self.read_until is not None and self.jobs.timers.lease_overdue(now):
             read_until = self.read_until(now)
         with self.batch():
-            for command in self.jobs.timers(now, limit, read_until):
+            for command in self.jobs.timers.passed(now, limit, read_until):
                 if self._in_memory(command):
                     self.remember(command)
                 else:
@@ -312,7 +292,7 @@ class Engine:
                 self.counts.passed(command)
                 count += 1
         if count < limit:
-            self.timer_at = self.jobs.next_deadline() or NEVER
+            self.timer_at = self.jobs.timers.next_deadline() or NEVER
         self.notify()
         return count
 
@@ -321,7 +301,7 @@ class Engine:
         if self.read_until is None or self.log.failure is not None:
             return False
         now = self.clock.now()
-        return self.jobs.lease_overdue(now) and self.read_until(now) < now
+        return self.jobs.timers.lease_overdue(now) and self.read_until(now) < now
 
     def _in_memory(self, command: Command) -> bool:
         """The command concerns a row that is not on disk."""
@@ -442,7 +422,7 @@ class Engine:
         if row is None or row.state > State.COMPLETED:
             return 0  # dead rows and tombstones have ends of their own
         if row.state is State.DELETED:
-            return row.modified + self.jobs.limits.gc_grace
+            return row.modified + self.jobs.ground.limits.gc_grace
         first = row.due if row.place == FUTURE else row.lease_until or NEVER
         return min(first, row.expires) if row.expires else first
 
@@ -450,6 +430,15 @@ class Engine:
         for subscription in self.subscriptions:
             if event.kind in subscription.kinds:
                 subscription.push(event)
+
+
+def leases_of(engine: Engine, rows: list[Row]) -> list[Lease]:
+    """What was leased, for those who are shown it."""
+    leases = []
+    for row in rows:
+        engine.load(row)
+        leases.append(lease_of(row))
+    return leases
 
 
 def _members(command: Command) -> tuple[Command, ...]:
@@ -494,7 +483,7 @@ class Batch:
         """Apply a command; it is logged at the latest when the batch ends."""
         engine = self._engine
         payload = engine.encode(command)
-        size = len(payload) + _OVERHEAD
+        size = record_size(len(payload))
         if self._bytes + size > _BATCH_BYTES:
             self.flush()
         if size > _BATCH_BYTES or not engine.reserve.held:
@@ -506,6 +495,7 @@ class Batch:
         if engine.subscriptions or engine.wakeups.callers:
             self._untold.append((command, time, engine._names(command)))
         self._payloads.append(payload)
+        engine.values.record = self._bytes
         self._bytes += size
         engine.state.apply(command, time)
         if command.__class__ not in _NO_DEADLINE:
@@ -517,7 +507,7 @@ class Batch:
         """Log what was applied."""
         if not self._payloads:
             return
-        engine, payloads, first = self._engine, self._payloads, self._first
+        engine, payloads, first, size = self._engine, self._payloads, self._first, self._bytes
         log = engine.log
         try:
             untold, self._untold, self._payloads, self._bytes = self._untold, [], [], 0
@@ -528,7 +518,7 @@ class Batch:
                     raise
                 engine.last_time = log.append(payloads, first)
             engine.own = engine.own or any(map(is_own, payloads))
-            engine.written(first, payloads)
+            engine.written(size)
             for told in untold:
                 engine._tell(*told)
             engine.notify()

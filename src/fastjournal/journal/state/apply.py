@@ -13,9 +13,9 @@ Rules:
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i64, u8
 
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.journal.language.codec import decode, encode
@@ -26,6 +26,7 @@ from fastjournal.journal.language.commands import (
     GAVE_BACK,
     GAVE_UP,
     PERSIST,
+    SNAPSHOT_NOTE,
     TOO_MANY_ATTEMPTS,
     Add,
     Command,
@@ -72,6 +73,7 @@ from fastjournal.journal.state.row import (
     image,
     value_of,
 )
+from fastjournal.journal.state.values import Values
 
 __all__ = ["JournalState"]
 
@@ -93,7 +95,8 @@ _MOST_TRIES: Final[i64] = 2_147_483_647
 class JournalState:
     """All rows, and the ways to find them."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Values | None = None) -> None:
+        """`values`: which of them are in memory; all of them unless it is given."""
         places = Placement()
         self.places = places
         self.rows = places.rows
@@ -107,12 +110,14 @@ class JournalState:
         self.dead = places.dead
         self.tombs = places.tombs
         self.woken = places.woken
-        self.values: Any = None
-        """What bounds the memory for values, told of each that comes and goes; None: nothing."""
+        self.values = Values() if values is None else values
+        """Told of each value that comes and goes."""
         self.applied: i64 = 0
         """TIME of the newest record applied; set when its effect is complete."""
         self.mark_at: i64 = 0
         """TIME of the newest MARK."""
+        self.snapshot_at: i64 = 0
+        """TIME of the newest MARK behind a snapshot."""
         self.last_inserted: i64 = 0
         self.restamped: i64 = 0
         """How many jobs have got another time of arrival in their old place."""
@@ -215,6 +220,8 @@ class JournalState:
             self._ends(command, time)
         elif isinstance(command, Mark):
             self.mark_at = time
+            if command.note == SNAPSHOT_NOTE:
+                self.snapshot_at = time
 
     def _apply_late(self, command: Command, time: i64) -> None:
         """A TIME that goes back, as in logs of other writers, must not look older than the image.
@@ -227,6 +234,7 @@ class JournalState:
         for member in members:
             row = self.rows.get(member.id)
             if row is not None and row.at > time:
+                row.own().value_at = row.value_at
                 row.at = time
 
     # The row as a whole.
@@ -234,7 +242,7 @@ class JournalState:
     def _put(self, command: Put, time: i64) -> None:
         places = self.places
         row_id = command.id
-        known = row = self.rows.get(row_id)
+        known = row = self.rows.seek(row_id)
         queue = places.queue(command.queue)
         if row is None:
             row = Row(row_id, queue.rules, command.key, command.value)
@@ -243,8 +251,7 @@ class JournalState:
             self.ended += 1
             if row.inserted != command.inserted and queue.name:
                 self.restamped += 1
-            if self.values is not None:
-                self.values.go(row)
+            self.values.go(row)
             places.unplace(row)
             places.unkey(row)
             if row.queue is not queue.rules:
@@ -262,15 +269,15 @@ class JournalState:
         row.modified = command.modified
         row.kind = u8(command.kind)
         row.policy = command.policy
-        row.tries = i32(min(command.attempts, _MOST_TRIES))
         row.at = time
-        if command.timeouts | command.fails or command.aliases:
+        if command.attempts | command.timeouts | command.fails or command.aliases:
             more = row.more = More()
+            more.attempts = min(command.attempts, _MOST_TRIES)
             more.timeouts = command.timeouts
             more.fails = command.fails
             more.aliases = command.aliases
         if known is None:  # whole by now: upkeep looks without the lock
-            self.rows[row_id] = row
+            self.rows.add(row)
         if command.inserted > self.last_inserted:
             self.last_inserted = command.inserted
         if command.expires:
@@ -278,8 +285,7 @@ class JournalState:
         if row.key or command.aliases:
             places.keys.add(row)
         places.place(row)
-        if self.values is not None:
-            self.values.come(row, time)
+        self.values.come(row)
 
     def _add(self, job: WorkqJob, time: i64, more_flags: i64) -> None:
         created = max(job.created, _FIRST_INSTANT)
@@ -313,10 +319,9 @@ class JournalState:
         self._drop(row)
 
     def _drop(self, row: Row) -> None:
-        del self.rows[row.id]
+        self.rows.remove(row)
         self.ended += 1
-        if self.values is not None:
-            self.values.go(row)
+        self.values.go(row)
         places = self.places
         queue = places.queue_of(row)
         places.unplace(row)
@@ -343,14 +348,10 @@ class JournalState:
             )  # fmt: skip
             self.last_inserted = last  # the sender's clock, not ours
             row = self.rows[command.id]
-        if self.values is not None:
-            self.values.go(row)
+        self.values.go(row)
         places.unplace(row)
         places.unkey(row)
-        aliases = row.rare.aliases
-        row.more = None
-        if aliases:
-            row.own().aliases = aliases
+        row.shed()
         row.value = b""
         row.kind = 0
         places.set_expiry(row, 0)
@@ -364,13 +365,13 @@ class JournalState:
     def _lease(self, command: Lease) -> None:
         row = self.rows.get(command.id)
         if row is not None and row.stage <= PROCESSING_ROW:
-            row.tries = i32(min(command.attempt, _MOST_TRIES))
+            row.own().attempts = min(command.attempt, _MOST_TRIES)
             self._hand_out(row, command.start, command.until, command.worker)
 
     def _start(self, command: Start, time: i64) -> None:
         row = self.rows.get(command.id)
         if row is not None and row.stage <= PROCESSING_ROW:
-            row.tries = i32(min(row.attempts + 1, _MOST_TRIES))
+            row.own().attempts = min(row.attempts + 1, _MOST_TRIES)
             length = row.policy.lease or 60 * SECOND // MILLISECOND
             self._hand_out(row, time, _later(time, length), b"")
 
@@ -422,10 +423,7 @@ class JournalState:
             return
         places = self.places
         places.unplace(row)
-        aliases = row.rare.aliases
-        row.more = None
-        if aliases:
-            row.own().aliases = aliases
+        row.shed()
         if command.max_attempts != row.policy.max_attempts:
             row.policy = row.policy.changed(max_attempts=command.max_attempts)
         row.stage = WAITING_ROW
@@ -505,7 +503,7 @@ class JournalState:
         row = self.rows.get(command.id)
         if row is None:
             return
-        before = 0 if self.values is None else self.values.cost(row)
+        before = self.values.cost(row)
         keys = self.places.keys
         keyed = row.stage <= PROCESSING_ROW or row.stage == DELETED_ROW
         if keyed:
@@ -523,25 +521,23 @@ class JournalState:
             keys.add(row)
             if not row.queue.name:
                 self.places.list_entry(row)
-        if self.values is not None:
-            self.values.renamed(row, before)
+        self.values.renamed(row, before)
 
     def _value(self, command: Value, time: i64) -> None:
         row = self.rows.get(command.id)
         if row is None or row.stage > PROCESSING_ROW:
             return
-        if self.values is not None:
-            self.values.go(row)
+        self.values.go(row)
         more = row.own()
         more.chain += 1
         row.kind = u8(command.kind)
         row.value = command.value
         row.modified = command.modified
+        more.value_at = time
         if command.operation:
             answer = (int(command.modified), int(command.kind), command.value)
             more.operations = remembered(more.operations, command.operation, answer)
-        if self.values is not None:
-            self.values.come(row, time)
+        self.values.come(row)
 
     # What concerns no row.
 

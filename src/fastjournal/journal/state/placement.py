@@ -33,6 +33,7 @@ from fastjournal.journal.state.row import (
     TOMB,
     Row,
 )
+from fastjournal.journal.state.rows import Rows
 from fastjournal.journal.state.selection import Selection
 
 __all__ = ["Placement"]
@@ -47,12 +48,12 @@ class Placement:
 
     def __init__(self) -> None:
         self.now: i64 = 0
-        self.rows: dict[bytes, Row] = {}
+        self.rows = Rows()
         self.queues: dict[bytes, QueueRows] = {}
         self.woken: set[bytes] = set()
         """Queues that got a ready row since somebody last emptied this set."""
         self.keys = KeyIndex()
-        self.entry_keys = OrderedKeys(self._is_entry)
+        self.entry_keys = OrderedKeys(self.keys)
         self.selection = Selection(self.queues)
         self.future = Moments()
         self.leases = Moments()
@@ -103,7 +104,6 @@ class Placement:
             self.list_entry(row)
         elif row.due > self.now:
             row.place = FUTURE
-            row.when = row.due
             queue.counts[FUTURE] += 1
             self.future.push(queue.future, row)
             self.selection.woke(queue)
@@ -132,19 +132,17 @@ class Placement:
             self.keep_dead(row)
         elif row.stage == DELETED_ROW:
             row.place = TOMB
-            row.when = row.modified
             self.tombs.push(row)
         queue.counts[row.place] += 1
 
     def keep_dead(self, row: Row) -> None:
         """A dead row that never expires is to be forgotten as its queue says."""
         keep: i64 = row.queue.settings.dead_keep
-        when = row.rare.when
-        if row.expires or not keep or keep > _LAST_INSTANT - when:
-            row.when = 0  # never
+        more = row.own()
+        if row.expires or not keep or keep > _LAST_INSTANT - more.when:
+            more.until = 0  # never
         else:
-            row.when = when + keep
-        if row.when:
+            more.until = more.when + keep
             self.dead.push(row)
 
     def hand_out(self, row: Row, until: i64) -> None:
@@ -152,7 +150,7 @@ class Placement:
         queue = self.queue_of(row)
         row.stage = PROCESSING_ROW
         row.place = LEASED
-        row.when = until
+        row.own().until = until
         queue.counts[LEASED] += 1
         self.leases.push(queue.leases, row)
         self.selection.woke(queue)
@@ -166,7 +164,7 @@ class Placement:
         """The lease ends then."""
         queue = self.queue_of(row)
         self.leases.remove(queue.leases, row)
-        row.when = until
+        row.own().until = until
         self.leases.push(queue.leases, row)
         self.selection.woke(queue)
 
@@ -175,13 +173,14 @@ class Placement:
         queue = self.queue_of(row)
         place = row.place
         queue.counts[place] -= 1
-        row.place = IDLE
         if place == READY:
             queue.ready.remove(row)
+            row.place = IDLE
             if not queue.ready.count:
                 self.selection.refresh(queue)
         elif place == LEASED:
             self.leases.remove(queue.leases, row)
+            row.place = IDLE
             if row.key and not self.keys.alone(row):
                 self._release_twin(row)
             if queue.rules.concurrency:
@@ -195,6 +194,7 @@ class Placement:
                 self.dead.remove(row)
         elif place == TOMB:
             self.tombs.remove(row)
+        row.place = IDLE
 
     def set_expiry(self, row: Row, expires: i64) -> None:
         """The row is gone after this instant; 0: never."""
@@ -226,12 +226,6 @@ class Placement:
             self.selection.detach(queue)
             queue.groups = []
             del self.queues[queue.name]
-
-    def _is_entry(self, key: bytes) -> bool:
-        for row in self.keys.rows_of(b"", key):
-            if row.stage <= PROCESSING_ROW:
-                return True
-        return False
 
     def _is_held(self, row: Row) -> bool:
         if row.policy.flags & KEEP_VERSIONS:
