@@ -66,6 +66,9 @@ class CommitLog(LogWriter):
 
     def write(self, payload: bytes) -> int | None:
         """Write one payload; returns its TIME, or None at once under the strategy `behind`."""
+        short = type(payload) is bytes and len(payload) <= self.stream.max_payload
+        if short and self.strategy == "wait":
+            return self._lead_or_wait((payload,))
         return self.write_batch((payload,))
 
     def write_batch(self, payloads: Sequence[bytes]) -> int | None:

@@ -120,6 +120,7 @@ class CommitQueue:
         self._queue: deque[Queued] = deque()
         self._mutex = threading.Lock()
         self._work = threading.Condition(self._mutex)  # for the writer thread, and for `drain`
+        self._sleeping = 0  # threads to be notified
         self._leader = 0  # the thread that leads
 
     def check(self) -> None:
@@ -171,7 +172,8 @@ class CommitQueue:
             self._leader = self._leader or -1  # until that one takes it
             waiter.lead()
         else:
-            self._work.notify_all()
+            if self._sleeping:
+                self._work.notify_all()
             self._leader = 0
 
     def interrupt(self, waiter: Waiter | None) -> bool:
@@ -188,9 +190,14 @@ class CommitQueue:
             while self._leader or not self._queue:
                 if self.closing or self._failure is not None:
                     return False
-                self._work.wait()
+                self._sleep()
             self._leader = get_ident()
             return True
+
+    def _sleep(self) -> None:
+        self._sleeping += 1
+        self._work.wait()
+        self._sleeping -= 1
 
     def take(self) -> list[Queued]:
         """As the leader: the next writes, or a rotation alone; none if a failure took them."""
@@ -219,7 +226,7 @@ class CommitQueue:
         """Wait until all that was queued is done."""
         with self._mutex:
             while (self._queue or self._leader) and self._failure is None:
-                self._work.wait()
+                self._sleep()
 
     def fail(self, failure: Stopped) -> None:
         """End for good and tell everybody in the queue."""
@@ -234,13 +241,14 @@ class CommitQueue:
 
 def tell_group(group: Sequence[Queued], value: int, error: JournalError | None = None) -> None:
     """Tell a group the TIME of its last record, the new segment, or an error."""
-    told: Told = []
-    for entry in reversed(group):
+    value -= sum([len(entry.payloads) for entry in group])
+    for entry in group:
+        value += len(entry.payloads)
         if entry.done is not None:
-            told.append((value, entry.done))
-        value -= len(entry.payloads)
-    told.reverse()
-    tell(told, error)
+            try:
+                entry.done(value, error)
+            except Exception:
+                _log.exception("a completion callback failed")
 
 
 def frozen(payloads: Sequence[bytes], limit: int) -> Sequence[bytes]:
