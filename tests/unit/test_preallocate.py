@@ -204,6 +204,27 @@ def test_a_record_behind_zeros_is_a_tear_only_after_a_restart_of_the_machine(
     assert len(left.content(FIRST)) == lost_at
 
 
+def test_a_segment_that_was_copied_while_it_was_written_ends_where_the_copy_has_a_hole() -> None:
+    """`cp` has read a page before its records came, and the next one after that."""
+    files = MemoryFiles()
+    log = opened(files)
+    log.wait_synced(log.append_one(b"safe"))
+    end = log.position.offset
+    early = files.content(FIRST)
+    copied = files.killed()  # the mark was copied first
+    for number in range(100):
+        log.append_one(b"%d" % number * 100)
+    content = early[:4096] + files.content(FIRST)[4096:]
+    copied.put(FIRST, content)
+    stream = stream_on(copied)
+    assert stored(copied) == [b"safe"]
+    assert [f.torn for check in verify(stream) for f in check.faults] == [True]
+    report = recover(stream)
+    assert report.cut is not None and report.cut.offset == end
+    assert copied.content(report.cut.copy) == content[end:]
+    assert stored(copied) == [b"safe"]
+
+
 def test_a_torn_record_before_the_zeros_is_cut_with_a_copy() -> None:
     files = killed()
     end = written_end(files)
