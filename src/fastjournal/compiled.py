@@ -21,6 +21,19 @@ __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "sourc
 
 CORE = (
     "fastjournal.arguments",
+    "fastjournal.client.calls",
+    "fastjournal.client.entry_calls",
+    "fastjournal.client.leases",
+    "fastjournal.client.puts",
+    "fastjournal.daemon.fj.connection",
+    "fastjournal.daemon.fj.dispatch",
+    "fastjournal.daemon.fj.entries",
+    "fastjournal.daemon.fj.jobs",
+    "fastjournal.daemon.journal_loop",
+    "fastjournal.daemon.session",
+    "fastjournal.daemon.transport",
+    "fastjournal.daemon.workq.connection",
+    "fastjournal.entry_value",
     "fastjournal.journal.decide.ground",
     "fastjournal.journal.decide.jobs",
     "fastjournal.journal.decide.lease",
@@ -34,21 +47,37 @@ CORE = (
     "fastjournal.journal.engine.forwarding",
     "fastjournal.journal.engine.operations",
     "fastjournal.journal.engine.wakeups",
+    "fastjournal.journal.engine.entry_operations",
+    "fastjournal.journal.entries.cursor",
+    "fastjournal.journal.entries.ground",
+    "fastjournal.journal.entries.locks",
+    "fastjournal.journal.entries.once",
+    "fastjournal.journal.entries.plan",
+    "fastjournal.journal.entries.reads",
+    "fastjournal.journal.entries.writes",
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
     "fastjournal.journal.language.varint",
     "fastjournal.journal.spill.records",
     "fastjournal.journal.state.apply",
+    "fastjournal.journal.state.entry_keys",
     "fastjournal.journal.state.keys",
+    "fastjournal.journal.state.numbered",
     "fastjournal.journal.state.orders",
     "fastjournal.journal.state.placement",
     "fastjournal.journal.state.queue_rows",
     "fastjournal.journal.state.row",
+    "fastjournal.journal.state.rows",
     "fastjournal.journal.state.selection",
     "fastjournal.journal.state.values",
     "fastjournal.log.record",
     "fastjournal.put_request",
+    "fastjournal.wire.fj.bulk",
+    "fastjournal.wire.fj.entry_codec",
+    "fastjournal.wire.fj.forward",
     "fastjournal.wire.fj.frames",
+    "fastjournal.wire.fj.job_codec",
+    "fastjournal.wire.fj.lease_codec",
     "fastjournal.wire.fj.replies",
     "fastjournal.wire.fj.requests",
     "fastjournal.wire.unsigned",
@@ -103,7 +132,7 @@ def describe_core() -> str:
     """`compiled` or `pure`: the build of the core that runs in this process."""
     from importlib import import_module
 
-    file = import_module(CORE[0]).__file__ or ""
+    file = import_module("fastjournal.put_request").__file__ or ""  # a small one
     return "compiled" if file.endswith(tuple(EXTENSION_SUFFIXES)) else "pure"
 
 

@@ -21,12 +21,13 @@ from fastjournal.client.entry_calls import page as page_call
 from fastjournal.entry import STRING, VOID
 from fastjournal.errors import LeaseLost, Locked
 from fastjournal.journal.entries.cursor import Scan
+from fastjournal.put_request import PutRequest
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.entry_codec import ALL, decode_entry
 from fastjournal.wire.fj.functions import DATA, OVERWRITE, PUSH, Function, Type
-from fastjournal.wire.fj.job_codec import JobPut, encode_job
-from fastjournal.wire.fj.replies import encode_reply
+from fastjournal.wire.fj.job_codec import encode_job
+from fastjournal.wire.fj.replies import Pair, encode_reply
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
 
@@ -98,7 +99,7 @@ def test_every_worked_example_is_answered_byte_for_byte(examples: AtT) -> None:
 def test_next_is_answered_with_the_time_of_the_next_job(examples: AtT) -> None:
     """Section 4.8, 4.6."""
     e = examples
-    job = encode_job(JobPut(b"q", b"x", key=b"k", due=T + 60 * S))
+    job = encode_job(PutRequest(b"q", b"x", key=b"k", due=T + 60 * S))
     e.peer.ask(Function.SET, value_type=Type.JOB, value=job)
     e.at(5)
     want = EXAMPLES["NEXT answered: nothing yet, next at T + 60 s"]
@@ -120,7 +121,7 @@ def test_a_listener_gets_the_push_of_the_example(examples: AtT) -> None:
     e.clock.advance(1)
     with FjPeer(e.daemon.port) as other:
         other.ask(Function.DELETE, key=b"a")
-    gone = encode_reply(1, e.clock.now(), flags=PUSH | 1 << 12, pairs=[(b"a", STRING, b"", None)])
+    gone = encode_reply(1, e.clock.now(), flags=PUSH | 1 << 12, pairs=[Pair(b"a", STRING)])
     assert e.read(len(gone)) in (gone, gone[:-1] + b"\0")
 
 
@@ -291,7 +292,7 @@ def test_a_holder_that_dies_frees_its_lock_at_the_deadline_and_its_late_write_is
 
 
 def lock_of(daemon: LocalDaemon):  # type: ignore[no-untyped-def]
-    return daemon.server.default.journal.entries.operations.decide.locks._locks
+    return daemon.server.default.journal.entries.operations.locks._locks
 
 
 def test_a_dead_holders_lock_ends_when_the_clock_says_so(tmp_path: Path) -> None:

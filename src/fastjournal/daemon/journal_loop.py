@@ -88,7 +88,7 @@ class JournalLoop:
         self._loop = loop
         self._call_soon: Any = loop.call_soon
         self._next_turn: Any = self._take_turn
-        self._thread = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         self._asking: list[Session] = []
         self._woken: deque[Waiter] = deque()
         self._scheduled = False
@@ -120,7 +120,7 @@ class JournalLoop:
         self._woken.append(waiter)
         if self._scheduled:
             return
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._loop_thread:
             self._scheduled = True
             self._call_soon(self._next_turn)
         else:
@@ -369,7 +369,7 @@ class JournalLoop:
             self.in_thread(self.engine.log.sync).add_done_callback(self._forced)
 
     def _synced(self, _: int, error: JournalError | None) -> None:
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._loop_thread:
             self._loop.call_soon(self._release, error)
         else:
             self._loop.call_soon_threadsafe(self._release, error)

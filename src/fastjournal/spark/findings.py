@@ -404,7 +404,7 @@ def snapshot_findings(directory: str, share: Share, *, newest: int = 0) -> list[
     mode = "DROPMALFORMED"
     short = fold(wanted, share=share, mode=mode, state=base.state, overlap=base.overlap).rows
     whole = fold(segments, share=share, mode=mode).rows
-    for row_id in sorted(short.keys() | whole.keys()):
+    for row_id in sorted({*short, *whole}):
         mine, other = short.get(row_id), whole.get(row_id)
         if mine is None or other is None:
             where = "the whole log" if mine is None else "the snapshot"

@@ -198,12 +198,6 @@ class WorkqConnection(Connection):
             self.wait(waiter, command.wait_ms / 1000)
         return reply
 
-    def do_later(
-        self, identifier: int, work: Callable[[], Any], reply: Callable[[Any, int], bytes]
-    ) -> None:
-        """No request of this protocol is done beside the loop."""
-        raise NotImplementedError
-
     def _refused(self, command: Refused, now: int) -> bytes:
         self.context.count_error("CLIENT-ERROR")
         return command.reply

@@ -22,6 +22,7 @@ from typing import Any, Final, final
 
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
+from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
 from fastjournal.clock import MILLISECOND
 from fastjournal.journal.language.commands import (
     BY_SCHEDULE,
@@ -167,7 +168,9 @@ class Row:
     """A stored row. Only `apply` changes it; only orders set its slots."""
 
     def __init__(self, row_id: bytes, queue: QueueRules, key: bytes, value: bytes) -> None:
-        self.id = row_id
+        self.high: i64 = read_i64_be(row_id, 0)
+        """Its id, which is 16 bytes."""
+        self.low: i64 = read_i64_be(row_id, 8)
         self.queue = queue
         self.key = key
         self.value: bytes | None = value
@@ -191,11 +194,28 @@ class Row:
         """The segment in which its value lies; -n: the snapshot of number n; 0: none as yet."""
         self.offset: i32 = 0
         """Where the record of its value was seen last in that file; 0: not known."""
+        self.hash: i32 = 0
+        """Of its id, and its number in the line of all rows: for `rows`."""
+        self.number: i32 = 0
         self.kind: u8 = 1
         self.stage: u8 = WAITING_ROW
         self.place: u8 = IDLE
         self.held: u8 = 0
         """What `values` knows of it."""
+
+    @property
+    def id(self) -> bytes:
+        """Its name, 16 bytes."""
+        out = BytesWriter()
+        write_i64_be(out, self.high)
+        write_i64_be(out, self.low)
+        return out.getvalue()
+
+    def id_before(self, other: "Row") -> bool:
+        """Whether its id is the smaller one of two, as bytes."""
+        if self.high != other.high:
+            return self.high < other.high if self.high ^ other.high >= 0 else other.high < 0
+        return self.low < other.low if self.low ^ other.low >= 0 else other.low < 0
 
     @property
     def state(self) -> State:

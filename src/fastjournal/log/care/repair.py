@@ -37,7 +37,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.write.segment_writer import write_failure, write_whole
 from fastjournal.log.write.synced_mark import SYNCED_MARK, SyncedMark
 
-__all__ = ["SALVAGED", "Dropped", "cut", "locked", "remember", "salvage"]
+__all__ = ["SALVAGED", "Dropped", "count_as_whole", "cut", "locked", "remember", "salvage"]
 
 SALVAGED = "salvaged"
 
@@ -197,6 +197,11 @@ def remember(stream: Stream, dropped: list[Dropped]) -> None:
     finally:
         handle.close()
     files.sync_directory(stream.path)
+
+
+def count_as_whole(stream: Stream) -> None:
+    """Give a log without a manifest one that says: what is there is all there is."""
+    _finish(stream, _known(stream))
 
 
 def _known(stream: Stream) -> Manifest:
