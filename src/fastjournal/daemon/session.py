@@ -100,6 +100,12 @@ class Session:
         """The answers of the turn under way."""
         self.answered: list[int] = []
         """The identifiers of the requests that they answer."""
+        self.placed_id = b""
+        """The row that the newest put came to."""
+        self.settled: i64 = 0
+        """What became of a lease that was settled before."""
+        self.settled_until: i64 = 0
+        """The instant of the newest settling: when the job is due, or the lease ends."""
         self.stable: i64 = 0
         """Bit 9 for the reply of the request under way."""
         self.wants_sync = False

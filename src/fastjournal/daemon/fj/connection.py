@@ -44,9 +44,9 @@ from fastjournal.wire.fj.requests import Request, request_of
 
 __all__ = ["FjConnection"]
 
-_HELLO: Final = int(Function.HELLO)
-_LEASE: Final = int(Function.LEASE)
-_JOB: Final = int(Type.JOB)
+_HELLO: Final[i64] = int(Function.HELLO)
+_LEASE: Final[i64] = int(Function.LEASE)
+_JOB: Final[i64] = int(Type.JOB)
 _READS: Final[i64] = sum(
     1 << number
     for number in (
