@@ -481,7 +481,7 @@ def test_the_status_tells_jobs_from_entries_and_the_memory_used(small: Small) ->
     assert status.unlogged_bytes > 0
     plain = Journal(HOME.with_name("plain"), files=small.files, background=False)
     status = plain.status()
-    assert (status.memory_limit, status.value_bytes, status.unlogged_bytes) == (16 * MIB, 0, 0)
+    assert (status.memory_limit, status.value_bytes, status.unlogged_bytes) == (8 * MIB, 0, 0)
     plain.close()
 
 
@@ -502,7 +502,7 @@ def test_a_view_of_a_large_journal_holds_little_and_finds_all(small: Small) -> N
     view.close()
 
 
-def test_without_a_limit_16_mib_of_values_are_held() -> None:
+def test_without_a_limit_8_mib_of_values_are_held() -> None:
     small = Small(None)  # type: ignore[arg-type]
     small.fill(100)
     assert all(small.holds(f"k{number}") for number in range(100))

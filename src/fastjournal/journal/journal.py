@@ -119,7 +119,7 @@ class Journal(Inspection):
         `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
         log after which a snapshot is taken, 0 for never. `history`: `delete`, or `archive` to copy
         sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
-        `memory_limit`: bytes of values to hold in memory, None for 16 MiB; the others are read from
+        `memory_limit`: bytes of values to hold in memory, None for 8 MiB; the others are read from
         the log when they are asked for. With a limit segments are no larger than a sixteenth of it,
         for cleaning holds one in memory, and what lives in memory only counts too. `evict_from` is
         deprecated and means nothing: values of all sizes are left in the log.
