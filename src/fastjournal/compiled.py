@@ -21,6 +21,10 @@ __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "sourc
 
 CORE = (
     "fastjournal.arguments",
+    "fastjournal.client.calls",
+    "fastjournal.client.entry_calls",
+    "fastjournal.client.leases",
+    "fastjournal.client.puts",
     "fastjournal.daemon.fj.connection",
     "fastjournal.daemon.fj.dispatch",
     "fastjournal.daemon.fj.entries",

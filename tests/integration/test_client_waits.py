@@ -18,8 +18,8 @@ import fastjournal
 from fastjournal.client import leases, operating
 from fastjournal.client.alink import AsyncLink
 from fastjournal.client.awatching import AsyncWatching
+from fastjournal.client.calls import Call
 from fastjournal.client.pipe import Pipe
-from fastjournal.client.protocol import Call
 from fastjournal.client.urls import Target, parse_url
 from fastjournal.entry import watched
 from fastjournal.errors import Closed, ProtocolError, Unavailable

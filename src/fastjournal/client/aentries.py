@@ -211,10 +211,7 @@ class AsyncEntries:
     async def update(self, other: Any = (), /, **named: EntryValue) -> None:
         """Store many, sent together."""
         pairs = other.items() if isinstance(other, Mapping) else other
-        calls = [
-            entry_calls.plain_set(key, value) or entry_calls.set_entry(0, key, value)
-            for key, value in [*pairs, *named.items()]
-        ]
+        calls = [entry_calls.set_entry(None, key, value) for key, value in [*pairs, *named.items()]]
         for start in range(0, len(calls), _TOGETHER):
             await asyncio.gather(*map(self._call, calls[start : start + _TOGETHER]))
 

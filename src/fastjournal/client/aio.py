@@ -14,8 +14,8 @@ from fastjournal.client.aentries import AsyncEntries
 from fastjournal.client.aleased import AsyncLeasedJob
 from fastjournal.client.alink import AsyncLink
 from fastjournal.client.alistening import AsyncListening
-from fastjournal.client.protocol import Figures
-from fastjournal.client.puts import any_put, puts, taken
+from fastjournal.client.operating import Figures
+from fastjournal.client.puts import put, puts, taken
 from fastjournal.client.urls import Target
 from fastjournal.errors import JournalError
 from fastjournal.model import (
@@ -73,9 +73,10 @@ class AsyncClient(AsyncLink):
         persist: bool = False,
     ) -> Receipt:
         """Take a job in; see `Journal.put`."""
-        special = (delay, due, ttl, expires, lease, mode, timestamp)
-        limits = (max_attempts, max_timeouts, max_fails)
-        call = any_put(payload, key, queue, priority, special, limits, id, persist)
+        call = put(
+            payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
+            max_timeouts, max_fails, mode, timestamp, id, persist,
+        )  # fmt: skip
         receipt: Receipt = await self._call(call)
         return receipt
 

@@ -18,9 +18,9 @@ import asyncio
 import time
 from typing import Any
 
-from fastjournal.client import protocol
+from fastjournal.client import calls
+from fastjournal.client.calls import Call
 from fastjournal.client.pipe import Pipe, open_pipe
-from fastjournal.client.protocol import Call
 from fastjournal.client.retrying import Attempts
 from fastjournal.client.urls import Target
 from fastjournal.errors import Closed, JournalError, Unavailable
@@ -60,13 +60,13 @@ class AsyncLink:
         while True:
             try:
                 pipe = await self._connected()
-                if len(call.data) > protocol.SMALL:
-                    protocol.check_size(call, self.about)
+                if len(call.data) > calls.SMALL:
+                    calls.check_size(call, self.about)
                 await pipe.can_write(timeout)
                 attempts.out = True
                 if attempts.repeated:
-                    call = call._replace(data=protocol.sent_again(call))
-                return protocol.read(call, await pipe.ask(call, timeout + call.wait))
+                    call = calls.sent_again(call)
+                return calls.read_answer(call, await pipe.ask(call, timeout + call.wait))
             except Unavailable as error:
                 told = Unavailable(f"{self.target.address}: {error}")
                 pause = attempts.failed(told, loop.time())
@@ -97,7 +97,7 @@ class AsyncLink:
         """A connection of its own that was told to listen; close it."""
         pipe = await self.open_pipe()
         try:
-            protocol.read(call, await pipe.ask(call, self.target.timeout, listen=True))
+            calls.read_answer(call, await pipe.ask(call, self.target.timeout, listen=True))
         except BaseException:
             pipe.close()
             raise

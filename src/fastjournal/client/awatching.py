@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Self
 
-from fastjournal.client import entry_calls, operating, protocol
+from fastjournal.client import calls, entry_calls, operating
 from fastjournal.client.pipe import Pipe
 from fastjournal.client.retrying import is_passing
 from fastjournal.entry import EntryChange, Watched
@@ -74,7 +74,7 @@ class AsyncWatching:
         pipe = self._pipe
         if pipe is None:
             raise Unavailable("not connected")
-        protocol.read(call, await pipe.ask(call, seconds))
+        calls.read_answer(call, await pipe.ask(call, seconds))
 
     async def _next(self) -> EntryChange | None:
         pause = _FIRST_PAUSE

@@ -52,7 +52,7 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
             raise KeyError(key) from None
 
     def __setitem__(self, key: Text, value: EntryValue) -> None:
-        self._call(entry_calls.plain_set(key, value) or entry_calls.set_entry(0, key, value))
+        self._call(entry_calls.set_entry(None, key, value))
 
     def __delitem__(self, key: Text) -> None:
         if not self.delete(key):
@@ -160,10 +160,7 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
     def update(self, other: Any = (), /, **named: EntryValue) -> None:
         """Store many, sent together."""
         pairs = other.items() if isinstance(other, Mapping) else other
-        calls = [
-            entry_calls.plain_set(key, value) or entry_calls.set_entry(0, key, value)
-            for key, value in [*pairs, *named.items()]
-        ]
+        calls = [entry_calls.set_entry(None, key, value) for key, value in [*pairs, *named.items()]]
         for start in range(0, len(calls), _TOGETHER):
             self._links.call_many(calls[start : start + _TOGETHER])
 

@@ -22,8 +22,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from fastjournal.client import operating, protocol
-from fastjournal.client.protocol import Call
+from fastjournal.client import operating
+from fastjournal.client.calls import Call, numbered, read_answer, sent_again
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import JournalError, ProtocolError, Unavailable
 from fastjournal.wire.fj.error_text import error_from
@@ -71,29 +71,22 @@ class Link:
 
     def call(self, call: Call, *, repeated: bool = False) -> Any:
         """Send a request and wait for its answer; `Unavailable` if nobody knows the outcome."""
-        data, _, wait, _, quick = call
-        wait += self.target.timeout
+        wait = call.wait + self.target.timeout
         if repeated:
-            data = protocol.sent_again(call)
+            call = sent_again(call)
         try:
             if wait != self._timeout:
                 self._set_timeout(wait)
             self._awaited = 1
-            self._sock.sendall(data)
-            read = self._sock.recv(_FIRST)
-            if quick is not None:
-                value = quick(read)
-                if value is not None:
-                    self._awaited = 0
-                    return value
-            reply = self._receive(1, read)[0]
+            self._sock.sendall(call.data)
+            reply = self._receive(self._sock.recv(_FIRST))
         except OSError as error:
             self.close()
             raise Unavailable(f"{self.target.address}: {_why(error)}") from error
         except BaseException:
             self._give_up()
             raise
-        return protocol.read(call, reply)
+        return read_answer(call, reply)
 
     def exchange(self, calls: Sequence[Call]) -> list[Any]:
         """Send requests that do not wait, together; gives their values in the same order.
@@ -106,7 +99,7 @@ class Link:
         try:
             self._set_timeout(wait)
             self._awaited = len(calls)
-            self._send(b"".join(map(_numbered, calls, numbers)), answers.take)
+            self._send(b"".join(map(numbered, calls, numbers)), answers.take)
             while len(answers.values) < len(calls):
                 answers.take(self._sock.recv(_READ))
             self._awaited = 0
@@ -132,7 +125,7 @@ class Link:
                     yield self._next(*sent.popleft())
                 number = self._next_number()
                 self._awaited += 1
-                self._send(_numbered(call, number), self._keep)
+                self._send(numbered(call, number), self._keep)
                 sent.append((call, number))
             while sent:
                 yield self._next(*sent.popleft())
@@ -151,7 +144,7 @@ class Link:
         if reply.identifier != number:
             raise _stranger(reply)
         self._awaited -= 1
-        return protocol.read(call, reply)
+        return read_answer(call, reply)
 
     def _keep(self, data: bytes) -> None:
         """Bytes that came while a stream is under way."""
@@ -255,26 +248,23 @@ class Link:
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
-    def _receive(self, count: int, data: bytes) -> list[Reply]:
-        """Read until `count` answers are there; they are matched by their identifiers."""
-        replies: list[Reply | None] = [None] * count
+    def _receive(self, data: bytes) -> Reply:
+        """Read until the answer to the only request is there."""
         parser = self._parser
+        answer: Reply | None = None
         while True:
             if not data:
                 raise ConnectionResetError("the daemon closed the connection")
             for reply in parser.feed(data):
-                identifier = reply.identifier
                 if reply.is_push:
                     self._early.append(reply)
-                    continue
-                if not identifier and reply.error:
-                    raise error_from(reply.error)
-                if not 1 <= identifier <= count or replies[identifier - 1] is not None:
-                    raise ProtocolError(f"reply to request {identifier}, which was not sent")
-                replies[identifier - 1] = reply
-                self._awaited -= 1
-            if not self._awaited:
-                return replies  # type: ignore[return-value]
+                elif answer is None and reply.identifier == 1:
+                    answer = reply
+                else:
+                    raise _stranger(reply)
+            if answer is not None:
+                self._awaited = 0
+                return answer
             if parser.fault is not None:
                 raise parser.fault
             data = self._sock.recv(_READ)
@@ -331,9 +321,7 @@ class _Answers:
         if not data:
             raise ConnectionResetError("the daemon closed the connection")
         parser, values = self._parser, self.values
-        if not parser.busy:
-            data = data[self._take_quick(data) :]
-        for reply in parser.feed(data) if data else ():
+        for reply in parser.feed(data):
             if reply.is_push:
                 self._early.append(reply)
                 continue
@@ -341,35 +329,11 @@ class _Answers:
             if at == len(self._calls) or reply.identifier != self._numbers[at]:
                 raise _stranger(reply)
             try:
-                values.append(protocol.read(self._calls[at], reply))
+                values.append(read_answer(self._calls[at], reply))
             except JournalError as error:
                 values.append(error)
         if parser.fault is not None:
             raise parser.fault
-
-    def _take_quick(self, data: bytes) -> int:
-        """Read common answers from the front of `data`; returns how many bytes they took."""
-        at = 0
-        values = self.values
-        first = len(values)
-        for call, number in zip(self._calls[first:], self._numbers[first:], strict=True):
-            quick = call.quick
-            if quick is None or data[at + 4 : at + 6] != number.to_bytes(2, "big"):
-                break
-            stop = at + protocol.QUICK_SIZES.get(quick, len(data))
-            # As if it had been sent alone.
-            alone = b"".join((data[at : at + 4], b"\0\1", data[at + 6 : stop]))
-            value = quick(alone) if stop <= len(data) else None
-            if value is None:
-                break
-            values.append(None if call.read is protocol.nothing else value)
-            at = stop
-        return at
-
-
-def _numbered(call: Call, number: int) -> bytes:
-    data = call.data
-    return b"".join((data[:6], number.to_bytes(2, "big"), data[8:]))
 
 
 def _stranger(reply: Reply) -> JournalError:

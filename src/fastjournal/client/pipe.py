@@ -17,8 +17,8 @@ import time
 from collections import deque
 from typing import Any
 
-from fastjournal.client import leases, operating, protocol
-from fastjournal.client.protocol import Call
+from fastjournal.client import calls, leases, operating
+from fastjournal.client.calls import Call
 from fastjournal.client.retrying import SILENCE
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, Unavailable
@@ -181,7 +181,7 @@ async def open_pipe(target: Target) -> tuple[Pipe, dict[str, Any]]:
                 )
             sent = time.time_ns()
             call = operating.hello(target.name, target.token, target.journal, sent)
-            about, then = protocol.read(call, await pipe.send(call))
+            about, then = calls.read_answer(call, await pipe.send(call))
             pipe.ahead = then - (sent + time.time_ns()) // 2
             return pipe, about
     except BaseException as error:

@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from fastjournal.client.calls import SMALL, Call, check_size, sent_again
 from fastjournal.client.link import Link
-from fastjournal.client.protocol import SMALL, Call, check_size, sent_again
 from fastjournal.client.retrying import Attempts
 from fastjournal.client.urls import Target
 from fastjournal.errors import Closed, JournalError, Unavailable
@@ -94,7 +94,7 @@ class Links:
                 self.give_back(link)
         while kept:
             call = kept.popleft()
-            yield self._call(call._replace(data=sent_again(call)))
+            yield self._call(sent_again(call))
         for call in calls:
             yield self._call(call)
 
@@ -107,7 +107,7 @@ class Links:
             finally:
                 self.give_back(link)
         except Unavailable:
-            return [self._call(call._replace(data=sent_again(call))) for call in calls]
+            return [self._call(sent_again(call)) for call in calls]
         for value in values:
             if isinstance(value, JournalError):
                 raise value

@@ -13,10 +13,10 @@ from fastjournal.arguments import Instant, Length, Text
 from fastjournal.client import leases, operating
 from fastjournal.client.entries import ClientEntries
 from fastjournal.client.listening import Listening
+from fastjournal.client.operating import Figures
 from fastjournal.client.pipeline import Pipeline
 from fastjournal.client.pool import Links
-from fastjournal.client.protocol import Figures
-from fastjournal.client.puts import any_put, puts, taken
+from fastjournal.client.puts import put, puts, taken
 from fastjournal.errors import JournalError
 from fastjournal.leased import LeasedJob
 from fastjournal.model import (
@@ -67,9 +67,10 @@ class Client(Links):
         persist: bool = False,
     ) -> Receipt:
         """Take a job in; see `Journal.put`. `persist`: answer when it is on stable storage."""
-        special = (delay, due, ttl, expires, lease, mode, timestamp)
-        limits = (max_attempts, max_timeouts, max_fails)
-        call = any_put(payload, key, queue, priority, special, limits, id, persist)
+        call = put(
+            payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
+            max_timeouts, max_fails, mode, timestamp, id, persist,
+        )  # fmt: skip
         receipt: Receipt = self._call(call)
         return receipt
 
