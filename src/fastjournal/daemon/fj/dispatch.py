@@ -29,6 +29,8 @@ __all__ = ["SERVED", "carry_out"]
 
 _NOP: Final[i64] = int(Function.NOP)
 _SET: Final[i64] = int(Function.SET)
+_GET: Final[i64] = int(Function.GET)
+_ADD: Final[i64] = int(Function.ADD)
 _DONE: Final[i64] = int(Function.DONE)
 _PING: Final[i64] = int(Function.PING)
 _PUTS: Final[i64] = int(Function.PUTS)
@@ -43,8 +45,11 @@ Handler = Callable[[Session, Request, int], bytes]
 def carry_out(session: Session, frame: FrameReader, now: i64) -> None:
     """Carry out a function and write the answer, unless it comes later."""
     function = frame.function
-    if function == _SET and frame.kind == _JOB:
-        jobs.set_job(session, frame, now)
+    if function == _SET:
+        if frame.kind == _JOB:
+            jobs.set_job(session, frame, now)
+        else:
+            entries.set_entry(session, frame, now)
     elif function == _LEASE:
         jobs.lease_many(session, frame, now)
     elif function == _DONE:
@@ -53,6 +58,10 @@ def carry_out(session: Session, frame: FrameReader, now: i64) -> None:
         jobs.settle(session, frame, now)
     elif function == _PUTS:
         jobs.puts(session, frame, now)
+    elif function == _GET:
+        entries.get_any(session, frame, now)
+    elif function == _ADD:
+        entries.add(session, frame, now)
     elif function == _FORWARD:
         jobs.forward(session, frame, now)
     elif function in (_PING, _NOP):
@@ -88,10 +97,7 @@ def _listen(session: Session, request: Request, now: int) -> bytes:
 
 _RARE: Final[dict[int, Handler]] = {
     Function.QUIT: _quit,
-    Function.SET: entries.set_entry,
-    Function.GET: entries.get_any,
     Function.DELETE: entries.delete_any,
-    Function.ADD: entries.add,
     Function.NOT: entries.flip,
     Function.TRUNCATE: entries.truncate,
     Function.LOCK: entries.lock,
@@ -118,7 +124,8 @@ _RARE: Final[dict[int, Handler]] = {
 SERVED: Final[i64] = sum(
     1 << number
     for number in (
-        *_RARE, _NOP, _DONE, _PING, _PUTS, _LEASE, _SETTLE, _FORWARD, int(Function.HELLO),
+        *_RARE, _NOP, _SET, _GET, _ADD, _DONE, _PING, _PUTS, _LEASE, _SETTLE, _FORWARD,
+        int(Function.HELLO),
     )
 )  # fmt: skip
 """The functions that are carried out, as bits."""

@@ -62,7 +62,6 @@ from fastjournal.wire.fj.functions import (
     OVERWRITE,
     QUERY_BITS,
     STALE,
-    TIMEOUT,
     TTL,
     WORKED_ON,
     Type,
@@ -88,6 +87,7 @@ from fastjournal.wire.fj.requests import Request
 
 __all__ = [
     "check_may_delete",
+    "deadline",
     "deadline_of",
     "delete",
     "delete_everywhere",
@@ -127,8 +127,8 @@ def set_job(session: Session, frame: FrameReader, now: i64) -> None:
     """Put one job; layout 2 is answered with its outcome and id."""
     job = read_job(frame.data, frame.at, frame.end, frame.key, frame.timestamp, now)
     asked = frame.flags
-    if asked & TIMEOUT and not job.expires:
-        job.expires = _deadline(frame, now)
+    if not job.expires:
+        job.expires = deadline(frame, now)
     if asked & TTL and not job.ttl:
         job.ttl = frame.ttl * SECOND
     outcome = _put(session, job, asked, now)
@@ -637,8 +637,8 @@ def _ask_later(
     session.wait(Waiter(session, request.identifier, retry, where, row_id), wait_ms / 1000)
 
 
-def _deadline(frame: FrameReader, now: i64) -> i64:
-    """When what a request asks for is to end; it says so."""
+def deadline(frame: FrameReader, now: i64) -> i64:
+    """When what a request asks for is to end; 0: it does not say."""
     if not frame.flags & LENGTH:
         return frame.timeout
     return now + frame.timeout if frame.timeout < MAX_INSTANT - now else MAX_INSTANT
