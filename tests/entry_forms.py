@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import fastjournal
-from fastjournal.client.aentries import AsyncHeldLock
-from fastjournal.client.awatching import AsyncWatching
+from fastjournal.client._async.handles import AsyncHeldLock
+from fastjournal.client._async.watch import AsyncWatching
 from fastjournal.testing.daemon import LocalDaemon
 
 FORMS = ("embedded", "blocking", "asyncio")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from entry_forms import FORMS, client_entries, entries_of
-from fastjournal.client.aentries import AsyncEntries
-from fastjournal.client.entries import ClientEntries
+from fastjournal.client._async.entries import AsyncEntries
+from fastjournal.client._sync.entries import ClientEntries
 from fastjournal.entry import STRING, VOID
 from fastjournal.errors import (
     AlreadyExists,

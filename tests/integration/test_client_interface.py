@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 import fastjournal
-from fastjournal.client.aio import AsyncClient
-from fastjournal.client.aleased import AsyncLeasedJob
-from fastjournal.client.sync import Client
+from fastjournal.client import AsyncClient, Client
+from fastjournal.client._async.handles import AsyncLeasedJob
 from fastjournal.errors import (
     AlreadyExists,
     BadRequest,
@@ -30,8 +29,8 @@ from fastjournal.errors import (
     TimedOut,
     TooLarge,
 )
+from fastjournal.handles import LeasedJob
 from fastjournal.journal.journal import Journal
-from fastjournal.leased import LeasedJob
 from fastjournal.model import NewJob, Outcome, State
 from fastjournal.testing.daemon import LocalDaemon
 

@@ -16,9 +16,7 @@ import trustme
 
 import fastjournal
 from entry_forms import FORMS, client_entries, entries_of
-from fastjournal.client.acache import AsyncCachedEntries
-from fastjournal.client.cache import CachedEntries
-from fastjournal.client.sync import Client
+from fastjournal.client import AsyncCachedEntries, CachedEntries, Client
 from fastjournal.entry import INTEGER
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.testing import wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastjournal.client.retrying import Attempts
+from fastjournal.client.retry import Attempts
 from fastjournal.errors import Closed, JournalError, Loading, NotFound, Unavailable
 
 

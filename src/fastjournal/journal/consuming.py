@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from fastjournal.clock import SECOND
 from fastjournal.edges import Length, Text, id_bytes, length, queue_bytes, worker_bytes
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, TimedOut
+from fastjournal.handles import LeasedJob
 from fastjournal.journal.look.access import Access
 from fastjournal.journal.look.inspection import result_of
-from fastjournal.leased import LeasedJob
 from fastjournal.model import State, Where
 
 __all__ = ["Consuming", "where_of"]

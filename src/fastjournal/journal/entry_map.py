@@ -21,7 +21,7 @@ from fastjournal.clock import SECOND
 from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import BadRequest, Locked, NotFound
-from fastjournal.held import HeldLock
+from fastjournal.handles import HeldLock
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.engine.entry_watch import EntryWatch
 from fastjournal.journal.engine.events import Subscription
@@ -315,9 +315,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         """
         name = key_bytes(key)
         who = worker_bytes(owner) if owner else b"here-%d" % next(self._owners)
-        held = HeldLock(self, name, who)
-        held.take(length, wait)
-        return held
+        return HeldLock(self, name, who, length, wait).take()
 
     def watch(
         self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""

@@ -1,17 +1,17 @@
+# Made from src/fastjournal/client/_async/pipeline.py by tools/unasync; do not edit.
 """Requests that go out together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastjournal.client import entry_calls, leases, puts
+from fastjournal.client._sync.caller import Caller
+from fastjournal.client._sync.entries import ClientEntries
 from fastjournal.client.protocol import SMALL, Call, check_size
 from fastjournal.edges import Text
 from fastjournal.entry import EntryValue
 from fastjournal.errors import NotFound, TooLarge
-
-if TYPE_CHECKING:
-    from fastjournal.client.sync import Client
 
 __all__ = ["Pipeline", "PipelinedEntries"]
 
@@ -26,11 +26,11 @@ class Pipeline:
     the same ids.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, caller: Caller, entries: ClientEntries) -> None:
+        self._caller = caller
         self._calls: list[Call] = []
         self._defaults: dict[int, Any] = {}
-        self.entries = PipelinedEntries(self)
+        self.entries = PipelinedEntries(self, caller, entries)
         """Requests about entries."""
 
     def put(self, payload: bytes = b"", **fields: Any) -> None:
@@ -54,14 +54,7 @@ class Pipeline:
         defaults, self._defaults = self._defaults, {}
         refused = self._too_large(calls)
         sent = [call for number, call in enumerate(calls) if number not in refused]
-        answers: list[Any] = []
-        if sent:
-            link = self._client.take_link()
-            try:
-                for start in range(0, len(sent), _TOGETHER):
-                    answers += link.exchange(sent[start : start + _TOGETHER])
-            finally:
-                self._client.give_back(link)
+        answers = self._caller.call_many(sent, again=False, together=_TOGETHER)
         for number, error in refused.items():  # in order, so each finds its place
             answers.insert(number, error)
         for number, default in defaults.items():
@@ -75,7 +68,7 @@ class Pipeline:
         for number, call in enumerate(calls):
             if len(call.data) > SMALL:
                 try:
-                    check_size(call, self._client.about)
+                    check_size(call, self._caller.pool.about)
                 except TooLarge as error:
                     refused[number] = error
         return refused
@@ -87,21 +80,22 @@ class Pipeline:
 class PipelinedEntries:
     """Requests about entries, added to a pipeline; arguments as those of `client.entries`."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, caller: Caller, entries: ClientEntries) -> None:
         self._pipeline = pipeline
+        self._caller = caller
+        self._entries = entries
 
     def get(self, key: Text, default: Any = None) -> None:
         """Add a reading; its answer is the value, or `default`."""
         pipeline = self._pipeline
-        pipeline._defaults[len(pipeline._calls)] = default
+        pipeline._defaults[len(pipeline)] = default
         pipeline._calls.append(entry_calls.get_value(key))
 
     def set(self, key: Text, value: EntryValue, **how: Any) -> None:
         """Add a write; its answer is False if an equal or newer one is there."""
         call = entry_calls.plain_set(key, value) if not how else None
         if call is None:
-            now = self._pipeline._client.base()
-            call = entry_calls.set_entry(now, key, value, **how)
+            call = entry_calls.set_entry(self._caller.base(), key, value, **how)
         self._pipeline._calls.append(call)
 
     def delete(self, key: Text, **how: Any) -> None:
@@ -110,7 +104,5 @@ class PipelinedEntries:
 
     def add(self, key: Text, number: float = 1, **how: Any) -> None:
         """Add an addition; its answer is the sum."""
-        name, at = self._pipeline._client.entries._number(
-            how.pop("sender", b""), how.pop("timestamp", None)
-        )
+        name, at = self._entries._number(how.pop("sender", b""), how.pop("timestamp", None))
         self._pipeline._calls.append(entry_calls.add(key, number, name, at, **how))
