@@ -24,12 +24,11 @@ from pathlib import Path
 from fuzz_record import LARGEST, mutate
 
 from fastjournal.errors import ProtocolError, RequestError, VersionMismatch
-from fastjournal.wire import bulk, hello, jobvalue
-from fastjournal.wire.fj import Pair, Refusal, Request, encode_request
-from fastjournal.wire.replies import ReplyParser
-from fastjournal.wire.requests import Limits, RequestParser
-from fastjournal.wire.workq import Refused, WorkqParser
-from fastjournal.wire.workq_client import encode
+from fastjournal.wire.fj import bulk, hello, job_codec
+from fastjournal.wire.fj.replies import Pair, ReplyParser
+from fastjournal.wire.fj.requests import Limits, Refusal, Request, RequestParser, encode_request
+from fastjournal.wire.workq.client import encode
+from fastjournal.wire.workq.parse import Refused, WorkqParser
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "wire"
 LIMITS = Limits(max_key=1000, max_value=5000, max_message=20_000)
@@ -101,14 +100,14 @@ def values(data: bytes) -> None:
 
 
 VALUES: list[tuple[Callable[[bytes], object], Callable[..., bytes] | None]] = [
-    (jobvalue.decode_job, None),
-    (jobvalue.decode_jobs, jobvalue.encode_jobs),
+    (job_codec.decode_job, None),
+    (job_codec.decode_jobs, job_codec.encode_jobs),
     (bulk.decode_settle, bulk.encode_settle),
     (bulk.decode_lease_request, bulk.encode_lease_request),
     (bulk.decode_put_outcomes, None),
     (bulk.decode_settle_outcomes, None),
     (hello.decode_hello, None),
-    (lambda data: jobvalue.decode_leased(Pair(b"k", 6, data)), None),
+    (lambda data: job_codec.decode_leased(Pair(b"k", 6, data)), None),
 ]
 
 

@@ -16,10 +16,10 @@ from fastjournal.journal.entries.ground import Decided
 from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.entryvalue import ALL, decode_entry, encode_who
-from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply, decode_integer, encode_integer
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.entry_codec import ALL, decode_entry, encode_who
+from fastjournal.wire.fj.error_text import error_from
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
     LOCKED,
@@ -30,6 +30,7 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
+from fastjournal.wire.fj.replies import Reply
 from fjpeer import FjPeer
 
 S = 1_000_000_000

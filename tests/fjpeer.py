@@ -6,11 +6,11 @@ import socket
 from typing import Any, Self
 
 from fastjournal.model import Mode
-from fastjournal.wire.fj import Reply, encode_request
-from fastjournal.wire.functions import Function, Type
-from fastjournal.wire.hello import Hello, encode_hello
-from fastjournal.wire.jobvalue import JobPut, encode_job
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.hello import Hello, encode_hello
+from fastjournal.wire.fj.job_codec import JobPut, encode_job
+from fastjournal.wire.fj.replies import Reply, ReplyParser
+from fastjournal.wire.fj.requests import encode_request
 
 
 class FjPeer:

@@ -7,8 +7,8 @@ import socket
 import threading
 from collections.abc import Callable
 
-from fastjournal.wire.fj import Pair, encode_reply
-from fastjournal.wire.functions import Type
+from fastjournal.wire.fj.functions import Type
+from fastjournal.wire.fj.replies import Pair, encode_reply
 
 
 class Impostor:

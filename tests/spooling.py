@@ -16,8 +16,8 @@ from fastjournal.spool.reader import scan
 from fastjournal.spool.shelf import Shelf
 from fastjournal.testing import Crash, MemoryFiles
 from fastjournal.testing.files import _MemoryHandle
-from fastjournal.wire.errortext import error_text
-from fastjournal.wire.forward import Forwarded, decode_forward
+from fastjournal.wire.fj.error_text import error_text
+from fastjournal.wire.fj.forward import Forwarded, decode_forward
 
 __all__ = [
     "CrashingShelf",

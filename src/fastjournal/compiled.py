@@ -20,9 +20,11 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "source_state"]
 
 CORE = (
+    "fastjournal.journal.disk.playback",
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
     "fastjournal.journal.language.varint",
+    "fastjournal.journal.spill.records",
     "fastjournal.journal.state.apply",
     "fastjournal.journal.state.keys",
     "fastjournal.journal.state.orders",
@@ -30,8 +32,13 @@ CORE = (
     "fastjournal.journal.state.queue_rows",
     "fastjournal.journal.state.row",
     "fastjournal.journal.state.selection",
+    "fastjournal.journal.state.values",
     "fastjournal.log.record",
     "fastjournal.put_request",
+    "fastjournal.wire.fj.frames",
+    "fastjournal.wire.fj.replies",
+    "fastjournal.wire.fj.requests",
+    "fastjournal.wire.unsigned",
 )
 """The modules that are compiled, in no order."""
 

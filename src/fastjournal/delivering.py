@@ -21,8 +21,8 @@ from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import BadRequest, JournalError, Loading, Unavailable
 from fastjournal.model import NewJob
 from fastjournal.spool.target import DaemonTarget
-from fastjournal.wire.forward import Forwarded, encode_forget, encode_forward
-from fastjournal.wire.jobvalue import NO_ID, JobPut, encode_job
+from fastjournal.wire.fj.forward import Forwarded, encode_forget, encode_forward
+from fastjournal.wire.fj.job_codec import NO_ID, JobPut, encode_job
 
 __all__ = ["Delivered", "Delivery", "open_target"]
 

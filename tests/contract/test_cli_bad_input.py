@@ -16,7 +16,7 @@ import pytest
 from command_line import Command, commands
 from fastjournal import Journal
 from fastjournal.cli import app as cli
-from fastjournal.daemon.tokens import add_token
+from fastjournal.daemon.auth import add_token
 from fastjournal.testing.daemon import LocalDaemon
 
 COMMANDS = dict(commands())

@@ -17,7 +17,7 @@ import yaml
 from fastjournal import __version__
 from fastjournal.cli.app import app
 from fastjournal.config import load
-from fastjournal.daemon.security import check_exposure
+from fastjournal.daemon.auth import check_exposure
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

@@ -21,7 +21,7 @@ from fastjournal.spark.schema import VIEW_COLUMNS
 from fastjournal.spark.settings import OPTIONS
 from fastjournal.spark.sink import SINK_OPTIONS
 from fastjournal.spark.stream import STREAM_OPTIONS
-from fastjournal.wire.functions import FUNCTIONS
+from fastjournal.wire.fj.functions import FUNCTIONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

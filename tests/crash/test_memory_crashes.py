@@ -9,12 +9,11 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import CorruptRecord
-from fastjournal.journal.state.stored import Stored
 from fastjournal.testing import Crash, ManualClock, MemoryFiles, check_replay
 from lives import WHOLE, Life, check
 
 HOME = Path("/journal")
-TINY = {"memory_limit": 1024, "evict_from": 1}
+TINY = {"memory_limit": 1024}
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -139,16 +138,15 @@ def test_a_damaged_value_found_by_a_restart_is_refused_and_one_found_later_conce
     """
     journal, files = half_spent()
     row = next(journal._state.keys.find(b"", b"k1"))
-    place = row.value
-    assert type(place) is Stored
-    path = HOME / f"{place.segment:09d}.log"
+    assert row.value is None
+    path = HOME / f"{row.segment:09d}.log"
     data = bytearray(files.content(path))
-    data[place.offset + 100] ^= 1
+    data[row.offset + 100] ^= 1
     files.put(path, bytes(data))
     for work in (lambda: journal.entries["k1"], journal.snapshot, journal.clean):
         with pytest.raises(CorruptRecord) as caught:
             work()
-        assert (caught.value.path, caught.value.offset) == (path, place.offset)
+        assert (caught.value.path, caught.value.offset) == (path, row.offset)
     before = sorted(p.name for p in files.snapshot() if p.suffix == ".log")
     for number in range(80):
         if number != 1:

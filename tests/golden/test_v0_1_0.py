@@ -181,7 +181,7 @@ def test_leases_go_on_under_their_tokens(case: Case) -> None:
 
 @pytest.mark.parametrize("name", ["memory", "snapshot", "jobs"])
 def test_a_limit_of_memory_changes_nothing_of_what_is_seen(case: Case) -> None:
-    with opened(case, memory_limit=64 * 1024, evict_from=64) as journal:
+    with opened(case, memory_limit=64 * 1024) as journal:
         assert as_json(journal_means(journal)) == asked(case[1])
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fastjournal.wire.fj import Pair, Reply, Request, encode_error, encode_reply, encode_request
-from fastjournal.wire.functions import DATA, GONE, PUSH, STABLE, Function, Query
-from fastjournal.wire.replies import ReplyParser
-from fastjournal.wire.requests import RequestParser
+from fastjournal.wire.fj.functions import DATA, GONE, PUSH, STABLE, Function, Query
+from fastjournal.wire.fj.replies import Pair, Reply, ReplyParser, encode_error, encode_reply
+from fastjournal.wire.fj.requests import Request, RequestParser, encode_request
 
 HERE = Path(__file__).parent / "wire"
 EXAMPLES = [

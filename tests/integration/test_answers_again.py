@@ -14,7 +14,7 @@ from fastjournal.clock import SECOND
 from fastjournal.errors import NotFound, TimedOut
 from fastjournal.testing import ManualClock, MemoryFiles
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     REFUSED,
     Action,
     Settle,
@@ -23,7 +23,7 @@ from fastjournal.wire.bulk import (
     decode_settle_outcomes,
     encode_settle,
 )
-from fastjournal.wire.functions import AGAIN, BY_ID, Function, Type
+from fastjournal.wire.fj.functions import AGAIN, BY_ID, Function, Type
 from fjpeer import FjPeer
 
 

@@ -32,7 +32,7 @@ from fastjournal.errors import (
 from fastjournal.model import NewJob, Outcome
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import encode_error, encode_ok
+from fastjournal.wire.fj.replies import encode_error, encode_ok
 from relays import Impostor, Relay, say_hello
 
 

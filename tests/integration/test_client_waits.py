@@ -25,16 +25,16 @@ from fastjournal.entry import watched
 from fastjournal.errors import Closed, GarbledAnswer, ProtocolError, Unavailable
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import (
+from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.replies import (
     Pair,
+    ReplyParser,
     encode_error,
-    encode_integer,
     encode_ok,
     encode_push,
     encode_reply,
 )
-from fastjournal.wire.functions import Function, Type
-from fastjournal.wire.replies import ReplyParser
 from fjpeer import FjPeer
 from relays import Impostor, Relay, say_hello
 

@@ -21,8 +21,8 @@ from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.target import DaemonTarget
 from fastjournal.testing import ManualClock, MemoryFiles
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.functions import LENGTH, TIMEOUT, Function, Type
-from fastjournal.wire.hello import Hello, decode_hello, encode_hello
+from fastjournal.wire.fj.functions import LENGTH, TIMEOUT, Function, Type
+from fastjournal.wire.fj.hello import Hello, decode_hello, encode_hello
 from fjpeer import FjPeer
 
 HOUR = 3600

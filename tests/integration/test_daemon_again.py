@@ -12,7 +12,7 @@ from fastjournal.client import puts as put_calls
 from fastjournal.journal.language.commands import End
 from fastjournal.model import Outcome
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     REFUSED,
     Action,
     Settle,
@@ -21,8 +21,8 @@ from fastjournal.wire.bulk import (
     decode_settle_outcomes,
     encode_settle,
 )
-from fastjournal.wire.fj import Reply
-from fastjournal.wire.functions import AGAIN, BY_ID, Function, Type
+from fastjournal.wire.fj.functions import AGAIN, BY_ID, Function, Type
+from fastjournal.wire.fj.replies import Reply
 from fjpeer import FjPeer
 
 

@@ -21,14 +21,13 @@ import trustme
 import fastjournal
 from daemon_process import DaemonProcess
 from fastjournal.config import load
-from fastjournal.daemon.descriptors import allow_all, left_for_peers
-from fastjournal.daemon.listener import Listener, bind_unix
-from fastjournal.daemon.server import Server
-from fastjournal.daemon.tokens import add_token
+from fastjournal.daemon.auth import add_token
+from fastjournal.daemon.listener import Listener, allow_all, bind_unix, left_for_peers
+from fastjournal.daemon.main import make_server
 from fastjournal.errors import SettingError
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.functions import Function
+from fastjournal.wire.fj.functions import Function
 from fjpeer import FjPeer
 
 LOOPS = pytest.mark.parametrize("uvloop", [False, True])
@@ -120,7 +119,7 @@ def test_what_the_limit_of_open_files_leaves_is_told_at_the_start(
         settings = load(
             environment={}, overrides={"data": str(tmp_path / "d"), "listen": ["127.0.0.1:0"]}
         )
-        server = Server(settings, log=said, open_files=1024)
+        server = make_server(settings, log=said, open_files=1024)
         await server.start()
         assert server.max_connections == 896
         server.reload(settings)
@@ -297,7 +296,7 @@ def test_no_other_task_sees_the_mask_of_a_unix_socket(tmp_path: Path, uvloop: bo
             overrides={"data": str(tmp_path / "d"), "listen": [f"unix:{tmp_path / 's'}"]},
         )
         watching = asyncio.create_task(look())
-        server = Server(settings, log=Said())
+        server = make_server(settings, log=Said())
         await server.start()
         await server.stop()
         watching.cancel()

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from fastjournal.client import entry_calls
-from fastjournal.daemon.fj import FjConnection
+from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import Reply, decode_integer, encode_integer
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
     GONE,
@@ -34,7 +34,8 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.hello import Hello, encode_hello
+from fastjournal.wire.fj.hello import Hello, encode_hello
+from fastjournal.wire.fj.replies import Reply
 from fjpeer import FjPeer, put_bytes
 
 S = 1_000_000_000
@@ -346,4 +347,4 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
 
 
 def partly_read(daemon: LocalDaemon) -> bool:
-    return any(isinstance(c, FjConnection) and c.parser.pending for c in daemon.server.connections)
+    return any(isinstance(c, FjConnection) and c.frames.pending for c in daemon.server.connections)

@@ -15,7 +15,7 @@ from fastjournal.errors import JournalError, NoSpace, OutcomeUnknown, ReadOnly
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.testing.files import MemoryFiles
-from fastjournal.wire.functions import DATA, Function
+from fastjournal.wire.fj.functions import DATA, Function
 from fjpeer import FjPeer, put_bytes
 
 ALWAYS = {"journal": {"sync": "always", "clean_interval": 0}}

@@ -19,15 +19,15 @@ from fastjournal.client import entry_calls
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.model import Mode
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     LeaseRequest,
     Settle,
     encode_lease_request,
     encode_settle,
 )
-from fastjournal.wire.entryvalue import encode_who
-from fastjournal.wire.fj import encode_integer, encode_request
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.entry_codec import encode_who
+from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.functions import (
     BY_ID,
     LISTEN,
     OVERWRITE,
@@ -36,9 +36,10 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.hello import Hello, encode_hello
-from fastjournal.wire.jobvalue import JobPut, encode_jobs, encode_short
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.hello import Hello, encode_hello
+from fastjournal.wire.fj.job_codec import JobPut, encode_jobs, encode_short
+from fastjournal.wire.fj.replies import ReplyParser
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 ID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c4"

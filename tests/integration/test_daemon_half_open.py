@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.daemon.connection import Connection
+from fastjournal.daemon.transport import Connection
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import encode_integer, encode_request
-from fastjournal.wire.functions import WORKED_ON, Function
+from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.functions import WORKED_ON, Function
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 

@@ -16,8 +16,9 @@ import fastjournal
 from fastjournal.client import Client
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import Reply, encode_request
-from fastjournal.wire.functions import DATA, Function
+from fastjournal.wire.fj.functions import DATA, Function
+from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
 
 KEYS = 200

@@ -16,7 +16,7 @@ from daemon_process import DaemonProcess
 from fastjournal.client import leases
 from fastjournal.testing import ManualClock, wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.replies import ReplyParser
 from fjpeer import FjPeer
 
 LOOPS = pytest.mark.parametrize("on_uvloop", [False, True], ids=["asyncio", "uvloop"])

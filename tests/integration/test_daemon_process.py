@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 import fastjournal
 from daemon_process import DaemonProcess, free_port
 from fastjournal.cli.app import app
-from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
-from fastjournal.daemon.tokens import add_token
+from fastjournal.daemon.auth import add_token
+from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
 from fastjournal.errors import Unauthorized, Unavailable
 from fastjournal.journal.journal import Journal
 from fastjournal.testing import wait_until

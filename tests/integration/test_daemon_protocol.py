@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from fastjournal.daemon.fj import FjConnection
+from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.journal import Journal
 from fastjournal.model import Mode, State
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     Action,
     LeaseRequest,
     Putting,
@@ -29,8 +29,8 @@ from fastjournal.wire.bulk import (
     encode_lease_request,
     encode_settle,
 )
-from fastjournal.wire.fj import Reply, decode_integer, encode_integer, encode_request
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     BY_ID,
     DATA,
     EXTENDED,
@@ -42,9 +42,11 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.jobvalue import JobPut, encode_jobs, encode_short
-from fastjournal.wire.leasevalue import decode_leased
-from fastjournal.wire.pictures import load
+from fastjournal.wire.fj.job_codec import JobPut, encode_jobs, encode_short
+from fastjournal.wire.fj.json_values import load
+from fastjournal.wire.fj.lease_codec import decode_leased
+from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 T0 = 1_700_000_000_000_000_000
@@ -338,7 +340,7 @@ def test_a_listener_that_falls_behind_is_told_that_pushes_were_lost(tmp_path: Pa
             pushes = daemon.call(lambda: list(session._pushes))
             assert len(pushes) <= 10
         parser = FjPeer.__new__(FjPeer)
-        from fastjournal.wire.replies import ReplyParser
+        from fastjournal.wire.fj.replies import ReplyParser
 
         parser.parser = ReplyParser()
         keys: list[bytes] = []
@@ -559,7 +561,7 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
 
         def partly_read() -> bool:
             return any(
-                isinstance(c, FjConnection) and c.parser.pending for c in daemon.server.connections
+                isinstance(c, FjConnection) and c.frames.pending for c in daemon.server.connections
             )
 
         def answer(data: bytes, cut: bool) -> tuple[object, ...]:

@@ -20,16 +20,24 @@ import trustme
 import fastjournal
 from fastjournal.client.urls import Target, parse_url
 from fastjournal.config import load
-from fastjournal.daemon.security import check_exposure, is_local, server_context
-from fastjournal.daemon.tokens import Tokens, add_token, read_tokens, remove_token
+from fastjournal.daemon.auth import (
+    Tokens,
+    add_token,
+    check_exposure,
+    is_local,
+    read_tokens,
+    remove_token,
+    server_context,
+)
 from fastjournal.errors import BadRequest, NotFound, SettingError, Unauthorized, Unavailable
 from fastjournal.model import Mode
 from fastjournal.spool.target import DaemonTarget
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import Reply, encode_request
-from fastjournal.wire.forward import decode_forwarded, encode_forget, encode_forward
-from fastjournal.wire.functions import FUNCTIONS, Function, Type
-from fastjournal.wire.jobvalue import JobPut, encode_job
+from fastjournal.wire.fj.forward import decode_forwarded, encode_forget, encode_forward
+from fastjournal.wire.fj.functions import FUNCTIONS, Function, Type
+from fastjournal.wire.fj.job_codec import JobPut, encode_job
+from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 
@@ -142,7 +150,7 @@ def test_a_wrong_token_is_denied_and_the_connection_ends(daemon: LocalDaemon, to
 
 def test_nothing_behind_a_wrong_token_is_carried_out(daemon: LocalDaemon) -> None:
     with FjPeer(daemon.port) as peer:
-        from fastjournal.wire.hello import Hello, encode_hello
+        from fastjournal.wire.fj.hello import Hello, encode_hello
 
         hello = encode_request(
             Function.HELLO, 1, value_type=Type.BUFFER, value=encode_hello(Hello("fj_no"))
@@ -158,7 +166,7 @@ def test_nothing_behind_a_wrong_token_is_carried_out(daemon: LocalDaemon) -> Non
 def test_requests_behind_a_good_hello_are_carried_out(
     daemon: LocalDaemon, tokens: dict[str, str]
 ) -> None:
-    from fastjournal.wire.hello import Hello, encode_hello
+    from fastjournal.wire.fj.hello import Hello, encode_hello
 
     with FjPeer(daemon.port) as peer:
         value = encode_hello(Hello(tokens["producer"]))

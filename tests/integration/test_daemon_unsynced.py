@@ -15,9 +15,9 @@ from fastjournal.client.puts import puts
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.testing.files import Fault, MemoryFiles
-from fastjournal.wire.bulk import LeaseRequest, encode_lease_request
-from fastjournal.wire.fj import encode_request
-from fastjournal.wire.functions import Function, Type
+from fastjournal.wire.fj.bulk import LeaseRequest, encode_lease_request
+from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 LOOPS = pytest.mark.parametrize("on_uvloop", [False, True], ids=["asyncio", "uvloop"])

@@ -17,7 +17,7 @@ import pytest
 
 from dashboard import beat
 from fastjournal import Journal
-from fastjournal.daemon.tokens import add_token
+from fastjournal.daemon.auth import add_token
 from fastjournal.model import State
 from fastjournal.testing.daemon import LocalDaemon
 

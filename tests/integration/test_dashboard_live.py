@@ -14,7 +14,7 @@ import pytest
 
 from dashboard import Visitor, beat
 from fastjournal import Journal
-from fastjournal.daemon.tokens import add_token, remove_token
+from fastjournal.daemon.auth import add_token, remove_token
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.web.live import MAX_QUEUES, Pulse, rest_after
 

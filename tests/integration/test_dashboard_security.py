@@ -16,8 +16,7 @@ import trustme
 
 from dashboard import Visitor
 from fastjournal.config import load
-from fastjournal.daemon.security import check_exposure
-from fastjournal.daemon.tokens import add_token, remove_token
+from fastjournal.daemon.auth import add_token, check_exposure, remove_token
 from fastjournal.errors import SettingError, Unauthorized
 from fastjournal.testing.daemon import LocalDaemon
 
@@ -352,7 +351,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         "sys.modules['uvicorn'] = None\n"
         "from fastjournal.errors import SettingError\n"
         "try:\n"
-        "    import fastjournal.web.serving\n"
+        "    import fastjournal.web.dashboard_server\n"
         "except SettingError as error:\n"
         "    print(error, error.name, sep='|')\n"
     )
@@ -366,7 +365,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 
 
 def test_the_daemon_without_a_dashboard_loads_nothing_of_it() -> None:
-    program = "import fastjournal.daemon.running, sys, json; print(json.dumps(list(sys.modules)))"
+    program = "import fastjournal.daemon.main, sys, json; print(json.dumps(list(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )

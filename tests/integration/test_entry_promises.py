@@ -23,10 +23,11 @@ from fastjournal.errors import LeaseLost, Locked
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.entryvalue import ALL, decode_entry
-from fastjournal.wire.fj import encode_reply, encode_request
-from fastjournal.wire.functions import DATA, OVERWRITE, PUSH, Function, Type
-from fastjournal.wire.jobvalue import JobPut, encode_job
+from fastjournal.wire.fj.entry_codec import ALL, decode_entry
+from fastjournal.wire.fj.functions import DATA, OVERWRITE, PUSH, Function, Type
+from fastjournal.wire.fj.job_codec import JobPut, encode_job
+from fastjournal.wire.fj.replies import encode_reply
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "wire" / "fj-worked-examples.json"

@@ -21,9 +21,9 @@ from fastjournal.entry import INTEGER
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import encode_request
-from fastjournal.wire.functions import OVERWRITE, Function, Query, Type
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.functions import OVERWRITE, Function, Query, Type
+from fastjournal.wire.fj.replies import ReplyParser
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
 
 QUICK = {"journal": {"sync": "os"}}

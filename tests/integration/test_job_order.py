@@ -16,8 +16,8 @@ from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.target import DaemonTarget
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj import decode_integer
-from fastjournal.wire.functions import OVERWRITE, PERSIST, Function, Type
+from fastjournal.wire.fj.frames import decode_integer
+from fastjournal.wire.fj.functions import OVERWRITE, PERSIST, Function, Type
 from fjpeer import FjPeer
 
 HOUR = 3600
@@ -169,6 +169,84 @@ def test_a_spooled_job_that_is_older_than_what_is_there_is_kept_and_told(tmp_pat
         assert client.job(put.id).value == b"new"
         assert figures.refused == 1
         assert "written after it was put" in figures.reports[0]
+
+
+@pytest.mark.parametrize("asyncio_twin", [False, True], ids=["client", "asyncio client"])
+def test_a_job_spooled_into_any_queue_does_not_appear_once_its_key_is_deleted(
+    tmp_path: Path, asyncio_twin: bool
+) -> None:
+    """The deletion comes before the queue has ever heard of the key."""
+    with LocalDaemon(tmp_path / "d", uvloop=not asyncio_twin) as daemon:
+        client: Any = Twin(daemon.url) if asyncio_twin else daemon.connect()
+        with Spool(tmp_path / "s") as spool:
+            spool.put(b"v", key="site:k", queue="elsewhere")
+            spool.put(b"v", key="site:k")
+            spool.put(b"w", key="site:other", queue="elsewhere")
+        assert client.delete(key="site:k") is False
+        figures = forward(tmp_path / "s", daemon)
+        assert [job.value for job in client.jobs()] == [b"w"]
+        assert figures.refused == 2
+        assert all("deleted after it was put" in told for told in figures.reports)
+        client.close()
+
+
+def test_a_deletion_without_a_queue_holds_in_every_queue(journal: Any) -> None:
+    now = seconds()
+    journal.put(b"v", key="site:k", queue="a", timestamp=now - 20)
+    journal.put(b"v", key="site:k", queue="b", timestamp=now - 5)
+    if not isinstance(journal, Twin):
+        journal.entries["site:k"] = b"entry"
+    assert journal.delete(key="site:k", timestamp=now - 10) is True
+    assert [(job.queue, job.value) for job in journal.jobs()] == [(b"b", b"v")]
+    for queue in ("a", "b", "c", None):
+        older = journal.put(b"old", key="site:k", queue=queue, timestamp=now - 15)
+        assert older.outcome is Outcome.STALE
+    many = journal.put_many(
+        [
+            {
+                "payload": b"old",
+                "key": "site:k",
+                "queue": "d",
+                "timestamp": now - 15,
+                "mode": "unique",
+            }
+        ]
+    )
+    assert [receipt.outcome for receipt in many] == [Outcome.STALE]
+    newer = journal.put(b"new", key="site:k", queue="c", timestamp=now - 9)
+    assert newer.outcome is Outcome.NEW
+    # The newer put does not open the other queues.
+    assert journal.put(b"old", key="site:k", queue="e", timestamp=now - 15).outcome is Outcome.STALE
+    assert journal.put(b"untimed", key="site:k", queue="e").outcome is Outcome.NEW
+    if not isinstance(journal, Twin):
+        assert journal.entries["site:k"] == b"entry"
+    assert {queue.name for queue in journal.queues()} == {b"b", b"c", b"e"}
+
+
+def test_a_deletion_in_all_queues_holds_over_a_restart_a_snapshot_and_cleaning(
+    tmp_path: Path,
+) -> None:
+    now = seconds()
+
+    def older(journal: Journal) -> Outcome:
+        return journal.put(b"v", key="site:k", queue="q", timestamp=now - 9).outcome
+
+    with Journal(tmp_path / "j") as journal:
+        for ago in (8, 7, 6, 5):  # the newest counts
+            journal.delete(key="site:k", timestamp=now - ago)
+        digest = journal.digest()
+    with Journal(tmp_path / "j") as journal:
+        assert (journal.digest(), older(journal)) == (digest, Outcome.STALE)
+        journal.rotate()
+        journal.clean()
+        journal.snapshot()
+        journal.clean()
+    with Journal(tmp_path / "j") as journal:
+        assert (journal.digest(), older(journal)) == (digest, Outcome.STALE)
+        assert (
+            journal.put(b"v", key="site:k", queue="q", timestamp=now - 5).outcome is Outcome.STALE
+        )
+        assert journal.put(b"v", key="site:k", queue="q", timestamp=now - 4).outcome is Outcome.NEW
 
 
 @pytest.fixture(params=[True, False], ids=["uvloop", "asyncio"])

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
-from fastjournal.daemon.tokens import add_token
+from fastjournal.daemon.auth import add_token
 from fastjournal.errors import Unauthorized, Unavailable
 from fastjournal.spool.reader import scan
 from fastjournal.spool.service import Runner, Service

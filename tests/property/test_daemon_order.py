@@ -13,12 +13,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fastjournal.config import load
-from fastjournal.daemon.fj import FjConnection
+from fastjournal.daemon.fj.connection import FjConnection
+from fastjournal.daemon.main import make_server
 from fastjournal.daemon.server import Server
 from fastjournal.testing.files import MemoryFiles
-from fastjournal.wire.fj import encode_integer, encode_request
-from fastjournal.wire.functions import DATA, OVERWRITE, PERSIST_SET, Function, Type
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.functions import DATA, OVERWRITE, PERSIST_SET, Function, Type
+from fastjournal.wire.fj.replies import ReplyParser
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import put_bytes
 
 HIGH = 600_000  # bytes; the daemon's own limit is larger
@@ -167,7 +169,7 @@ class House:
             "data": "/data", "listen": ["127.0.0.1:0"],
             "journal": {"sync": sync, "clean_interval": 0},
         }  # fmt: skip
-        server = Server(load(environment={}, overrides=given), files=MemoryFiles())
+        server = make_server(load(environment={}, overrides=given), files=MemoryFiles())
         await server.start()
         return server
 

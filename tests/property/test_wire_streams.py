@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fastjournal import model
 from fastjournal.errors import ProtocolError, RequestError, VersionMismatch
 from fastjournal.model import Job, Mode, State
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     LeaseRequest,
     PutOutcome,
     Settle,
@@ -25,17 +25,8 @@ from fastjournal.wire.bulk import (
     encode_settle,
     encode_settle_outcomes,
 )
-from fastjournal.wire.fj import (
-    MAX_INSTANT,
-    Pair,
-    Refusal,
-    Reply,
-    Request,
-    encode_error,
-    encode_reply,
-    encode_request,
-)
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.frames import MAX_INSTANT
+from fastjournal.wire.fj.functions import (
     DATA,
     GONE,
     LOCKED,
@@ -46,8 +37,8 @@ from fastjournal.wire.functions import (
     Function,
     Query,
 )
-from fastjournal.wire.hello import Hello, decode_hello, encode_hello
-from fastjournal.wire.jobvalue import (
+from fastjournal.wire.fj.hello import Hello, decode_hello, encode_hello
+from fastjournal.wire.fj.job_codec import (
     DELAY,
     LIFETIME,
     JobPut,
@@ -56,12 +47,11 @@ from fastjournal.wire.jobvalue import (
     encode_job,
     encode_jobs,
 )
-from fastjournal.wire.leasevalue import decode_leased, encode_leased
-from fastjournal.wire.replies import ReplyParser
-from fastjournal.wire.requests import Limits, RequestParser
-from fastjournal.wire.workq import Refused, WorkqParser
-from fastjournal.wire.workq_client import encode
-from fastjournal.wire.workq_commands import (
+from fastjournal.wire.fj.lease_codec import decode_leased, encode_leased
+from fastjournal.wire.fj.replies import Pair, Reply, ReplyParser, encode_error, encode_reply
+from fastjournal.wire.fj.requests import Limits, Refusal, Request, RequestParser, encode_request
+from fastjournal.wire.workq.client import encode
+from fastjournal.wire.workq.commands import (
     Add,
     Command,
     Complete,
@@ -74,6 +64,7 @@ from fastjournal.wire.workq_commands import (
     Run,
     Schedule,
 )
+from fastjournal.wire.workq.parse import Refused, WorkqParser
 
 # Building the table of characters for text() once is all that is slow here.
 run = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

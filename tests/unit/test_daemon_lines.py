@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from fastjournal.daemon.lines import LibraryLines, Lines
+from fastjournal.daemon.log_lines import LibraryLines, Lines
 from fastjournal.testing import ManualClock
 
 AT = 1_700_000_000_123_456_789

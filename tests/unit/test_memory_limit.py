@@ -11,11 +11,10 @@ import pytest
 from fastjournal import Journal
 from fastjournal.errors import CorruptRecord, MemoryFull, QueueFull, SettingError
 from fastjournal.journal.disk.retention import Retention
-from fastjournal.journal.engine.bounded import BoundedEngine
 from fastjournal.journal.language.commands import Add
 from fastjournal.journal.look.read_only import JournalView
-from fastjournal.journal.spill.cache import Values
-from fastjournal.journal.state.stored import Stored
+from fastjournal.journal.state.row import Row
+from fastjournal.journal.state.values import Values
 from fastjournal.log.care.cleaner import read_segment, sealed_segments
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
@@ -47,9 +46,7 @@ class Small:
 
     @property
     def values(self) -> Values:
-        values = self.journal.engine.values
-        assert values is not None
-        return values
+        return self.journal.engine.values
 
     def fill(self, count: int = 100, size: int = 2000) -> None:
         for number in range(count):
@@ -57,20 +54,16 @@ class Small:
 
     def holds(self, key: str) -> bool:
         """The value is in memory."""
-        row = next(self.journal._state.keys.find(b"", key.encode()))
-        return type(row.value) is bytes
+        return self.row(key).value is not None
 
-    def place(self, key: str) -> Stored:
-        row = next(self.journal._state.keys.find(b"", key.encode()))
-        place = self.values.place_of(row)
-        assert place is not None
-        return place
+    def row(self, key: str) -> Row:
+        return next(self.journal._state.keys.find(b"", key.encode()))
 
-    def damage(self, place: Stored) -> Path:
+    def damage(self, row: Row) -> Path:
         """Turn a bit over in the middle of a value."""
-        name = f"{place.segment:09d}.log" if place.segment > 0 else f"{-place.segment:09d}.snapshot"
+        name = f"{row.segment:09d}.log" if row.segment > 0 else f"{-row.segment:09d}.snapshot"
         data = bytearray(self.files.content(HOME / name))
-        data[place.offset + 500] ^= 1
+        data[row.offset + 500] ^= 1
         self.files.put(HOME / name, bytes(data))
         return HOME / name
 
@@ -106,7 +99,7 @@ def test_ten_times_the_limit_is_kept_within_it_and_all_is_readable() -> None:
         )
         small.restart()
     in_rows = [row.value for row in small.journal._state.rows.values()]
-    assert sum(len(v) for v in in_rows if type(v) is bytes) == small.values.bytes <= MIB
+    assert sum(len(v) for v in in_rows if v is not None) == small.values.bytes <= MIB
     small.journal.close()
 
 
@@ -121,11 +114,59 @@ def test_the_value_touched_longest_ago_goes_first(small: Small) -> None:
     assert not small.holds("k2")
 
 
-def test_small_values_stay_and_are_not_counted(small: Small) -> None:
+def test_small_values_are_left_in_the_log_too_and_what_each_costs_is_counted(small: Small) -> None:
     for number in range(1000):
-        small.entries[f"k{number}"] = b"x" * 1023
-    assert small.values.bytes == 0
-    assert all(small.holds(f"k{number}") for number in range(1000))
+        small.entries[f"k{number}"] = b"%8d" % number
+    held = [number for number in range(1000) if small.holds(f"k{number}")]
+    assert held == list(range(1000 - len(held), 1000))  # the newest
+    assert 16_384 // 64 < len(held) < 16_384 // 32
+    assert [small.entries[f"k{number}"] for number in range(1000)] == [
+        b"%8d" % number for number in range(1000)
+    ]
+
+
+def test_empty_values_need_no_place(small: Small) -> None:
+    small.entries["empty"] = b""
+    small.fill(20)
+    assert small.holds("empty")
+    small.restart()
+    assert small.entries["empty"] == b""
+
+
+def test_ended_jobs_leave_no_rows_behind_in_memory(small: Small) -> None:
+    """What waits to be let go does not keep what has ended."""
+    for number in range(2000):
+        small.journal.put(b"%8d" % number, queue="q")
+        held = small.journal.lease("q")
+        assert held is not None
+        held.done()
+    assert small.values.count == 0
+    assert len(small.values._list) < 300
+
+
+def test_files_that_are_gone_are_not_held_open() -> None:
+    """Cleaning and snapshots give the disk its space back."""
+    small = Small()
+    small.fill(60)
+    assert small.entries["k1"] == value(1)
+    fetching = small.journal.engine.fetching
+    assert fetching._files
+    for number in range(0, 60, 2):
+        small.entries[f"k{number}"] = value(number + 100)
+    assert small.journal.clean()
+    assert not fetching._files
+    assert small.entries["k3"] == value(3)
+    small.journal.snapshot()
+    assert not fetching._files
+    assert small.entries["k3"] == value(3)
+    small.journal.close()
+
+
+def test_the_old_setting_for_small_values_is_accepted_and_means_nothing() -> None:
+    small = Small(evict_from=4096)
+    small.fill(20)
+    assert not small.holds("k0")
+    small.journal.close()
 
 
 def test_a_probe_reads_nothing(small: Small) -> None:
@@ -165,7 +206,7 @@ def test_ended_and_replaced_values_leave_no_count_behind(small: Small) -> None:
             del small.entries[f"k{number}"]
         else:
             small.entries.delete(f"k{number}", purge=True)
-    assert (small.values.bytes, len(small.values.places)) == (0, 0)
+    assert (small.values.bytes, small.values.count) == (50, 10)
 
 
 def test_changes_where_it_stands_need_the_value_back(small: Small) -> None:
@@ -218,13 +259,13 @@ def test_a_damaged_value_is_a_typed_error_and_the_others_are_readable(where: str
     small.fill(30)
     if where == "snapshot":
         small.journal.snapshot()
-        assert small.place("k3").segment < 0
-    place = small.place("k3")
-    path = small.damage(place)
+        assert small.row("k3").segment < 0
+    row = small.row("k3")
+    path = small.damage(row)
     for _ in range(2):
         with pytest.raises(CorruptRecord) as caught:
             small.entries["k3"]
-        assert (caught.value.path, caught.value.offset) == (path, place.offset)
+        assert (caught.value.path, caught.value.offset) == (path, row.offset)
     for number in range(30):
         if number != 3:
             assert small.entries[f"k{number}"] == value(number)
@@ -236,9 +277,7 @@ def test_a_damaged_value_is_a_typed_error_and_the_others_are_readable(where: str
 def test_a_damaged_job_does_not_stand_in_the_way_of_the_others() -> None:
     small = Small()
     ids = [small.journal.put(value(number), queue="q").id for number in range(20)]
-    place = small.journal._state.rows[ids[1]].value
-    assert type(place) is Stored
-    small.damage(place)
+    small.damage(small.journal._state.rows[ids[1]])
     assert [job.payload for job in small.journal.lease_many(5, "q")] == [value(0)]
     with pytest.raises(CorruptRecord):
         small.journal.lease("q")
@@ -261,9 +300,9 @@ def test_cleaning_moves_the_places_along(small: Small) -> None:
     small.fill(60)
     for number in range(0, 60, 2):
         small.entries[f"k{number}"] = value(number + 100)
-    before = {key: small.place(key).offset for key in ("k1", "k31", "k49")}
+    before = {key: small.row(key).offset for key in ("k1", "k31", "k49")}
     assert small.journal.clean()
-    assert any(small.place(key).offset != offset for key, offset in before.items())
+    assert any(small.row(key).offset != offset for key, offset in before.items())
     for number in range(60):
         assert small.entries[f"k{number}"] == value(number + 100 * (number % 2 == 0))
     assert lookup(small).searches == 0
@@ -293,7 +332,7 @@ def test_a_snapshot_takes_the_values_it_covers_with_it(small: Small) -> None:
     small.fill(40)
     for turn in range(3):
         small.journal.snapshot()
-        assert small.place("k1").segment == -small.journal._upkeep._snapshot.first  # type: ignore[union-attr]
+        assert small.row("k1").segment == -small.journal._upkeep._snapshot.first  # type: ignore[union-attr]
         small.entries["k2"] = value(200 + turn)
         for number in (0, 1, 3, 25, 39):
             assert small.entries[f"k{number}"] == value(number)
@@ -306,19 +345,18 @@ def test_a_snapshot_takes_the_values_it_covers_with_it(small: Small) -> None:
 def test_a_segment_that_ends_while_a_record_is_noted_does_not_lose_its_value(small: Small) -> None:
     """The log goes on in another segment between a write and the look at where it ended."""
     engine = small.journal.engine
-    assert isinstance(engine, BoundedEngine)
     small.fill(3)
     noted, rotate = engine.written, engine.log.rotate
     paths: list[Path] = []
 
-    def rotate_first(first: int, payloads: Any) -> None:
+    def rotate_first(size: int) -> None:
         paths.append(rotate())
-        noted(first, payloads)
+        noted(size)
 
     engine.written = rotate_first  # type: ignore[method-assign]
     small.entries["raced"] = value(50)
     engine.written = noted  # type: ignore[method-assign]
-    assert small.place("raced").offset == 0
+    assert small.row("raced").offset == 0
     small.fill(20)
     assert small.entries["raced"] == value(50)
     engine.written = rotate_first  # type: ignore[method-assign]
@@ -377,7 +415,7 @@ def test_a_row_of_many_records_is_stated_anew_without_its_value_in_memory(small:
     for number in range(300):
         small.journal.put(value(number), queue="other", key=str(number % 10))
         held.touch(60)
-    assert type(row.value) is Stored
+    assert row.value is None
     assert row.at > stated
     assert row.rare.chain < 150
     assert small.journal.job(held.id).value == value(1)
@@ -442,7 +480,7 @@ def test_the_status_tells_jobs_from_entries_and_the_memory_used(small: Small) ->
     assert status.unlogged_bytes > 0
     plain = Journal(HOME.with_name("plain"), files=small.files, background=False)
     status = plain.status()
-    assert (status.memory_limit, status.value_bytes, status.unlogged_bytes) == (None, 0, 0)
+    assert (status.memory_limit, status.value_bytes, status.unlogged_bytes) == (16 * MIB, 0, 0)
     plain.close()
 
 
@@ -463,11 +501,10 @@ def test_a_view_of_a_large_journal_holds_little_and_finds_all(small: Small) -> N
     view.close()
 
 
-def test_a_limit_that_is_none_keeps_all_values() -> None:
+def test_without_a_limit_16_mib_of_values_are_held() -> None:
     small = Small(None)  # type: ignore[arg-type]
     small.fill(100)
     assert all(small.holds(f"k{number}") for number in range(100))
-    assert not isinstance(small.journal.engine, BoundedEngine)
     small.journal.close()
 
 
@@ -486,6 +523,4 @@ def test_segments_are_small_beside_the_limit() -> None:
 
 
 def lookup(small: Small) -> Any:
-    engine = small.journal.engine
-    assert isinstance(engine, BoundedEngine)
-    return engine.fetching.lookup
+    return small.journal.engine.fetching.lookup

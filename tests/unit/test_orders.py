@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fastjournal.journal.state.orders import Expiry, Order, Timeline
 from fastjournal.journal.state.queue_rows import Moments, QueueRows
-from fastjournal.journal.state.row import QueueRules, Row
+from fastjournal.journal.state.row import FUTURE, QueueRules, Row
 
 RULES = QueueRules(b"q")
 
@@ -16,7 +16,8 @@ def row_of(number: int, rank: int = 0, instant: int = 0) -> Row:
     row = Row(number.to_bytes(16, "big"), RULES, b"", b"")
     row.inserted = number
     row.rank = rank
-    row.due = row.when = row.expires = instant
+    row.due = row.expires = instant
+    row.place = FUTURE  # so `when` is `due`
     return row
 
 

@@ -20,9 +20,9 @@ from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.watch import InotifyWatch, PingWatch, watch
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock, MemoryFiles
-from fastjournal.wire.fj import encode_request
-from fastjournal.wire.forward import Forwarded, decode_forward
-from fastjournal.wire.functions import Function
+from fastjournal.wire.fj.forward import Forwarded, decode_forward
+from fastjournal.wire.fj.functions import Function
+from fastjournal.wire.fj.requests import encode_request
 from spooling import JournalTarget, SpoolMemory, drain, payloads, rows
 
 NOW = 1_700_000_000 * SECOND

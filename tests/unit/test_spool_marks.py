@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -111,3 +112,108 @@ def test_a_forgotten_sender_begins_anew(journal: Journal) -> None:
     journal.operations.forget_sender(NAME)
     assert journal.engine.state.mark_of(NAME) == 0
     assert journal.operations.put_from(NAME, [(9, NewJob(b"q"))]).repeated == 0
+
+
+FORGED = NAME + b"\xff\xff\xff\xfe"
+
+
+def reopened(journal: Journal) -> Journal:
+    """The same files, read anew."""
+    assert isinstance(journal.engine.log.stream.files, MemoryFiles)
+    files = journal.engine.log.stream.files
+    journal.close()
+    return Journal("/j", files=files, clock=ManualClock(NOW + SECOND), background=False)
+
+
+def rewritten(journal: Journal, way: str) -> Journal:
+    """The journal after its records have been moved about."""
+    if way == "snapshot":
+        journal.snapshot()
+    elif way == "cleaned":
+        journal.rotate()
+        journal.put(b"", queue="later")
+        assert journal.clean()
+    return reopened(journal)
+
+
+WAYS = pytest.mark.parametrize("way", ["replayed", "snapshot", "cleaned"])
+
+
+def journal_of(files: MemoryFiles) -> Journal:
+    return Journal("/j", files=files, clock=ManualClock(NOW), background=False)
+
+
+def work_off(journal: Journal) -> None:
+    """The jobs that tell the true mark go, and leave something to be cleaned."""
+    journal.put(b"x" * 1000, queue="work")
+    while held := journal.lease("work"):
+        journal.complete(held.id, held.token)
+
+
+def job(value: bytes, key: bytes = b"", **more: Any) -> NewJob:
+    return NewJob(b"work", value, key, Mode.MERGE if key else Mode.PLAIN, **more)
+
+
+@WAYS
+@pytest.mark.parametrize("restated", [False, True])
+def test_an_id_chosen_before_its_sender_was_met_does_not_move_its_mark(
+    way: str, restated: bool
+) -> None:
+    journal = journal_of(MemoryFiles())
+    journal.put(b"forged", queue="q", key="k", id=FORGED)
+    journal.operations.put_from(NAME, [(8, job(b"a"))])
+    if restated:
+        journal.put(b"merged" * 100, queue="q", key="k")
+        journal.delete(key="k", queue="q")
+        journal.put(b"over the tombstone", queue="q", key="k")
+    work_off(journal)
+    assert journal.engine.state.mark_of(NAME) == 8
+    with rewritten(journal, way) as journal:
+        assert journal.engine.state.mark_of(NAME) == 8
+        assert journal.operations.put_from(NAME, [(20, job(b"b"))]).outcomes[0] == 1
+
+
+@WAYS
+def test_an_id_in_the_spool_of_another_does_not_move_a_mark(way: str) -> None:
+    other = sender_name(spool_tag(b"x" * 16), 472_222)
+    journal = journal_of(MemoryFiles())
+    journal.operations.put_from(NAME, [(8, job(b"a"))])
+    journal.operations.put_from(other, [(8, job(b"b", id=FORGED)._replace(queue=b"q"))])
+    own = job(b"c", id=NAME + b"\x7f\0\0\0")._replace(queue=b"q")
+    journal.operations.put_from(NAME, [(20, own)])
+    work_off(journal)
+    assert journal.engine.state.mark_of(NAME) == 20
+    with rewritten(journal, way) as journal:
+        assert journal.engine.state.mark_of(NAME) == 20
+        assert journal.operations.put_from(NAME, [(30, job(b"d"))]).outcomes[0] == 1
+
+
+def test_cleaning_never_brings_back_the_mark_of_a_forgotten_sender() -> None:
+    journal = journal_of(MemoryFiles())
+    journal.put(b"x" * 5000, queue="stays")  # so the oldest segment is not worth rewriting
+    journal.operations.put_from(NAME, [(500, job(b"a"))])
+    journal.rotate()
+    journal.operations.forget_sender(NAME)
+    journal.operations.put_from(NAME, [(8, job(b"b"))])
+    work_off(journal)
+    journal.rotate()
+    journal.put(b"", queue="later")
+    assert [cleaned.segment for cleaned in journal.clean()] == [2]
+    with reopened(journal) as journal:
+        assert journal.engine.state.mark_of(NAME) == 8
+
+
+@WAYS
+def test_rows_of_a_sender_that_was_forgotten_do_not_tell_of_a_new_one_of_its_name(way: str) -> None:
+    journal = journal_of(MemoryFiles())
+    journal.operations.put_from(NAME, [(500, job(b"a", b"k")._replace(queue=b"q"))])
+    journal.operations.forget_sender(NAME)
+    journal.operations.put_from(NAME, [(8, job(b"b"))])
+    for _ in range(3):
+        journal.put(b"merged" * 100, queue="q", key="k")
+    journal.put(b"merged", queue="q", key="k")
+    work_off(journal)
+    assert journal.engine.state.mark_of(NAME) == 8
+    with rewritten(journal, way) as journal:
+        assert journal.engine.state.mark_of(NAME) == 8
+        assert journal.operations.put_from(NAME, [(9, job(b"c"))]).outcomes[0] == 1

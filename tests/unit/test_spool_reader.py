@@ -12,9 +12,9 @@ from fastjournal.spool.frames import HEADER, HOUR, frame, name_of
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes, job_of, open_to_read, scan
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
-from fastjournal.wire.fj import encode_request
-from fastjournal.wire.functions import Function, Type
-from fastjournal.wire.jobvalue import JobPut, decode_job, encode_job, encode_short
+from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.job_codec import JobPut, decode_job, encode_job, encode_short
+from fastjournal.wire.fj.requests import encode_request
 from spooling import payloads
 
 NOW = 1_700_000_000 * SECOND

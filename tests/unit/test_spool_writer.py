@@ -32,10 +32,9 @@ from fastjournal.spool.reader import Frame, job_bytes, open_to_read, scan
 from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
-from fastjournal.wire.fj import Request
-from fastjournal.wire.functions import Function
-from fastjournal.wire.jobvalue import decode_job
-from fastjournal.wire.requests import RequestParser
+from fastjournal.wire.fj.functions import Function
+from fastjournal.wire.fj.job_codec import decode_job
+from fastjournal.wire.fj.requests import Request, RequestParser
 from spooling import payloads
 
 NOW = 1_700_000_000 * SECOND

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fastjournal.entry import Entry, Watched, watched
 from fastjournal.errors import BadRequest, ProtocolError
-from fastjournal.wire.entryvalue import (
+from fastjournal.wire.fj.entry_codec import (
     decode_entry,
     decode_who,
     encode_entry,

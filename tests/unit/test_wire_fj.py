@@ -18,21 +18,10 @@ from fastjournal.errors import (
     TooLarge,
     VersionMismatch,
 )
-from fastjournal.wire.conversation import Conversation
-from fastjournal.wire.errortext import CODES, error_from, error_text
-from fastjournal.wire.fj import (
-    Pair,
-    Refusal,
-    Request,
-    decode_integer,
-    encode_error,
-    encode_integer,
-    encode_ok,
-    encode_push,
-    encode_reply,
-    encode_request,
-)
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.client import Conversation
+from fastjournal.wire.fj.error_text import CODES, error_from, error_text
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     DATA,
     FUNCTIONS,
     PERSIST,
@@ -46,9 +35,23 @@ from fastjournal.wire.functions import (
     Role,
     Type,
 )
-from fastjournal.wire.hello import Hello, decode_hello, encode_hello
-from fastjournal.wire.replies import ReplyParser
-from fastjournal.wire.requests import BEFORE_HELLO, Limits, RequestParser
+from fastjournal.wire.fj.hello import Hello, decode_hello, encode_hello
+from fastjournal.wire.fj.replies import (
+    Pair,
+    ReplyParser,
+    encode_error,
+    encode_ok,
+    encode_push,
+    encode_reply,
+)
+from fastjournal.wire.fj.requests import (
+    BEFORE_HELLO,
+    Limits,
+    Refusal,
+    Request,
+    RequestParser,
+    encode_request,
+)
 
 T = 1_700_000_000_000_000_000
 ID = bytes(range(16))

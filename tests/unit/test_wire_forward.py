@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fastjournal.errors import BadRequest, JournalError, OutOfRange, TooLarge
 from fastjournal.model import Mode, NewJob
-from fastjournal.wire.forward import (
+from fastjournal.wire.fj.forward import (
     Forwarded,
     decode_forward,
     decode_forwarded,
@@ -16,7 +16,7 @@ from fastjournal.wire.forward import (
     encode_forward,
     encode_forwarded,
 )
-from fastjournal.wire.jobvalue import DELAY, LIFETIME, JobPut, encode_job
+from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, JobPut, encode_job
 
 NOW = 1_700_000_000_000_000_000
 SENDER = bytes(range(12))

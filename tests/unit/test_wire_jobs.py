@@ -8,7 +8,7 @@ import pytest
 
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
 from fastjournal.model import Job, Lease, Mode, NewJob, Outcome, State
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     REFUSED,
     Action,
     LeaseRequest,
@@ -27,9 +27,8 @@ from fastjournal.wire.bulk import (
     encode_settle,
     encode_settle_outcomes,
 )
-from fastjournal.wire.fj import Pair, encode_reply
-from fastjournal.wire.functions import STABLE
-from fastjournal.wire.jobvalue import (
+from fastjournal.wire.fj.functions import STABLE
+from fastjournal.wire.fj.job_codec import (
     DELAY,
     LIFETIME,
     NO_ID,
@@ -40,7 +39,8 @@ from fastjournal.wire.jobvalue import (
     encode_jobs,
     encode_short,
 )
-from fastjournal.wire.leasevalue import decode_leased, encode_leased, short_of
+from fastjournal.wire.fj.lease_codec import decode_leased, encode_leased, short_of
+from fastjournal.wire.fj.replies import Pair, encode_reply
 
 T = 1_700_000_000_000_000_000
 ID = bytes(range(16))

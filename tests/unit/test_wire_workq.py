@@ -15,10 +15,10 @@ from fastjournal.errors import (
     Stopped,
     TimedOut,
 )
-from fastjournal.wire import workq_replies as replies
-from fastjournal.wire.workq import MAX_REQUEST, Refused, WorkqParser
-from fastjournal.wire.workq_client import AnswerReader, Kind, encode, kind_of
-from fastjournal.wire.workq_commands import (
+from fastjournal.wire.workq import replies
+from fastjournal.wire.workq.client import AnswerReader, Kind, encode, kind_of
+from fastjournal.wire.workq.commands import (
+    MAX_PAYLOAD,
     Add,
     Command,
     Complete,
@@ -34,7 +34,7 @@ from fastjournal.wire.workq_commands import (
     Run,
     Schedule,
 )
-from fastjournal.wire.workq_words import MAX_PAYLOAD
+from fastjournal.wire.workq.parse import MAX_REQUEST, Refused, WorkqParser
 
 TEXT = b"c0ffee12-3456-4abc-9def-0123456789ab"
 ID = bytes.fromhex("c0ffee1234564abc9def0123456789ab")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from page_tables import fill, table
 
-from fastjournal.wire.bulk import Action, Putting, Settling
-from fastjournal.wire.errortext import CODES
-from fastjournal.wire.functions import FUNCTIONS, Function, Key, Spec, Type
-from fastjournal.wire.requests import BEFORE_HELLO, Limits
+from fastjournal.wire.fj.bulk import Action, Putting, Settling
+from fastjournal.wire.fj.error_text import CODES
+from fastjournal.wire.fj.functions import FUNCTIONS, Function, Key, Spec, Type
+from fastjournal.wire.fj.requests import BEFORE_HELLO, Limits
 
 __all__ = ["made"]
 

@@ -21,7 +21,18 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import admin, entries, holding, jobs, log, remote, spark, spool, steer, token
+from fastjournal.cli import (
+    entries,
+    inspect_commands,
+    jobs,
+    lock_and_watch,
+    log,
+    operator_commands,
+    remote,
+    spark,
+    spool,
+    token,
+)
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.worker import worker
 from fastjournal.errors import CorruptCommand, JournalError, SegmentError
@@ -39,10 +50,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(jobs.app)
-app.add_typer(admin.app)
-app.add_typer(steer.app)
+app.add_typer(inspect_commands.app)
+app.add_typer(operator_commands.app)
 app.add_typer(entries.app)
-app.add_typer(holding.app)
+app.add_typer(lock_and_watch.app)
 app.add_typer(remote.app)
 app.add_typer(token.app, name="token")
 app.add_typer(log.app, name="log")

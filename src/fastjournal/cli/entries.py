@@ -20,7 +20,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from fastjournal.cli.given import (
+from fastjournal.cli.arguments import (
     HERE,
     Directory,
     Json,
@@ -30,9 +30,9 @@ from fastjournal.cli.given import (
     payload_given,
     seconds,
 )
-from fastjournal.cli.render import instant, json_line, preview, table
-from fastjournal.cli.shapes import text
-from fastjournal.cli.target import open_target
+from fastjournal.cli.job_tables import text
+from fastjournal.cli.open_journal import open_target
+from fastjournal.cli.output import instant, json_line, preview, table
 from fastjournal.errors import BadRequest, NotFound
 
 __all__ = ["KINDS", "app", "entries_of"]

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastjournal.cli.given import (
+from fastjournal.cli.arguments import (
     Directory,
     JobId,
     Json,
@@ -31,9 +31,9 @@ from fastjournal.cli.given import (
     payload_given,
     seconds,
 )
-from fastjournal.cli.render import json_line, preview, table
-from fastjournal.cli.shapes import lease_values, text
-from fastjournal.cli.target import open_target
+from fastjournal.cli.job_tables import lease_values, text
+from fastjournal.cli.open_journal import open_target
+from fastjournal.cli.output import json_line, preview, table
 from fastjournal.errors import BadRequest
 
 __all__ = ["app"]
@@ -270,7 +270,7 @@ def touch(
 
         fastjournal touch 3c0f9d3e8a7b4c25a8f3f0b1c2d3e4f5 1 --extend 10m
     """
-    from fastjournal.cli.render import instant
+    from fastjournal.cli.output import instant
 
     with open_target(directory, url) as journal:
         until = journal.touch(job, token, extend)

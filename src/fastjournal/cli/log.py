@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fastjournal.cli.log_shapes import (
+from fastjournal.cli.log_tables import (
     dead_tail,
     fault_values,
     fault_words,
@@ -28,7 +28,7 @@ from fastjournal.cli.log_shapes import (
     segment_values,
     total_values,
 )
-from fastjournal.cli.render import bytes_text, instant, json_line, preview, progress, table
+from fastjournal.cli.output import bytes_text, instant, json_line, preview, progress, table
 from fastjournal.errors import SettingError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from fastjournal.cli.render import instant, json_line, table
+from fastjournal.cli.output import instant, json_line, table
 from fastjournal.errors import SettingError
 
 __all__ = ["app"]

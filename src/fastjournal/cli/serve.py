@@ -88,7 +88,7 @@ def serve(
         fastjournal serve --listen 0.0.0.0 --tokens tokens --tls-cert a.pem --tls-key a.key
     """
     from fastjournal.config import Settings, load
-    from fastjournal.daemon.running import run
+    from fastjournal.daemon.main import run
 
     given: dict[str, Any] = {
         "data": data, "listen": listen, "workq": workq, "http": http, "web": web,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fastjournal.cli.render import bytes_text, json_line, table
+from fastjournal.cli.output import bytes_text, json_line, table
 from fastjournal.cli.spark_session import LOCAL, Conf, DryRun, Json, Master, spark_session
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastjournal.cli.render import bytes_text, json_line
+from fastjournal.cli.output import bytes_text, json_line
 from fastjournal.cli.spark_session import (
     LOCAL,
     Conf,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.cli.render import json_line, preview, table
+from fastjournal.cli.output import json_line, preview, table
 from fastjournal.cli.spark_session import end_progress
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fastjournal.cli.render import console
+from fastjournal.cli.output import console
 from fastjournal.errors import BadRequest, JournalError, Unavailable
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastjournal.cli.render import json_line
+from fastjournal.cli.output import json_line
 from fastjournal.cli.spark_session import (
     LOCAL,
     Conf,

@@ -137,7 +137,7 @@ def stat(directory: _Directory, as_json: _Json = False) -> None:
 
         fastjournal spool stat ./spool
     """
-    from fastjournal.cli.render import bytes_text, instant, json_line, table
+    from fastjournal.cli.output import bytes_text, instant, json_line, table
     from fastjournal.spool.directory import used
     from fastjournal.spool.shelf import QUARANTINE
 
@@ -186,7 +186,7 @@ def dump(
 
         fastjournal spool dump ./spool --all --json
     """
-    from fastjournal.cli.render import instant, json_line, preview, table
+    from fastjournal.cli.output import instant, json_line, preview, table
 
     rows = []
     count = 0
@@ -222,7 +222,7 @@ def verify(directory: _Directory, as_json: _Json = False) -> None:
 
         fastjournal spool verify ./spool
     """
-    from fastjournal.cli.render import json_line
+    from fastjournal.cli.output import json_line
 
     count = 0
     damaged = []

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastjournal.cli.render import json_line, table
+from fastjournal.cli.output import json_line, table
 
 __all__ = ["app"]
 
@@ -37,7 +37,7 @@ def add(
 
         fastjournal token add ./tokens resizer --role consume --journal images
     """
-    from fastjournal.daemon.tokens import add_token
+    from fastjournal.daemon.auth import add_token
 
     token = add_token(file, name, role, journal or [])
     if json:
@@ -54,7 +54,7 @@ def list_tokens(file: _File, json: _Json = False) -> None:
 
         fastjournal token list ./tokens
     """
-    from fastjournal.daemon.tokens import read_tokens
+    from fastjournal.daemon.auth import read_tokens
 
     grants = read_tokens(file).grants
     if json:
@@ -79,6 +79,6 @@ def remove(file: _File, name: Annotated[str, typer.Argument(help="Whose token.")
 
         fastjournal token remove ./tokens web
     """
-    from fastjournal.daemon.tokens import remove_token
+    from fastjournal.daemon.auth import remove_token
 
     remove_token(file, name)

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from fastjournal.cli.render import bytes_text, console, instant
-from fastjournal.cli.shapes import QUEUE_COLUMNS, QUEUE_NUMBERS, queue_row
-from fastjournal.cli.target import View
+from fastjournal.cli.job_tables import QUEUE_COLUMNS, QUEUE_NUMBERS, queue_row
+from fastjournal.cli.open_journal import View
+from fastjournal.cli.output import bytes_text, console, instant
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:

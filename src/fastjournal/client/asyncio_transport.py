@@ -31,8 +31,8 @@ from fastjournal.client.protocol import Call, read
 from fastjournal.client.retry import told_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, Unavailable
-from fastjournal.wire.conversation import Conversation
-from fastjournal.wire.fj import Reply
+from fastjournal.wire.fj.client import Conversation
+from fastjournal.wire.fj.replies import Reply
 
 __all__ = ["AsyncConnection", "AsyncPool", "AsyncSent", "Lock", "at_once", "sleep"]
 
@@ -238,7 +238,7 @@ class AsyncConnection(asyncio.Protocol):
     def _take_push(self, push: Reply) -> None:
         if len(self._pushed) >= _MOST_PUSHES:
             self._pushed.clear()
-            push = push._replace(pairs=())  # everything may have happened
+            push = Reply(push.identifier, push.flags, push.timestamp)  # anything may have happened
         self._pushed.append(push)
         self._told.set()
 

@@ -35,9 +35,8 @@ from fastjournal.client.protocol import QUICK_SIZES, Call, nothing, read
 from fastjournal.client.retry import told_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, ProtocolError, Unavailable
-from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply
-from fastjournal.wire.replies import ReplyParser
+from fastjournal.wire.fj.error_text import error_from
+from fastjournal.wire.fj.replies import Reply, ReplyParser
 
 __all__ = ["Connection", "Lock", "Pool", "Sent", "at_once", "sleep"]
 

@@ -19,9 +19,9 @@ from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length,
 from fastjournal.entry import Entry, EntryChange, EntryPage, EntryValue, from_value, to_value
 from fastjournal.errors import BadRequest, NotFound, ProtocolError
 from fastjournal.model import MAX_INSTANT
-from fastjournal.wire.entryvalue import ALL, decode_entry, encode_who
-from fastjournal.wire.fj import Reply, decode_integer, encode_integer
-from fastjournal.wire.functions import (
+from fastjournal.wire.fj.entry_codec import ALL, decode_entry, encode_who
+from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
     LENGTH,
@@ -35,7 +35,8 @@ from fastjournal.wire.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.pictures import load
+from fastjournal.wire.fj.json_values import load
+from fastjournal.wire.fj.replies import Reply
 
 __all__ = [
     "add",
@@ -261,7 +262,9 @@ def page(
 
 
 def _read_page(reply: Reply) -> EntryPage:
-    return EntryPage([decode_entry(*pair[:3]) for pair in reply.pairs], reply.cursor or b"")
+    return EntryPage(
+        [decode_entry(pair.key, pair.type, pair.value) for pair in reply.pairs], reply.cursor or b""
+    )
 
 
 def delete(

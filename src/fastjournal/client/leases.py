@@ -17,7 +17,7 @@ from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.edges import Length, Text, length, queue_bytes
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, ProtocolError
 from fastjournal.model import Lease, State
-from fastjournal.wire.bulk import (
+from fastjournal.wire.fj.bulk import (
     REFUSED,
     Action,
     LeaseRequest,
@@ -28,10 +28,12 @@ from fastjournal.wire.bulk import (
     encode_lease_request,
     encode_settle,
 )
-from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply, encode_integer, encode_request
-from fastjournal.wire.functions import BY_ID, Function, Type
-from fastjournal.wire.leasevalue import decode_leased
+from fastjournal.wire.fj.error_text import error_from
+from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.functions import BY_ID, Function, Type
+from fastjournal.wire.fj.lease_codec import decode_leased
+from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import encode_request
 
 __all__ = [
     "complete",

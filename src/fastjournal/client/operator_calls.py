@@ -16,10 +16,11 @@ from fastjournal.model import (
     QueueStatus,
     State,
 )
-from fastjournal.wire.fj import Reply, decode_integer
-from fastjournal.wire.functions import BY_ID, WORKED_ON, Function, Query, Type
-from fastjournal.wire.hello import DESCRIBE, Hello, encode_hello
-from fastjournal.wire.pictures import dump, job_from_json, load, queue_from_json
+from fastjournal.wire.fj.frames import decode_integer
+from fastjournal.wire.fj.functions import BY_ID, JOBS, WORKED_ON, Function, Query, Type
+from fastjournal.wire.fj.hello import DESCRIBE, Hello, encode_hello
+from fastjournal.wire.fj.json_values import dump, job_from_json, load, queue_from_json
+from fastjournal.wire.fj.replies import Reply
 
 __all__ = [
     "JobPages",
@@ -52,9 +53,11 @@ def delete(
     if job_id is not None:
         fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
     else:
-        name = key_bytes(key or b"")
-        where = domain(name) if queue is None else queue_bytes(queue)
-        fields = {"key": name, "value_type": Type.STRING, "value": where}
+        fields = {"key": key_bytes(key or b"")}
+        if queue is None:
+            fields["flags"] = JOBS
+        else:
+            fields |= {"value_type": Type.STRING, "value": queue_bytes(queue)}
     fields["timestamp"] = 0 if timestamp is None else instant(timestamp, "timestamp")
     return make_call(Function.DELETE, lambda reply: decode_integer(value_of(reply)) > 0, fields)
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fastjournal.errors import ProtocolError, TooLarge
-from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply, Request, encode_request
-from fastjournal.wire.functions import AGAIN, FUNCTIONS, PERSIST, VALUE_BITS, Function, Type
-from fastjournal.wire.jobvalue import decode_job
-from fastjournal.wire.requests import Limits, RequestParser
+from fastjournal.wire.fj.error_text import error_from
+from fastjournal.wire.fj.functions import AGAIN, FUNCTIONS, PERSIST, VALUE_BITS, Function, Type
+from fastjournal.wire.fj.job_codec import decode_job
+from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import Limits, Request, RequestParser, encode_request
 
 __all__ = [
     "QUICK_SIZES",

@@ -18,11 +18,12 @@ from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.edges import Instant, Length, Text, new_job
 from fastjournal.errors import JournalError
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, Outcome, Receipt
-from fastjournal.wire.bulk import REFUSED, decode_put_outcomes
-from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply, encode_request
-from fastjournal.wire.functions import Function, Type
-from fastjournal.wire.jobvalue import DELAY, LIFETIME, JobPut, encode_job
+from fastjournal.wire.fj.bulk import REFUSED, decode_put_outcomes
+from fastjournal.wire.fj.error_text import error_from
+from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, JobPut, encode_job
+from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import encode_request
 
 __all__ = ["any_put", "job_put", "new_id", "plain_put", "put", "puts"]
 

@@ -1,4 +1,4 @@
-"""A listening socket: lets peers in one by one, and only as long as there is room.
+"""Listening sockets: peers come in one by one, and only as long as there is room.
 
 Rules:
 
@@ -9,6 +9,9 @@ Rules:
 3. When the process or the system has no descriptor left, accepting pauses for a second: peers wait
    in the kernel's queue, and the loop does not spin.
 4. The file of a Unix socket goes when the listener that made it closes, and only that file.
+5. A process may raise its own soft limit of open files up to the hard one; a daemon does at its
+   start. Connections get what the limit leaves when the log and the listeners have their share: a
+   log that cannot open its next segment cannot go on.
 """
 
 from __future__ import annotations
@@ -17,20 +20,24 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import socket
 import ssl
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from fastjournal.daemon.lines import Log
+from fastjournal.daemon.log_lines import Log
 from fastjournal.errors import SettingError
 
-__all__ = ["Listener", "bind", "bind_unix"]
+__all__ = ["Listener", "allow_all", "bind", "bind_unix", "left_for_peers", "open_limit"]
 
 _BACKLOG = 1024
 _AT_ONCE = 100  # peers let in before the loop does something else
 _PAUSE = 1.0  # seconds
+_PROCESS = 64  # standard streams, event loop, listeners, threads, certificates being read
+_JOURNAL = 64  # active and standby segment, locks, snapshot, cleaning, values read back
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -41,7 +48,7 @@ class Listener:
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
-        factory: Callable[[], asyncio.Protocol],
+        factory: Callable[[], Any],
         *,
         has_room: Callable[[], bool],
         refusal: Callable[[], bytes],
@@ -49,11 +56,13 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         patience: Callable[[], float] = lambda: 5.0,
         made: bool = False,
+        arriving: set[Any] | None = None,
     ) -> None:
         """Listen on `sock`; `open` lets the first one in.
 
         `refusal`: what a peer without room is told, and the place where it is counted. `patience`:
         seconds a TLS handshake may take. `made`: the file of a Unix socket is ours.
+        `arriving`: where peers stand that were accepted and are no connections yet.
         """
         self._loop = loop
         self._sock = sock
@@ -63,8 +72,7 @@ class Listener:
         self._log = log
         self._tls = tls
         self._patience = patience
-        self.arriving: set[asyncio.Protocol] = set()
-        """Peers that were accepted and are no connections yet."""
+        self.arriving: set[Any] = set() if arriving is None else arriving
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.address = address_of(sock)
@@ -130,7 +138,7 @@ class Listener:
                 peer.send(words)
                 peer.recv(65_536)  # a close with something unread could overtake the words
 
-    async def _let_in(self, peer: socket.socket, protocol: asyncio.Protocol) -> None:
+    async def _let_in(self, peer: socket.socket, protocol: Any) -> None:
         limit = None if self._tls is None else self._patience()
         try:
             await self._loop.connect_accepted_socket(
@@ -214,3 +222,33 @@ def _remove_stale(path: Path) -> None:
             raise SettingError(f"cannot listen on unix:{path}: {error}", name="listen") from error
         else:
             raise SettingError(f"somebody listens on {path}", name="listen")
+
+
+def open_limit() -> int:
+    """How many files the process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def allow_all(
+    get: Callable[[int], tuple[int, int]] = resource.getrlimit,
+    set_: Callable[[int, tuple[int, int]], None] = resource.setrlimit,
+) -> int:
+    """Raise the soft limit to the hard one as far as the system lets us; returns the limit."""
+    soft, hard = get(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            set_(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):  # some systems say "unlimited" and mean less
+            return soft
+    return hard
+
+
+def left_for_peers(limit: int, journals: int, visitors: int) -> int:
+    """How many connections a limit of open files leaves room for.
+
+    `visitors`: connections of metrics and dashboard, which have bounds of their own.
+    """
+    if limit < 0 or limit == resource.RLIM_INFINITY:
+        return 1 << 30
+    spare = _PROCESS + _JOURNAL * journals + visitors
+    return max(limit - spare, limit // 4, 1)

@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily as CounterFamily
@@ -20,12 +19,10 @@ from prometheus_client.registry import Collector
 
 from fastjournal import __version__
 from fastjournal.clock import SECOND
-from fastjournal.daemon.hosting import Hosted
+from fastjournal.daemon.context import Context
+from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
 from fastjournal.log.write.counters import Histogram
-
-if TYPE_CHECKING:
-    from fastjournal.daemon.server import Server
 
 __all__ = ["ServerCollector", "render"]
 
@@ -56,18 +53,18 @@ _LOG = {
 }
 
 
-def render(server: Server) -> bytes:
+def render(context: Context) -> bytes:
     """The page of /metrics."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ServerCollector(server))
+    registry.register(ServerCollector(context))
     return generate_latest(registry)
 
 
 class ServerCollector(Collector):
-    """All figures of a server."""
+    """All figures of a context."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known before it is asked for."""
@@ -76,53 +73,53 @@ class ServerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The figures of this moment."""
         yield from self._of_server()
-        hosts = list(self._server.journals.values())
+        hosts = list(self._context.journals.values())
         yield from _of_queues(hosts)
         yield from _of_jobs(hosts)
         yield from _of_logs(hosts)
         yield from _of_memory(hosts)
 
     def _of_server(self) -> Iterator[Metric]:
-        server = self._server
+        context = self._context
         info = GaugeFamily(
             "fastjournal_info", "Always 1; see its labels", labels=["version", "sync"]
         )
-        info.add_metric([__version__, server.settings.journal.sync], 1)
+        info.add_metric([__version__, context.settings.journal.sync], 1)
         yield info
         yield GaugeFamily(
-            "fastjournal_start_time_seconds", "When the daemon started", server.started / SECOND
+            "fastjournal_start_time_seconds", "When the daemon started", context.started / SECOND
         )
-        yield GaugeFamily("fastjournal_ready", "1 while it serves", int(server.ready))
+        yield GaugeFamily("fastjournal_ready", "1 while it serves", int(context.ready))
         open_now = GaugeFamily("fastjournal_connections", "Open now", labels=["protocol"])
         for protocol in ("fj", "workq"):
-            count = sum(c.protocol == protocol for c in server.connections)
+            count = sum(c.protocol == protocol for c in context.connections)
             open_now.add_metric([protocol], count)
         yield open_now
         yield GaugeFamily(
             "fastjournal_waiting_requests",
             "Requests that wait for a job or a result",
-            sum(len(c.waiters) for c in server.connections),
+            sum(len(c.waiters) for c in context.connections),
         )
         accepted = CounterFamily(
             "fastjournal_connections_accepted", "Since the start", labels=["protocol"]
         )
-        for protocol, count in server.accepted.items():
+        for protocol, count in context.accepted.items():
             accepted.add_metric([protocol], count)
         yield accepted
         yield CounterFamily(
-            "fastjournal_connections_refused", "Turned away: too many", server.turned_away
+            "fastjournal_connections_refused", "Turned away: too many", context.turned_away
         )
         cuts = CounterFamily("fastjournal_connections_cut", "By reason", labels=["reason"])
-        for reason, count in server.cuts.items():
+        for reason, count in context.cuts.items():
             cuts.add_metric([reason], count)
         yield cuts
         errors = CounterFamily("fastjournal_errors", "Error answers, by code", labels=["code"])
-        for code, count in server.errors.items():
+        for code, count in context.errors.items():
             errors.add_metric([code], count)
         yield errors
 
 
-def _of_queues(hosts: list[Hosted]) -> Iterator[Metric]:
+def _of_queues(hosts: list[JournalLoop]) -> Iterator[Metric]:
     labels = ["journal", "queue"]
     depth = GaugeFamily("fastjournal_queue_jobs", "Jobs by state", labels=[*labels, "state"])
     age = GaugeFamily(
@@ -145,7 +142,7 @@ def _of_queues(hosts: list[Hosted]) -> Iterator[Metric]:
     yield age
 
 
-def _of_jobs(hosts: list[Hosted]) -> Iterator[Metric]:
+def _of_jobs(hosts: list[JournalLoop]) -> Iterator[Metric]:
     for name, text in _JOBS.items():
         family = CounterFamily(f"fastjournal_{name}", text, labels=["journal"])
         for host in hosts:
@@ -160,7 +157,7 @@ def _of_jobs(hosts: list[Hosted]) -> Iterator[Metric]:
     yield ratio
 
 
-def _of_logs(hosts: list[Hosted]) -> Iterator[Metric]:
+def _of_logs(hosts: list[JournalLoop]) -> Iterator[Metric]:
     labels = ["journal"]
     statuses = [(host, host.engine.log.status()) for host in hosts]
     for name, text in _LOG.items():
@@ -180,9 +177,7 @@ def _of_logs(hosts: list[Hosted]) -> Iterator[Metric]:
     records = GaugeFamily("fastjournal_replay_records", "Records replayed", labels=labels)
     full = GaugeFamily("fastjournal_disk_full", "1 while only the reserve is left", labels=labels)
     for host, status in statuses:
-        sizes = host.group_size
-        counts = [sizes.counts[0] + host.singles, *sizes.counts[1:]]
-        _observe(groups, host.name, Histogram(sizes.bounds, counts, sizes.total + host.singles))
+        _observe(groups, host.name, host.turn_histogram())
         stopped.add_metric([host.name], int(bool(status.failure)))
         replay.add_metric([host.name], host.journal.replay_seconds)
         records.add_metric([host.name], host.journal.replayed.records)
@@ -194,8 +189,8 @@ def _of_logs(hosts: list[Hosted]) -> Iterator[Metric]:
     yield full
 
 
-def _of_memory(hosts: list[Hosted]) -> Iterator[Metric]:
-    """Of journals with a memory limit; nothing for the others."""
+def _of_memory(hosts: list[JournalLoop]) -> Iterator[Metric]:
+    """Which values are in memory."""
     labels = ["journal"]
     limit = GaugeFamily("fastjournal_memory_limit_bytes", "Values it may hold", labels=labels)
     held = GaugeFamily("fastjournal_memory_value_bytes", "Large values it holds", labels=labels)
@@ -204,12 +199,11 @@ def _of_memory(hosts: list[Hosted]) -> Iterator[Metric]:
     gone = CounterFamily("fastjournal_memory_evictions", "Values let go", labels=labels)
     for host in hosts:
         values = host.engine.values
-        if values is not None:
-            limit.add_metric([host.name], values.limit)
-            held.add_metric([host.name], values.bytes)
-            only.add_metric([host.name], values.unlogged)
-            loads.add_metric([host.name], values.loads)
-            gone.add_metric([host.name], values.evictions)
+        limit.add_metric([host.name], int(values.limit))
+        held.add_metric([host.name], int(values.bytes))
+        only.add_metric([host.name], int(values.unlogged))
+        loads.add_metric([host.name], int(values.loads))
+        gone.add_metric([host.name], int(values.evictions))
     yield limit
     yield held
     yield only

@@ -10,6 +10,10 @@ Rules:
 3. A reload takes over tokens, certificates, limits and the log's level; a file that cannot be used
    leaves everything as it was. Whose token is gone or allows something else is cut.
 4. A connection is never trusted to end by itself: one sweep a second looks at their limits.
+5. A data directory that is itself a journal (it was used embedded) is the default journal.
+   Otherwise every subdirectory that holds a journal is one, by its name, and those named in the
+   settings are made.
+6. What is spoken at a door is said by `main`: the server knows names of protocols only.
 """
 
 from __future__ import annotations
@@ -17,48 +21,54 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import sys
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from fastjournal import __version__
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.config import WEB_CONNECTIONS, WORKQ_PORT, Settings, parse_address
-from fastjournal.daemon.connection import Connection
-from fastjournal.daemon.descriptors import left_for_peers, open_limit
-from fastjournal.daemon.fj import FjConnection
-from fastjournal.daemon.hosting import Hosted
-from fastjournal.daemon.journals import find_journals, open_journal
-from fastjournal.daemon.lines import Lines, Log
-from fastjournal.daemon.listener import Listener, bind, bind_unix
-from fastjournal.daemon.notify import inherited, notify, watchdog_seconds
-from fastjournal.daemon.pushes import Pushes
-from fastjournal.daemon.security import check_exposure, server_context
-from fastjournal.daemon.tokens import Tokens, read_tokens
+from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
+from fastjournal.daemon.context import PROMISES, Context, wire_limits
+from fastjournal.daemon.journal_loop import JournalLoop
+from fastjournal.daemon.listener import Listener, bind, bind_unix, left_for_peers, open_limit
+from fastjournal.daemon.log_lines import Lines, Log
+from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
 from fastjournal.errors import JournalError, SettingError
+from fastjournal.journal.journal import Journal
 from fastjournal.log.files import DISK, Files
-from fastjournal.wire.fj import encode_error
-from fastjournal.wire.requests import Limits
+from fastjournal.wire.fj.replies import encode_error
 
-if TYPE_CHECKING:
-    from fastjournal.web.serving import Dashboard
-
-__all__ = ["Server"]
+__all__ = ["Protocols", "Server"]
 
 _SWEEP = 1.0  # seconds
 _PROBES = 64  # connections of the HTTP listener at a time
 
 
-class Server:
+class Page(Protocol):
+    """The dashboard as the server knows it."""
+
+    async def start(self) -> str:
+        """Open it; returns where."""
+
+    async def stop(self) -> None:
+        """Close it."""
+
+
+Protocols = Mapping[str, Callable[[Context], Callable[[], Any]]]
+"""By name (fj, workq, http): what makes the maker of its connections."""
+
+
+class Server(Context):
     """One daemon on the running loop: `start`, then `stop`."""
 
     def __init__(
         self,
         settings: Settings,
+        protocols: Protocols,
+        dashboard: Callable[[Server, ssl.SSLContext | None], Page],
         *,
         clock: Clock = SYSTEM_CLOCK,
         log: Log | None = None,
@@ -67,39 +77,20 @@ class Server:
     ) -> None:
         """Serve as `settings` say; `open_files`: the limit of the process, 0: ask the system."""
         check_exposure(settings)
-        self.settings = settings
-        self.clock = clock
-        self._files = files
-        self.loop = asyncio.get_running_loop()
-        self.log: Log = log or Lines(sys.stderr)
-        self.tokens: Tokens | None = read_tokens(settings.tokens) if settings.tokens else None
-        self.wire_limits = _wire_limits(settings)
-        self.journals: dict[str, Hosted] = {}
-        self.default: Hosted = None  # type: ignore[assignment]
-        self.connections: set[Connection] = set()
-        self.probes = 0
-        """Connections of the HTTP listener."""
+        tokens = read_tokens(settings.tokens) if settings.tokens else None
+        super().__init__(settings, clock, log or Lines(sys.stderr), tokens)
         self.max_connections = settings.limits.max_connections
         """What the settings allow, or what the limit of open files leaves, if that is less."""
-        self.ready = False
-        self.draining = False
-        self.started = clock.now()
-        self.accepted: Counter[str] = Counter()
-        """Connections so far, by protocol."""
-        self.turned_away = 0
-        self.cuts: Counter[str] = Counter()
-        """Connections that were cut, by reason."""
-        self.errors: Counter[str] = Counter()
-        """Error replies, by code."""
         self.addresses: dict[str, list[str]] = {p: [] for p in ("fj", "workq", "http", "web")}
         """Where it listens, by protocol."""
-        self._pushes: dict[Hosted, Pushes] = {}
+        self._protocols = protocols
+        self._make_dashboard = dashboard
+        self._files = files
         self._open_files = open_files or open_limit()
         self._listeners: list[Listener] = []
         self._tls = server_context(settings.tls)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._empty = asyncio.Event()
-        self._dashboard: Dashboard | None = None
+        self._dashboard: Page | None = None
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
@@ -149,23 +140,23 @@ class Server:
             listener.close()
         for connection in list(self.connections):
             for waiter in list(connection.waiters):
-                waiter.expire()
+                connection.expire(waiter)
             connection.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain):
                 while self.connections:
-                    self._empty.clear()
-                    await self._empty.wait()
+                    self.emptied.clear()
+                    await self.emptied.wait()
         for connection in list(self.connections):
             connection.cut("drain", "the daemon stops")
         for task in self._tasks:
             task.cancel()
-        for host in self.journals.values():
+        for served in self.journals.values():
             try:
-                await asyncio.to_thread(host.close)
+                await asyncio.to_thread(served.close)
             except JournalError as error:
                 self.log.error(
-                    "journal did not close in order", journal=host.name, error=str(error)
+                    "journal did not close in order", journal=served.name, error=str(error)
                 )
         self.log.info("stopped")
 
@@ -184,7 +175,7 @@ class Server:
             self.log.error("reload refused", error=str(error))
         else:
             self.tokens, self.settings = tokens, settings
-            self.wire_limits = _wire_limits(settings)
+            self.wire_limits = wire_limits(settings)
             self._bound_connections()
             for connection in list(self.connections):
                 connection.check_grant()
@@ -193,26 +184,10 @@ class Server:
 
     def has_room(self) -> bool:
         """Whether one more peer may come; those whose handshake is under way count."""
-        return len(self.connections) + self._arriving() < self.max_connections
+        return len(self.connections) + len(self.arriving) < self.max_connections
 
     def _has_room_for_probe(self) -> bool:
-        return self.probes + self._arriving() < _PROBES
-
-    def _arriving(self) -> int:
-        return sum(len(listener.arriving) for listener in self._listeners)
-
-    def admit(self, connection: Connection) -> bool:
-        """Count a new connection in; False if the server is leaving."""
-        for listener in self._listeners:
-            listener.arriving.discard(connection)
-        self.connections.add(connection)
-        self._count_peers()
-        self.accepted[connection.protocol] += 1
-        if self.draining:
-            self.turned_away += 1
-            return False
-        self.log.debug("connected", peer=connection.peer, protocol=connection.protocol)
-        return True
+        return self.probes + len(self.arriving) < _PROBES
 
     def _bound_connections(self) -> None:
         """Leave descriptors for the log, and say so if that leaves fewer to peers than was set."""
@@ -237,89 +212,12 @@ class Server:
             return b""
         return encode_error(0, "FULL too many connections", self.clock.now())
 
-    def dismiss(self, connection: Connection, error: Exception | None) -> None:
-        """A connection has ended."""
-        self.connections.discard(connection)
-        self._count_peers()
-        if not self.connections:
-            self._empty.set()
-        if isinstance(connection, FjConnection) and connection.listening:
-            self.pushes(connection.host).leave(connection)
-        self.log.debug("disconnected", peer=connection.peer, error=str(error or ""))
-
-    def _count_peers(self) -> None:
-        for host in self.journals.values():
-            host.peers = len(self.connections)
-
-    def note_cut(self, connection: Connection, reason: str, text: str) -> None:
-        """A connection is being cut."""
-        self.cuts[reason] += 1
-        self.log.info("cut", peer=connection.peer, reason=reason, text=text)
-
-    def denied(self, connection: Connection, reason: str) -> None:
-        """Somebody tried what it may not."""
-        self.log.warning("denied", peer=connection.peer, reason=reason)
-
-    def count_error(self, code: str) -> None:
-        """An error was answered."""
-        self.errors[code] += 1
-
-    def report(self, error: BaseException) -> None:
-        """A bug of ours; told in full in the log, by class only to the peer."""
-        self.errors["SERVER-ERROR"] += 1
-        self.log.error("internal error", exc_info=error)
-
-    def pushes(self, host: Hosted) -> Pushes:
-        """The subscriptions to a journal."""
-        found = self._pushes.get(host)
-        if found is None:
-            found = self._pushes[host] = Pushes(host, self.loop)
-        return found
-
-    def describe(self, host: Hosted, roles: list[str]) -> dict[str, Any]:
-        """What HELLO may ask: who we are and what we promise."""
-        sync = host.engine.log.options.sync
-        return {
-            "server": "fastjournal",
-            "version": __version__,
-            "journal": host.name,
-            "sync": sync,
-            "promise": PROMISES[sync],
-            "roles": roles,
-            "max_message": self.wire_limits.max_message,
-            "max_payload": self.settings.limits.max_payload,
-            "serves": ["lengths", "client-time"],
-        }
-
-    def status(self, host: Hosted) -> dict[str, Any]:
-        """Figures of a journal and of the server."""
-        figures = host.journal.status()
-        log = asdict(figures.log) | {
-            "active": figures.log.active.name,
-            "standby": figures.log.standby.name,
-        }
-        return figures._asdict() | {
-            "log": log,
-            "upkeep": asdict(figures.upkeep),
-            "journal": host.name,
-            "promise": PROMISES[figures.sync],
-            "server": {
-                "version": __version__,
-                "started": self.started,
-                "now": self.clock.now(),
-                "connections": len(self.connections),
-                "waiting": sum(len(peer.waiters) for peer in self.connections),
-                "journals": sorted(self.journals),
-                "errors": dict(self.errors),
-            },
-        }
-
     async def _open(self, name: str, path: Path) -> None:
         self.log.info("replaying", journal=name, path=str(path))
         journal = await asyncio.to_thread(
             open_journal, path, self.settings, self._files, self.clock
         )
-        self.journals[name] = Hosted(name, journal, self.loop)
+        self.journals[name] = JournalLoop(name, journal, self.loop)
         self.log.info(
             "replayed",
             journal=name,
@@ -340,18 +238,6 @@ class Server:
             for address in self.settings.workq:
                 await self._listen("workq", address)
 
-    def _factory(self, protocol: str) -> Callable[[], asyncio.Protocol]:
-        if protocol == "fj":
-            return lambda: FjConnection(self)
-        if protocol == "http":
-            from fastjournal.daemon.web import HttpConnection
-
-            return lambda: HttpConnection(self)
-        from fastjournal.daemon.workq import WorkqConnection, WorkqSide
-
-        side = WorkqSide(self)
-        return lambda: WorkqConnection(self, side)
-
     async def _listen(self, protocol: str, address: str) -> None:
         if address.startswith("unix:"):
             sock = bind_unix(address[5:], int(self.settings.socket_mode, 8))
@@ -371,13 +257,14 @@ class Server:
         listener = Listener(
             self.loop,
             sock,
-            self._factory(protocol),
+            self._protocols[protocol](self),
             has_room=self._has_room_for_probe if protocol == "http" else self.has_room,
             refusal=partial(self._refuse_peer, protocol),
             log=self.log,
             tls=tls,
             patience=lambda: self.settings.limits.hello_timeout,
             made=made,
+            arriving=self.arriving,
         )
         self._listeners.append(listener)
         self.addresses[protocol].append(listener.address)
@@ -390,9 +277,7 @@ class Server:
             await self._listen("http", self.settings.http)
 
     async def _open_dashboard(self) -> None:
-        from fastjournal.web.serving import Dashboard
-
-        self._dashboard = Dashboard(self, self._tls)
+        self._dashboard = self._make_dashboard(self, self._tls)
         self.addresses["web"].append(await self._dashboard.start())
 
     def _spawn(self, work: Any) -> None:
@@ -416,16 +301,46 @@ class Server:
             await asyncio.sleep(seconds)
 
 
-PROMISES = {
-    "always": "an answer means: on stable storage",
-    "interval": "an answer means: written; stable storage follows within the sync interval",
-    "os": "an answer means: written; the system decides when it reaches stable storage",
-}
+def find_journals(settings: Settings) -> dict[str, Path]:
+    """Names and directories of the journals to serve."""
+    data = Path(settings.data)
+    if _is_journal(data):
+        return {settings.default_journal: data}
+    found = {settings.default_journal: data / settings.default_journal}
+    if data.is_dir():
+        for path in sorted(data.iterdir()):
+            if path.is_dir() and _is_journal(path):
+                found[path.name] = path
+    for name in settings.journals:
+        found[name] = data / name
+    return found
 
 
-def _wire_limits(settings: Settings) -> Limits:
-    limits = settings.limits
-    return Limits(
-        max_value=min(limits.max_payload + 1 + 66_560, limits.max_message),
-        max_message=limits.max_message,
+def open_journal(
+    path: Path, settings: Settings, files: Files = DISK, clock: Clock = SYSTEM_CLOCK
+) -> Journal:
+    """Open one journal: recover and replay it."""
+    if files is DISK:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    else:
+        files.make_directory(path.parent)
+    options = settings.journal
+    return Journal(
+        path,
+        sync=options.sync,
+        sync_interval=options.sync_interval if options.sync == "interval" else None,
+        segment_size=options.segment_size,
+        clean_interval=options.clean_interval,
+        snapshot_bytes=options.snapshot_bytes,
+        memory_limit=options.memory_limit or None,
+        history=options.history,
+        max_payload=settings.limits.max_payload,
+        on_failure=options.on_failure,
+        zone_bytes=options.zone_bytes,
+        files=files,
+        clock=clock,
     )
+
+
+def _is_journal(path: Path) -> bool:
+    return (path / "append.lock").exists()

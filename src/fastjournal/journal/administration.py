@@ -8,7 +8,6 @@ from fastjournal.edges import Instant, Text, id_bytes, instant, key_bytes, lengt
 from fastjournal.errors import BadRequest
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.look.access import Access
-from fastjournal.keys import domain
 from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.model import QueueSettings
 
@@ -33,7 +32,8 @@ class Administration(Access):
     ) -> bool:
         """Remove a job by its id, or all jobs of a key; False if there was none, or a newer one.
 
-        A tombstone keeps older puts of the key, or the put of that id, away for a while.
+        Without a queue the jobs of the key go in all queues. A tombstone keeps older puts of the
+        key, or the put of that id, away for a while.
         """
         if (job_id is None) == (key is None):
             raise BadRequest("give an id or a key")
@@ -47,8 +47,10 @@ class Administration(Access):
                 deleted = self._operations.delete(job_id, stamp)
             else:
                 name = key_bytes(key or b"")
-                where = queue_bytes(queue) if queue is not None else domain(name)
-                deleted = self._operations.delete_key(where, name, stamp)
+                if queue is None:
+                    deleted = self._operations.delete_everywhere(name, stamp)
+                else:
+                    deleted = self._operations.delete_key(queue_bytes(queue), name, stamp)
             time = engine.last_time
         if deleted.command is not None:
             engine.settle(time)

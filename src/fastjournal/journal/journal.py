@@ -38,14 +38,15 @@ from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
 from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
 from fastjournal.journal.disk.upkeep import Upkeep
-from fastjournal.journal.engine.bounded import BoundedEngine
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.operations import Operations, Receipt
 from fastjournal.journal.engine.reserve import Reserve
 from fastjournal.journal.entry_map import WithEntries
 from fastjournal.journal.language.commands import Mark
 from fastjournal.journal.look.inspection import Inspection
-from fastjournal.journal.spill.cache import LARGE, bounded_state
+from fastjournal.journal.spill.fetching import Fetching
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
@@ -75,7 +76,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         archive: str | Path | None = None,
         max_payload: int = MAX_VALUE,
         memory_limit: int | None = None,
-        evict_from: int = LARGE,
+        evict_from: int | None = None,
         on_failure: str = "stop",
         background: bool = True,
         clock: Clock = SYSTEM_CLOCK,
@@ -89,10 +90,10 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
         log after which a snapshot is taken, 0 for never. `history`: `delete`, or `archive` to copy
         sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
-        `memory_limit`: bytes of values to hold in memory, None for all of them; the others are read
-        from the log when they are asked for. `evict_from`: values of fewer bytes stay in memory and
-        do not count. With a limit segments are no larger than a sixteenth of it, for cleaning holds
-        one in memory.
+        `memory_limit`: bytes of values to hold in memory, None for 16 MiB; the others are read from
+        the log when they are asked for. With a limit segments are no larger than a sixteenth of it,
+        for cleaning holds one in memory, and what lives in memory only counts too. `evict_from` is
+        deprecated and means nothing: values of all sizes are left in the log.
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
@@ -106,7 +107,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                     f"memory_limit must be {MIN_MEMORY} bytes or more", name="memory_limit"
                 )
             segment_size = min(segment_size, max(MIN_SEGMENT_SIZE, memory_limit // 16))
-        if evict_from < 1:
+        if evict_from is not None and evict_from < 1:
             raise SettingError("evict_from must be 1 byte or more", name="evict_from")
         interval = length(clean_interval, "clean_interval")
         self.path = Path(path)
@@ -125,21 +126,19 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         )
         try:
             started = self._clock.monotonic()
-            bounded = None if memory_limit is None else bounded_state(memory_limit, evict_from)
-            self.replayed = replay(stream, state=bounded)
+            values = Values(
+                CACHE if memory_limit is None else memory_limit,
+                logged=True,
+                counts_unlogged=memory_limit is not None,
+            )
+            self.replayed = replay(stream, state=JournalState(values))
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
             self._clock.go_on_from(state.now)
             jobs = Jobs(state, chance=chance, limits=Limits(max_value=max_payload))
-            self._engine: Engine
-            reserve = Reserve(stream)
-            if bounded is None:
-                self._engine = Engine(state, jobs, self._log, self._clock, reserve)
-            else:
-                self._engine = BoundedEngine(
-                    bounded, jobs, self._log, self._clock, reserve, snapshot_path
-                )
+            fetching = Fetching(stream, values, snapshot_path)
+            self._engine = Engine(state, jobs, self._log, self._clock, Reserve(stream), fetching)
             self._engine.own = self.replayed.own
             folder = Path(archive) if archive else self.path / "archive"
             self._upkeep = Upkeep(

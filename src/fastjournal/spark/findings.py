@@ -329,7 +329,7 @@ class _Check:
             for member in members:
                 kind = TYPE_OF[member.__class__]
                 if kind in BROADCAST:
-                    self.state.apply(member, time)
+                    self.state.apply_part(member, time)
                 elif share.has(member.id):
                     self._one(piece, offset, time, kind, member)
 
@@ -351,7 +351,7 @@ class _Check:
                 severity, rule = "error", "transition"
                 text = f"{kind_name(kind)} of a row that is {before.name}"
             self._notes.add(severity, rule, text, piece.number, offset, row_id)
-        state.apply(command, time)
+        state.apply_part(command, time)
 
     def _token(self, piece: Piece, offset: int, row: Row, command: k.Command) -> None:
         """Promise: tokens never come back, and a stale one changes nothing."""

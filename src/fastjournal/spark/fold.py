@@ -311,7 +311,7 @@ def apply_entries(
     Records up to TIME `overlap` may be in the state already: they change only rows that were
     stated before them.
     """
-    plain_apply, rows_by_id = state.apply, state.rows
+    plain_apply, rows_by_id = state.apply_part, state.rows
 
     def apply_over(command: Command, time: int) -> None:
         row = rows_by_id.get(getattr(command, "id", b""))

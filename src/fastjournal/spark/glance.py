@@ -4,7 +4,9 @@ Rules:
 
 1. The snapshot is read first, then the log, in order; only SENDER and QUEUE commands are applied,
    alone or inside a GROUP. The rows themselves are walked over, not decoded.
-2. A sender's newest mark may stand in the id of a job only; it is found there.
+2. A sender's newest mark may stand in the id of a job only. It counts where the state's own rule
+   says so (`JournalState.tell_mark`): in a PUT that is a record by itself, behind the SENDER that
+   made the sender known; never in an image of the snapshot.
 3. The caller holds the appender's lock: nothing is added meanwhile.
 """
 
@@ -14,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fastjournal.journal.language.codec import decode
-from fastjournal.journal.language.commands import Group, Queue, Sender
+from fastjournal.journal.language.commands import Group, Mark, Queue, Sender
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.spark.plan import at_one_moment, journal_segments, load, tear_rule
@@ -22,7 +24,7 @@ from fastjournal.spark.snapshots import open_snapshot
 
 __all__ = ["Glance", "glance"]
 
-_PUT, _GROUP, _QUEUE, _SENDER = 32, 44, 46, 49
+_PUT, _GROUP, _MARK, _QUEUE, _SENDER = 32, 44, 45, 46, 49
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,10 @@ class Glance:
     """Senders and settings of a journal."""
 
     state: JournalState
-    newest: dict[bytes, int]
-    """The newest mark found in ids, for the senders asked for."""
 
     def mark_of(self, sender: bytes) -> int:
         """How far a sender has come; 0 for one that is not known."""
-        if sender not in self.state.senders:
-            return 0
-        return max(self.state.mark_of(sender), self.newest.get(sender, 0))
+        return self.state.mark_of(sender)
 
     def is_plain(self, queues: Iterable[bytes]) -> bool:
         """Whether none of these queues has settings of its own."""
@@ -47,13 +45,19 @@ class Glance:
 
 def glance(directory: str, sender: bytes) -> Glance:
     """Walk a journal; of jobs only the ids of `sender` are looked at."""
-    found = Glance(JournalState(), {})
+    state = JournalState()
     opened = open_snapshot(directory)
     if opened is not None:
         snapshot, image = opened
-        for chunk in Scan(image, path=snapshot.path, kinds={_QUEUE, _SENDER}):
+        as_of = 0
+        for chunk in Scan(image, path=snapshot.path, kinds={_MARK, _QUEUE, _SENDER}):
             assert isinstance(chunk, Chunk)
-            _apply(chunk, found.state)
+            for start, size in zip(chunk.starts.tolist(), chunk.sizes.tolist(), strict=True):
+                command = decode(bytes(image[start : start + size]))
+                if isinstance(command, Mark):
+                    as_of = command.when
+                else:
+                    state.apply_part(command, as_of + 1)
     pieces = at_one_moment(
         directory, lambda: [(piece, load(piece)) for piece in journal_segments(directory)]
     )
@@ -62,30 +66,45 @@ def glance(directory: str, sender: bytes) -> Glance:
         if data:
             for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), kinds=kinds):
                 assert isinstance(chunk, Chunk)
-                _ids(chunk, sender, found.newest)
-                _apply(chunk, found.state)
-    return found
+                _walk(chunk, sender, state)
+    return Glance(state)
 
 
-def _apply(chunk: Chunk, state: JournalState) -> None:
-    wanted = chunk.select(chunk.kinds != _PUT)
-    for time, start, size in zip(
-        wanted.times.tolist(), wanted.starts.tolist(), wanted.sizes.tolist(), strict=True
-    ):
-        command = decode(bytes(wanted.data[start : start + size]))
-        for member in command.members if isinstance(command, Group) else (command,):
-            if isinstance(member, (Queue, Sender)):
-                state.apply(member, time)
-
-
-def _ids(chunk: Chunk, sender: bytes, newest: dict[bytes, int]) -> None:
+def _walk(chunk: Chunk, sender: bytes, state: JournalState) -> None:
+    """Apply what a chunk says, in order."""
     import numpy as np
 
-    puts = chunk.select(chunk.kinds == _PUT)
-    if not len(puts):
-        return
-    ids = puts.ids()
-    own = ids[np.all(ids[:, :12] == np.frombuffer(sender, dtype=np.uint8), axis=1)]
-    if len(own):
-        marks = np.ascontiguousarray(own[:, 12:]).view(">u4")
-        newest[sender] = max(newest.get(sender, 0), int(marks.max()))
+    jobs = _Jobs(chunk, sender)
+    for n in np.flatnonzero(chunk.kinds != _PUT).tolist():
+        start, size, time = int(chunk.starts[n]), int(chunk.sizes[n]), int(chunk.times[n])
+        command = decode(bytes(chunk.data[start : start + size]))
+        for member in command.members if isinstance(command, Group) else (command,):
+            if isinstance(member, Sender) and member.name == sender:
+                jobs.tell(n, state)  # those before it, by what was known then
+            if isinstance(member, (Queue, Sender)):
+                state.apply_part(member, time)
+    jobs.tell(len(chunk), state)
+
+
+class _Jobs:
+    """The jobs of a chunk whose ids begin with a sender's name."""
+
+    def __init__(self, chunk: Chunk, sender: bytes) -> None:
+        import numpy as np
+
+        self._chunk = chunk
+        self._ids = chunk.ids()
+        named = np.all(self._ids[:, :12] == np.frombuffer(sender, dtype=np.uint8), axis=1)
+        self._where = np.flatnonzero(named & (chunk.kinds == _PUT))
+        self._told = 0
+
+    def tell(self, end: int, state: JournalState) -> None:
+        """Let those that come before record `end` say how far the sender has come."""
+        import numpy as np
+
+        upto = int(np.searchsorted(self._where, end))
+        where, self._told = self._where[self._told : upto], upto
+        if len(where):
+            marks = np.ascontiguousarray(self._ids[where, 12:]).view(">u4")
+            last = int(where[int(marks.argmax())])
+            state.tell_mark(self._ids[last].tobytes(), int(self._chunk.times[last]))

@@ -121,5 +121,5 @@ def base_of(
                 continue
             payload = data[start : start + size]
             if payload[0] in BROADCAST or share.has(payload[1:17]):
-                state.apply(decode(payload), as_of + 1)
+                state.apply_part(decode(payload), as_of + 1)
     return Base(state, snapshot.first, times[-1])

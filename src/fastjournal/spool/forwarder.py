@@ -42,7 +42,7 @@ from fastjournal.spool.frames import DONE, HOUR, name_of, sender_name
 from fastjournal.spool.opening import ForeignFile
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
 from fastjournal.spool.shelf import Shelf
-from fastjournal.wire.forward import Forwarded, encode_forget, encode_forward
+from fastjournal.wire.fj.forward import Forwarded, encode_forget, encode_forward
 
 __all__ = ["Figures", "Forwarder", "Target"]
 

@@ -37,10 +37,9 @@ from fastjournal.spool.frames import (
     next_frame,
 )
 from fastjournal.spool.opening import ForeignFile
-from fastjournal.wire.fj import Request
-from fastjournal.wire.functions import PERSIST, PERSIST_SET, VALUE_BITS, Function, Type
-from fastjournal.wire.jobvalue import JobPut, decode_job, encode_job
-from fastjournal.wire.requests import Limits, RequestParser
+from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, VALUE_BITS, Function, Type
+from fastjournal.wire.fj.job_codec import JobPut, decode_job, encode_job
+from fastjournal.wire.fj.requests import Limits, Request, RequestParser
 
 __all__ = ["Damage", "Entry", "Frame", "SpoolFile", "job_bytes", "job_of", "open_to_read", "scan"]
 

@@ -18,12 +18,12 @@ from fastjournal.client.urls import parse_url, tls_context
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import JournalError, ProtocolError, SettingError, Unavailable
 from fastjournal.spool.watch import readable
-from fastjournal.wire.conversation import Conversation
-from fastjournal.wire.errortext import error_from
-from fastjournal.wire.fj import Reply
-from fastjournal.wire.forward import Forwarded, decode_forwarded
-from fastjournal.wire.functions import PERSIST, Function, Type
-from fastjournal.wire.hello import Hello, encode_hello
+from fastjournal.wire.fj.client import Conversation
+from fastjournal.wire.fj.error_text import error_from
+from fastjournal.wire.fj.forward import Forwarded, decode_forwarded
+from fastjournal.wire.fj.functions import PERSIST, Function, Type
+from fastjournal.wire.fj.hello import Hello, encode_hello
+from fastjournal.wire.fj.replies import Reply
 
 __all__ = ["DaemonTarget"]
 

@@ -72,8 +72,8 @@ _AHEAD = 30 * 24  # hours by which files of other producers may be ahead and sti
 _NO_ID = bytes(16)
 _MAX_VALUE = 1024 * 1024
 _HEAD = Struct(">4sII").pack
-# Header of a SET without a key, size and type of its value, then a job of layout 2: see `wire.fj`
-# and `wire.jobvalue`. One for each size class of the value.
+# Header of a SET without a key, size and type of its value, then a job of layout 2: see
+# `wire.fj.frames` and `wire.fj.job_codec`. One for each size class of the value.
 _JOB = "BBBB16sqQQQQQIIIHHI"
 _JOB_SIZE = 88
 _FORMS = tuple(Struct(f">2sHHHHQB{size}B{_JOB}").pack for size in "BHI")

@@ -43,8 +43,8 @@ class LocalDaemon:
     ) -> None:
         """Serve `data`; `settings` are nested like the file of settings.
 
-        `log`: a `daemon.lines.Log`; warnings go to standard error unless told. `files`: where the
-        journals are, `MemoryFiles` for faults. `clock`: a `ManualClock` moves when told.
+        `log`: a `daemon.log_lines.Log`; warnings go to standard error unless told. `files`: where
+        the journals are, `MemoryFiles` for faults. `clock`: a `ManualClock` moves when told.
         """
         from fastjournal.config import load
 
@@ -162,13 +162,13 @@ class LocalDaemon:
             ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:
-        from fastjournal.daemon.lines import Lines
-        from fastjournal.daemon.server import Server
+        from fastjournal.daemon.log_lines import Lines
+        from fastjournal.daemon.main import make_server
 
         log = self._log or Lines(sys.stderr, level="warning")
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.server = Server(self.settings, log=log, files=self._files, clock=self._clock)
+        self.server = make_server(self.settings, log=log, files=self._files, clock=self._clock)
         await self.server.start()
         ready.set()
         await self._stop.wait()

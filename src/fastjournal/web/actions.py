@@ -19,13 +19,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from fastjournal.daemon.hosting import Hosted
+from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound
-from fastjournal.web.rendering import Fields, Renderer, host_of, read_form
-from fastjournal.web.words import text
+from fastjournal.web.formatting import text
+from fastjournal.web.page_templates import Fields, Renderer, host_of, read_form
 
 if TYPE_CHECKING:
-    from fastjournal.web.serving import Dashboard
+    from fastjournal.web.dashboard_server import Dashboard
 
 __all__ = ["Actions"]
 
@@ -99,8 +99,8 @@ class Actions:
         )
 
 
-def _configure(said: str, **changes: bool) -> Callable[[Hosted, Fields], tuple[str, int]]:
-    def work(host: Hosted, form: Fields) -> tuple[str, int]:
+def _configure(said: str, **changes: bool) -> Callable[[JournalLoop, Fields], tuple[str, int]]:
+    def work(host: JournalLoop, form: Fields) -> tuple[str, int]:
         name = _queue(form)
         host.journal.queue(name)  # a queue that is not there is not made
         host.journal.configure(name, **changes)
@@ -109,23 +109,23 @@ def _configure(said: str, **changes: bool) -> Callable[[Hosted, Fields], tuple[s
     return work
 
 
-def _redrive(host: Hosted, form: Fields) -> tuple[str, int]:
+def _redrive(host: JournalLoop, form: Fields) -> tuple[str, int]:
     return "redriven", _each(host, _ids(form), host.operations.redrive)
 
 
-def _delete(host: Hosted, form: Fields) -> tuple[str, int]:
+def _delete(host: JournalLoop, form: Fields) -> tuple[str, int]:
     return "deleted", _each(host, _ids(form), host.operations.delete)
 
 
-def _redrive_all(host: Hosted, form: Fields) -> tuple[str, int]:
+def _redrive_all(host: JournalLoop, form: Fields) -> tuple[str, int]:
     return "redriven", _each(host, _dead(host, form), host.operations.redrive)
 
 
-def _delete_all(host: Hosted, form: Fields) -> tuple[str, int]:
+def _delete_all(host: JournalLoop, form: Fields) -> tuple[str, int]:
     return "deleted", _each(host, _dead(host, form), host.operations.delete)
 
 
-def _each(host: Hosted, ids: list[bytes], work: Callable[[bytes], object]) -> int:
+def _each(host: JournalLoop, ids: list[bytes], work: Callable[[bytes], object]) -> int:
     """Do something to each of these jobs; returns to how many."""
     engine, count = host.engine, 0
     for at in range(0, len(ids), _AT_ONCE):
@@ -156,7 +156,7 @@ def _ids(form: Fields) -> list[bytes]:
     return ids
 
 
-def _dead(host: Hosted, form: Fields) -> list[bytes]:
+def _dead(host: JournalLoop, form: Fields) -> list[bytes]:
     name = _queue(form)
     with host.engine.lock:
         lane = host.state.queues.get(name)
@@ -170,22 +170,22 @@ def _queue(form: Fields) -> bytes:
     return unquote_to_bytes(form.text("queue"))
 
 
-def _sync(host: Hosted, form: Fields) -> tuple[str, int]:
+def _sync(host: JournalLoop, form: Fields) -> tuple[str, int]:
     host.journal.sync()
     return "synced", 0
 
 
-def _snapshot(host: Hosted, form: Fields) -> tuple[str, int]:
+def _snapshot(host: JournalLoop, form: Fields) -> tuple[str, int]:
     host.journal.snapshot()
     return "snapshot", 0
 
 
-def _clean(host: Hosted, form: Fields) -> tuple[str, int]:
+def _clean(host: JournalLoop, form: Fields) -> tuple[str, int]:
     host.journal.clean()
     return "cleaned", 0
 
 
-_WORK: dict[str, Callable[[Hosted, Fields], tuple[str, int]]] = {
+_WORK: dict[str, Callable[[JournalLoop, Fields], tuple[str, int]]] = {
     "pause": _configure("paused", paused=True),
     "drain": _configure("draining", draining=True),
     "resume": _configure("resumed", paused=False, draining=False),

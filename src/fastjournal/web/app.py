@@ -31,11 +31,11 @@ from fastjournal.errors import (
 )
 from fastjournal.web.actions import Actions
 from fastjournal.web.login import Doors
+from fastjournal.web.page_templates import Renderer
 from fastjournal.web.pages import Pages
-from fastjournal.web.rendering import Renderer
 
 if TYPE_CHECKING:
-    from fastjournal.web.serving import Dashboard
+    from fastjournal.web.dashboard_server import Dashboard
 
 __all__ = ["HEADERS", "make_app"]
 

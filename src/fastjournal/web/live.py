@@ -23,11 +23,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastjournal.clock import SECOND
-from fastjournal.daemon.hosting import Hosted
+from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.journal.state.queue_rows import QueueRows
 from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
 from fastjournal.log.write.counters import Histogram
-from fastjournal.web.words import quoted, span, text
+from fastjournal.web.formatting import quoted, span, text
 
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
@@ -80,7 +80,7 @@ class _Look(NamedTuple):
 class Pulse:
     """The figures of one journal."""
 
-    def __init__(self, server: Server, host: Hosted) -> None:
+    def __init__(self, server: Server, host: JournalLoop) -> None:
         self._server = server
         self._host = host
         self._looks: deque[_Look] = deque(maxlen=HISTORY)

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fastjournal.daemon.tokens import Grant
+from fastjournal.daemon.auth import Grant
 
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server

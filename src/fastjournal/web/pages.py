@@ -18,21 +18,21 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
-from fastjournal.daemon.hosting import Hosted
+from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import JournalError, NotFound
 from fastjournal.journal.look.history import Life, life_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS, SETTING_NAMES, Job, QueueSettings, State
+from fastjournal.web.formatting import span
+from fastjournal.web.job_lookup import Asked, look, place_of
+from fastjournal.web.life_steps import phases_of
 from fastjournal.web.live import PLACES, QueueFigures
 from fastjournal.web.login import Viewer
-from fastjournal.web.looking import Asked, look, place_of
-from fastjournal.web.phases import phases_of
-from fastjournal.web.rendering import Fields, Renderer, host_of, read_query
-from fastjournal.web.words import span
+from fastjournal.web.page_templates import Fields, Renderer, host_of, read_query
 
 if TYPE_CHECKING:
-    from fastjournal.web.serving import Dashboard
+    from fastjournal.web.dashboard_server import Dashboard
 
 __all__ = ["Pages"]
 
@@ -43,7 +43,7 @@ _MAX_STEPS = 500
 _LENGTHS = frozenset(
     ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
 )
-_Handler = Callable[[Request, Viewer, Hosted, Fields], Awaitable[Response]]
+_Handler = Callable[[Request, Viewer, JournalLoop, Fields], Awaitable[Response]]
 
 
 class Pages:
@@ -100,7 +100,7 @@ class Pages:
     async def history(self, request: Request) -> Response:
         """What the plots show at first."""
 
-        async def told(_: Request, __: Viewer, host: Hosted, ___: Fields) -> Response:
+        async def told(_: Request, __: Viewer, host: JournalLoop, ___: Fields) -> Response:
             return JSONResponse(self._dashboard.pulses[host.name].history())
 
         return await self._page(request, told)
@@ -134,7 +134,7 @@ class Pages:
         return await handler(request, viewer, host, read_query(request))
 
     async def _queues(
-        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
         pulse = self._dashboard.pulses[host.name]
         return self._render.page(
@@ -142,7 +142,7 @@ class Pages:
         )
 
     async def _queue(
-        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
         name = query.bytes("name")
         status = host.journal.queue(name)  # NotFound becomes a page
@@ -161,7 +161,7 @@ class Pages:
         )  # fmt: skip
 
     async def _jobs(
-        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
         words, queue = query.text("q"), query.bytes("queue")
         place = query.text("state")
@@ -180,7 +180,7 @@ class Pages:
         )  # fmt: skip
 
     async def _dead(
-        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
         queue = query.bytes("queue")
         number = query.number("page", _MAX_PAGES)
@@ -192,7 +192,9 @@ class Pages:
             queues=[row for row in pulse.queues if row.counts[-1]],
         )  # fmt: skip
 
-    async def _job(self, request: Request, viewer: Viewer, host: Hosted, query: Fields) -> Response:
+    async def _job(
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
+    ) -> Response:
         text = _maybe_id(request.path_params["id"])
         if not text:
             raise NotFound("an id has 32 hexadecimal digits")
@@ -219,7 +221,7 @@ class Pages:
         )  # fmt: skip
 
     async def _health(
-        self, request: Request, viewer: Viewer, host: Hosted, query: Fields
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
         server = self._dashboard.server
         status = host.journal.status()
@@ -231,7 +233,7 @@ class Pages:
             errors=server.errors.most_common(), cuts=server.cuts.most_common(),
         )  # fmt: skip
 
-    async def _look(self, host: Hosted, asked: Asked) -> Any:
+    async def _look(self, host: JournalLoop, asked: Asked) -> Any:
         return await self._dashboard.beside(lambda: look(host, asked))
 
 
@@ -247,7 +249,7 @@ def _maybe_id(words: str) -> str:
     return digits if fine else ""
 
 
-def _find(host: Hosted, row_id: bytes) -> Job | None:
+def _find(host: JournalLoop, row_id: bytes) -> Job | None:
     try:
         job = host.journal.job(row_id)
     except NotFound:
@@ -255,7 +257,7 @@ def _find(host: Hosted, row_id: bytes) -> Job | None:
     return job if job.queue else None
 
 
-def _life(host: Hosted, row_id: bytes, since: int) -> Life:
+def _life(host: JournalLoop, row_id: bytes, since: int) -> Life:
     source = host.engine.log.stream
     stream = Stream(source.path, WORKQ, files=source.files)
     return life_of(stream, row_id, since=since, limit=_MAX_STEPS)
@@ -278,7 +280,7 @@ def _settings(settings: QueueSettings) -> list[tuple[str, str, bool]]:
     return out
 
 
-def _files(host: Hosted) -> tuple[list[tuple[str, int]], tuple[int, int]]:
+def _files(host: JournalLoop) -> tuple[list[tuple[str, int]], tuple[int, int]]:
     """The newest segments with their sizes, and the disk's free and whole space."""
     stream = host.engine.log.stream
     found = []

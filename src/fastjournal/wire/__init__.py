@@ -1,6 +1,6 @@
 """The two protocols of the daemon as bytes and values: no sockets, no clock, no event loop.
 
-`fj` frames the binary FJ protocol, `functions` is its table, `jobvalue`, `bulk` and `hello` code
-the values inside; `errortext` turns errors into words and back; `conversation` numbers a client's
-requests. `workq` and `workq_replies` are the Workq text protocol.
+`fj` is the binary protocol, `workq` the text protocol of Workq. Both take bytes however they were
+cut, and write bytes into a buffer that is handed in; who reads and sends them is the business of
+daemon, client and spool. `unsigned` has the numbers that the buffers do not know.
 """

@@ -42,7 +42,6 @@ def test_values_that_spark_has_moved_are_found_by_their_time(tmp_path: Path) -> 
                 expected = value(number + 1001 * turn * (number % 3 == 0))
                 assert journal.entries[f"k{number}"] == expected
             values = journal.engine.values
-            assert values is not None
             assert values.bytes <= 16_384
             if turn == 1:
                 journal.snapshot()

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fastjournal.cli.render import bytes_text
+from fastjournal.cli.output import bytes_text
 from fastjournal.errors import JournalError
 from fastjournal.spool.directory import used
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from fastjournal.cli.demo.stage import Stage, killed_after
-from fastjournal.cli.render import bytes_text, instant
+from fastjournal.cli.output import bytes_text, instant
 from fastjournal.errors import CorruptRecord
 from fastjournal.log.care.check import Fault, verify
 from fastjournal.log.record import encode

@@ -29,7 +29,7 @@ from fastjournal.model import (
     Receipt,
     State,
 )
-from fastjournal.wire.bulk import REFUSED, Settle, SettleOutcome
+from fastjournal.wire.fj.bulk import REFUSED, Settle, SettleOutcome
 
 __all__ = ["Client"]
 
@@ -187,7 +187,8 @@ class Client:
     ) -> bool:
         """Remove a job by its id, or all jobs of a key; False if there was none, or a newer one.
 
-        A tombstone keeps older puts of the key, or the put of that id, away for a while.
+        Without a queue the jobs of the key go in all queues. A tombstone keeps older puts of the
+        key, or the put of that id, away for a while.
         """
         found: bool = self._call(operator_calls.delete(job_id, key, queue, timestamp))
         return found

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from hashlib import blake2b
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -30,10 +31,18 @@ from fastjournal.journal.language.commands import (
 )
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import Row, image
-from fastjournal.journal.state.stored import Stored
 from fastjournal.model import DEFAULT_SETTINGS, MAX_INSTANT, QueueSettings, State
 
-__all__ = ["Chance", "Deciding", "Limits", "backoff", "gone", "instant_after", "random_ids"]
+__all__ = [
+    "Chance",
+    "Deciding",
+    "Limits",
+    "backoff",
+    "everywhere_id",
+    "gone",
+    "instant_after",
+    "random_ids",
+]
 
 _PLAIN_RECORD = 64  # bytes, roughly, of a record that is not an image
 _CHAIN_SLACK = 4096
@@ -164,6 +173,13 @@ class Deciding:
             raise LeaseLost
         return row
 
+    def _tomb_everywhere(self, key: bytes) -> Row | None:
+        """The tombstone of a key that was deleted in all queues."""
+        if not self.state.tombs.next():
+            return None
+        row = self.state.rows.get(everywhere_id(key))
+        return row if row is not None and row.state is _DELETED else None
+
     def _waiting_twin(self, row: Row, now: int) -> Row | None:
         """The row that waits behind this one."""
         if not row.key or row.policy.flags & KEEP_VERSIONS:
@@ -203,9 +219,9 @@ class Deciding:
         before it worthless, and costs at most as much as they did. Where the value is not in memory
         the state is told that the row would be worth it (`unstated`).
         """
-        if row.rare.chain * _PLAIN_RECORD < len(row.value) + len(row.key) + _CHAIN_SLACK:
+        if row.rare.chain * _PLAIN_RECORD < int(row.size) + len(row.key) + _CHAIN_SLACK:
             return command
-        if type(row.value) is Stored:
+        if row.value is None:
             self.state.unstated = row
             return command
         scratch = JournalState()
@@ -222,6 +238,14 @@ class Deciding:
 def instant_after(now: int, length: int) -> int:
     """An instant that still can be stored."""
     return min(now + length, MAX_INSTANT)
+
+
+def everywhere_id(key: bytes) -> bytes:
+    """The id whose tombstone says that a key was deleted in all queues; it looks like any other."""
+    digest = bytearray(blake2b(key, digest_size=16, person=b"deleted key").digest())
+    digest[6] = digest[6] & 0x0F | 0x40
+    digest[8] = digest[8] & 0x3F | 0x80
+    return bytes(digest)
 
 
 def gone(row: Row) -> Command:

@@ -9,16 +9,18 @@ Rules:
    of a key keeps older puts of that key away, one of an id alone the put of that id.
 3. Of each (queue, key) there is one tombstone at most. None is left for a job that is finished or
    dead: its key has been free since; nor for jobs of Workq, which knows no tombstones.
-4. A purge leaves nothing.
+4. A deletion of a key in all queues holds for queues that do not have it yet, too: its tombstone is
+   that of an id made from the key (`everywhere_id`).
+5. A purge leaves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fastjournal.errors import ClockSkew
-from fastjournal.journal.decide.base import Deciding, gone
+from fastjournal.journal.decide.base import Deciding, everywhere_id, gone
 from fastjournal.journal.language.commands import Command, Group, Purge, Tomb
 from fastjournal.journal.state.row import Row
 from fastjournal.model import State
@@ -42,7 +44,7 @@ class Deleted(NamedTuple):
 
 
 class Deletes(Deciding):
-    """`delete` and `delete_key`."""
+    """`delete`, `delete_key` and `delete_everywhere`."""
 
     def delete(
         self, row_id: bytes, now: int, timestamp: int = 0, *, purge: bool = False
@@ -73,7 +75,35 @@ class Deletes(Deciding):
             return Deleted()
         now = self._clock(now)
         rows = list(self.state.keys.find(queue, key))
-        when = self._when(timestamp, now, rows)
+        return self._delete_rows(queue, key, rows, self._when(timestamp, now, rows), now, purge)
+
+    def delete_everywhere(
+        self, key: bytes, now: int, timestamp: int = 0, *, purge: bool = False
+    ) -> Iterator[Deleted]:
+        """Remove the jobs of a key in all queues, step by step; apply each before the next."""
+        if not key:
+            return
+        now = self._clock(now)
+        queues: dict[bytes, list[Row]] = {}
+        for row in self.state.keys.everywhere(key):
+            if row.queue.name:  # else it is an entry
+                queues.setdefault(row.queue.name, []).append(row)
+        tomb = self._tomb_everywhere(key)
+        known = [row for rows in queues.values() for row in rows]
+        when = self._when(timestamp, now, known if tomb is None else (*known, tomb))
+        for queue in sorted(queues):
+            yield self._delete_rows(queue, key, queues[queue], when, now, purge)
+        if tomb is not None and when <= tomb.modified:
+            yield Deleted(stale=True)
+            return
+        ends = () if tomb is None else (_purge(tomb),)  # so its records do not pile up
+        tombs = () if purge else (Tomb(everywhere_id(key), b"", b"", when),)
+        yield Deleted(_together((*ends, *tombs)))
+
+    def _delete_rows(
+        self, queue: bytes, key: bytes, rows: list[Row], when: int, now: int, purge: bool
+    ) -> Deleted:
+        """Remove the rows of a key in a queue that are older than this."""
         older = [row for row in rows if row.modified < when]
         going = [row for row in older if row.state is not _DELETED]
         found = sum(_is_there(row, now) for row in going)

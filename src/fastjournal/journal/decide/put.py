@@ -112,8 +112,10 @@ class Puts(Deciding):
                 self._check_chosen(given)
         lane = state.queues.get(queue)
         settings = DEFAULT_SETTINGS if lane is None else lane.settings
+        wide = self._tomb_everywhere(key) if key else None
         if (
             settings is DEFAULT_SETTINGS
+            and wide is None
             and not (key and key in state.keys)
             and (not expires or now <= expires)
             and job[8:14] == _REST
@@ -134,14 +136,26 @@ class Puts(Deciding):
         rank = int(priority)
         if settings.priority_order != "smaller":
             rank = -rank
+        if wide is not None and 0 < job.timestamp <= wide.modified:
+            return Placed(None, Outcome.STALE, wide.id)
         stamp = self._draw_stamp(now)
-        if key and key in state.keys:
+        if key and (wide is not None or key in state.keys):
             if not settings.keep_versions:
-                return self._put_again(job, rank, stamp, now, admitted)
+                newest = 0 if wide is None else wide.modified
+                return self._put_again(job, rank, stamp, now, admitted, newest)
             for row in state.keys.find(queue, key):
                 if row.state is State.DELETED and 0 < job.timestamp <= row.modified:
                     return Placed(None, Outcome.STALE, row.id)
         return self._put_new(job, rank, stamp, given or self._ids(), Outcome.NEW)
+
+    def _telling_nothing(self, put: Put) -> Command:
+        """A row stated anew; its id may look like that of a sender who has not sent it.
+
+        Where a PUT is a record by itself such an id would tell how far the sender has come.
+        """
+        if put.id[6] & 0xF0 == 0x80 and put.id[:12] in self.state.senders:
+            return Group((put,))
+        return put
 
     def _check_chosen(self, job_id: bytes) -> None:
         """Refuse an id that would tell how far a sender has come."""
@@ -173,6 +187,9 @@ class Puts(Deciding):
             self._may_enter(job, settings, now)
             if not some_unique or not job.key or settings.keep_versions:
                 continue
+            wide = self._tomb_everywhere(job.key)
+            if wide is not None and 0 < job.timestamp <= wide.modified:
+                continue  # stale
             name = (job.queue, job.key)
             found = self._rows_of(*name, now)
             holder = found.waiting or found.processing
@@ -245,8 +262,12 @@ class Puts(Deciding):
         )
         return _new(Placed, (put, outcome, row_id))
 
-    def _put_again(self, job: NewJob, rank: int, stamp: int, now: int, admitted: bool) -> Placed:
-        waiting, processing, tomb, old, newest = self._rows_of(job.queue, job.key, now)
+    def _put_again(
+        self, job: NewJob, rank: int, stamp: int, now: int, admitted: bool, newest: int
+    ) -> Placed:
+        """`newest`: when the key was deleted in all queues."""
+        waiting, processing, tomb, old, written = self._rows_of(job.queue, job.key, now)
+        newest = max(newest, written)
         expired: list[Command] = [Expire(row.id) for row in old]
         timestamp = job.timestamp or max(stamp, newest + 1)
         holder = waiting or processing
@@ -258,7 +279,7 @@ class Puts(Deciding):
             max_wait = waiting.queue.settings.max_wait
             merged = merge(waiting, job, rank, timestamp, now, max_wait)
             outcome = Outcome.STALE if merged is None else Outcome.MERGED
-            return Placed(merged, outcome, waiting.id)
+            return Placed(merged and self._telling_nothing(merged), outcome, waiting.id)
         if processing is not None and timestamp <= processing.modified:
             return Placed(None, Outcome.STALE, processing.id)
         if tomb is not None and timestamp <= tomb.modified:
@@ -271,7 +292,10 @@ class Puts(Deciding):
             if tomb is not None:
                 expired.append(gone(tomb))
         if expired and placed.command is not None:
-            return placed._replace(command=Group((*expired, placed.command)))
+            members: tuple[Command, ...] = (placed.command,)
+            if isinstance(placed.command, Group):
+                members = placed.command.members
+            return placed._replace(command=Group((*expired, *members)))
         return placed
 
     def _refuse_taken(self, job: NewJob, modified: int) -> None:
@@ -293,7 +317,7 @@ class Puts(Deciding):
         if tomb.attempts and put.policy.max_attempts:
             limit = put.policy.max_attempts + tomb.attempts
             put.policy = put.policy.changed(max_attempts=limit)
-        return placed
+        return placed._replace(command=self._telling_nothing(put))
 
     def add(self, job: Add | Schedule, now: int) -> Command:
         """Take a Workq job in; its id is its key, `created` is drawn here."""

@@ -79,10 +79,12 @@ def _fate_of(state: JournalState, time: int, command: Command) -> Fate:
     if isinstance(command, k.Ends):
         return Fate.SPENT if time < state.ends_at else Fate.KEEP
     if isinstance(command, k.Sender):
+        if not command.mark:  # else an older mark of the name would count again
+            return Fate.LAST
         known = state.senders.get(command.name)
         if known is not None:
             return Fate.SPENT if time < known[1] else Fate.KEEP
-        return Fate.SPENT if command.mark else Fate.LAST
+        return Fate.SPENT
     row = state.rows.get(command.id)
     if row is not None:
         return Fate.SPENT if time < row.at else Fate.KEEP

@@ -27,10 +27,12 @@ from struct import Struct
 import google_crc32c
 
 from fastjournal.errors import CorruptRecord, SegmentError
+from fastjournal.journal.disk.playback import pass_records
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.language.commands import Mark
 from fastjournal.log.manifest import read as read_manifest
-from fastjournal.log.record import Record, decode_many, encode_many, record_size
+from fastjournal.log.read.cursor import Take
+from fastjournal.log.record import Record, decode_many, encode_many
 from fastjournal.log.segment import HEADER_SIZE, Header
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.segment_writer import write_failure, write_whole
@@ -38,6 +40,7 @@ from fastjournal.log.write.segment_writer import write_failure, write_whole
 __all__ = [
     "Snapshot",
     "checkpoint_path",
+    "feed_snapshot",
     "first_uncovered",
     "needed_snapshot",
     "newest_snapshot",
@@ -55,6 +58,7 @@ CHECKPOINT = Header(b"fjck")
 _FACTS = Struct(">QQI")
 _CRC = Struct(">I")
 _CHUNK = 1024 * 1024
+_STRETCH = 4 * _CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +74,9 @@ class Snapshot:
 
 
 def write_snapshot(
-    stream: Stream,
-    first: int,
-    parts: Iterable[tuple[int, list[bytes]]],
-    told: Callable[[int, int, int, list[bytes]], None] | None = None,
+    stream: Stream, first: int, parts: Iterable[tuple[int, list[bytes]]]
 ) -> Snapshot:
-    """Write parts (as-of TIME, payloads), sync, read back, then set the checkpoint.
-
-    `told` hears where payloads stand: number of the snapshot, TIME and offset of the first record.
-    """
+    """Write parts (as-of TIME, payloads), sync, read back, then set the checkpoint."""
     files = stream.files
     path = snapshot_path(stream, first)
     try:
@@ -96,8 +94,6 @@ def write_snapshot(
                 mark = encode(Mark(as_of, first, 0, b"as of"))
                 data, added = encode_many(time, [mark, *payloads])
                 write_whole(handle, data)
-                if told is not None:
-                    told(first, time + 1, size + record_size(len(mark)), payloads)
                 crc = google_crc32c.extend(crc, data)
                 count, size, time = count + added, size + len(data), time + added
             handle.sync()
@@ -204,6 +200,23 @@ _MARK_TYPE = encode(Mark(0, 0, 0, b""))[0]
 
 
 def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
+    for records in _stretches(stream, snapshot, decode_many, _CHUNK):
+        assert isinstance(records, list)
+        yield from records
+
+
+def feed_snapshot(stream: Stream, snapshot: Snapshot, take: Take) -> int:
+    """Hand all records on in stretches of the file; returns how many there were."""
+    count = 0
+    for taken in _stretches(stream, snapshot, take, _STRETCH):
+        assert isinstance(taken, int)
+        count += taken
+    return count
+
+
+def _stretches(
+    stream: Stream, snapshot: Snapshot, take: Take, chunk: int
+) -> Iterator[list[Record] | int]:
     path = snapshot.path
     try:
         handle = stream.files.open_read(path)
@@ -215,21 +228,21 @@ def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
                 path, f"has {handle.size()} bytes, its checkpoint says {snapshot.size}"
             )
         SNAPSHOT.check(handle.read(0, HEADER_SIZE), path)
-        offset, want = HEADER_SIZE, _CHUNK
+        offset, want = HEADER_SIZE, chunk
         while offset < snapshot.size:
             data = handle.read(offset, want)
-            records, stop, broken = decode_many(
+            taken, stop, broken = take(
                 data, 0, len(data), -snapshot.first, offset, stream.max_payload
             )
-            if not records:
+            if not taken:
                 if len(data) == want and want < stream.max_payload * 2:
                     want = stream.max_payload * 2
                     continue
                 reason = broken.reason if broken else "ends early"
                 raise CorruptRecord(path, offset, reason)
-            yield from records
+            yield taken
             offset += stop
-            want = _CHUNK
+            want = chunk
     except OSError as error:
         raise SegmentError(path, f"cannot be read: {error}") from error
     finally:
@@ -237,7 +250,7 @@ def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
 
 
 def _read_back(stream: Stream, snapshot: Snapshot) -> None:
-    count = sum(1 for _ in _records(stream, snapshot))
+    count = feed_snapshot(stream, snapshot, pass_records)
     if count != snapshot.records:
         raise SegmentError(
             snapshot.path, f"{snapshot.records} records were written, {count} are there"

@@ -31,11 +31,10 @@ from pathlib import Path
 from fastjournal.errors import LockTimeout, NoSpace, SegmentError
 from fastjournal.journal.disk.archiving import copy_segment
 from fastjournal.journal.disk.generations import Disposal, Generations, settings_of
-from fastjournal.journal.disk.moving import Moving
+from fastjournal.journal.disk.moving import let_go, note_cleaned, note_snapshot
 from fastjournal.journal.disk.replay import Replayed
 from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.disk.snapshot import Snapshot, remove_snapshots, write_snapshot
-from fastjournal.journal.engine.bounded import BoundedEngine
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import PERSIST, Mark
@@ -146,11 +145,8 @@ class Upkeep:
         first = parse_name(self._engine.log.rotate().name)
         assert first is not None
         as_of: list[int] = []
-        moving = self._moving()
-        told = None if moving is None else moving.imaged
-        snapshot = write_snapshot(self._stream, first, self.parts(as_of), told)
-        if moving is not None:
-            moving.snapped(first)
+        snapshot = write_snapshot(self._stream, first, self.parts(as_of))
+        note_snapshot(self._engine, snapshot.path, first)
         self._snapshot = snapshot
         self._retention.snapshot_at = as_of[0]
         remove_snapshots(self._stream, snapshot, self._disposal().remove)
@@ -159,6 +155,7 @@ class Upkeep:
             mark = Mark(self._engine.clock.now(), first, 0, b"snapshot")
             self._engine.commit(mark)
         self._drop_covered()
+        let_go(self._engine)
         return snapshot
 
     def _clean(self, cleaner: Cleaner) -> list[Cleaned]:
@@ -175,11 +172,8 @@ class Upkeep:
                 retention.survey(number, ((r.time, r.payload) for r in records))
         if not retention.plan(sealed, now):
             return []
-        moving = self._moving()
-        clean = retention.clean if moving is None else moving.watched(retention.clean)
-        cleaned = cleaner.clean(clean, before_replace=self._settle)
-        if moving is not None:
-            moving.cleaned()
+        cleaned = cleaner.clean(retention.clean, before_replace=self._settle)
+        note_cleaned(self._engine, [one.segment for one in cleaned])
         retention.finish()
         self.status.segments_cleaned += len(cleaned)
         self.status.bytes_freed += sum(c.bytes_before - c.bytes_after for c in cleaned)
@@ -189,10 +183,6 @@ class Upkeep:
         """Bytes of ends that may wait because an old snapshot still holds what has ended."""
         assert self._snapshot is not None
         return max(self._engine.log.options.segment_size, self._snapshot.size)
-
-    def _moving(self) -> Moving | None:
-        engine = self._engine
-        return Moving(engine) if isinstance(engine, BoundedEngine) else None
 
     def _settle(self) -> None:
         engine = self._engine
@@ -235,7 +225,9 @@ class Upkeep:
         for row_id in islice(ids, self.part):
             row = engine.state.rows.get(row_id)
             if row is not None and row.policy.flags & PERSIST:
-                images = [encode(command) for command in image(row, engine.value(row))]
+                images = [
+                    encode(command) for command in image(row, engine.fetching.next_value(row))
+                ]
                 part += images
                 size += sum(map(len, images))
                 if size >= _PART_BYTES:

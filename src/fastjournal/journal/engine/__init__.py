@@ -1,7 +1,6 @@
 """Decide, log, apply: the one place where requests become records and records become state.
 
     engine      one writer, one order: commits and batches      reserve  room for a full disk
-    bounded     the engine of a journal larger than memory
     operations  requests of producers, consumers and operators, carried out at once
     entry_operations, entry_watch  the same for entries, and who is told of their changes
     forwarding  jobs of spools, each of them once

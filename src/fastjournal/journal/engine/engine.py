@@ -13,16 +13,24 @@ Rules:
 4. `settle` waits, without the lock, until a TIME is as safe as the sync policy promises. So does
    `settle_reading`, for who was only shown something: what is shown is safe, too. After a stop
    reading goes on with what is there.
+5. Values may lie in the log only. `load` sees to it that a row has its value, until another value
+   comes; `value` reads it without keeping it. Whoever shows a row calls one of them first, under
+   the lock. A decision that needs a value is asked again once it is there: `ask`.
+6. Where a value lies is only ever written down once its record is in the log. While it is not known
+   for sure, it is the oldest segment in which the record may be.
+7. A row of many records whose value is not in memory is stated anew right after the command that
+   asked for it, as far as that can be done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, Stopped
@@ -35,30 +43,38 @@ from fastjournal.journal.engine.wakeups import Wakeups
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import encode, is_own
 from fastjournal.journal.language.commands import Command
-from fastjournal.journal.spill.cache import Values
+from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.journal.state.row import FUTURE, READY, Row
-from fastjournal.journal.state.stored import value_of
+from fastjournal.journal.state.row import FUTURE, READY, Row, ValueNeeded, image
+from fastjournal.journal.state.values import Values
+from fastjournal.log.record import record_size
+from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.write.commit_log import CommitLog
-from fastjournal.model import State
+from fastjournal.model import NewJob, State
 
 __all__ = ["Batch", "Engine"]
 
 _BATCH_BYTES = RESERVE_SIZE // 2
-_OVERHEAD = 25  # bytes of a record around its payload, at most
 _DEATHS = (k.Fail, k.Dead, k.Timeout)
 _NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sender, k.Ends))
 _NO_BATCH: AbstractContextManager[None] = nullcontext()
 Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
 NEVER = 2**63
+_Answer = TypeVar("_Answer")
 
 
 class Engine:
     """State, decisions and log of one journal."""
 
     def __init__(
-        self, state: JournalState, jobs: Jobs, log: CommitLog, clock: SteadyClock, reserve: Reserve
+        self,
+        state: JournalState,
+        jobs: Jobs,
+        log: CommitLog,
+        clock: SteadyClock,
+        reserve: Reserve,
+        fetching: Fetching,
     ) -> None:
         self.state = state
         self.jobs = jobs
@@ -76,10 +92,9 @@ class Engine:
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
         """Set to make it look earlier."""
-        self.put: Callable[..., Placed] = jobs.put
-        """Decide about a job; see `Puts.put`."""
-        self.values: Values | None = None
-        """What bounds the memory for values; None: nothing does."""
+        self.values: Values = state.values
+        """Which values are in memory."""
+        self.fetching = fetching
         self.own = False
         """Whether the log holds anything that the Workq server cannot read."""
         self.read_until: Callable[[int], int] | None = None
@@ -94,12 +109,44 @@ class Engine:
         zone = log.stream.zone
         self.encode: Callable[[Command], bytes] = partial(encode, zone=zone) if zone else encode
         """A command's payload, with the zone bytes of this log."""
+        self._segment = log.position.segment  # none of the records to come is in an older one
+
+    def ask(self, decide: Callable[..., _Answer], *given: Any, **how: Any) -> _Answer:
+        """Decide; once more, as if it had been asked once, with the value it needs in memory."""
+        stamp = self.jobs._stamp
+        try:
+            return decide(*given, **how)
+        except ValueNeeded as needed:
+            self.load(needed.row)
+        self.jobs._stamp = stamp
+        return decide(*given, **how)
+
+    def put(self, job: NewJob, now: int, **how: Any) -> Placed:
+        """Decide about a job; see `Puts.put`."""
+        return self.ask(self.jobs.put, job, now, **how)
 
     def commit(self, command: Command, now: int = 0) -> int:
         """Log one command and apply it; returns the TIME of its record."""
+        time = self._log(command, now)
+        if self.state.unstated is not None:
+            self._restate()
+        return time
+
+    def _log(self, command: Command, now: int = 0) -> int:
         if self._batch is not None:
             return self._batch.add(command)
         return self._commit(command, self.encode(command), now)
+
+    def _restate(self) -> None:
+        row, self.state.unstated = self.state.unstated, None
+        if row is None or self.state.rows.get(row.id) is not row:
+            return
+        try:
+            value = self.value(row)
+        except JournalError:
+            return  # whoever wants the value is told
+        with contextlib.suppress(NoSpace):  # the row stays as it is; who writes next is told
+            self._log(k.Group(tuple(image(row, value))))
 
     def _commit(self, command: Command, payload: bytes, now: int = 0) -> int:
         log = self.log
@@ -114,8 +161,9 @@ class Engine:
             self.own = self.own or is_own(payload)
             self.last_time = time
             names = self._names(command) if self.subscriptions else None
+            self.values.record = 0
             self.state.apply(command, time)
-            self.written(time, (payload,))
+            self.written(record_size(len(payload)))
             self._after(command, time, names)
         except BaseException as error:
             if log.written_time != before:
@@ -184,17 +232,32 @@ class Engine:
         return self._batch
 
     def load(self, row: Row) -> None:
-        """See to it that a row has its value; call it before a row is shown."""
+        """Let a row have its value until another one comes; call it before a row is shown."""
+        if row.value is None:
+            self.fetching.load(row)
+        else:
+            self.values.use(row)
 
     def value(self, row: Row) -> bytes:
-        """A row's value, to be looked at once."""
-        return value_of(row)
+        """A row's value, which is not kept if it was not there."""
+        value = row.value
+        return self.fetching.value(row) if value is None else value
 
     def check_room(self, command: Command) -> None:
         """Refuse a command that is to be remembered if there is no room for it."""
+        self.values.check(self.state.rows, command)
 
-    def written(self, first: int, payloads: Sequence[bytes]) -> None:
-        """Records from this TIME on were written."""
+    def written(self, size: int) -> None:
+        """So many bytes of records were written: note where they stand."""
+        if not self.values.fresh:
+            return
+        at = self.log.position
+        start = at.offset - size
+        if start >= HEADER_SIZE:
+            self._segment = at.segment
+            self.values.written(at.segment, start)
+        else:  # another thread has gone on to the next segment meanwhile
+            self.values.written(self._segment, 0)
 
     def settle(self, time: int) -> None:
         """Wait until the record of that TIME is as safe as the policy promises."""
@@ -409,7 +472,7 @@ class Batch:
         """Apply a command; it is logged at the latest when the batch ends."""
         engine = self._engine
         payload = engine.encode(command)
-        size = len(payload) + _OVERHEAD
+        size = record_size(len(payload))
         if self._bytes + size > _BATCH_BYTES:
             self.flush()
         if size > _BATCH_BYTES or not engine.reserve.held:
@@ -421,6 +484,7 @@ class Batch:
         if engine.subscriptions or engine.wakeups.callers:
             self._untold.append((command, time, engine._names(command)))
         self._payloads.append(payload)
+        engine.values.record = self._bytes
         self._bytes += size
         engine.state.apply(command, time)
         if command.__class__ not in _NO_DEADLINE:
@@ -432,7 +496,7 @@ class Batch:
         """Log what was applied."""
         if not self._payloads:
             return
-        engine, payloads, first = self._engine, self._payloads, self._first
+        engine, payloads, first, size = self._engine, self._payloads, self._first, self._bytes
         log = engine.log
         try:
             untold, self._untold, self._payloads, self._bytes = self._untold, [], [], 0
@@ -443,7 +507,7 @@ class Batch:
                     raise
                 engine.last_time = log.append(payloads, first)
             engine.own = engine.own or any(map(is_own, payloads))
-            engine.written(first, payloads)
+            engine.written(size)
             for told in untold:
                 engine._tell(*told)
             engine.notify()

@@ -8,7 +8,6 @@ Rules: those of `operations`, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fastjournal.entry import Entry
@@ -20,7 +19,6 @@ from fastjournal.journal.entries.ground import Decided
 from fastjournal.journal.entries.locks import Lock, Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.journal.state.row import IDLE, LEASED, Row
-from fastjournal.journal.state.stored import ValueNeeded
 
 __all__ = ["EntryOperations", "EntryPage"]
 
@@ -52,16 +50,16 @@ class EntryOperations:
     def add(self, key: bytes, kind: int, data: bytes, **how: Any) -> Decided:
         """Add to a number."""
         self._has_room()
-        return self._done(self._ask(self.decide.add, key, kind, data, self._now(), **how))
+        return self._done(self._engine.ask(self.decide.add, key, kind, data, self._now(), **how))
 
     def flip(self, key: bytes, **how: Any) -> Decided:
         """Turn a boolean over."""
-        return self._done(self._ask(self.decide.flip, key, self._now(), **how))
+        return self._done(self._engine.ask(self.decide.flip, key, self._now(), **how))
 
     def truncate(self, key: bytes, size: int, **how: Any) -> Decided:
         """Cut or fill up a value."""
         self._has_room()
-        return self._done(self._ask(self.decide.truncate, key, size, self._now(), **how))
+        return self._done(self._engine.ask(self.decide.truncate, key, size, self._now(), **how))
 
     def rename(self, key: bytes, new: bytes, **how: Any) -> Decided:
         """Give an entry another key."""
@@ -132,14 +130,6 @@ class EntryOperations:
         except JournalFault:
             if reading.lease or reading.expires:
                 raise
-
-    def _ask(self, decide: Callable[..., Decided], *given: Any, **how: Any) -> Decided:
-        """Decide; once more with the value it needs in memory."""
-        try:
-            return decide(*given, **how)
-        except ValueNeeded as needed:
-            self._engine.load(needed.row)
-        return decide(*given, **how)
 
     def _done(self, decided: Decided) -> Decided:
         engine = self._engine

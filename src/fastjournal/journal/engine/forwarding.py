@@ -6,8 +6,8 @@ Rules:
    before and is not looked at; so whoever is in doubt sends again.
 2. Job and mark reach the log in one record, so no crash parts them. A new row of a sender whose
    name has 12 bytes and looks like the beginning of a UUID of version 8 gets name and mark as its
-   id; for all else a SENDER command stands in a GROUP with the job, or alone where the job changes
-   nothing.
+   id, in a PUT that is a record by itself; for all else a SENDER command stands in a GROUP with the
+   job, or alone where the job changes nothing. An id in a GROUP tells no mark, whoever chose it.
 3. At the end of a request the mark stands in a SENDER record too: ids go when their rows do.
 4. The producer of a spooled job was told long ago that it is safe: a drain does not keep it out,
    and a sender's clock that is ahead counts as ours. A job refused for what it is stays refused.

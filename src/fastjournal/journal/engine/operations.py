@@ -267,6 +267,21 @@ class Operations(Forwarding):
             engine.commit(deleted.command)
         return deleted
 
+    def delete_everywhere(self, key: bytes, timestamp: int = 0, *, purge: bool = False) -> Deleted:
+        """The same in all queues, also in those that do not have the key yet."""
+        engine = self._engine
+        last, found, stale = None, 0, False
+        with engine.batch():
+            for deleted in self._jobs.delete_everywhere(
+                key, engine.clock.now(), timestamp, purge=purge
+            ):
+                if deleted.command is not None:
+                    engine.commit(deleted.command)
+                    last = deleted.command
+                found += deleted.found
+                stale = stale or deleted.stale
+        return Deleted(last, found, stale and not found)
+
     def redrive(self, job_id: bytes) -> None:
         """Let a dead job wait again."""
         engine = self._engine

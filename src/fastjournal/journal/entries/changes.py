@@ -17,8 +17,7 @@ from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.entries.writes import EntryWrites
 from fastjournal.journal.language.commands import Value
 from fastjournal.journal.state.numbered import made, operation_of
-from fastjournal.journal.state.row import Row
-from fastjournal.journal.state.stored import value_of
+from fastjournal.journal.state.row import Row, value_of
 from fastjournal.model import State
 
 __all__ = ["EntryChanges"]

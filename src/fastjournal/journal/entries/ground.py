@@ -30,8 +30,7 @@ from fastjournal.journal.language.commands import (
     Tomb,
     policy_of,
 )
-from fastjournal.journal.state.row import Row
-from fastjournal.journal.state.stored import value_of
+from fastjournal.journal.state.row import Row, value_of
 from fastjournal.model import MAX_INSTANT, State
 
 __all__ = ["NOTHING", "Decided", "EntryGround", "Plan", "is_kept", "keys_of"]

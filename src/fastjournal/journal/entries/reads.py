@@ -149,7 +149,7 @@ class EntryReads(EntryGround):
                 looked += 1
                 continue
             rows.append((key, row))
-            size += len(key) + (len(row.value) if reading.data else 0)
+            size += len(key) + (row.size if reading.data else 0)
         return Page(rows, b"")
 
 

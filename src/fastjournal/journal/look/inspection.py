@@ -55,9 +55,9 @@ class JournalStatus(NamedTuple):
     entries: int = 0
     """Key/value entries, each counted once whatever its keys."""
     memory_limit: int | None = None
-    """Bytes of values that may be in memory; None: all of them are."""
+    """Bytes of values that may be in memory; None: not known."""
     value_bytes: int = 0
-    """Bytes of large values in memory; 0 without a limit."""
+    """Bytes of large values in memory."""
     unlogged_bytes: int = 0
     """Bytes of entries that live in memory only; 0 without a limit."""
 
@@ -174,9 +174,9 @@ class Inspection(Access):
                 self.replayed.clean,
                 not self._engine.reserve.held,
                 *self._kinds(),
-                None if values is None else values.limit,
-                0 if values is None else values.bytes,
-                0 if values is None else values.unlogged,
+                values.limit,
+                values.bytes,
+                values.unlogged,
             )
 
     def _row_counts(self) -> tuple[int, int, int, int, int, int, int, int]:

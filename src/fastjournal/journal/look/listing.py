@@ -208,7 +208,7 @@ class Lister:
                 job = job_of(row, values=asked.values)
                 size -= len(job.value) + len(job.result) + len(job.note) + len(job.key) + _FRAME
                 jobs.append(job)
-                sizes.append(len(row.value))
+                sizes.append(row.size)
         return JobPage(jobs, sizes, None)
 
     def arrivals(self) -> Arrivals:

@@ -37,9 +37,9 @@ from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import Group
 from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
-from fastjournal.journal.spill.cache import bounded_state
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.values import Values
 from fastjournal.log.files import DISK, FileLock, Files
 from fastjournal.log.manifest import check_segments
 from fastjournal.log.read.cursor import Cursor
@@ -61,8 +61,8 @@ class _Alone:
     def __init__(self, stream: Stream, state: JournalState) -> None:
         self.lock = threading.Lock()
         self.state = state
-        fetching = Fetching(stream, state.values, snapshot_path)
-        self.load, self.value = fetching.load, fetching.value
+        self.fetching = Fetching(stream, state.values, snapshot_path)
+        self.load, self.value = self.fetching.load, self.fetching.value
         self.last_time = 0
 
     def begin(self) -> None:
@@ -139,8 +139,16 @@ class JournalView(Inspection):
     def close(self) -> None:
         """Release the open file."""
         self._closed = True
-        if self._cursor is not None:
-            self._cursor.close()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        cursor, self._cursor = self._cursor, None
+        if cursor is not None:
+            cursor.close()
+        engine: Engine | None = getattr(self, "_engine", None)
+        if engine is not None:
+            with engine.lock:
+                engine.fetching.close_files()
 
     def __enter__(self) -> Self:
         return self
@@ -154,9 +162,7 @@ class JournalView(Inspection):
         self.close()
 
     def _begin(self) -> None:
-        if self._cursor is not None:
-            self._cursor.close()
-            self._cursor = None
+        self._close_files()
         lock = self._keep_cleaners_out()
         try:
             if lock is not None:  # else a cleaner may be at work
@@ -165,7 +171,10 @@ class JournalView(Inspection):
             self.replayed = self._replay()
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             self._state = self.replayed.state
-            self._engine = cast(Engine, _Alone(self._stream, self._state))
+            alone = _Alone(self._stream, self._state)
+            self._engine = cast(Engine, alone)
+            snapshot = self.replayed.snapshot
+            alone.fetching.open_files(0 if snapshot is None else snapshot.first)
             self._records = self.replayed.records
             if self._follow:
                 # An image counts as stated one nanosecond after the record it follows.
@@ -191,14 +200,18 @@ class JournalView(Inspection):
         for _ in range(_TRIES):
             before = self._newest()
             try:
-                return replay(self._stream, state=bounded_state(self._memory))
+                return replay(self._stream, state=self._empty())
             except (SegmentError, OSError):
                 if self._newest() == before:
                     raise
-        return replay(self._stream, state=bounded_state(self._memory))
+        return replay(self._stream, state=self._empty())
+
+    def _empty(self) -> JournalState:
+        return JournalState(Values(self._memory, logged=True))
 
     def _catch_up(self, cursor: Cursor) -> int:
         count = 0
+        values = self._state.values
         for batch in cursor.batches():
             for record in batch:
                 try:
@@ -206,12 +219,12 @@ class JournalView(Inspection):
                 except CorruptCommand as error:
                     path = self._stream.segment_path(record.segment)
                     raise CorruptRecord(path, record.offset, str(error)) from error
-                self._state.values.here = (record.time, record.segment, record.offset)
+                values.segment, values.record = record.segment, record.offset
                 self._state.apply(command, record.time)
                 members = command.members if isinstance(command, Group) else (command,)
                 self.seen.update(type(member).__name__.lower() for member in members)
             count += len(batch)
-        self._state.values.here = None
+        values.segment = 0
         self._records += count
         return count
 

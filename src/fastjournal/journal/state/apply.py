@@ -13,9 +13,9 @@ Rules:
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i64, u8
 
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.journal.language.codec import decode, encode
@@ -72,6 +72,7 @@ from fastjournal.journal.state.row import (
     image,
     value_of,
 )
+from fastjournal.journal.state.values import Values
 
 __all__ = ["JournalState"]
 
@@ -93,7 +94,8 @@ _MOST_TRIES: Final[i64] = 2_147_483_647
 class JournalState:
     """All rows, and the ways to find them."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Values | None = None) -> None:
+        """`values`: which of them are in memory; all of them unless it is given."""
         places = Placement()
         self.places = places
         self.rows = places.rows
@@ -107,8 +109,8 @@ class JournalState:
         self.dead = places.dead
         self.tombs = places.tombs
         self.woken = places.woken
-        self.values: Any = None
-        """What bounds the memory for values, told of each that comes and goes; None: nothing."""
+        self.values = Values() if values is None else values
+        """Told of each value that comes and goes."""
         self.applied: i64 = 0
         """TIME of the newest record applied; set when its effect is complete."""
         self.mark_at: i64 = 0
@@ -125,8 +127,8 @@ class JournalState:
         self.untold: dict[bytes, bytes] = {}
         """For senders whose newest mark stands in the id of a job only: that id.
 
-        An id of version 8 that begins with the 12 bytes of a known sender ends with a mark: so the
-        record of such a job tells by itself that it came, whatever a crash leaves behind it."""
+        The record of a job of a sender tells by itself that it came, whatever a crash leaves behind
+        it: see `tell_mark`."""
         self.endings = Endings()
         """How leases ended, so that whoever ended one and did not hear of it can be told."""
         self.ends_at: i64 = 0
@@ -149,7 +151,13 @@ class JournalState:
         return self.places.queue(name)
 
     def apply(self, command: Command, time: i64) -> None:
-        """Carry out a command whose record has this TIME."""
+        """Carry out a command that is a record of the log by itself, with this TIME."""
+        if self.senders and isinstance(command, Put) and command.id not in self.rows:
+            self.tell_mark(command.id, time)
+        self.apply_part(command, time)
+
+    def apply_part(self, command: Command, time: i64) -> None:
+        """Carry out a member of a GROUP or an image of a snapshot: their ids tell no marks."""
         places = self.places
         if time > places.now:
             places.now = time
@@ -221,6 +229,7 @@ class JournalState:
         for member in members:
             row = self.rows.get(member.id)
             if row is not None and row.at > time:
+                row.own().value_at = row.value_at
                 row.at = time
 
     # The row as a whole.
@@ -233,16 +242,11 @@ class JournalState:
         if row is None:
             row = Row(row_id, queue.rules, command.key, command.value)
             queue.total += 1
-            if self.senders and row_id[6] & 0xF0 == 0x80:
-                sender = row_id[:12]
-                if sender in self.senders:
-                    self.untold[sender] = row_id
         else:
             self.ended += 1
             if row.inserted != command.inserted and queue.name:
                 self.restamped += 1
-            if self.values is not None:
-                self.values.go(row)
+            self.values.go(row)
             places.unplace(row)
             places.unkey(row)
             if row.queue is not queue.rules:
@@ -260,10 +264,10 @@ class JournalState:
         row.modified = command.modified
         row.kind = u8(command.kind)
         row.policy = command.policy
-        row.tries = i32(min(command.attempts, _MOST_TRIES))
         row.at = time
-        if command.timeouts | command.fails or command.aliases:
+        if command.attempts | command.timeouts | command.fails or command.aliases:
             more = row.more = More()
+            more.attempts = min(command.attempts, _MOST_TRIES)
             more.timeouts = command.timeouts
             more.fails = command.fails
             more.aliases = command.aliases
@@ -276,8 +280,7 @@ class JournalState:
         if row.key or command.aliases:
             places.keys.add(row)
         places.place(row)
-        if self.values is not None:
-            self.values.come(row, time)
+        self.values.come(row)
 
     def _add(self, job: WorkqJob, time: i64, more_flags: i64) -> None:
         created = max(job.created, _FIRST_INSTANT)
@@ -313,8 +316,7 @@ class JournalState:
     def _drop(self, row: Row) -> None:
         del self.rows[row.id]
         self.ended += 1
-        if self.values is not None:
-            self.values.go(row)
+        self.values.go(row)
         places = self.places
         queue = places.queue_of(row)
         places.unplace(row)
@@ -331,8 +333,7 @@ class JournalState:
             row = None
         if row is None:
             modified = command.modified
-            sender = command.id[:12]
-            last, untold = self.last_inserted, self.untold.get(sender)
+            last = self.last_inserted
             self._put(
                 Put(
                     command.id, command.queue, command.key, 0, modified, modified, modified, 0, 0,
@@ -341,19 +342,11 @@ class JournalState:
                 time,
             )  # fmt: skip
             self.last_inserted = last  # the sender's clock, not ours
-            if untold is None:
-                self.untold.pop(sender, None)  # no job of the sender has come
-            else:
-                self.untold[sender] = untold
             row = self.rows[command.id]
-        if self.values is not None:
-            self.values.go(row)
+        self.values.go(row)
         places.unplace(row)
         places.unkey(row)
-        aliases = row.rare.aliases
-        row.more = None
-        if aliases:
-            row.own().aliases = aliases
+        row.shed()
         row.value = b""
         row.kind = 0
         places.set_expiry(row, 0)
@@ -367,13 +360,13 @@ class JournalState:
     def _lease(self, command: Lease) -> None:
         row = self.rows.get(command.id)
         if row is not None and row.stage <= PROCESSING_ROW:
-            row.tries = i32(min(command.attempt, _MOST_TRIES))
+            row.own().attempts = min(command.attempt, _MOST_TRIES)
             self._hand_out(row, command.start, command.until, command.worker)
 
     def _start(self, command: Start, time: i64) -> None:
         row = self.rows.get(command.id)
         if row is not None and row.stage <= PROCESSING_ROW:
-            row.tries = i32(min(row.attempts + 1, _MOST_TRIES))
+            row.own().attempts = min(row.attempts + 1, _MOST_TRIES)
             length = row.policy.lease or 60 * SECOND // MILLISECOND
             self._hand_out(row, time, _later(time, length), b"")
 
@@ -425,10 +418,7 @@ class JournalState:
             return
         places = self.places
         places.unplace(row)
-        aliases = row.rare.aliases
-        row.more = None
-        if aliases:
-            row.own().aliases = aliases
+        row.shed()
         if command.max_attempts != row.policy.max_attempts:
             row.policy = row.policy.changed(max_attempts=command.max_attempts)
         row.stage = WAITING_ROW
@@ -508,7 +498,7 @@ class JournalState:
         row = self.rows.get(command.id)
         if row is None:
             return
-        before = 0 if self.values is None else self.values.cost(row)
+        before = self.values.cost(row)
         keys = self.places.keys
         keyed = row.stage <= PROCESSING_ROW or row.stage == DELETED_ROW
         if keyed:
@@ -526,27 +516,42 @@ class JournalState:
             keys.add(row)
             if not row.queue.name:
                 self.places.list_entry(row)
-        if self.values is not None:
-            self.values.renamed(row, before)
+        self.values.renamed(row, before)
 
     def _value(self, command: Value, time: i64) -> None:
         row = self.rows.get(command.id)
         if row is None or row.stage > PROCESSING_ROW:
             return
-        if self.values is not None:
-            self.values.go(row)
+        self.values.go(row)
         more = row.own()
         more.chain += 1
         row.kind = u8(command.kind)
         row.value = command.value
         row.modified = command.modified
+        more.value_at = time
         if command.operation:
             answer = (int(command.modified), int(command.kind), command.value)
             more.operations = remembered(more.operations, command.operation, answer)
-        if self.values is not None:
-            self.values.come(row, time)
+        self.values.come(row)
 
     # What concerns no row.
+
+    def tell_mark(self, row_id: bytes, time: i64) -> None:
+        """The mark that stands in the id of a new row whose PUT is a record by itself.
+
+        An id of version 8 that begins with the 12 bytes of a sender ends with a mark. Only its
+        forwarder writes such records once the sender is known; whoever else states a row with such
+        an id does so in a GROUP (see `Puts`).
+        """
+        if row_id[6] & 0xF0 != 0x80:
+            return
+        sender = row_id[:12]
+        known = self.senders.get(sender)
+        if known is None or time < known[1]:
+            return
+        newest = self.untold.get(sender)
+        if newest is None or newest < row_id:
+            self.untold[sender] = row_id
 
     def _sender(self, command: Sender, time: i64) -> None:
         mark = self.mark_of(command.name)

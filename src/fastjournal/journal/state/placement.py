@@ -103,7 +103,6 @@ class Placement:
             self.list_entry(row)
         elif row.due > self.now:
             row.place = FUTURE
-            row.when = row.due
             queue.counts[FUTURE] += 1
             self.future.push(queue.future, row)
             self.selection.woke(queue)
@@ -132,19 +131,17 @@ class Placement:
             self.keep_dead(row)
         elif row.stage == DELETED_ROW:
             row.place = TOMB
-            row.when = row.modified
             self.tombs.push(row)
         queue.counts[row.place] += 1
 
     def keep_dead(self, row: Row) -> None:
         """A dead row that never expires is to be forgotten as its queue says."""
         keep: i64 = row.queue.settings.dead_keep
-        when = row.rare.when
-        if row.expires or not keep or keep > _LAST_INSTANT - when:
-            row.when = 0  # never
+        more = row.own()
+        if row.expires or not keep or keep > _LAST_INSTANT - more.when:
+            more.until = 0  # never
         else:
-            row.when = when + keep
-        if row.when:
+            more.until = more.when + keep
             self.dead.push(row)
 
     def hand_out(self, row: Row, until: i64) -> None:
@@ -152,7 +149,7 @@ class Placement:
         queue = self.queue_of(row)
         row.stage = PROCESSING_ROW
         row.place = LEASED
-        row.when = until
+        row.own().until = until
         queue.counts[LEASED] += 1
         self.leases.push(queue.leases, row)
         self.selection.woke(queue)
@@ -166,7 +163,7 @@ class Placement:
         """The lease ends then."""
         queue = self.queue_of(row)
         self.leases.remove(queue.leases, row)
-        row.when = until
+        row.own().until = until
         self.leases.push(queue.leases, row)
         self.selection.woke(queue)
 
@@ -175,13 +172,14 @@ class Placement:
         queue = self.queue_of(row)
         place = row.place
         queue.counts[place] -= 1
-        row.place = IDLE
         if place == READY:
             queue.ready.remove(row)
+            row.place = IDLE
             if not queue.ready.count:
                 self.selection.refresh(queue)
         elif place == LEASED:
             self.leases.remove(queue.leases, row)
+            row.place = IDLE
             if row.key and not self.keys.alone(row):
                 self._release_twin(row)
             if queue.rules.concurrency:
@@ -195,6 +193,7 @@ class Placement:
                 self.dead.remove(row)
         elif place == TOMB:
             self.tombs.remove(row)
+        row.place = IDLE
 
     def set_expiry(self, row: Row, expires: i64) -> None:
         """The row is gone after this instant; 0: never."""

@@ -13,8 +13,9 @@ V8. `image(row)` applied to an empty state gives the row again: that is what sna
     digests hash. `place`, `at`, slots and `chain` are not part of it.
 
 A million rows must fit in memory: a row holds what every row needs, what few rows need is in
-`More`, what most rows share is one `Policy`. Rows hold no cycles, so the collector of cycles need
-not know them: a row knows the rules of its queue, not the queue's rows.
+`More`, what most rows share is one `Policy`, and a value may lie in the log alone (`values`). Rows
+hold no cycles, so the collector of cycles need not know them: a row knows the rules of its queue,
+not the queue's rows.
 """
 
 from typing import Any, Final, final
@@ -39,7 +40,6 @@ from fastjournal.journal.language.commands import (
     Touch,
     Value,
 )
-from fastjournal.journal.state.stored import Stored, ValueNeeded
 from fastjournal.model import DEFAULT_SETTINGS, Job, QueueSettings, State
 from fastjournal.model import Lease as LeaseView
 
@@ -61,6 +61,7 @@ __all__ = [
     "More",
     "QueueRules",
     "Row",
+    "ValueNeeded",
     "image",
     "job_of",
     "lease_of",
@@ -135,6 +136,12 @@ class More:
         """Numbered changes of the value not to be made again, and their answers; see `numbered`."""
         self.chain: i64 = 0
         """Commands since the newest image."""
+        self.attempts: i64 = 0
+        """How often it was handed out."""
+        self.until: i64 = 0
+        """When its lease ends; or, if it is dead, when it is forgotten; 0: never."""
+        self.value_at: i64 = 0
+        """TIME of the record that holds its value, if that is not the one that states the row."""
         self.start: i64 = 0
         """Since when it is handed out."""
         self.worker: bytes = b""
@@ -153,8 +160,8 @@ class Row:
         self.id = row_id
         self.queue = queue
         self.key = key
-        self.value: bytes | Stored = value
-        """Its bytes, or where they lie; `value_of` tells them apart."""
+        self.value: bytes | None = value
+        """None: it lies in the log; see `value_of`. Only `values` lets it go."""
         self.policy: Policy = DEFAULT_POLICY
         self.more: More | None = None
         self.rank: i64 = 0
@@ -164,17 +171,21 @@ class Row:
         self.expires: i64 = 0
         self.at: i64 = 0
         """TIME of the newest record that states the whole row: older records of it are spent."""
-        self.when: i64 = 0
-        """When it leaves its place: due, the end of its lease, or forgotten (DEAD, TOMB)."""
         self.slot: i32 = 0
         """Where it stands in the order of its place."""
         self.expiry_slot: i32 = 0
         """Where it stands in the order of expiry."""
-        self.tries: i32 = 0
-        """See `attempts`."""
+        self.size: i32 = i32(len(value))
+        """Bytes of its value."""
+        self.segment: i32 = 0
+        """The segment in which its value lies; -n: the snapshot of number n; 0: none as yet."""
+        self.offset: i32 = 0
+        """Where the record of its value was seen last in that file; 0: not known."""
         self.kind: u8 = 1
         self.stage: u8 = WAITING_ROW
         self.place: u8 = IDLE
+        self.held: u8 = 0
+        """What `values` knows of it."""
 
     @property
     def state(self) -> State:
@@ -184,12 +195,31 @@ class Row:
     @property
     def attempts(self) -> i64:
         """How often it was handed out; the token of the running lease. Never goes back."""
-        return i64(self.tries)
+        more = self.more
+        return 0 if more is None else more.attempts
+
+    @property
+    def when(self) -> i64:
+        """When it leaves its place: due, the end of its lease, or forgotten (DEAD, TOMB)."""
+        place = self.place
+        if place == FUTURE:
+            return self.due
+        if place == TOMB:
+            return self.modified
+        more = self.more
+        return 0 if more is None else more.until
+
+    @property
+    def value_at(self) -> i64:
+        """TIME of the record that holds its value."""
+        more = self.more
+        return self.at if more is None or not more.value_at else more.value_at
 
     @property
     def lease_until(self) -> int:
         """When its lease ends; 0: it is not handed out."""
-        return self.when if self.stage == PROCESSING_ROW else 0
+        more = self.more
+        return more.until if self.stage == PROCESSING_ROW and more is not None else 0
 
     @property
     def rare(self) -> More:
@@ -204,6 +234,16 @@ class Row:
             more = self.more = More()
         return more
 
+    def shed(self) -> None:
+        """Drop the rare fields, but for those that outlast a change of its state."""
+        old = self.more
+        self.more = None
+        if old is not None and (old.aliases or old.attempts or old.value_at):
+            more = self.own()
+            more.aliases = old.aliases
+            more.attempts = old.attempts
+            more.value_at = old.value_at
+
     @property
     def workq(self) -> bool:
         """Came through the Workq commands, so its records are of types 1..8."""
@@ -213,12 +253,24 @@ class Row:
         return f"<Row {self.id.hex()} {self.state.letter} {self.queue.name!r} {self.key!r}>"
 
 
+class ValueNeeded(Exception):
+    """The bytes of this row's value are needed: load them and ask again.
+
+    Nothing in the state or in a decision reads a file. A decision changes nothing, so asking twice
+    is harmless.
+    """
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(row.id.hex())
+        self.row = row
+
+
 def value_of(row: Row) -> bytes:
     """The value of a row that is in memory; `ValueNeeded` if it is not."""
     value = row.value
-    if isinstance(value, bytes):
-        return value
-    raise ValueNeeded(row)
+    if value is None:
+        raise ValueNeeded(row)
+    return value
 
 
 def put_of(row: Row, value: bytes) -> Put:
@@ -273,7 +325,7 @@ def image(row: Row, value: bytes | None = None) -> list[Command]:
     if row.stage == COMPLETED_ROW:
         commands.append(Complete(row.id, more.result))
     elif row.stage == PROCESSING_ROW:
-        commands.append(Lease(row.id, more.start, row.when, row.attempts, more.worker))
+        commands.append(Lease(row.id, more.start, more.until, more.attempts, more.worker))
     return commands
 
 
@@ -319,7 +371,7 @@ def job_of(row: Row, *, values: bool = True) -> Job:
             policy.max_fails,
             policy.lease * MILLISECOND,
             more.start if leased else 0,
-            row.when if leased else 0,
+            more.until if leased else 0,
             more.worker if leased else b"",
             more.result if values else b"",
             more.note,
@@ -336,5 +388,5 @@ def job_of(row: Row, *, values: bool = True) -> Job:
 
 def lease_of(row: Row) -> LeaseView:
     """The lease just granted on this row."""
-    granted: LeaseView = _new(LeaseView, (job_of(row), row.attempts, row.when))
+    granted: LeaseView = _new(LeaseView, (job_of(row), row.attempts, row.lease_until))
     return granted

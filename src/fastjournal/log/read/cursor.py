@@ -14,10 +14,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import length_hint
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from fastjournal.errors import BadRequest, CorruptRecord, JournalError, SegmentError
 from fastjournal.log.care.recovery import Safe
@@ -30,6 +30,12 @@ from fastjournal.log.stream import Stream
 __all__ = ["Cursor"]
 
 _CHUNK = 1024 * 1024  # bytes read at once
+_STRETCH = 4 * 1024 * 1024  # the same where they are handed on undivided
+
+Take = Callable[
+    [bytes, int, int, int, int, int], tuple[list[Record] | int, int, BrokenRecord | None]
+]
+"""Takes records in: as `decode_many`, which returns them; or else says how many there were."""
 _RECORD_OVERHEAD = 15 + 5 + 4
 
 
@@ -105,6 +111,15 @@ class Cursor:
             if not self._fill():
                 return
 
+    def feed(self, take: Take) -> Iterator[int]:
+        """Hand all records on in stretches of the file, each of which is taken in as a whole.
+
+        Says after each how many records there were. For a cursor that was not read from.
+        """
+        while count := self._guarded(take, _STRETCH):
+            assert isinstance(count, int)
+            yield count
+
     @property
     def position(self) -> Position | None:
         """Just behind the last record that was returned; None before the first."""
@@ -128,39 +143,44 @@ class Cursor:
         self.close()
 
     def _fill(self) -> bool:
-        if self._error is not None:
-            raise self._error
-        try:
-            records = self._read()
-            if self._after is not None:
-                after = self._after
-                while records and records[-1].time <= after:
-                    records = self._read()
-                records = [record for record in records if record.time > after]
-        except JournalError as error:
-            self._error = error
-            raise
-        except OSError as error:
-            self._error = SegmentError(self._path(), f"cannot be read: {error}")
-            raise self._error from error
+        records = self._guarded(decode_many, _CHUNK)
+        if self._after is not None:
+            after = self._after
+            while records and records[-1].time <= after:
+                records = self._guarded(decode_many, _CHUNK)
+            records = [record for record in records if record.time > after]
         if self._records:
             self._last = self._records[-1]
         self._records = records
         self._batch = iter(records)
         return bool(records)
 
-    def _read(self) -> list[Record]:
-        """Some whole records; an empty list at the end of the stream."""
+    def _guarded(self, take: Take, chunk: int) -> Any:
+        """What `_read` gives; an error is remembered."""
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._read(take, chunk)
+        except JournalError as error:
+            self._error = error
+            raise
+        except OSError as error:
+            self._error = SegmentError(self._path(), f"cannot be read: {error}")
+            raise self._error from error
+
+    def _read(self, take: Take, chunk: int) -> list[Record] | int:
+        """Some whole records, or how many; nothing at the end of the stream."""
+        self._want = max(self._want, chunk)
         while self._handle is not None or self._advance():
             assert self._handle is not None
             sealed = self._is_sealed()  # asked before the read: what is sealed does not grow
             data = self._handle.read(self._offset, self._want)
-            records, stop, broken = decode_many(
+            records, stop, broken = take(
                 data, 0, len(data), self._number, self._offset, self.stream.max_payload
             )
             if records:
                 self._offset += stop
-                self._want = _CHUNK
+                self._want = chunk
                 return records
             ends_early = broken is None or broken.torn
             if ends_early and len(data) == self._want:  # a record larger than the chunk

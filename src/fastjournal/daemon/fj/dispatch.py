@@ -1,0 +1,105 @@
+"""The functions of the FJ protocol, carried out on a journal: a request in, the reply out.
+
+Rules:
+
+1. Every handler runs under the journal's lock inside a batch and waits for nothing. Empty bytes
+   mean: answered later.
+2. A `JournalError` becomes the reply; the handler has then changed nothing.
+3. A bulk request has one outcome per item; a refused item does not stop the others.
+4. Bit 9 of a reply is set by the session's `stable`.
+5. HELLO belongs to the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from fastjournal.daemon.fj import admin, entries, jobs
+from fastjournal.daemon.session import KEY, QUEUE, RANGE, Session, Subject
+from fastjournal.errors import BadFunction, BadRequest
+from fastjournal.wire.fj.frames import FrameReader
+from fastjournal.wire.fj.functions import WORKED_ON, Function, Query
+from fastjournal.wire.fj.replies import encode_ok
+from fastjournal.wire.fj.requests import Request, request_of
+
+__all__ = ["SERVED", "carry_out"]
+
+Handler = Callable[[Session, Request, int], bytes]
+
+
+def carry_out(session: Session, frame: FrameReader, now: i64) -> None:
+    """Carry out a function and write the answer, unless it comes later."""
+    function = int(frame.function)
+    handler = _HANDLERS.get(function)
+    if handler is None:
+        raise BadFunction(f"{Function(function).name} is not served yet")
+    session.out.write(handler(session, request_of(frame), now))
+
+
+def _nop(session: Session, request: Request, now: int) -> bytes:
+    return encode_ok(request.identifier, now)
+
+
+def _quit(session: Session, request: Request, now: int) -> bytes:
+    session.quit()
+    return encode_ok(request.identifier, now)
+
+
+def _listen(session: Session, request: Request, now: int) -> bytes:
+    """Begin or end a subscription."""
+    if request.query is Query.RANGE:
+        subject = Subject(RANGE, request.key, request.upper or b"")
+    elif request.flags & WORKED_ON:
+        subject = Subject(QUEUE, request.key)
+    elif request.key:
+        subject = Subject(KEY, request.key)
+    else:
+        raise BadRequest("LISTEN needs a key, a range, or a queue with bit 6")
+    if request.function == Function.LISTEN:
+        session.listen(subject, request.identifier)
+    else:
+        session.unlisten(subject)
+    return encode_ok(request.identifier, now)
+
+
+_HANDLERS: dict[int, Handler] = {
+    Function.NOP: _nop,
+    Function.QUIT: _quit,
+    Function.SET: entries.set_any,
+    Function.GET: entries.get_any,
+    Function.DELETE: entries.delete_any,
+    Function.ADD: entries.add,
+    Function.NOT: entries.flip,
+    Function.TRUNCATE: entries.truncate,
+    Function.LOCK: entries.lock,
+    Function.UNLOCK: entries.unlock,
+    Function.RENAME: entries.rename,
+    Function.ALIAS: entries.alias,
+    Function.NEXT: jobs.next_job,
+    Function.DONE: jobs.done,
+    Function.FAIL: jobs.fail,
+    Function.PING: _nop,
+    Function.LISTEN: _listen,
+    Function.UNLISTEN: _listen,
+    Function.STATUS: admin.status,
+    Function.PUTS: jobs.puts,
+    Function.LEASE: jobs.lease_many,
+    Function.SETTLE: jobs.settle,
+    Function.TOUCH: jobs.touch,
+    Function.RELEASE: jobs.release,
+    Function.RESULT: jobs.result,
+    Function.FORWARD: jobs.forward,
+    Function.QUEUE: admin.queue,
+    Function.PAUSE: admin.pause,
+    Function.RESUME: admin.resume,
+    Function.REDRIVE: admin.redrive,
+    Function.INSPECT: admin.inspect,
+    Function.LIST: admin.list_jobs,
+    Function.MAINTAIN: admin.maintain,
+}
+
+SERVED: Final[i64] = sum(1 << number for number in (*_HANDLERS, int(Function.HELLO)))
+"""The functions that are carried out, as bits."""

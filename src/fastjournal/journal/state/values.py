@@ -1,0 +1,241 @@
+"""Which values are in memory. The others lie in the log, and their rows know where.
+
+Rules:
+
+1. A value may be let go once its record is written: from then on its row knows the file and where
+   the record begins. TIME identifies the record (`Row.value_at`); the place is where it was seen
+   last, and cleaning may have moved it since. In a snapshot the id does: a row is there once.
+2. The newest values are held, up to `limit` bytes, and some for each. The one used longest ago goes
+   first, nearly so: one that was used since it was last looked at gets a second chance. The one
+   that came or was read back last always stays: a single value may be larger than the limit.
+3. What lives in memory only cannot be let go. Where a limit was set it is counted, with its key and
+   what a row costs, and refused when there is no room for it (FJ-KV-2).
+4. A state without a log holds all values; nothing is counted.
+5. Pure: nothing here reads a file.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i32, i64, u8
+
+from fastjournal.errors import MemoryFull
+from fastjournal.journal.language.commands import PERSIST, Command, Group, Put, Value
+from fastjournal.journal.state.row import DELETED_ROW, Row
+
+__all__ = ["CACHE", "UNREADABLE", "Values"]
+
+CACHE: Final = 16 * 1024 * 1024
+"""Bytes of values held in memory where nobody says how many."""
+
+UNREADABLE: Final[i32] = -2_147_483_648
+"""For `Values.segment`: a file whose number no row can hold; its values stay in memory."""
+_LAST_OFFSET: Final[i64] = 2_147_483_647
+_EACH: Final[i64] = 48
+"""Bytes, roughly, that a value in memory takes besides its own."""
+_ROW: Final[i64] = 400
+"""Bytes, roughly, of a row in memory only, without its key and value."""
+_TRIM: Final[i64] = 64
+
+_LISTED: Final[u8] = 1
+"""`Row.held`: it stands in the list of values."""
+_SPENT: Final[u8] = 2
+"""Its value has gone, the place in the list has not."""
+_USED: Final[u8] = 4
+"""Its value was used since it was last looked at."""
+
+
+@final
+class Values:
+    """The values of a state, by last use."""
+
+    def __init__(
+        self, limit: int = CACHE, *, logged: bool = False, counts_unlogged: bool = False
+    ) -> None:
+        """`logged`: there is a log to read values from; `counts_unlogged`: rule 3."""
+        self.limit: i64 = limit
+        self.logged = logged
+        self.counts_unlogged = counts_unlogged
+        self.bytes: i64 = 0
+        """Of the values held that may be let go, or may be once they are written."""
+        self.unlogged: i64 = 0
+        """Bytes of what lives in memory only."""
+        self.segment: i32 = 0
+        """The file of the record being applied, as `Row.segment` has it; 0: not written yet."""
+        self.record: i64 = 0
+        """Where that record begins: in the file, or in what is to be written."""
+        self.fresh: list[Row] = []
+        """Rows whose values are not written yet."""
+        self.loads: i64 = 0
+        """How many values were read back."""
+        self.evictions: i64 = 0
+        """How many were let go."""
+        self._list: list[Row | None] = []
+        self._head: i64 = 0
+        """Places of the list before it are empty."""
+        self._spent: i64 = 0
+        """How many places of the list belong to values that have gone."""
+
+    @property
+    def count(self) -> i64:
+        """How many values are held that may be let go."""
+        return i64(len(self._list)) - self._head - self._spent
+
+    def come(self, row: Row) -> None:
+        """A row has got its value by the record being applied."""
+        value = row.value
+        assert value is not None
+        size: i64 = len(value)
+        row.size = i32(size)
+        if not self.logged:
+            return
+        if not row.policy.flags & PERSIST:
+            self.unlogged += _cost(row)
+            self._shrink(row)
+            return
+        if not size or self.segment == UNREADABLE:
+            return
+        row.segment = self.segment
+        row.offset = i32(self.record if self.record <= _LAST_OFFSET else 0)
+        self._enlist(row)
+        if not self.segment:
+            self.fresh.append(row)
+        else:
+            self._shrink(row)
+
+    def go(self, row: Row) -> None:
+        """A row is about to lose its value."""
+        if self.logged:
+            if not row.policy.flags & PERSIST:
+                self.unlogged -= _cost(row)
+            elif row.held & (_LISTED | _SPENT) == _LISTED:
+                self.bytes -= i64(row.size)
+                row.held = _LISTED | _SPENT
+                self._spent += 1
+                if self._spent > _TRIM and self._spent * 2 > len(self._list):
+                    self._sift()
+        row.size = 0
+        row.segment = 0
+        row.offset = 0
+
+    def use(self, row: Row) -> None:
+        """A row's value, which is in memory, is being used."""
+        if row.held:
+            row.held |= _USED
+
+    def hold(self, row: Row, value: bytes) -> None:
+        """A row's value was read back."""
+        row.value = value
+        self.loads += 1
+        self._enlist(row)
+        self._shrink(row)
+
+    def written(self, segment: i64, start: i64) -> None:
+        """What was to be written stands in this segment from there on; 0: somewhere in it."""
+        last: Row | None = None
+        for row in self.fresh:
+            if not row.segment and row.policy.flags & PERSIST:
+                row.segment = i32(segment)
+                row.offset = i32(i64(row.offset) + start if start else 0)
+            last = row
+        self.fresh = []
+        self._shrink(last)
+
+    def cost(self, row: Row) -> i64:
+        """Bytes of a row in memory only; 0 for all others."""
+        return 0 if row.policy.flags & PERSIST else _cost(row)
+
+    def renamed(self, row: Row, before: i64) -> None:
+        """A row has other keys; `before`: what it cost."""
+        self.unlogged += self.cost(row) - before
+        self._shrink(None)
+
+    def check(self, rows: dict[bytes, Row], command: Command) -> None:
+        """Refuse a command about rows in memory only that would pass the limit."""
+        if not self.counts_unlogged:
+            return
+        members: tuple[Command, ...] = (command,)
+        if isinstance(command, Group):
+            members = command.members
+        seen: set[bytes] = set()
+        growth: i64 = 0
+        for member in members:
+            if member.id in seen or not isinstance(member, (Put, Value)):
+                continue
+            seen.add(member.id)
+            row = rows.get(member.id)
+            cost: i64 = 0 if row is None else self.cost(row)
+            if isinstance(member, Put):
+                growth += _ROW + len(member.key) + len(member.value) - cost
+                for alias in member.aliases:
+                    growth += len(alias)
+            elif row is not None:
+                growth += len(member.value) - i64(row.size)
+        if growth > 0 and self.unlogged + growth > self.limit:
+            raise MemoryFull(
+                f"entries in memory only take {self.unlogged} bytes of {self.limit},"
+                f" {growth} more do not fit"
+            )
+
+    def _enlist(self, row: Row) -> None:
+        self.bytes += i64(row.size)
+        if row.held:  # its place is still there
+            row.held = _LISTED | _USED
+            self._spent -= 1
+        else:
+            row.held = _LISTED
+            self._list.append(row)
+
+    def _shrink(self, keep: Row | None) -> None:
+        """Let values go, but not this one, until the limit is kept."""
+        room = self.limit - self.unlogged if self.counts_unlogged else self.limit
+        listed = self._list
+        while self.bytes + _EACH * self.count > room:
+            if self._head >= len(listed):
+                return
+            row = listed[self._head]
+            if row is None:
+                self._head += 1
+                continue
+            if row.held & _SPENT:
+                row.held = 0
+                self._spent -= 1
+            elif self.count <= 1 or not row.segment:  # the last one, or not written yet
+                return
+            elif row is keep or row.held & _USED:
+                row.held = _LISTED
+                listed.append(row)
+            else:
+                row.held = 0
+                row.value = None
+                self.bytes -= i64(row.size)
+                self.evictions += 1
+            listed[self._head] = None
+            self._head += 1
+            if self._head > _TRIM and self._head * 2 > len(listed):
+                del listed[: self._head]
+                self._head = 0
+
+    def _sift(self) -> None:
+        """Give up the places of values that have gone."""
+        left: list[Row | None] = []
+        for row in self._list:
+            if row is None:
+                continue
+            if row.held & _SPENT:
+                row.held = 0
+            else:
+                left.append(row)
+        self._list = left
+        self._head = 0
+        self._spent = 0
+
+
+def _cost(row: Row) -> i64:
+    """Bytes of a row in memory only; tombstones go by themselves and are not counted."""
+    if row.stage == DELETED_ROW:
+        return 0
+    total = _ROW + len(row.key) + i64(row.size)
+    if row.more is not None:
+        for alias in row.more.aliases:
+            total += len(alias)
+    return total

@@ -1,0 +1,229 @@
+"""Looking jobs up in a journal that is at work.
+
+Rules:
+
+1. An id and a whole key are found by the journal's indexes; a state by the index of that state
+   where there is one, as far as `MAX_INDEX` jobs. Only parts of keys, and held and completed jobs,
+   are looked for row by row: among the newest `MAX_LOOK` rows. The page says where it ended.
+2. The journal's lock is held for some hundred rows at a time, never for all of them. So it is meant
+   to run beside the loop, in a thread.
+3. A list shows no values, so none is read from the log for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from fastjournal.daemon.journal_loop import JournalLoop
+from fastjournal.journal.state.queue_rows import QueueRows
+from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row
+from fastjournal.model import Job, State
+
+__all__ = ["MAX_LOOK", "PLACES", "Asked", "Listed", "Page", "look", "place_of"]
+
+MAX_LOOK = 200_000
+MAX_INDEX = 10_000
+_AT_ONCE = 500
+_REASON = 1000  # bytes of its end, which tells most
+PLACES = {
+    "ready": READY,
+    "future": FUTURE,
+    "held": HELD,
+    "leased": LEASED,
+    "completed": DONE,
+    "dead": DEAD,
+}
+_WORDS = {number: word for word, number in PLACES.items()}
+
+
+class Asked(NamedTuple):
+    """What somebody looks for."""
+
+    words: bytes = b""
+    """An id in hexadecimal, a key, the beginning of one, or `*` and a part of one."""
+    queue: bytes = b""
+    place: str = ""
+    offset: int = 0
+    limit: int = 50
+
+
+class Listed(NamedTuple):
+    """A job in a list."""
+
+    id: str
+    """In hexadecimal."""
+    queue: bytes
+    key: bytes
+    place: str
+    due: int
+    inserted: int
+    attempts: int
+    timeouts: int
+    fails: int
+    priority: int
+    size: int
+    """Bytes of its value."""
+    lease_until: int
+    worker: bytes
+    reason: bytes
+    """What it failed with, or was given back with."""
+    died: int
+    """When it was given up; 0: it was not."""
+
+
+class Page(NamedTuple):
+    """Some of what was found."""
+
+    jobs: list[Listed]
+    more: bool
+    """There are others behind them."""
+    looked: int
+    """How many rows were looked at."""
+    cut: bool
+    """There may be others that were not looked at."""
+
+
+def look(host: JournalLoop, asked: Asked) -> Page:
+    """A page of the jobs that were asked for."""
+    exact = _exact(host, asked.words)
+    parts: Iterable[list[bytes]]
+    cut = False
+    if exact:
+        parts = [[row.id for row in exact]]
+    elif asked.place in _INDEXED:
+        found, cut = _indexed(host, asked)
+        parts = _parts(found)
+    else:
+        parts, cut = _newest(host)
+    wanted = _wanted(asked, bool(exact))
+    jobs: list[Listed] = []
+    looked = passed = 0
+    for part in parts:
+        with host.engine.lock:
+            now = host.state.promote(host.engine.clock.now())
+            for row_id in part:
+                looked += 1
+                row = host.state.rows.get(row_id)
+                if row is None or not _is_there(row, now) or not wanted(row):
+                    continue
+                passed += 1
+                if passed <= asked.offset:
+                    continue
+                if len(jobs) == asked.limit:
+                    return Page(jobs, True, looked, cut)
+                jobs.append(_listed(row))
+    return Page(jobs, False, looked, cut)
+
+
+def _listed(row: Row) -> Listed:
+    more = row.rare
+    return Listed(
+        row.id.hex(),
+        row.queue.name,
+        row.key,
+        _WORDS.get(row.place, "deleted"),
+        row.due,
+        row.inserted,
+        row.attempts,
+        more.timeouts,
+        more.fails,
+        -row.rank if row.workq or row.queue.settings.priority_order == "larger" else row.rank,
+        row.size,
+        row.lease_until,
+        more.worker if row.lease_until else b"",
+        more.result[-_REASON:] or more.note[-_REASON:],
+        more.when if row.place == DEAD else 0,
+    )
+
+
+def place_of(job: Job, now: int) -> str:
+    """Where a job stands, in one word."""
+    if job.state is State.WAITING:
+        return "held" if job.held else "future" if job.due > now else "ready"
+    return ("", "leased", "completed", "dead", "deleted")[job.state]
+
+
+def _exact(host: JournalLoop, words: bytes) -> list[Row]:
+    if not words:
+        return []
+    with host.engine.lock:
+        try:
+            row_id = bytes.fromhex(words.decode().replace("-", ""))
+        except (ValueError, UnicodeDecodeError):
+            row_id = b""
+        row = host.state.rows.get(row_id) if len(row_id) == 16 else None
+        if row is not None:
+            return [row]
+        return list(host.state.keys.everywhere(words))
+
+
+def _newest(host: JournalLoop) -> tuple[Iterator[list[bytes]], bool]:
+    """Ids of the newest rows, the newest first, and whether others were left out."""
+    with host.engine.lock:
+        arrivals = host.journal.lister.arrivals()
+        end = len(arrivals)
+
+    def parts() -> Iterator[list[bytes]]:
+        for at in range(end, max(0, end - MAX_LOOK), -_AT_ONCE):
+            yield arrivals.ids_before(at, _AT_ONCE)
+
+    return parts(), end > MAX_LOOK
+
+
+def _indexed(host: JournalLoop, asked: Asked) -> tuple[list[bytes], bool]:
+    """Ids of rows that stand in an index, and whether others were left out."""
+    with host.engine.lock:
+        lanes, rows = host.state.queues, host.state.rows
+        if asked.queue:
+            lane = lanes.get(asked.queue)
+            some: list[QueueRows] = [] if lane is None else [lane]
+        else:
+            some = list(lanes.values())
+        if asked.place == "dead":  # each queue is in order, all together are not
+            ids: Iterable[bytes] = heapq.merge(
+                *[reversed(lane.dead) for lane in some if lane.dead],
+                key=lambda row_id: rows[row_id].rare.when,
+                reverse=True,
+            )
+        else:
+            order = _INDEXED[asked.place]
+            ids = (row.id for lane in some for row in order(lane))
+        found = list(islice(ids, MAX_INDEX + 1))
+    return list(dict.fromkeys(found[:MAX_INDEX])), len(found) > MAX_INDEX
+
+
+_INDEXED: dict[str, Callable[[QueueRows], Iterable[Row]]] = {
+    "ready": lambda lane: lane.ready,
+    "future": lambda lane: lane.future,
+    "leased": lambda lane: lane.leases,
+    "dead": lambda lane: (),
+}
+
+
+def _wanted(asked: Asked, exact: bool) -> Callable[[Row], bool]:
+    place = PLACES.get(asked.place)
+    words = b"" if exact else asked.words
+    inside = words.strip(b"*") if words.startswith(b"*") else b""
+    prefix = b"" if inside else words.rstrip(b"*")
+
+    def wanted(row: Row) -> bool:
+        return (
+            (place is None or row.place == place)
+            and (not asked.queue or row.queue.name == asked.queue)
+            and (not prefix or row.key.startswith(prefix))
+            and (not inside or inside in row.key)
+        )
+
+    return wanted
+
+
+def _is_there(row: Row, now: int) -> bool:
+    return bool(row.queue.name) and row.state is not State.DELETED and not 0 < row.expires < now
+
+
+def _parts(ids: list[bytes]) -> Iterator[list[bytes]]:
+    for at in range(0, len(ids), _AT_ONCE):
+        yield ids[at : at + _AT_ONCE]

@@ -1,0 +1,172 @@
+"""Pages from templates, and what every page knows.
+
+Rules:
+
+1. Everything put into a template is escaped; a name that is missing there is an error, not a blank.
+2. Addresses and forms are read as bytes: names and keys need not be text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import jinja2
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from fastjournal import __version__
+from fastjournal.daemon.context import PROMISES
+from fastjournal.daemon.journal_loop import JournalLoop
+from fastjournal.errors import BadRequest, TooLarge
+from fastjournal.web import formatting
+from fastjournal.web.login import Viewer
+
+if TYPE_CHECKING:
+    from fastjournal.web.dashboard_server import Dashboard
+
+__all__ = ["Fields", "Renderer", "host_of", "read_form", "read_query"]
+
+_MAX_FORM = 256 * 1024
+_MAX_FIELDS = 2000
+_SAID = {
+    "paused": "{} is paused: nothing is handed out.",
+    "draining": "{} is draining: nothing is taken in.",
+    "resumed": "{} goes on.",
+    "redriven": "{} waiting again.",
+    "deleted": "{} deleted.",
+    "synced": "Everything is on stable storage.",
+    "snapshot": "A snapshot was taken.",
+    "cleaned": "The log was cleaned.",
+}
+
+
+class Fields:
+    """What an address or a form says."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            self._values = parse_qs(
+                data.decode("ascii"), errors="surrogateescape", max_num_fields=_MAX_FIELDS
+            )
+        except (UnicodeDecodeError, ValueError):
+            raise BadRequest("not a form") from None
+
+    def text(self, name: str) -> str:
+        """One value, without space around it."""
+        return self._values.get(name, [""])[0].strip()
+
+    def bytes(self, name: str) -> bytes:
+        """One value as the bytes it stands for."""
+        return self._values.get(name, [""])[0].encode("utf-8", "surrogateescape")
+
+    def all(self, name: str) -> list[str]:
+        """All values of a name."""
+        return self._values.get(name, [])
+
+    def number(self, name: str, most: int) -> int:
+        """A number from 0 to `most`; 0 if there is none."""
+        value = self.text(name)
+        return min(int(value), most) if value.isascii() and value.isdigit() else 0
+
+
+def read_query(request: Request) -> Fields:
+    """What the address says behind its `?`."""
+    return Fields(request.scope["query_string"])
+
+
+async def read_form(request: Request) -> Fields:
+    """What a form says; bounded."""
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > _MAX_FORM:
+            raise TooLarge("the form is too large")
+    return Fields(data)
+
+
+class Renderer:
+    """Fills templates."""
+
+    def __init__(self, dashboard: Dashboard, folder: Path) -> None:
+        self._dashboard = dashboard
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(folder),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        for name in set(formatting.__all__) - {"Shown", "text"}:
+            self._templates.filters[name] = getattr(formatting, name)
+        self._templates.filters["told"] = formatting.text
+        self._templates.globals["version"] = __version__
+
+    def page(
+        self,
+        request: Request,
+        template: str,
+        viewer: Viewer,
+        host: JournalLoop,
+        **values: Any,
+    ) -> Response:
+        """A page of a journal."""
+        server = self._dashboard.server
+        figures = self._dashboard.pulses[host.name].figures
+        sync = host.engine.log.options.sync
+        common = {
+            "viewer": viewer,
+            "journal": host.name,
+            "journals": [name for name in sorted(server.journals) if viewer.opens(name)],
+            "base": f"/j/{host.name}",
+            "here": request.scope["path"],
+            "address": formatting.text(_address(request)),
+            "figures": figures,
+            "now": host.engine.clock.now(),
+            "sync": sync,
+            "promise": PROMISES[sync],
+            "said": _said(read_query(request)),
+        }
+        return self._filled(template, 200, common | values)
+
+    def login(self, secret: str, wrong: bool, back: str) -> Response:
+        """The form that asks for a token."""
+        values = {"secret": secret, "wrong": wrong, "back": back}
+        return self._filled("login.html", 403 if wrong else 200, values)
+
+    def error(self, request: Request, status: int, text: str) -> Response:
+        """A page that says what went wrong."""
+        values = {"status": status, "text": formatting.text(text)}
+        return self._filled("error.html", status, values)
+
+    def _filled(self, template: str, status: int, values: dict[str, Any]) -> Response:
+        return HTMLResponse(self._templates.get_template(template).render(values), status)
+
+
+def host_of(dashboard: Dashboard, viewer: Viewer, request: Request) -> JournalLoop:
+    """The journal a request is about; as good as missing if the viewer may not see it."""
+    name = request.path_params["journal"]
+    host = dashboard.server.journals.get(name)
+    if host is None or not viewer.opens(name):
+        raise HTTPException(404, "there is no such journal")
+    return host
+
+
+def _address(request: Request) -> str:
+    query: bytes = request.scope["query_string"]
+    path: str = request.scope["path"]
+    return path + (f"?{query.decode('latin-1')}" if query else "")
+
+
+def _said(query: Fields) -> str:
+    """What an action did, from its code: never words of the address."""
+    form = _SAID.get(query.text("said"), "")
+    if "{}" not in form:
+        return form
+    if form.startswith(("{} waiting", "{} deleted")):
+        count = query.number("count", 10**9)
+        what = "1 job is" if count == 1 else f"{count:,} jobs are"
+        return form.format(what)
+    return form.format("The queue")

@@ -1,0 +1,53 @@
+"""What a writer of Spark takes for a sender's mark is what the journal itself takes for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fastjournal import Journal
+from fastjournal.model import Mode, NewJob
+from fastjournal.spark.glance import glance
+from fastjournal.spool.frames import sender_name, spool_tag
+
+NAME = sender_name(spool_tag(bytes(16)), 472_222)
+FORGED = NAME + b"\xff\xff\xff\xfe"
+
+
+def job(value: bytes, row_id: bytes = b"") -> NewJob:
+    return NewJob(b"work", value, mode=Mode.PLAIN, id=row_id)
+
+
+@pytest.mark.parametrize("way", ["replayed", "snapshot", "cleaned", "killed"])
+def test_a_mark_moves_by_what_its_sender_said_alone(tmp_path: Path, way: str) -> None:
+    with Journal(tmp_path / "j", background=False) as journal:
+        journal.put(b"forged", queue="q", key="k", id=FORGED)
+        journal.operations.put_from(NAME, [(8, job(b"a")), (9, job(b"x" * 5000))])
+        journal.put(b"merged", queue="q", key="k")
+        other = sender_name(spool_tag(b"x" * 16), 472_222)
+        journal.operations.put_from(other, [(8, job(b"b", NAME + b"\x7f\0\0\0"))])
+        while held := journal.lease("work"):
+            journal.complete(held.id, held.token)
+        if way == "snapshot":
+            journal.snapshot()
+        elif way == "cleaned":
+            journal.rotate()
+            journal.put(b"", queue="later")
+            assert journal.clean()
+        if way == "killed":  # what stands in an id only, behind all that was told
+            with journal.engine.lock:
+                placed = journal.engine.put(job(b"c", NAME + b"\0\0\0\x14"), 0, promised=True)
+                assert placed.command is not None
+                journal.engine.commit(placed.command)
+        journal.sync()
+        live = journal.engine.state.mark_of(NAME)
+        assert live == (20 if way == "killed" else 9)
+        assert glance(str(tmp_path / "j"), NAME).mark_of(NAME) == live
+
+
+def test_a_sender_that_is_not_known_has_no_mark(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j", background=False) as journal:
+        journal.put(b"forged", queue="q", id=FORGED)
+        journal.sync()
+        assert glance(str(tmp_path / "j"), NAME).mark_of(NAME) == 0
