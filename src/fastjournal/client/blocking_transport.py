@@ -118,8 +118,8 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
-        """It is open, and every answer has come."""
-        return not self._waiting and not self.closed
+        """It is open, and every answer has come and was taken."""
+        return not (self._waiting or self._values or self.closed)
 
     def ask(self, call: Call, *, listen: bool = False) -> Any:
         """Send a call and wait for its answer; `Unavailable` if nobody knows the outcome."""

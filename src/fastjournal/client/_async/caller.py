@@ -75,6 +75,9 @@ class AsyncCaller:
             while True:
                 try:
                     if isinstance(step, Connect):
+                        if connection is not None:  # on which something was refused
+                            pool.give_back(connection)
+                            connection = None
                         connection = await pool.take()
                     elif isinstance(step, Sleep):
                         await sleep(step.seconds)

@@ -76,6 +76,9 @@ class Caller:
             while True:
                 try:
                     if isinstance(step, Connect):
+                        if connection is not None:  # on which something was refused
+                            pool.give_back(connection)
+                            connection = None
                         connection = pool.take()
                     elif isinstance(step, Sleep):
                         sleep(step.seconds)

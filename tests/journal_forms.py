@@ -1,4 +1,4 @@
-"""The three forms of `entries`, each to be used like the blocking one."""
+"""The three forms of a journal, embedded and two clients; each is used like the blocking one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import fastjournal
-from fastjournal.client._async.handles import AsyncHeldLock
+from fastjournal.client._async.entries import AsyncEntries
+from fastjournal.client._async.handles import AsyncHeldLock, AsyncLeasedJob
+from fastjournal.client._async.pipeline import AsyncPipeline, AsyncPipelinedEntries
+from fastjournal.client._async.subscription import AsyncListening
 from fastjournal.client._async.watch import AsyncWatching
 from fastjournal.testing.daemon import LocalDaemon
 
 FORMS = ("embedded", "blocking", "asyncio")
+LOOPS = (*FORMS, "asyncio on uvloop")
+
+_WRAPPED = (
+    AsyncEntries, AsyncHeldLock, AsyncLeasedJob, AsyncListening, AsyncPipeline,
+    AsyncPipelinedEntries, AsyncWatching,
+)  # fmt: skip
 
 
 class Blocking:
@@ -27,23 +36,21 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._thing, name)
         if not callable(value):
-            return value
+            return self._done(value)
 
         def call(*given: Any, **how: Any) -> Any:
+            if inspect.iscoroutinefunction(value) or isinstance(self._thing, AsyncEntries):
+                return self._done(self._wait(_called(value, given, how)))
             return self._done(value(*given, **how))
 
         return call
 
     def _done(self, made: Any) -> Any:
-        if inspect.isasyncgen(made):
-            return self._wait(_listed(made))
-        if inspect.iscoroutine(made):
-            made = self._wait(made)
-        elif isinstance(made, AsyncHeldLock):
+        if isinstance(made, AsyncHeldLock) and not made.fence:
             made = self._wait(made.take())
-        if isinstance(made, (AsyncHeldLock, AsyncWatching)):
-            return Blocking(made, self._loop)
-        return made
+        if isinstance(made, list):
+            return [self._done(each) for each in made]
+        return Blocking(made, self._loop) if isinstance(made, _WRAPPED) else made
 
     def _wait(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
@@ -72,46 +79,64 @@ class Blocking:
         return (entry.key for entry in self.range(data=False))
 
     def __enter__(self) -> Any:
+        self._wait(self._thing.__aenter__())
         return self
 
-    def __exit__(self, *_: object) -> None:
-        end = self.free if isinstance(self._thing, AsyncHeldLock) else self.close
-        end()
+    def __exit__(self, *error: object) -> None:
+        self._wait(self._thing.__aexit__(*error))
 
 
-async def _listed(items: Any) -> list[Any]:
-    return [item async for item in items]
+async def _called(function: Any, given: Any, how: Any) -> Any:
+    """What it gives, awaited or listed, on the loop."""
+    made = function(*given, **how)
+    if inspect.isasyncgen(made):
+        return [item async for item in made]
+    return await made if inspect.isawaitable(made) else made
 
 
 @contextmanager
-def entries_of(form: str, folder: Path) -> Iterator[Any]:
-    """`entries` of a new journal."""
+def journal_of(form: str, folder: Path, **settings: Any) -> Iterator[Any]:
+    """A new journal."""
     if form == "embedded":
         with fastjournal.Journal(folder) as journal:
-            yield journal.entries
+            yield journal
         return
     with (
-        LocalDaemon(folder, settings={"journal": {"sync": "os"}}) as daemon,
-        client_entries(form, daemon.url) as entries,
+        LocalDaemon(folder, settings=settings, uvloop="uvloop" in form) as daemon,
+        client_of(form, daemon.url) as client,
     ):
-        yield entries
+        yield client
 
 
 @contextmanager
-def client_entries(form: str, url: str) -> Iterator[Any]:
-    """`entries` of a client of a daemon."""
+def client_of(form: str, url: str) -> Iterator[Any]:
+    """A client of a daemon."""
     if form == "blocking":
         with fastjournal.connect(url) as client:
-            yield client.entries
+            yield client
         return
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     made = asyncio.run_coroutine_threadsafe(fastjournal.aconnect(url), loop).result(10)
     try:
-        yield Blocking(made.entries, loop)
+        yield Blocking(made, loop)
     finally:
         asyncio.run_coroutine_threadsafe(made.close(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@contextmanager
+def entries_of(form: str, folder: Path) -> Iterator[Any]:
+    """`entries` of a new journal."""
+    with journal_of(form, folder, journal={"sync": "os"}) as journal:
+        yield journal.entries
+
+
+@contextmanager
+def client_entries(form: str, url: str) -> Iterator[Any]:
+    """`entries` of a client of a daemon."""
+    with client_of(form, url) as client:
+        yield client.entries
