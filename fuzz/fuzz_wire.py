@@ -23,8 +23,10 @@ from pathlib import Path
 
 from fuzz_record import LARGEST, mutate
 
+from fastjournal.buffers import BytesWriter
 from fastjournal.errors import ProtocolError, RequestError, VersionMismatch
-from fastjournal.wire.fj import bulk, hello, job_codec
+from fastjournal.put_request import PutRequest
+from fastjournal.wire.fj import bulk, forward, hello, job_codec, lease_codec
 from fastjournal.wire.fj.replies import Pair, ReplyParser
 from fastjournal.wire.fj.requests import Limits, Refusal, Request, RequestParser, encode_request
 from fastjournal.wire.workq.client import encode
@@ -99,15 +101,31 @@ def values(data: bytes) -> None:
         assert write is None or write(found) == data
 
 
+def read_layout_2(data: bytes) -> bytes:
+    """The jobs from the first byte on, written again as they were read."""
+    reader = job_codec.JobReader(data, 0, len(data))
+    out = BytesWriter()
+    while reader.at < len(data):
+        at = reader.at
+        job = reader.next()
+        if isinstance(job, PutRequest) and data[at + 80 : at + 82] != bytes(2):
+            job_codec.write_job(out, job, reader.flags)
+        else:  # refused by itself, or without a queue of its own
+            out.write(data[at : reader.at])
+    return out.getvalue()
+
+
 VALUES: list[tuple[Callable[[bytes], object], Callable[..., bytes] | None]] = [
-    (job_codec.decode_job, None),
-    (job_codec.decode_jobs, job_codec.encode_jobs),
+    (lambda data: job_codec.read_job(data, 0, len(data)), None),
+    (lambda data: job_codec.read_jobs(data, 0, len(data)), None),
+    (read_layout_2, bytes),
+    (lambda data: forward.read_forward(data, 0, len(data), 1), None),
     (bulk.decode_settle, bulk.encode_settle),
     (bulk.decode_lease_request, bulk.encode_lease_request),
     (bulk.decode_put_outcomes, None),
     (bulk.decode_settle_outcomes, None),
     (hello.decode_hello, None),
-    (lambda data: job_codec.decode_leased(Pair(b"k", 6, data)), None),
+    (lambda data: lease_codec.decode_leased(Pair(b"k", 6, data)), None),
 ]
 
 

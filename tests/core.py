@@ -2,19 +2,121 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from fastjournal.journal.decide.jobs import Granted, Jobs, Limits, Nothing, Placed
+from fastjournal.journal.decide.ground import NO_TOKEN, Ground, Limits
+from fastjournal.journal.decide.jobs import Jobs
+from fastjournal.journal.decide.operator import Deleted
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.journal.state.row import job_of, lease_of
-from fastjournal.model import Job, Lease, NewJob, Where
+from fastjournal.journal.state.row import Row, job_of, lease_of
+from fastjournal.model import Job, Lease, NewJob, Outcome, Where
+from fastjournal.put_request import checked_request
 
 S = 1_000_000_000
 MS = 1_000_000
 NOW = 1_700_000_000 * S
+
+
+class Placed(NamedTuple):
+    """What a put comes to."""
+
+    command: k.Command | None
+    outcome: Outcome
+    id: bytes
+
+
+class Granted(NamedTuple):
+    """A row to hand out."""
+
+    command: k.Command
+    row: Row
+
+
+class Nothing(NamedTuple):
+    """Nothing to hand out now."""
+
+    next_due: int
+
+
+class Decisions:
+    """All decisions, each answered by one value."""
+
+    def __init__(
+        self,
+        state: JournalState,
+        *,
+        ids: Callable[[], bytes] | None = None,
+        chance: Any = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.parts = Jobs(Ground(state, ids, chance, limits))
+
+    def put(self, job: NewJob, now: int) -> Placed:
+        puts = self.parts.puts
+        command = puts.put(checked_request(job), now)
+        return Placed(command, Outcome(puts.outcome), puts.placed_id)
+
+    def put_many(self, jobs: list[NewJob], now: int) -> None:
+        self.parts.puts.check_many([checked_request(job) for job in jobs], now)
+
+    def add(self, job: k.Add | k.Schedule, now: int) -> k.Command:
+        return self.parts.puts.add(job, now)
+
+    def lease(self, where: Where, now: int, **how: Any) -> Granted | Nothing:
+        leases = self.parts.leases
+        command = leases.lease(where, now, **how)
+        if command is None:
+            return Nothing(leases.next_due)
+        assert leases.row is not None
+        return Granted(command, leases.row)
+
+    def touch(self, row_id: bytes, token: int | None, now: int, length: int = 0) -> k.Command:
+        return self.parts.leases.touch(row_id, _token(token), now, length)
+
+    def complete(
+        self, row_id: bytes, token: int | None, now: int, result: bytes | None = None
+    ) -> k.Command:
+        return self.parts.leases.complete(row_id, _token(token), now, result)
+
+    def fail(self, row_id: bytes, token: int | None, now: int, *how: Any, **more: Any) -> k.Command:
+        return self.parts.leases.fail(row_id, _token(token), now, *how, **more)
+
+    def release(self, row_id: bytes, token: int | None, now: int, delay: int = 0) -> k.Command:
+        return self.parts.leases.release(row_id, _token(token), now, delay)
+
+    def delete(self, row_id: bytes, now: int, timestamp: int = 0, **how: Any) -> Deleted:
+        return self.parts.operator.delete(row_id, now, timestamp, **how)
+
+    def delete_key(
+        self, queue: bytes, key: bytes, now: int, timestamp: int = 0, **how: Any
+    ) -> Deleted:
+        return self.parts.operator.delete_key(queue, key, now, timestamp, **how)
+
+    def delete_everywhere(self, key: bytes, now: int) -> Iterator[Deleted]:
+        return self.parts.operator.delete_everywhere(key, now)
+
+    def redrive(self, row_id: bytes, now: int, delay: int = 0) -> k.Command:
+        return self.parts.operator.redrive(row_id, now, delay)
+
+    def redrive_all(self, queue: bytes, now: int) -> Iterator[k.Command]:
+        return self.parts.operator.redrive_all(queue, now)
+
+    def set_queue(self, queue: bytes, changes: dict[str, Any]) -> k.Command | None:
+        return self.parts.operator.set_queue(queue, changes)
+
+    def timers(self, now: int, limit: int = 1000) -> Iterator[k.Command]:
+        return self.parts.timers.passed(now, limit)
+
+    def next_deadline(self) -> int:
+        return self.parts.timers.next_deadline()
+
+
+def _token(token: int | None) -> int:
+    return NO_TOKEN if token is None else token
 
 
 class Core:
@@ -22,7 +124,7 @@ class Core:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.state = JournalState()
-        self.jobs = Jobs(self.state, chance=Random(1), limits=limits)
+        self.jobs = Decisions(self.state, chance=Random(1), limits=limits)
         self.clock = NOW
         self.time = NOW - 1
         self.log: list[tuple[int, bytes]] = []

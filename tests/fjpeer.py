@@ -6,9 +6,10 @@ import socket
 from typing import Any, Self
 
 from fastjournal.model import Mode
+from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.functions import Function, Type
 from fastjournal.wire.fj.hello import Hello, encode_hello
-from fastjournal.wire.fj.job_codec import JobPut, encode_job
+from fastjournal.wire.fj.job_codec import encode_job
 from fastjournal.wire.fj.replies import Reply, ReplyParser
 from fastjournal.wire.fj.requests import encode_request
 
@@ -65,5 +66,5 @@ class FjPeer:
 
 def put_bytes(identifier: int = 1, payload: bytes = b"x", queue: bytes = b"q") -> bytes:
     """A SET of a job."""
-    value = encode_job(JobPut(queue, payload, mode=Mode.PLAIN))
+    value = encode_job(PutRequest(queue, payload, mode=Mode.PLAIN))
     return encode_request(Function.SET, identifier, value_type=Type.JOB, value=value)

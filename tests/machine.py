@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from core import Decisions, Granted, Nothing
 from fastjournal.errors import RequestError
-from fastjournal.journal.decide.jobs import Granted, Jobs, Nothing
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import TYPE_OF, decode, encode, row_ids
 from fastjournal.journal.language.transitions import is_legal
@@ -94,7 +94,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.reopen()
 
     def reopen(self) -> None:
-        self.jobs = Jobs(self.state, ids=self.new_id, chance=Even())  # type: ignore[arg-type]
+        self.jobs = Decisions(self.state, ids=self.new_id, chance=Even())
 
     def new_id(self) -> bytes:
         self.counter += 1

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastjournal import Journal
 from fastjournal.errors import Unavailable
+from fastjournal.journal.receiving import Receiver
 from fastjournal.log.files import FileHandle
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.reader import scan
@@ -17,7 +18,8 @@ from fastjournal.spool.shelf import Shelf
 from fastjournal.testing import Crash, MemoryFiles
 from fastjournal.testing.files import _MemoryHandle
 from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded, decode_forward
+from fastjournal.wire.fj.forward import Forwarded
+from fastjournal.wire.fj.job_put import decode_forward
 
 __all__ = [
     "CrashingShelf",
@@ -105,15 +107,14 @@ class JournalTarget:
 
     def send(self, sender: bytes, value: bytes) -> None:
         self.sent.append((sender, value))
-        operations, engine = self.journal.operations, self.journal.engine
-        now = engine.clock.now()
+        receiver = Receiver(self.journal)
+        now = self.journal.engine.clock.now()
         marks, jobs, forget = decode_forward(value, now, sender)
-        with engine.lock:
-            if forget:
-                operations.forget_sender(sender)
-                self._answers.append(Forwarded(0))
-                return
-            taken = operations.put_from(sender, zip(marks, jobs, strict=True), now, decoded=True)
+        if forget:
+            receiver.forget_sender(sender)
+            self._answers.append(Forwarded(0))
+            return
+        taken = receiver.put_from(sender, zip(marks, jobs, strict=True))
         errors = tuple((mark, error_text(error)) for mark, error in taken.refused)
         self._answers.append(
             Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)

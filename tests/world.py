@@ -13,16 +13,27 @@ from typing import Any
 from fastjournal import Journal
 from fastjournal.errors import RequestError
 from fastjournal.journal.disk.replay import replay
+from fastjournal.journal.engine.operations import Operations
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import job_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.model import NewJob
+from fastjournal.model import NewJob, Outcome, Receipt
+from fastjournal.put_request import checked_request
 from fastjournal.testing import ManualClock, MemoryFiles
 from oracle import SETTINGS, Oracle, Refused, S, order
 
 HOME = Path("/journal")
 QUEUES = [b"a", b"ab", b"b", b"w"]
+
+
+def put_now(operations: Operations, job: NewJob) -> Receipt:
+    outcome = operations.put(checked_request(job))
+    return Receipt(operations.placed_id, Outcome(outcome))
+
+
+def put_all(operations: Operations, jobs: list[NewJob]) -> list[Receipt]:
+    return operations.put_many([checked_request(job) for job in jobs])
 
 
 class EvenChance(Random):
@@ -102,7 +113,7 @@ class World:
     def put(self, **fields: Any) -> None:
         job = NewJob(**fields)
         given = self.refused(
-            lambda: self.ask(lambda operations: operations.put(job)),
+            lambda: self.ask(lambda operations: put_now(operations, job)),
             lambda: self.oracle.put(job, self.now),
         )
         if given is None:
@@ -140,13 +151,13 @@ class World:
         except Refused:
             self.oracle.rows = copy
             try:
-                self.ask(lambda operations: operations.put_many(jobs))
+                self.ask(lambda operations: put_all(operations, jobs))
             except RequestError:
                 self.oracle.stamp = stamp
                 assert self.journal.digest() == before
                 return
             raise
-        receipts = self.ask(lambda operations: operations.put_many(jobs))
+        receipts = self.ask(lambda operations: put_all(operations, jobs))
         for receipt, (outcome, row) in zip(receipts, outcomes, strict=True):
             assert receipt.outcome.name == outcome
             row["id"] = row["id"] or receipt.id

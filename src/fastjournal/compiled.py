@@ -20,6 +20,22 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "source_state"]
 
 CORE = (
+    "fastjournal.daemon.fj.connection",
+    "fastjournal.daemon.fj.dispatch",
+    "fastjournal.daemon.fj.entries",
+    "fastjournal.daemon.fj.jobs",
+    "fastjournal.daemon.journal_loop",
+    "fastjournal.daemon.session",
+    "fastjournal.daemon.transport",
+    "fastjournal.daemon.workq.connection",
+    "fastjournal.arguments",
+    "fastjournal.journal.decide.ground",
+    "fastjournal.journal.decide.jobs",
+    "fastjournal.journal.decide.lease",
+    "fastjournal.journal.decide.merge",
+    "fastjournal.journal.decide.operator",
+    "fastjournal.journal.decide.put",
+    "fastjournal.journal.decide.timers",
     "fastjournal.journal.disk.playback",
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
@@ -31,11 +47,17 @@ CORE = (
     "fastjournal.journal.state.placement",
     "fastjournal.journal.state.queue_rows",
     "fastjournal.journal.state.row",
+    "fastjournal.journal.state.rows",
     "fastjournal.journal.state.selection",
     "fastjournal.journal.state.values",
     "fastjournal.log.record",
     "fastjournal.put_request",
+    "fastjournal.wire.fj.bulk",
+    "fastjournal.wire.fj.entry_codec",
+    "fastjournal.wire.fj.forward",
     "fastjournal.wire.fj.frames",
+    "fastjournal.wire.fj.job_codec",
+    "fastjournal.wire.fj.lease_codec",
     "fastjournal.wire.fj.replies",
     "fastjournal.wire.fj.requests",
     "fastjournal.wire.unsigned",
@@ -90,7 +112,7 @@ def describe_core() -> str:
     """`compiled` or `pure`: the build of the core that runs in this process."""
     from importlib import import_module
 
-    file = import_module(CORE[0]).__file__ or ""
+    file = import_module("fastjournal.put_request").__file__ or ""  # a small one
     return "compiled" if file.endswith(tuple(EXTENSION_SUFFIXES)) else "pure"
 
 

@@ -19,7 +19,7 @@ import struct
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
-from fastjournal.edges import Text, as_datetime, key_bytes
+from fastjournal.arguments import Text, as_datetime, key_bytes
 from fastjournal.errors import BadRequest, OutOfRange, WrongType
 
 __all__ = [

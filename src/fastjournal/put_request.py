@@ -9,14 +9,14 @@ Rules:
 3. `id` is empty or has 16 bytes; `queue` has 1 to 255.
 """
 
-from typing import Final, final
+from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.errors import BadRequest, OutOfRange, RequestError, TooLarge
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Mode, NewJob, Priority
 
-__all__ = ["MERGE", "PLAIN", "UNIQUE", "PutRequest", "checked_request"]
+__all__ = ["MERGE", "PLAIN", "UNIQUE", "PutRequest", "checked_request", "request_or_error"]
 
 MERGE: Final[i64] = 0
 UNIQUE: Final[i64] = 1
@@ -87,41 +87,58 @@ class PutRequest:
 
 def checked_request(job: NewJob) -> PutRequest:
     """What a `NewJob` says, refused if a field is of another type or out of range."""
-    queue, value, key, job_id = job.queue, job.value, job.key, job.id
+    fields: Any = job  # whatever its annotations say, anybody may have filled it
+    queue, value, key, job_id = fields.queue, fields.value, fields.key, fields.id
     if type(queue) is not bytes or type(value) is not bytes or type(key) is not bytes:
         raise BadRequest("queue, key and value are bytes")
     if not 1 <= len(queue) <= 255:
         raise TooLarge("a queue name has 1 to 255 bytes")
     if len(key) > 65_535:
         raise TooLarge(f"a key of {len(key)} bytes exceeds the limit of 65535")
-    if type(job.priority) is not int and type(job.priority) is not Priority:
+    priority = fields.priority
+    if type(priority) is not int and type(priority) is not Priority:
         raise BadRequest("a priority is a whole number")
-    if not 0 <= job.priority <= 255:
-        raise OutOfRange(f"priority {job.priority} is not in 0..255")
-    if type(job.due) is not int or type(job.expires) is not int:
-        raise BadRequest("instants are whole nanoseconds")
-    if not (0 <= job.due <= MAX_INSTANT and 0 <= job.expires <= MAX_INSTANT):
-        raise OutOfRange("an instant is before 1970 or past 2262")
-    if job.mode not in _MODES:
-        raise BadRequest(f"unknown mode {job.mode!r}")
-    if job.mode == Mode.UNIQUE and not key:
+    if not 0 <= priority <= 255:
+        raise OutOfRange(f"priority {priority} is not in 0..255")
+    mode = fields.mode
+    if mode not in _MODES:
+        raise BadRequest(f"unknown mode {mode!r}")
+    if mode == Mode.UNIQUE and not key:
         raise BadRequest("a unique job needs a key")
-    if job.mode == Mode.PLAIN and key:
+    if mode == Mode.PLAIN and key:
         raise BadRequest("a plain job has no key")
-    for name in ("timestamp", "lease", "ttl", "max_attempts", "max_timeouts", "max_fails", "kind"):
-        number = getattr(job, name)
-        high = MAX_INSTANT
-        if name.startswith("max_"):
-            high = _MOST_TRIES
-        elif name == "kind":
-            high = 255
-        if type(number) is not int:
-            raise BadRequest(f"{name} is a whole number")
-        if not 0 <= number <= high:
-            raise OutOfRange(f"{name} {number} is not in 0..{high}")
     if job_id and (type(job_id) is not bytes or len(job_id) != 16):
         raise BadRequest("an id has 16 bytes")
     return PutRequest(
-        queue, value, key, int(job.mode), int(job.priority), job.due, job.expires, job.timestamp,
-        job.lease, job.max_attempts, job.max_timeouts, job.max_fails, job.kind, job.ttl, job_id,
-    )  # fmt: skip
+        queue,
+        value,
+        key,
+        int(mode),
+        int(priority),
+        _number(fields.due, "due", MAX_INSTANT),
+        _number(fields.expires, "expires", MAX_INSTANT),
+        _number(fields.timestamp, "timestamp", MAX_INSTANT),
+        _number(fields.lease, "lease", MAX_INSTANT),
+        _number(fields.max_attempts, "max_attempts", _MOST_TRIES),
+        _number(fields.max_timeouts, "max_timeouts", _MOST_TRIES),
+        _number(fields.max_fails, "max_fails", _MOST_TRIES),
+        _number(fields.kind, "kind", 255),
+        _number(fields.ttl, "ttl", MAX_INSTANT),
+        job_id,
+    )
+
+
+def _number(value: object, name: str, high: int) -> int:
+    if type(value) is not int:
+        raise BadRequest(f"{name} is a whole number")
+    if not 0 <= value <= high:
+        raise OutOfRange(f"{name} {value} is not in 0..{high}")
+    return value
+
+
+def request_or_error(job: NewJob) -> PutRequest | RequestError:
+    """The same for one of many: what refuses it in its place."""
+    try:
+        return checked_request(job)
+    except RequestError as error:
+        return error

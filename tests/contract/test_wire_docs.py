@@ -31,10 +31,10 @@ def test_the_examples_of_the_page_are_read() -> None:
 
 def test_the_last_offsets_of_the_page_are_the_sizes_of_the_layouts() -> None:
     for size, what in (
-        (job_codec._PUT_SIZE, "queue, key, user data"),
-        (lease_codec._LEASED_SIZE, "queue, worker, note"),
-        (bulk._LEASE.size, "for each name"),
-        (bulk._SETTLE_SIZE, "key, result"),
+        (job_codec.PUT_SIZE, "queue, key, user data"),
+        (lease_codec.LEASED_SIZE, "queue, worker, note"),
+        (bulk.LEASE_SIZE, "for each name"),
+        (bulk.SETTLE_SIZE, "key, result"),
     ):
         assert re.search(rf"^\| {size} \| \| {what}", PAGE, re.MULTILINE), (size, what)
 

@@ -134,6 +134,8 @@ class Run:
         before = self.log.active_logs()[0]
         try:
             fresh = self.log.rotate()
+        except Crash:
+            return
         except JournalError as error:
             self.rotation_errors.append(error)
             assert self.log.active_logs()[0] in (before, before.with_name(next_name(before)))
@@ -336,7 +338,7 @@ def test_a_fault_in_the_middle_of_a_group_reaches_each_of_its_waiters() -> None:
     opened.set()
     for _ in range(51):
         assert everybody.acquire(timeout=LIMIT)
-    assert type(told[0]) is OutcomeUnknown
+    assert [type(error) for error in told].count(OutcomeUnknown) == 1, "the one that was written"
     assert {type(error) for error in told} == {OutcomeUnknown, Stopped}
     syncs = files.operations.count("sync 000000001.log")
     with pytest.raises(Stopped):

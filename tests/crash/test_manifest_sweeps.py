@@ -24,6 +24,7 @@ from fastjournal.testing import Crash, ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")
 SAMPLES = 6
+PUTS = 32
 
 
 def opened(files: MemoryFiles) -> Journal:
@@ -51,23 +52,28 @@ def wait(journal: Journal) -> None:
     journal._log._pair._join()
 
 
+def value(n: int) -> bytes:
+    """Large enough that a few of them fill a segment: every operation is crashed at."""
+    return b"%02d" % n * 300
+
+
 def work(files: MemoryFiles, done: list[int]) -> None:
     """Fill, merge, clean and image; `done` collects the puts that were acknowledged."""
     journal = opened(files)
-    for n in range(60):
-        journal.put(b"%d" % n * 60, queue="q", key=str(n % 7))
+    for n in range(PUTS):
+        journal.put(value(n), queue="q", key=str(n % 7))
         done.append(n)
         wait(journal)
-        if n == 25 or n == 55:
-            journal.clean()
-        if n == 40:
+        if n in (14, 30):
+            assert journal.clean()
+        if n == 18:
             journal.snapshot()
             wait(journal)
     journal.close()
 
 
 def expected(upto: int) -> dict[bytes, bytes]:
-    return {str(n % 7).encode(): b"%d" % n * 60 for n in range(upto)}
+    return {str(n % 7).encode(): value(n) for n in range(upto)}
 
 
 def disks(files: MemoryFiles, seed: int) -> Iterator[MemoryFiles]:
@@ -76,14 +82,14 @@ def disks(files: MemoryFiles, seed: int) -> Iterator[MemoryFiles]:
 
 
 def sweep(
-    base: MemoryFiles | None, act: Callable[[MemoryFiles], object], stride: int = 1
+    base: MemoryFiles | None, act: Callable[[MemoryFiles], object]
 ) -> Iterator[tuple[int, MemoryFiles]]:
     """Crash before each operation of an act; yields the number and what a crash may leave."""
     whole = MemoryFiles() if base is None else base.killed()
     act(whole)
     last = len(whole.operations)
     assert last > 5
-    for number in range(1, last + 1, stride):
+    for number in range(1, last + 1):
         files = MemoryFiles() if base is None else base.killed()
         files.crash_at = number
         with contextlib.suppress(Crash, JournalError):
@@ -101,7 +107,7 @@ def test_a_crash_in_rotation_cleaning_or_snapshot_leaves_nothing_to_repair() -> 
         work(files, done)
 
     named = 0
-    for number, disk in sweep(None, act, stride=3):
+    for number, disk in sweep(None, act):
         promised = len(done)
         assert not [fault for fault in faults(disk) if not fault.torn], number
         found = rows(disk)
@@ -127,7 +133,7 @@ def test_a_crash_while_an_old_directory_is_taken_in_changes_nothing() -> None:
     old = an_old_directory()
     for number, disk in sweep(old, rows):
         assert not [fault for fault in faults(disk) if not fault.torn], number
-        assert rows(disk) == expected(60), number
+        assert rows(disk) == expected(PUTS), number
         assert faults(disk) == [], number
         manifest = read(disk, HOME)
         assert manifest is not None
@@ -142,7 +148,7 @@ def damaged() -> MemoryFiles:
     with opened(files) as journal:
         for n in range(60):
             journal.put(b"%d" % n * 60, queue="q", key=str(n))
-            if n == 20:
+            if n == 18:
                 journal.snapshot()
     manifest = read(files, HOME)
     assert manifest is not None

@@ -20,6 +20,7 @@ from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
 from fastjournal.journal.engine.reserve import RESERVE_SIZE
 from fastjournal.journal.language.commands import Sender
+from fastjournal.journal.receiving import Receiver
 from fastjournal.model import Mode
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of, sender_name, spool_tag
@@ -123,11 +124,7 @@ def jobs() -> list[tuple[int, NewJob]]:
 
 
 def put_from(journal: Journal, sender: bytes, some: Sequence[tuple[int, NewJob]]) -> Any:
-    with journal.engine.lock:
-        taken = journal.operations.put_from(sender, some)
-        time = journal.engine.last_time
-    journal.engine.settle(time)
-    return taken
+    return Receiver(journal).put_from(sender, some)
 
 
 def picture(journal: Journal) -> list[tuple[bytes, bytes, int]]:
@@ -288,7 +285,7 @@ def test_a_mark_survives_the_cleaning_of_its_jobs() -> None:
         assert journal.clean()
     with Journal("/j", files=files, clock=clock, background=False) as journal:
         assert journal.engine.state.senders[NAME][0] == 99
-        journal.operations.forget_sender(NAME)
+        Receiver(journal).forget_sender(NAME)
         assert journal.engine.state.senders == {}
     with Journal("/j", files=files, clock=clock, background=False) as journal:
         assert journal.engine.state.senders == {}

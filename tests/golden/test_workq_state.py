@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from fastjournal.journal.decide.jobs import Jobs, Nothing
+from core import Decisions, Nothing
 from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import TYPE_OF, decode, encode
@@ -130,7 +130,7 @@ def test_jobs_are_handed_out_in_the_servers_order_d35(case: Path) -> None:
     after = facts["after_restart"]
     now = int(after["as_of_unix"] * 1000) * 1_000_000
     state = replay(case)
-    jobs = Jobs(state)
+    jobs = Decisions(state)
     compared = 0
     for name, queue in after["state"]["queues"].items():
         ready = [UUID(text).bytes for text in queue["ready"]]

@@ -90,15 +90,41 @@ def seconds() -> float:
     return SYSTEM_CLOCK.now() / SECOND
 
 
-def test_lengths_and_numbers_hold(client: Any) -> None:
-    assert client.entries.add("n", 1) == 1
-    assert client.entries.set("k", b"v", ttl=60) is True
-    assert client.entries.entry("k", lease=10, worker="w").worker == b"w"
+def locks(client: Any) -> bool:
     if isinstance(client, Twin):
-        assert client.locks("l")
-    else:
-        with client.entries.lock("l", 10) as held:
-            assert held.fence
+        return client.locks("l")
+    with client.entries.lock("l", 10) as held:
+        return bool(held.fence)
+
+
+def test_numbers_hold(client: Any) -> None:
+    assert client.entries.add("n", 1) == 1
+
+
+def test_a_life_holds(client: Any) -> None:
+    assert client.entries.set("k", b"v", ttl=60) is True
+    assert client.entries["k"] == b"v" if not isinstance(client, Twin) else True
+
+
+def test_a_lock_and_a_lease_hold(client: Any) -> None:
+    assert locks(client)
+    client.entries.set("k", b"v")
+    assert client.entries.entry("k", lease=10, worker="w").worker == b"w"
+
+
+@pytest.mark.parametrize("uvloop", [True, False])
+@pytest.mark.parametrize("twin", [False, True], ids=["client", "asyncio client"])
+def test_lengths_hold_while_the_clocks_part(tmp_path: Path, uvloop: bool, twin: bool) -> None:
+    """So it is, too, when an answer is long in coming and the request is sent again."""
+    clock = ManualClock()
+    with LocalDaemon(tmp_path / "d", uvloop=uvloop, clock=clock) as daemon:
+        client: Any = Twin(daemon.url) if twin else daemon.connect()
+        for _ in range(3):
+            clock.advance(60)
+            assert client.entries.set("k", b"v", ttl=10) is True
+            assert client.entries.entry("k").expires == clock.now() + 10 * SECOND
+            assert locks(client)
+        client.close()
 
 
 def test_a_write_of_now_is_the_newest(client: Any) -> None:

@@ -18,6 +18,7 @@ import pytest
 from fastjournal.client import entry_calls
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.model import Mode
+from fastjournal.put_request import PutRequest
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.bulk import (
     LeaseRequest,
@@ -37,7 +38,7 @@ from fastjournal.wire.fj.functions import (
     Type,
 )
 from fastjournal.wire.fj.hello import Hello, encode_hello
-from fastjournal.wire.fj.job_codec import JobPut, encode_jobs, encode_short
+from fastjournal.wire.fj.job_codec import encode_jobs, encode_short
 from fastjournal.wire.fj.replies import ReplyParser
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
@@ -70,7 +71,7 @@ def corpus() -> list[bytes]:
         r(Function.UNLISTEN, 16, flags=WORKED_ON, key=b"q"), r(Function.STATUS, 17),
         r(Function.HELLO, 18, value_type=buffer, value=encode_hello(Hello("t", ""))),
         r(Function.PUTS, 19, value_type=buffer,
-          value=encode_jobs([JobPut(b"q", b"x", mode=Mode.PLAIN)] * 3)),
+          value=encode_jobs([PutRequest(b"q", b"x", mode=Mode.PLAIN)] * 3)),
         r(Function.LEASE, 20, value_type=buffer,
           value=encode_lease_request(LeaseRequest((b"q", b"r"), 5))),
         r(Function.SETTLE, 21, value_type=buffer, value=encode_settle([Settle(0, b"i" * 16, 1)])),

@@ -16,6 +16,7 @@ import pytest
 from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.journal import Journal
 from fastjournal.model import Mode, State
+from fastjournal.put_request import PutRequest
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.bulk import (
@@ -42,7 +43,7 @@ from fastjournal.wire.fj.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.fj.job_codec import JobPut, encode_jobs, encode_short
+from fastjournal.wire.fj.job_codec import encode_jobs, encode_short
 from fastjournal.wire.fj.json_values import load
 from fastjournal.wire.fj.lease_codec import decode_leased
 from fastjournal.wire.fj.replies import Reply
@@ -186,8 +187,8 @@ def test_fail_touch_release_by_id(peer: FjPeer) -> None:
 
 
 def test_bulk_functions_have_one_outcome_per_item(peer: FjPeer) -> None:
-    jobs = [JobPut(b"q", b"%d" % n, mode=Mode.PLAIN) for n in range(5)]
-    jobs[2] = jobs[2]._replace(priority=300)
+    jobs = [PutRequest(b"q", b"%d" % n, mode=Mode.PLAIN) for n in range(5)]
+    jobs[2].priority = 300
     put = peer.ask(Function.PUTS, value_type=Type.BUFFER, value=encode_jobs(jobs))
     outcomes = decode_put_outcomes(put.value or b"")
     assert [o.outcome for o in outcomes] == [0, 0, Putting.REFUSED, 0, 0]
@@ -210,7 +211,7 @@ def test_bulk_functions_have_one_outcome_per_item(peer: FjPeer) -> None:
 
 
 def test_a_lease_reply_is_bounded_in_bytes(peer: FjPeer) -> None:
-    jobs = [JobPut(b"q", bytes(500_000), mode=Mode.PLAIN) for _ in range(30)]
+    jobs = [PutRequest(b"q", bytes(500_000), mode=Mode.PLAIN) for _ in range(30)]
     for start in range(0, 30, 10):
         part = encode_jobs(jobs[start : start + 10])
         assert peer.ask(Function.PUTS, value_type=Type.BUFFER, value=part).error == ""

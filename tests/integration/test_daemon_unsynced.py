@@ -43,11 +43,13 @@ def served(files: MemoryFiles, on_uvloop: bool, sync: str = "always") -> Iterato
 
 
 @LOOPS
+@pytest.mark.parametrize("long", [False, True], ids=["", "behind a long answer"])
 def test_a_command_behind_one_that_waits_is_not_acknowledged_after_a_failed_sync(
-    on_uvloop: bool,
+    on_uvloop: bool, long: bool
 ) -> None:
+    """Behind a long answer it is carried out in a turn of its own."""
     disk = Disk()
-    first, second = uuid.uuid4(), uuid.uuid4()
+    first, second, large = uuid.uuid4(), uuid.uuid4(), uuid.uuid4()
     with (
         served(disk.files, on_uvloop) as daemon,
         socket.create_connection(("127.0.0.1", daemon.workq_port), 10) as consumer,
@@ -55,14 +57,30 @@ def test_a_command_behind_one_that_waits_is_not_acknowledged_after_a_failed_sync
     ):
         state = daemon.server.default.state
         disk.fails = lambda: second.bytes in state.rows
-        consumer.sendall(b"lease q 20000\r\nadd %s r 1000 60000 1\r\nx\r\n" % str(second).encode())
+        wanted = [(first, b"x")]
+        commands = b"lease q 20000\r\n"
+        if long:
+            wanted.append((large, b"y" * (1 << 20)))
+            producer.sendall(_add(large, b"big", b"y" * (1 << 20)))
+            assert producer.makefile("rb").readline() == b"+OK\r\n"
+            commands += b"lease big 1\r\n"
+        consumer.sendall(commands + _add(second, b"r", b"x"))
         wait_until(lambda: daemon.call(lambda: len(daemon.server.default.engine.wakeups)))
-        producer.sendall(b"add %s q 1000 60000 1\r\nx\r\n" % str(first).encode())
+        producer.sendall(_add(first, b"q", b"x"))
         answers = consumer.makefile("rb")
-        assert answers.readline() == b"+OK 1\r\n"
-        assert answers.readline().startswith(str(first).encode())
-        assert answers.readline() == b"x\r\n"
+        leased = b""
+        for job, payload in wanted:
+            leased = answers.readline()
+            if leased == b"+OK 1\r\n":
+                assert answers.readline().startswith(str(job).encode())
+                assert answers.readline() == payload + b"\r\n"
         assert answers.readline().startswith(b"-SERVER-ERROR")
+        assert leased == b"+OK 1\r\n"
+
+
+def _add(job: uuid.UUID, queue: bytes, payload: bytes) -> bytes:
+    head = b"add %s %s 1000 60000 %d\r\n" % (str(job).encode(), queue, len(payload))
+    return head + payload + b"\r\n"
 
 
 @LOOPS
@@ -77,13 +95,14 @@ def test_a_request_that_waits_behind_a_failed_sync_is_answered_once(on_uvloop: b
         disk.fails = lambda: True
         peer.send(put_bytes(1) + lease + put_bytes(3))
         told = [peer.read() for _ in range(3)]
+        assert sorted(reply.identifier for reply in told if reply) == [1, 2, 3]
+        assert peer.ask(Function.PING, 4).identifier == 4
         # What was written may be there or not: nobody knows. The lease came to nothing.
         assert sorted((reply.identifier, reply.error.split()[0]) for reply in told if reply) == [
             (1, "UNKNOWN"),
             (2, "READ-ONLY"),
             (3, "UNKNOWN"),
         ]
-        assert peer.ask(Function.PING, 4).identifier == 4
 
 
 @LOOPS

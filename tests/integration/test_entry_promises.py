@@ -21,11 +21,12 @@ from fastjournal.client.entry_calls import page as page_call
 from fastjournal.entry import STRING, VOID
 from fastjournal.errors import LeaseLost, Locked
 from fastjournal.journal.entries.cursor import Scan
+from fastjournal.put_request import PutRequest
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.entry_codec import ALL, decode_entry
 from fastjournal.wire.fj.functions import DATA, OVERWRITE, PUSH, Function, Type
-from fastjournal.wire.fj.job_codec import JobPut, encode_job
+from fastjournal.wire.fj.job_codec import encode_job
 from fastjournal.wire.fj.replies import encode_reply
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
@@ -98,7 +99,7 @@ def test_every_worked_example_is_answered_byte_for_byte(examples: AtT) -> None:
 def test_next_is_answered_with_the_time_of_the_next_job(examples: AtT) -> None:
     """Section 4.8, 4.6."""
     e = examples
-    job = encode_job(JobPut(b"q", b"x", key=b"k", due=T + 60 * S))
+    job = encode_job(PutRequest(b"q", b"x", key=b"k", due=T + 60 * S))
     e.peer.ask(Function.SET, value_type=Type.JOB, value=job)
     e.at(5)
     want = EXAMPLES["NEXT answered: nothing yet, next at T + 60 s"]

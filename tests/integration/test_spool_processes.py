@@ -418,6 +418,37 @@ def test_a_token_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
     assert found["a"] == list(range(3000))
 
 
+def test_forwarding_once_ends_when_the_daemon_refuses_it(tmp_path: Path) -> None:
+    tokens = [add_token(tmp_path / "tokens", name, ["produce"], ["*"]) for name in ("one", "two")]
+    given = {"tokens": str(tmp_path / "tokens"), "log": {"level": "error"}}
+    directory = tmp_path / "spool"
+
+    def forward(daemon: LocalDaemon, token: str, journal: str = "") -> tuple[int, str]:
+        url = f"fj://127.0.0.1:{daemon.port}/{journal}?token={token}"
+        found = subprocess.run(
+            [sys.executable, "-m", "fastjournal.cli.app", "forward", "--once",
+             "--spool", str(directory), "--to", url],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return found.returncode, found.stderr.splitlines()[-1] if found.stderr else ""
+
+    with LocalDaemon(tmp_path / "data", settings=given) as daemon, Spool(directory) as spool:
+        spool.put(b"a 0", queue="q")
+        code, text = forward(daemon, "wrong")
+        assert (code, text.startswith("error: "), "refuses" in text) == (2, True, True)
+        code, text = forward(daemon, tokens[0], "nix")
+        assert (code, text.startswith("error: "), "nix" in text) == (2, True, True)
+        assert [entry.state for entry in scan(directory)] == ["ready"]
+        assert forward(daemon, tokens[0]) == (0, "")
+        spool.put(b"a 1", queue="q")
+        code, text = forward(daemon, tokens[1])
+        assert (code, "belongs to another token" in text) == (2, True)
+        assert [entry.state for entry in scan(directory)] == ["done", "ready"]
+        assert forward(daemon, tokens[0]) == (0, "")
+    found, _ = rows_of(tmp_path / "data")
+    assert found["a"] == [0, 1]
+
+
 WRITER = """
 import sys
 from fastjournal.spool.writer import Spool

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fastjournal import model
 from fastjournal.errors import ProtocolError, RequestError, VersionMismatch
 from fastjournal.model import Job, Mode, State
+from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.bulk import (
     LeaseRequest,
     PutOutcome,
@@ -25,6 +26,7 @@ from fastjournal.wire.fj.bulk import (
     encode_settle,
     encode_settle_outcomes,
 )
+from fastjournal.wire.fj.forward import ForwardRequest, read_forward
 from fastjournal.wire.fj.frames import MAX_INSTANT
 from fastjournal.wire.fj.functions import (
     DATA,
@@ -41,11 +43,10 @@ from fastjournal.wire.fj.hello import Hello, decode_hello, encode_hello
 from fastjournal.wire.fj.job_codec import (
     DELAY,
     LIFETIME,
-    JobPut,
-    decode_job,
-    decode_jobs,
     encode_job,
     encode_jobs,
+    read_job,
+    read_jobs,
 )
 from fastjournal.wire.fj.lease_codec import decode_leased, encode_leased
 from fastjournal.wire.fj.replies import Pair, Reply, ReplyParser, encode_error, encode_reply
@@ -72,7 +73,7 @@ SMALL = Limits(max_key=300, max_value=2000, max_message=4000)
 
 instants = st.integers(0, MAX_INSTANT // 1000).map(lambda us: us * 1000)
 moments = st.integers(0, MAX_INSTANT)
-u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
+u16, u32 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32))
 keys = st.binary(max_size=300)
 blobs = st.binary(max_size=600)
 ids = st.binary(min_size=16, max_size=16)
@@ -227,24 +228,26 @@ def test_damaged_replies_read_the_same_in_every_cut(stream: bytes, data: st.Data
 # Values.
 
 priorities64 = st.integers(-(1 << 63), (1 << 63) - 1)
+tries = st.integers(0, (1 << 31) - 1)
 puts = st.builds(
-    JobPut, keys, blobs, keys, st.sampled_from(Mode), priorities64, moments, moments,
-    st.integers(1, MAX_INSTANT), moments, u32, u32, u32, st.integers(0, 255), moments, ids,
-    st.sampled_from([0, DELAY, LIFETIME, DELAY | LIFETIME]),
+    PutRequest, st.binary(min_size=1, max_size=255), blobs, st.binary(min_size=1, max_size=300),
+    st.sampled_from([Mode.MERGE, Mode.UNIQUE]), st.integers(0, 255), moments, moments,
+    st.integers(1, MAX_INSTANT), moments, tries, tries, tries, st.integers(0, 255), moments,
+    ids.filter(any),
 )  # fmt: skip
 
 
 @st.composite
 def leases(draw: st.DrawFn) -> model.Lease:
     """A lease as a reply tells it: without result and aliases."""
-    until = draw(u64)
+    until = draw(moments)
     numbers = [draw(u32) for _ in range(6)]
-    instants = [draw(u64) for _ in range(4)]
+    instants = [draw(moments) for _ in range(4)]
     job = Job(
         draw(ids), draw(keys), draw(keys), draw(blobs), draw(st.sampled_from(State)),
-        draw(priorities64), *instants, draw(st.integers(0, 255)), *numbers, draw(u64), draw(u64),
-        until, draw(keys), b"", draw(keys), False, draw(st.booleans()), draw(st.booleans()),
-        draw(u64), (), draw(priorities64),
+        draw(priorities64), *instants, draw(st.integers(0, 255)), *numbers, draw(moments),
+        draw(moments), until, draw(keys), b"", draw(keys), False, draw(st.booleans()),
+        draw(st.booleans()), draw(moments), (), draw(priorities64),
     )  # fmt: skip
     return model.Lease(job, draw(u32), until)
 
@@ -265,15 +268,21 @@ texts = st.text(max_size=80).map(lambda text: text.encode("utf-8", "replace").de
 
 @run
 @given(puts, leases())
-def test_jobs_round_trip(put: JobPut, leased: model.Lease) -> None:
-    assert decode_job(encode_job(put), put.key) == put
+def test_jobs_round_trip(put: PutRequest, leased: model.Lease) -> None:
+    data = encode_job(put)
+    assert read_job(data, 0, len(data), put.key).new_job() == put.new_job()
+    for flags in (int(DELAY), int(LIFETIME), int(DELAY | LIFETIME)):  # from 1970 on
+        data = encode_job(put, flags)
+        assert read_job(data, 0, len(data)).new_job() == put.new_job()
     assert decode_leased(encode_leased(leased)) == leased
 
 
 @run
 @given(st.lists(puts, max_size=4), st.lists(settles, max_size=4))
-def test_bulk_values_round_trip(jobs: list[JobPut], items: list[Settle]) -> None:
-    assert decode_jobs(encode_jobs(jobs)) == jobs
+def test_bulk_values_round_trip(jobs: list[PutRequest], items: list[Settle]) -> None:
+    data = encode_jobs(jobs)
+    read = [job for job in read_jobs(data, 0, len(data)) if isinstance(job, PutRequest)]
+    assert [job.new_job() for job in read] == [job.new_job() for job in jobs]
     assert decode_settle(encode_settle(items)) == items
 
 
@@ -285,8 +294,8 @@ def test_bulk_values_round_trip(jobs: list[JobPut], items: list[Settle]) -> None
         max_size=6,
     ),
     st.lists(
-        st.builds(SettleOutcome, st.integers(0, 254), u64, st.just(""))
-        | st.builds(SettleOutcome, st.just(255), u64, texts),
+        st.builds(SettleOutcome, st.integers(0, 254), moments, st.just(""))
+        | st.builds(SettleOutcome, st.just(255), moments, texts),
         max_size=6,
     ),
 )
@@ -309,7 +318,9 @@ def test_lease_requests_and_hellos_round_trip(wanted: LeaseRequest, hello: Hello
 
 
 DECODERS = (
-    decode_job, decode_jobs, decode_settle, decode_lease_request, decode_put_outcomes,
+    lambda value: read_job(value, 0, len(value)), lambda value: read_jobs(value, 0, len(value)),
+    lambda value: read_forward(value, 0, len(value), 0), decode_settle, decode_lease_request,
+    decode_put_outcomes,
     decode_settle_outcomes, decode_hello, lambda value: decode_leased(Pair(b"", 6, value)),
 )  # fmt: skip
 
@@ -325,7 +336,9 @@ def test_damaged_values_give_a_value_or_our_error(value: bytes) -> None:
         found = None
         with suppress(RequestError):
             found = decoder(value)
-        assert found is None or isinstance(found, tuple | list | Hello)
+        assert found is None or isinstance(
+            found, tuple | list | Hello | PutRequest | ForwardRequest | LeaseRequest
+        )
 
 
 # Workq.

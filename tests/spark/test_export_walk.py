@@ -15,6 +15,7 @@ import pytest
 
 from fastjournal.errors import LeaseLost, NotFound
 from fastjournal.journal.journal import Journal
+from fastjournal.journal.receiving import Receiver
 from fastjournal.model import NewJob
 from fastjournal.spark import attempts, attempts_fields_numba, attempts_numba
 from fastjournal.spark.attempts import Fold, parts_of
@@ -110,7 +111,7 @@ def test_repeats_that_a_forwarder_brought_count_as_merged(tmp_path: Path, bulk: 
     jobs = [(n, NewJob(b"q", b"%d" % n, b"k%d" % (n % 2))) for n in range(2, 42)]
     with Journal(path, clock=ManualClock(NOON)) as journal:
         for start in range(0, len(jobs), bulk):
-            journal.operations.put_from(b"a sender", jobs[start : start + bulk])
+            Receiver(journal).put_from(b"a sender", jobs[start : start + bulk])
     effects: Counter[str] = Counter()
     for lives in Fold(Share()).batches(
         part for one in journal_segments(path) for part in parts_of(one, load(one), Share())

@@ -32,7 +32,8 @@ from fastjournal.log import Stream
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.write.async_commit_log import AsyncCommitLog
 from fastjournal.log.write.commit_log import EXIT_DIE, CommitLog
-from fastjournal.testing import Fault, ManualClock, MemoryFiles
+from fastjournal.log.write.log_writer import never
+from fastjournal.testing import Fault, ManualClock, ManualTicker, MemoryFiles
 
 HERE = Path("/log")
 LIMIT = 20.0  # seconds until a test that waits for another thread gives up
@@ -344,10 +345,11 @@ def test_all_that_waits_goes_with_one_write_and_one_sync(files: Disk, opened: Op
     outcomes.wait()
     log.close()
     done = [what for what in files.operations[begin:] if what.endswith("000000001.log")]
-    assert done == [f"{what} 000000001.log" for what in ("sync", "write", "sync", "close")]
+    steps = ("sync", "write", "sync", "truncate", "sync", "close")
+    assert done == [f"{what} 000000001.log" for what in steps]
     counters = log.status().counters
     assert (counters.group_size.count, counters.group_size.total) == (2, 21)
-    assert (counters.writes, counters.queued, counters.syncs) == (21, 21, 2)
+    assert (counters.writes, counters.queued, counters.syncs) == (21, 21, 3), "one to close"
     assert outcomes.times == times(files)
 
 
@@ -819,7 +821,7 @@ def test_the_policy_die_ends_the_process_before_anybody_is_told(
 
 def test_no_space_hits_its_own_group_only(files: Disk, opened: Opener) -> None:
     """F02."""
-    log = opened(sync="always")
+    log = opened(sync="always", preallocate=never)
     log.write(b"before")
     gate, outcomes = Gate(files), Outcomes(4)
     log.submit([b"held"], outcomes)
@@ -879,12 +881,11 @@ def test_writes_behind_that_find_no_space_are_counted_and_reported_by_close(
 
 
 def test_the_interval_policy_syncs_by_its_own_timer(files: Disk) -> None:
-    """The one real timer, of one millisecond: the writer thread wakes by itself."""
+    """The one real timer, of one millisecond."""
     for door in ("write", "append", "append_one"):
         synced = threading.Event()
         with CommitLog(Stream(HERE, files=files), sync="interval", sync_interval=1) as log:
             files.on_sync = lambda _, synced=synced: synced.set()  # type: ignore[misc]
-            until(lambda log=log: log._waiting._idle)  # type: ignore[misc]
             if door == "write":
                 log.write(b"a")
             elif door == "append":
@@ -896,45 +897,55 @@ def test_the_interval_policy_syncs_by_its_own_timer(files: Disk) -> None:
 
 
 def test_the_interval_policy_syncs_no_more_often_than_told(files: Disk, opened: Opener) -> None:
-    clock = ManualClock()
-    log = opened(sync="interval", sync_interval=1000, clock=clock)
+    ticker = ManualTicker()
+    log = opened(sync="interval", sync_interval=70, ticker=ticker)
+    assert ticker.interval_ms == 70
     for _ in range(10):
-        clock.advance(0.5)
-        for _ in range(2):  # once the second is written, the first one's sync is over
-            outcomes = Outcomes(1)
-            log.submit([b"x"], outcomes)
-            outcomes.wait()
+        log.write(b"x")
+        log.append([b"y"])
+        assert log.synced_time < log.written_time
+        for _ in range(3):
+            ticker.fire()
+            assert log.synced_time == log.written_time
     log.close()
-    assert 4 <= log.status().counters.syncs <= 6
+    ticker.fire()
+    assert log.status().counters.syncs == 10
 
 
 def test_a_write_beside_the_timers_sync_is_synced_by_the_next_one(
     files: Disk, pool: ThreadPoolExecutor
 ) -> None:
-    """It begins before that sync and ends after it, when the writer thread sleeps again."""
+    """It begins before that sync and ends after it."""
     with CommitLog(Stream(HERE, files=files), sync="interval", sync_interval=1) as log:
         first = log.append([b"a"])
         held = HeldWrite(files)
         appending = pool.submit(log.append, [b"b"])
         assert held.reached.wait(LIMIT)
-        until(lambda: log.synced_time == first and log._waiting.dozing)
+        until(lambda: log.synced_time == first)
         held.let_go.set()
         second = appending.result(LIMIT)
         until(lambda: log.synced_time == second)
 
 
 def test_under_interval_a_write_does_not_wait_for_a_sync_under_way(
-    files: Disk, opened: Opener
+    files: Disk, opened: Opener, pool: ThreadPoolExecutor
 ) -> None:
-    clock = ManualClock()
-    log = opened(sync="interval", sync_interval=1000, clock=clock)
-    clock.advance(2)
-    gate, outcomes = Gate(files), Outcomes(1)
-    log.submit([b"a"], outcomes)
+    ticker = ManualTicker()
+    log = opened(sync="interval", sync_interval=1000, ticker=ticker)
+    log.write(b"a")
+    gate = Gate(files)
+    ticking = pool.submit(ticker.fire)
     gate.wait()
     assert log.write(b"b") == log.written_time > log.synced_time
-    assert stored(files) == [b"a", b"b"]
+    assert log.append([b"c"]) == log.written_time
+    outcomes = Outcomes(1)
+    log.submit([b"d"], outcomes)
+    outcomes.wait()
+    assert stored(files) == [b"a", b"b", b"c", b"d"]
+    assert not ticking.done()
     gate.open()
+    ticking.result(LIMIT)
+    assert log.synced_time == times(files)[0]
 
 
 def test_a_write_never_overtakes_what_its_thread_has_queued(files: Disk, opened: Opener) -> None:
@@ -1083,10 +1094,10 @@ def test_a_status_is_of_one_moment(opened: Opener) -> None:
     log.rotate()
     now = log.status()
     assert (then.counters.writes, now.counters.writes) == (1, 3)
-    assert (then.counters.syncs, now.counters.syncs) == (1, 2)
+    assert (then.counters.syncs, now.counters.syncs) == (1, 3), "the cut of a rotation is synced"
     assert (then.counters.group_size.total, now.counters.group_size.total) == (1, 3)
     assert now.counters.bytes == 3 * (15 + 1 + 1 + 4)
-    assert now.counters.sync_seconds.count == 2
+    assert now.counters.sync_seconds.count == 3
     assert then.active.name == "000000001.log" and now.active.name == "000000002.log"
     assert now.synced_time == now.written_time > then.written_time
 

@@ -194,3 +194,73 @@ def test_a_mark_that_cannot_be_read_is_mended_by_the_next_opening() -> None:
     assert fault.torn
     assert depths(files) == {"below": BELOW, "above": ABOVE}
     assert faults(files) == []
+
+
+def without_manifest(files: MemoryFiles) -> None:
+    for path in files.snapshot():
+        if path.name == MANIFEST or path.suffix in (".snapshot", ".checkpoint"):
+            files.remove(path)
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_a_log_whose_beginning_only_the_snapshot_held_is_never_taken_for_whole(
+    cleaned: bool,
+) -> None:
+    """Manifest, snapshot and checkpoint are gone: the log itself tells that there was one."""
+    files = a_journal()
+    if cleaned:  # the clean stop behind the snapshot makes no earlier mark worthless
+        with opened(files) as journal:
+            while held := journal.lease("above"):
+                journal.complete(held.id, held.token)
+            journal.put_many([{"payload": b"x" * 100, "queue": "above"}] * ABOVE)
+            journal.rotate()
+            journal.put(b"", queue="last")
+            assert journal.clean()
+    name = snapshot_name(files)
+    without_manifest(files)
+    (fault,) = faults(files)
+    assert (fault.path, fault.torn) == (name, False)
+    assert "missing" in fault.reason
+    for _ in range(2):  # a refused opening is no word of the operator
+        with pytest.raises(SegmentError, match="missing") as refused:
+            opened(files)
+        assert refused.value.path == name
+    with pytest.raises(SegmentError, match="missing"):
+        JournalView(HOME, files=files)
+    dropped = salvage(stream_on(files))
+    assert [(one.path, "lost" in one.reason) for one in dropped] == [(name, True)]
+    assert (HOME / SALVAGED) in files.snapshot()
+    assert faults(files) == []
+    assert depths(files)["above"] == ABOVE
+
+
+def test_a_log_that_was_only_cleaned_needs_no_manifest() -> None:
+    """As those of old and those of Workq: their first segments went because nothing was left."""
+    files = MemoryFiles()
+    files.make_directory(HOME)
+    with opened(files) as journal:
+        for n in range(20):
+            journal.put(b"%d" % n * 100, queue="q")
+        while held := journal.lease("q"):
+            journal.complete(held.id, held.token)
+        journal.put(b"stays", queue="stays")
+        journal.rotate()
+        journal.put(b"stays", queue="stays")
+        journal.rotate()
+        journal.put(b"stays", queue="stays")
+        for _ in range(2):
+            journal.clean()
+    path = HOME / segment_name(1)
+    if path in files.snapshot():  # as though all of it had been worthless
+        files.remove(path)
+    without_manifest(files)
+    assert faults(files) == []
+    assert depths(files)["stays"] >= 2
+
+
+def test_a_log_that_retention_has_shortened_opens_by_its_snapshot() -> None:
+    files = a_journal()
+    files.remove(HOME / MANIFEST)
+    assert min(stream_on(files).segments()) > 1
+    assert faults(files) == []
+    assert depths(files) == {"below": BELOW, "above": ABOVE}

@@ -10,14 +10,17 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
-from fastjournal.errors import NoSpace, NotFound, Stopped
+from fastjournal.compiled import describe_core
+from fastjournal.errors import NoSpace, NotFound, OutOfRange, Stopped
 from fastjournal.journal.engine.engine import NEVER, Engine
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import Row
+from fastjournal.journal.state.rows import Rows
 from fastjournal.log.read.cursor import Cursor
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.model import State
+from fastjournal.model import MAX_INSTANT, State, Where
+from fastjournal.put_request import PLAIN, PutRequest
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")
@@ -75,10 +78,26 @@ def test_a_batch_is_one_write_and_its_records_have_the_times_that_were_applied(
     check_replay(j)
 
 
-def k_job(size: int = 3):  # type: ignore[no-untyped-def]
-    from fastjournal.model import Mode, NewJob
+def k_job(size: int = 3) -> PutRequest:
+    return PutRequest(b"q", bytes(size), mode=PLAIN)
 
-    return NewJob(b"q", bytes(size), mode=Mode.PLAIN)
+
+@pytest.mark.parametrize("length", [-1, MAX_INSTANT + 1])
+def test_absurd_lengths_are_refused(j: Journal, length: int) -> None:
+    j.put(b"x", queue="q")
+    job = j.lease("q")
+    assert job is not None
+    before = j.digest()
+    with j.engine.lock:
+        with pytest.raises(OutOfRange):
+            j.operations.lease(Where(), 1, b"", length)
+        with pytest.raises(OutOfRange):
+            j.operations.touch(job.id, job.token, length)
+        with pytest.raises(OutOfRange):
+            j.operations.release(job.id, job.token, length)
+        with pytest.raises(OutOfRange):
+            j.operations.fail(job.id, job.token, b"", length)
+    assert j.digest() == before
 
 
 def test_a_batch_inside_a_batch_is_part_of_it(
@@ -232,18 +251,21 @@ def test_the_nearest_deadline_is_known_after_a_restart(
         assert again.lease("q") is not None
 
 
+@pytest.mark.skipif(describe_core() == "compiled", reason="a compiled class cannot be watched")
 def test_a_row_is_whole_before_anybody_can_find_it(j: Journal, engine: Engine) -> None:
     """Upkeep looks at rows without the lock."""
 
-    class Watched(dict):  # type: ignore[type-arg]
-        def __setitem__(self, row_id: bytes, row: Row) -> None:
+    class Watched(Rows):  # type: ignore[misc]
+        def add(self, row: Row) -> None:
             whole.append((row.id, row.at > 0, row.expires >= 0, row.state, row.policy is not None))
-            super().__setitem__(row_id, row)
+            super().add(row)
 
     whole: list[object] = []
     rows, engine.state.rows = engine.state.rows, Watched()
     found = j.put(b"x", queue="q", key="k")
-    engine.state.rows, rows[found.id] = rows, engine.state.rows[found.id]
+    rows.seek(found.id)
+    rows.add(engine.state.rows[found.id])
+    engine.state.rows = rows
     assert whole == [(found.id, True, True, State.WAITING, True)]
 
 

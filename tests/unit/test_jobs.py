@@ -17,8 +17,7 @@ from fastjournal.errors import (
     SettingError,
     TooLarge,
 )
-from fastjournal.journal.decide.base import backoff
-from fastjournal.journal.decide.jobs import Limits
+from fastjournal.journal.decide.ground import Limits, backoff
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import put_of
 from fastjournal.model import (
@@ -254,7 +253,7 @@ def test_a_redriven_row_waits_again_with_new_counters_and_new_tokens() -> None:
         core.lease(length=S)
         core.wait(S)
         core.timers()
-    assert core.jobs.dead_ids(b"q") == [row_id]
+    assert list(core.state.queues[b"q"].dead) == [row_id]
     for command in core.jobs.redrive_all(b"q", core.clock):
         core.commit(command)
     row = core.job(row_id)
@@ -679,27 +678,14 @@ def test_bad_jobs_are_refused_and_change_nothing(
     assert len(core.log) == 1
 
 
-@pytest.mark.parametrize("length", [-1, MAX_INSTANT + 1])
-def test_absurd_lengths_are_refused(length: int) -> None:
-    core = Core()
-    core.put(job())
-    with pytest.raises(OutOfRange):
-        core.lease(length=length)
-    lease = core.lease()
-    with pytest.raises(OutOfRange):
-        core.jobs.touch(lease.job.id, lease.token, core.clock, length)
-    with pytest.raises(OutOfRange):
-        core.jobs.release(lease.job.id, lease.token, core.clock, length)
-
-
-def test_results_have_a_limit_and_are_bytes() -> None:
+def test_results_have_a_limit() -> None:
     core = Core(Limits(max_value=10))
     core.put(job())
     lease = core.lease()
     with pytest.raises(TooLarge):
         core.complete(lease, b"x" * 11)
-    with pytest.raises(BadRequest):
-        core.fail(lease, "text")  # type: ignore[arg-type]
+    with pytest.raises(TooLarge):
+        core.fail(lease, b"x" * 11)
 
 
 def test_unknown_or_wrong_settings_are_refused_by_name() -> None:

@@ -15,6 +15,7 @@ from fastjournal.errors import AlreadyExists, OutOfRange, QueuePaused, RequestEr
 from fastjournal.model import Mode
 from fastjournal.testing import ManualClock, MemoryFiles
 from fastjournal.testing.daemon import LocalDaemon
+from world import put_now
 
 ID = bytes(6) + b"\x40" + bytes(9)
 WORKQ_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c4"
@@ -77,7 +78,7 @@ def both(journal: Journal, clock: ManualClock, jobs: list[NewJob]) -> tuple[Any,
                     receipts = copy.put_many(jobs)
                 else:
                     with copy.engine.lock:
-                        receipts = [copy.operations.put(job) for job in jobs]
+                        receipts = [put_now(copy.operations, job) for job in jobs]
             except RequestError as error:
                 answers.append(type(error))
             else:

@@ -11,10 +11,14 @@ from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import CorruptRecord
 from fastjournal.journal.disk.replay import replay
+from fastjournal.journal.disk.snapshot import snapshot_path, write_snapshot
 from fastjournal.journal.language.codec import encode
-from fastjournal.journal.language.commands import Purge, Put, Sender
-from fastjournal.log.record import Record, encode_many
-from fastjournal.log.segment import WORKQ
+from fastjournal.journal.language.commands import Mark, Purge, Put, Sender
+from fastjournal.journal.spill.fetching import Fetching
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.values import Values
+from fastjournal.log.record import Record, encode_many, record_size
+from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.testing import ManualClock, MemoryFiles
 
@@ -126,3 +130,54 @@ def test_a_journal_opens_in_the_past_of_its_records_and_time_goes_on_from_there(
         assert j.tick() == 0
         clock.advance(2)
         assert j.tick() == 1
+
+
+def test_an_undecodable_image_is_damage_with_its_place() -> None:
+    files = log_of(a_put(1))
+    stream = stream_of(files)
+    good = a_put(2)
+    write_snapshot(stream, 1, [(NOW, [good, b"\xc8" + bytes(16)])])
+    with pytest.raises(CorruptRecord, match="unknown command type 200") as refused:
+        replay(stream)
+    assert refused.value.path == HOME / "000000001.snapshot"
+    mark = len(encode(Mark(NOW, 1, 0, b"as of")))
+    assert refused.value.offset == HEADER_SIZE + record_size(mark) + record_size(len(good))
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_a_log_read_in_stretches_gives_what_its_records_give_one_by_one(logged: bool) -> None:
+    """Records across the ends of stretches, and one that is larger than a stretch."""
+    payloads, expected = [], JournalState()
+    sizes = [300_000, 1, 700_001, 0, 900_000, 99_999, 400_000, 600_000, 3 << 20, 5]
+    for number, size in enumerate(sizes):
+        value = bytes((number,)) * size
+        row_id = bytes((number + 1,)) * 16
+        put = Put(row_id, b"q", b"", 100, NOW, NOW + number, NOW, 0, 1, value)
+        payloads.append(encode(put))
+        expected.apply(put, NOW + number)
+    files = log_of(*payloads)
+    seen: list[int] = []
+    state = JournalState(Values(1024, logged=logged))
+    replayed = replay(stream_of(files), seen.append, state=state)
+    assert replayed.records == len(payloads)
+    assert len(seen) >= 4  # between them other threads have their turn
+    fetching = Fetching(stream_of(files), state.values, snapshot_path)
+    assert state.digest(fetching.value) == expected.digest()
+    assert state.digest(fetching.next_value) == expected.digest()
+    assert [row.value is None for row in state.rows.values()] == [
+        logged and bool(row.size) for row in state.rows.values()
+    ]
+
+
+def test_the_collector_of_cycles_rests_during_a_replay_and_goes_on_afterwards() -> None:
+    files = log_of(a_put(1))
+    enabled: list[bool] = []
+    assert gc.isenabled()
+    replay(stream_of(files), lambda count: enabled.append(gc.isenabled()))
+    assert (enabled, gc.isenabled()) == ([False], True)
+    gc.disable()
+    try:
+        replay(stream_of(files))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -11,17 +11,26 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
-from fastjournal.errors import LockTimeout, ProtocolError, Unavailable
+from fastjournal.errors import (
+    JournalError,
+    LockTimeout,
+    NotFound,
+    ProtocolError,
+    Unauthorized,
+    Unavailable,
+)
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of
+from fastjournal.spool.metrics import SpoolCollector
 from fastjournal.spool.reader import scan
 from fastjournal.spool.service import Runner, pause
 from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.watch import InotifyWatch, PingWatch, watch
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock, MemoryFiles
-from fastjournal.wire.fj.forward import Forwarded, decode_forward
+from fastjournal.wire.fj.forward import Forwarded
 from fastjournal.wire.fj.functions import Function
+from fastjournal.wire.fj.job_put import decode_forward
 from fastjournal.wire.fj.requests import encode_request
 from spooling import JournalTarget, SpoolMemory, drain, payloads, rows
 
@@ -508,6 +517,43 @@ def test_a_runner_tries_again_until_the_daemon_is_there(
         runner.turn(watcher)
     assert values(journal) == [b"a"]
     assert len(pauses) == 2
+    watcher.close()
+
+
+@pytest.mark.parametrize("refusal", [Unauthorized("no such token"), NotFound("no such journal")])
+def test_a_runner_that_is_refused_says_so_and_goes_on_once_it_may(
+    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal,
+    refusal: JournalError, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    put(tmp_path, clock, b"a")
+    pauses: list[float] = []
+    may = False
+
+    def connect() -> JournalTarget:
+        if not may:
+            raise refusal
+        return target
+
+    runner = Runner(str(tmp_path), connect, clock=clock, wait=pauses.append, how="ping")
+    collector = SpoolCollector([runner])
+
+    def told() -> float:
+        (found,) = (one for one in collector.collect() if one.name == "fastjournal_spool_denied")
+        return float(found.samples[0].value)
+
+    watcher = PingWatch(str(tmp_path))
+    watcher.interval = 0.0
+    assert told() == 0
+    for _ in range(3):
+        runner.turn(watcher)
+    assert (len(pauses), runner.figures().denied, told()) == (3, str(refusal), 1)
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
+    assert "refuses this forwarder" in caplog.text
+    assert {entry.state for entry in scan(tmp_path)} == {"ready"}
+    may = True
+    for _ in range(4):
+        runner.turn(watcher)
+    assert (values(journal), runner.figures().denied, told()) == ([b"a"], "", 0)
     watcher.close()
 
 

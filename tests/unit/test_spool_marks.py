@@ -10,6 +10,7 @@ import pytest
 from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange, TooLarge
+from fastjournal.journal.receiving import Receiver
 from fastjournal.model import Mode, NewJob
 from fastjournal.spool.frames import sender_name, spool_tag
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -25,7 +26,7 @@ def journal() -> Iterator[Journal]:
 
 
 def test_jobs_up_to_the_mark_are_not_looked_at(journal: Journal) -> None:
-    put_from = journal.operations.put_from
+    put_from = Receiver(journal).put_from
     first = put_from(NAME, [(n, NewJob(b"q", b"%d" % n, b"", Mode.PLAIN)) for n in (8, 20, 31)])
     assert (first.mark, first.outcomes, first.repeated) == (31, (3, 0, 0, 0), 0)
     again = put_from(NAME, [(n, NewJob(b"q", b"%d" % n, b"", Mode.PLAIN)) for n in (20, 31, 40)])
@@ -40,29 +41,28 @@ def test_a_job_below_the_first_mark_is_refused_and_not_taken_for_a_repeat(
     journal: Journal, mark: int
 ) -> None:
     with pytest.raises(BadRequest):
-        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
-    journal.operations.put_from(NAME, [(8, NewJob(b"q"))])
+        Receiver(journal).put_from(NAME, [(mark, NewJob(b"q"))])
+    Receiver(journal).put_from(NAME, [(8, NewJob(b"q"))])
     with pytest.raises(BadRequest):
-        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
+        Receiver(journal).put_from(NAME, [(mark, NewJob(b"q"))])
     assert len(journal.engine.state.rows) == 1
 
 
 def test_an_empty_request_tells_how_far_the_sender_has_come(journal: Journal) -> None:
-    assert journal.operations.put_from(NAME, []).mark == 1
-    journal.operations.put_from(NAME, [(77, NewJob(b"q", b"", b"k"))])
-    assert journal.operations.put_from(NAME, []).mark == 77
+    assert Receiver(journal).put_from(NAME, []).mark == 1
+    Receiver(journal).put_from(NAME, [(77, NewJob(b"q", b"", b"k"))])
+    assert Receiver(journal).put_from(NAME, []).mark == 77
 
 
 def test_senders_do_not_touch_each_other(journal: Journal) -> None:
     for name in (NAME, b"host a", b"host b"):
-        assert journal.operations.put_from(name, [(9, NewJob(b"q", name))]).outcomes[0] == 1
+        assert Receiver(journal).put_from(name, [(9, NewJob(b"q", name))]).outcomes[0] == 1
     assert len(journal.engine.state.rows) == 3
 
 
-@pytest.mark.parametrize("decoded", [False, True])
-def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal, decoded: bool) -> None:
+def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal) -> None:
     journal.put(b"", queue="q", key="taken")
-    taken = journal.operations.put_from(
+    taken = Receiver(journal).put_from(
         NAME,
         [
             (10, NewJob(b"q", b"a", b"", Mode.PLAIN)),
@@ -75,14 +75,13 @@ def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal, decode
             (80, NewJob(b"q", b"", b"", Mode.PLAIN, expires=5)),
             (90, NewJob(b"q", b"b", b"", Mode.PLAIN)),
         ],
-        decoded=decoded,
     )
     assert taken.mark == 90 and taken.outcomes == (2, 0, 0, 0)
     assert [(mark, type(error)) for mark, error in taken.refused] == [
         (20, TooLarge), (30, TooLarge), (40, OutOfRange), (50, BadRequest), (60, BadRequest),
         (70, AlreadyExists), (80, OutOfRange),
     ]  # fmt: skip
-    again = journal.operations.put_from(NAME, [(70, NewJob(b"q")), (90, NewJob(b"q"))])
+    again = Receiver(journal).put_from(NAME, [(70, NewJob(b"q")), (90, NewJob(b"q"))])
     assert again.repeated == 1
     assert [(mark, type(error)) for mark, error in again.refused] == [(70, AlreadyExists)]
 
@@ -90,28 +89,28 @@ def test_refused_jobs_are_told_and_do_not_stop_the_rest(journal: Journal, decode
 @pytest.mark.parametrize("name", [b"", b"x" * 256])
 def test_a_sender_has_a_name(journal: Journal, name: bytes) -> None:
     with pytest.raises(BadRequest):
-        journal.operations.put_from(name, [])
+        Receiver(journal).put_from(name, [])
 
 
 @pytest.mark.parametrize("mark", [2**63, 2**70])
 def test_a_mark_that_cannot_be_kept_is_refused(journal: Journal, mark: int) -> None:
     with pytest.raises(BadRequest):
-        journal.operations.put_from(NAME, [(mark, NewJob(b"q"))])
+        Receiver(journal).put_from(NAME, [(mark, NewJob(b"q"))])
 
 
 def test_an_id_that_only_looks_like_a_place_makes_no_sender(journal: Journal) -> None:
     journal.put(b"", queue="q", id=NAME + b"\0\0\0\x09")
     assert journal.engine.state.senders == {}
-    assert journal.operations.put_from(NAME, [(9, NewJob(b"q", b"other"))]).outcomes[0] == 1
+    assert Receiver(journal).put_from(NAME, [(9, NewJob(b"q", b"other"))]).outcomes[0] == 1
     assert len(journal.engine.state.rows) == 2
 
 
 def test_a_forgotten_sender_begins_anew(journal: Journal) -> None:
-    journal.operations.put_from(NAME, [(9, NewJob(b"q"))])
-    journal.operations.forget_sender(NAME)
-    journal.operations.forget_sender(NAME)
+    Receiver(journal).put_from(NAME, [(9, NewJob(b"q"))])
+    Receiver(journal).forget_sender(NAME)
+    Receiver(journal).forget_sender(NAME)
     assert journal.engine.state.mark_of(NAME) == 0
-    assert journal.operations.put_from(NAME, [(9, NewJob(b"q"))]).repeated == 0
+    assert Receiver(journal).put_from(NAME, [(9, NewJob(b"q"))]).repeated == 0
 
 
 FORGED = NAME + b"\xff\xff\xff\xfe"
@@ -161,7 +160,7 @@ def test_an_id_chosen_before_its_sender_was_met_does_not_move_its_mark(
 ) -> None:
     journal = journal_of(MemoryFiles())
     journal.put(b"forged", queue="q", key="k", id=FORGED)
-    journal.operations.put_from(NAME, [(8, job(b"a"))])
+    Receiver(journal).put_from(NAME, [(8, job(b"a"))])
     if restated:
         journal.put(b"merged" * 100, queue="q", key="k")
         journal.delete(key="k", queue="q")
@@ -170,31 +169,31 @@ def test_an_id_chosen_before_its_sender_was_met_does_not_move_its_mark(
     assert journal.engine.state.mark_of(NAME) == 8
     with rewritten(journal, way) as journal:
         assert journal.engine.state.mark_of(NAME) == 8
-        assert journal.operations.put_from(NAME, [(20, job(b"b"))]).outcomes[0] == 1
+        assert Receiver(journal).put_from(NAME, [(20, job(b"b"))]).outcomes[0] == 1
 
 
 @WAYS
 def test_an_id_in_the_spool_of_another_does_not_move_a_mark(way: str) -> None:
     other = sender_name(spool_tag(b"x" * 16), 472_222)
     journal = journal_of(MemoryFiles())
-    journal.operations.put_from(NAME, [(8, job(b"a"))])
-    journal.operations.put_from(other, [(8, job(b"b", id=FORGED)._replace(queue=b"q"))])
+    Receiver(journal).put_from(NAME, [(8, job(b"a"))])
+    Receiver(journal).put_from(other, [(8, job(b"b", id=FORGED)._replace(queue=b"q"))])
     own = job(b"c", id=NAME + b"\x7f\0\0\0")._replace(queue=b"q")
-    journal.operations.put_from(NAME, [(20, own)])
+    Receiver(journal).put_from(NAME, [(20, own)])
     work_off(journal)
     assert journal.engine.state.mark_of(NAME) == 20
     with rewritten(journal, way) as journal:
         assert journal.engine.state.mark_of(NAME) == 20
-        assert journal.operations.put_from(NAME, [(30, job(b"d"))]).outcomes[0] == 1
+        assert Receiver(journal).put_from(NAME, [(30, job(b"d"))]).outcomes[0] == 1
 
 
 def test_cleaning_never_brings_back_the_mark_of_a_forgotten_sender() -> None:
     journal = journal_of(MemoryFiles())
     journal.put(b"x" * 5000, queue="stays")  # so the oldest segment is not worth rewriting
-    journal.operations.put_from(NAME, [(500, job(b"a"))])
+    Receiver(journal).put_from(NAME, [(500, job(b"a"))])
     journal.rotate()
-    journal.operations.forget_sender(NAME)
-    journal.operations.put_from(NAME, [(8, job(b"b"))])
+    Receiver(journal).forget_sender(NAME)
+    Receiver(journal).put_from(NAME, [(8, job(b"b"))])
     work_off(journal)
     journal.rotate()
     journal.put(b"", queue="later")
@@ -206,9 +205,9 @@ def test_cleaning_never_brings_back_the_mark_of_a_forgotten_sender() -> None:
 @WAYS
 def test_rows_of_a_sender_that_was_forgotten_do_not_tell_of_a_new_one_of_its_name(way: str) -> None:
     journal = journal_of(MemoryFiles())
-    journal.operations.put_from(NAME, [(500, job(b"a", b"k")._replace(queue=b"q"))])
-    journal.operations.forget_sender(NAME)
-    journal.operations.put_from(NAME, [(8, job(b"b"))])
+    Receiver(journal).put_from(NAME, [(500, job(b"a", b"k")._replace(queue=b"q"))])
+    Receiver(journal).forget_sender(NAME)
+    Receiver(journal).put_from(NAME, [(8, job(b"b"))])
     for _ in range(3):
         journal.put(b"merged" * 100, queue="q", key="k")
     journal.put(b"merged", queue="q", key="k")
@@ -216,4 +215,4 @@ def test_rows_of_a_sender_that_was_forgotten_do_not_tell_of_a_new_one_of_its_nam
     assert journal.engine.state.mark_of(NAME) == 8
     with rewritten(journal, way) as journal:
         assert journal.engine.state.mark_of(NAME) == 8
-        assert journal.operations.put_from(NAME, [(9, job(b"c"))]).outcomes[0] == 1
+        assert Receiver(journal).put_from(NAME, [(9, job(b"c"))]).outcomes[0] == 1

@@ -8,12 +8,13 @@ import pytest
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
+from fastjournal.put_request import PutRequest
 from fastjournal.spool.frames import HEADER, HOUR, frame, name_of
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes, job_of, open_to_read, scan
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
 from fastjournal.wire.fj.functions import Function, Type
-from fastjournal.wire.fj.job_codec import JobPut, decode_job, encode_job, encode_short
+from fastjournal.wire.fj.job_codec import encode_job, encode_short, read_job
 from fastjournal.wire.fj.requests import encode_request
 from spooling import payloads
 
@@ -143,7 +144,7 @@ def test_scan_tells_hour_offset_state_and_job(tmp_path: Path) -> None:
 def test_requests_of_other_writers_are_understood(tmp_path: Path) -> None:
     """Any FJ request that puts a job will do: the key outside, layout 1, an expiry, a timestamp."""
     short = encode_short(b"one", queue=b"q", priority=3)
-    long = encode_job(JobPut(b"q", b"two"))
+    long = encode_job(PutRequest(b"q", b"two"))
     messages = [
         encode_request(Function.SET, 1, timestamp=NOW, key=b"k", value_type=Type.JOB, value=short),
         encode_request(
@@ -151,7 +152,7 @@ def test_requests_of_other_writers_are_understood(tmp_path: Path) -> None:
             value=long,
         ),
         encode_request(Function.SET, 9, timestamp=NOW, value_type=Type.JOB,
-                       value=encode_job(JobPut(b"q", b"three", b"k"))),
+                       value=encode_job(PutRequest(b"q", b"three", b"k"))),
     ]  # fmt: skip
     (tmp_path / name_of(T)).write_bytes(HEADER + b"".join(map(frame, messages)))
     jobs = [entry.job for entry in scan(tmp_path)]
@@ -160,7 +161,8 @@ def test_requests_of_other_writers_are_understood(tmp_path: Path) -> None:
     assert jobs[1] and jobs[1].expires == NOW + HOUR
     file = opened(tmp_path)
     frames = [item for item in file.read(0) if isinstance(item, Frame)]
-    assert [decode_job(job_bytes(item)) for item in frames] == jobs
+    read = [job_bytes(item) for item in frames]
+    assert [read_job(data, 0, len(data)).new_job() for data in read] == jobs
 
 
 @pytest.mark.parametrize(

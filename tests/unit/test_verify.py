@@ -69,7 +69,7 @@ def test_each_damaged_stretch_is_one_fault_and_the_rest_is_counted() -> None:
 
 def test_only_the_tail_of_the_newest_segment_with_records_is_torn() -> None:
     record = encode(5, b"whole")
-    for tail in (record[:-1], record[:3], bytes(40), GARBAGE, record[:-1] + b"?"):
+    for tail in (record[:-1], record[:3], bytes(40) + b"?", GARBAGE, record[:-1] + b"?"):
         at = 8 + len(record)
         torn = HEADER + record + tail
         whole = HEADER + record

@@ -16,7 +16,6 @@ from fastjournal.wire.fj.entry_codec import (
     decode_who,
     encode_entry,
     encode_who,
-    plain_picture,
 )
 
 INSTANT = st.integers(0, 2**63 - 1)
@@ -57,12 +56,6 @@ def test_a_picture_that_is_cut_off_is_refused_or_has_a_shorter_value(
         assert size < len(whole) - len(entry.data)
     else:
         assert entry.data.startswith(read.data)
-
-
-def test_a_plain_picture_is_that_of_a_plain_entry() -> None:
-    for persist in (True, False):
-        entry = Entry(b"k", 1, b"x", 1, 2, 3, 0, persist, token=5, keys=(b"k",))
-        assert plain_picture(1, 2, 3, 5, persist, b"k", b"x") == encode_entry(entry)
 
 
 def test_a_picture_of_another_layout_is_refused() -> None:

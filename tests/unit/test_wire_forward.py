@@ -6,28 +6,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastjournal.errors import BadRequest, JournalError, OutOfRange, TooLarge
+from fastjournal.errors import BadRequest, JournalError, OutOfRange, RequestError, TooLarge
 from fastjournal.model import Mode, NewJob
+from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.forward import (
     Forwarded,
-    decode_forward,
+    ForwardRequest,
     decode_forwarded,
     encode_forget,
     encode_forward,
     encode_forwarded,
+    read_forward,
 )
-from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, JobPut, encode_job
+from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, encode_job
 
 NOW = 1_700_000_000_000_000_000
 SENDER = bytes(range(12))
-JOB = encode_job(JobPut(b"q", b"v", b"k"))
+JOB = encode_job(PutRequest(b"q", b"v", b"k"))
 
 JOBS = st.builds(
-    JobPut,
+    PutRequest,
     queue=st.binary(min_size=1, max_size=20),
     value=st.binary(max_size=50),
-    key=st.binary(max_size=20),
-    mode=st.sampled_from(Mode),
+    key=st.binary(min_size=1, max_size=20),
+    mode=st.sampled_from([Mode.MERGE, Mode.UNIQUE]),
     priority=st.integers(0, 255),
     due=st.integers(0, 2**62),
     expires=st.integers(0, 2**62),
@@ -38,42 +40,59 @@ JOBS = st.builds(
     max_fails=st.integers(0, 9),
     kind=st.integers(0, 5),
     ttl=st.integers(0, 2**40),
-    flags=st.just(0),
-    id=st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16)),
+    job_id=st.one_of(st.just(b""), st.binary(min_size=16, max_size=16).filter(any)),
 )
+
+
+def decode_forward(value: bytes, sender: bytes = b"") -> ForwardRequest:
+    return read_forward(value, 0, len(value), NOW, sender)
+
+
+def jobs_of(read: ForwardRequest) -> list[NewJob]:
+    return [job.new_job() for job in read.jobs if isinstance(job, PutRequest)]
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.integers(2, 2**32 - 1), JOBS, max_size=4))
-def test_jobs_and_marks_come_back(given_jobs: dict[int, JobPut]) -> None:
+def test_jobs_and_marks_come_back(given_jobs: dict[int, PutRequest]) -> None:
     pairs = sorted(given_jobs.items())
     value = encode_forward([mark for mark, _ in pairs], [encode_job(job) for _, job in pairs])
-    marks, jobs, forget = decode_forward(value, NOW)
-    assert list(marks) == [mark for mark, _ in pairs]
-    assert jobs == [job.new_job(NOW, b"") for _, job in pairs]
-    assert not forget
+    read = decode_forward(value)
+    assert read.marks == [mark for mark, _ in pairs]
+    assert jobs_of(read) == [job.new_job() for _, job in pairs]
+    assert not read.forget
 
 
 def test_a_job_without_an_id_gets_its_place() -> None:
-    own = encode_job(JobPut(b"q", id=bytes(range(16))))
-    _, jobs, _ = decode_forward(encode_forward([9, 300], [JOB, own]), NOW, SENDER)
+    own = encode_job(PutRequest(b"q", job_id=bytes(range(16))))
+    jobs = jobs_of(decode_forward(encode_forward([9, 300], [JOB, own]), SENDER))
     assert [job.id for job in jobs] == [SENDER + b"\0\0\0\x09", bytes(range(16))]
-    _, jobs, _ = decode_forward(encode_forward([9], [JOB]), NOW, b"another name")
-    assert jobs[0].id == b"another name" + b"\0\0\0\x09"
-    _, jobs, _ = decode_forward(encode_forward([9], [JOB]), NOW, b"short")
-    assert jobs[0].id == b""
+    (job,) = jobs_of(decode_forward(encode_forward([9], [JOB]), b"another name"))
+    assert job.id == b"another name" + b"\0\0\0\x09"
+    (job,) = jobs_of(decode_forward(encode_forward([9], [JOB]), b"short"))
+    assert job.id == b""
 
 
 def test_lengths_count_from_now_and_a_queue_follows_from_the_key() -> None:
-    job = JobPut(b"", b"", b"http://example.com/a", due=5, expires=7, flags=DELAY | LIFETIME)
-    _, (found,), _ = decode_forward(encode_forward([2], [encode_job(job)]), NOW)
+    job = PutRequest(b"", b"", b"http://example.com/a", due=5, expires=7)
+    data = encode_job(job, int(DELAY | LIFETIME))
+    (found,) = jobs_of(decode_forward(encode_forward([2], [data])))
     assert found == NewJob(
         b"example.com", b"", b"http://example.com/a", due=NOW + 5, expires=NOW + 7
     )
 
 
 def test_a_sender_is_ended_by_a_request_without_jobs() -> None:
-    assert decode_forward(encode_forget(), NOW) == ((), [], True)
+    read = decode_forward(encode_forget())
+    assert (read.marks, read.jobs, read.forget) == ([], [], True)
+
+
+def test_a_job_that_cannot_be_is_refused_by_itself() -> None:
+    for bad in (PutRequest(b"q", priority=256), PutRequest(b"", b"", b"/no/domain")):
+        read = decode_forward(encode_forward([2, 3, 4], [JOB, encode_job(bad), JOB]), SENDER)
+        first, refused, last = read.jobs
+        assert isinstance(first, PutRequest) and isinstance(last, PutRequest)
+        assert isinstance(refused, RequestError)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +118,7 @@ def test_a_sender_is_ended_by_a_request_without_jobs() -> None:
 )
 def test_malformed_ones_are_refused_whole(value: bytes, error: type[JournalError]) -> None:
     with pytest.raises(error):
-        decode_forward(value, NOW, SENDER)
+        decode_forward(value, SENDER)
 
 
 def test_too_many_jobs_are_refused_before_they_are_sent() -> None:

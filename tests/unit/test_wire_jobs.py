@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
-from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.errors import BadRequest, OutOfRange, RequestError, TooLarge
 from fastjournal.model import Job, Lease, Mode, NewJob, Outcome, State
+from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.bulk import (
     REFUSED,
     Action,
@@ -32,22 +34,21 @@ from fastjournal.wire.fj.job_codec import (
     DELAY,
     LIFETIME,
     NO_ID,
-    JobPut,
-    decode_job,
-    decode_jobs,
     encode_job,
     encode_jobs,
     encode_short,
+    read_job,
+    read_jobs,
 )
 from fastjournal.wire.fj.lease_codec import decode_leased, encode_leased, short_of
 from fastjournal.wire.fj.replies import Pair, encode_reply
 
 T = 1_700_000_000_000_000_000
 ID = bytes(range(16))
-FULL = JobPut(
-    b"queue", b"data", b"key", Mode.UNIQUE, -5, T, T + 1, T + 2, 30, 3, 4, 5, 2, 90, ID,
-    DELAY | LIFETIME,
+FULL = NewJob(
+    b"queue", b"data", b"key", Mode.UNIQUE, 5, T, T + 1, T + 2, 30, 3, 4, 5, 2, 90, ID,
 )  # fmt: skip
+INSTANTS = {"due": 28, "expires": 36, "timestamp": 44, "lease": 52, "ttl": 60}
 LEASED = Lease(
     Job(
         ID, b"queue", b"key", b"data", State.PROCESSING, 7, T + 1, T + 2, T + 3, T + 4, 2, 70_000,
@@ -57,6 +58,30 @@ LEASED = Lease(
     70_000,
     T,
 )  # fmt: skip
+
+
+def request_of(job: NewJob) -> PutRequest:
+    """The same without a check: anybody may send anything."""
+    return PutRequest(*job)
+
+
+def layout_2(job: NewJob, flags: int = 0) -> bytes:
+    return encode_job(request_of(job), flags)
+
+
+def decode_job(value: bytes, key: bytes = b"", timestamp: int = 0, now: int = 0) -> NewJob:
+    return read_job(value, 0, len(value), key, timestamp, now).new_job()
+
+
+def decode_jobs(value: bytes) -> list[NewJob]:
+    jobs = read_jobs(value, 0, len(value))
+    return [job.new_job() for job in jobs if isinstance(job, PutRequest)]
+
+
+def past_2262(field: str) -> bytes:
+    data = bytearray(layout_2(FULL))
+    data[INSTANTS[field]] |= 0x80
+    return bytes(data)
 
 
 def short(token: int = 0) -> bytes:
@@ -74,7 +99,7 @@ def test_layout_1_is_byte_exact() -> None:
 
 def test_layout_1_of_set_becomes_a_put_under_the_message_key_and_time() -> None:
     """4.5, D-09."""
-    assert decode_job(short(), b"k", 77) == JobPut(
+    assert decode_job(short(), b"k", 77) == NewJob(
         b"queue", b"data", b"k", Mode.MERGE, 200, T, 0, 77, 30 * 10**9, 0, 3
     )
 
@@ -86,42 +111,78 @@ def test_byte_3_of_layout_1_must_be_zero_in_set() -> None:
 
 
 def test_layout_2_says_all_that_a_put_can() -> None:
-    assert decode_job(encode_job(FULL), b"key") == FULL
-    assert JobPut._fields[: len(NewJob._fields)] == NewJob._fields
-    assert JobPut()[1:14] == NewJob(b"")[1:14]
+    assert decode_job(layout_2(FULL), b"key") == FULL
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_put_becomes_the_job_that_the_journal_takes(mode: Mode) -> None:
-    job = decode_job(encode_job(FULL._replace(flags=0, mode=mode)))
-    assert job.new_job(5, b"other") == NewJob(*FULL[:15])._replace(mode=mode)
-    assert job.new_job(5, b"other").mode is mode
+    key = b"" if mode is Mode.PLAIN else b"key"
+    job = decode_job(layout_2(FULL._replace(mode=mode, key=key)))
+    assert job == FULL._replace(mode=mode, key=key)
+    assert job.mode is mode
 
 
 def test_delay_and_lifetime_count_from_the_server_s_now() -> None:
-    job = FULL._replace(due=100, expires=200, queue=b"")
-    assert job.new_job(1000, b"domain")[:8] == (
-        b"domain", b"data", b"key", Mode.UNIQUE, -5, 1100, 1200, T + 2,
-    )  # fmt: skip
-    never = FULL._replace(due=0, expires=0).new_job(1000, b"")
+    def read(job: NewJob) -> NewJob:
+        return decode_job(layout_2(job, int(DELAY | LIFETIME)), now=1000)
+
+    job = read(FULL._replace(due=100, expires=200))
+    assert job == FULL._replace(due=1100, expires=1200)
+    never = read(FULL._replace(due=0, expires=0))
     assert (never.due, never.expires) == (0, 0)
-    late = FULL._replace(due=2**63 - 1, expires=2**63 - 1).new_job(1000, b"")
-    assert (late.due, late.expires) == (2**63 - 1, 2**63 - 1)
+    for last in (2**63 - 1, 2**63 - 1000):
+        late = read(FULL._replace(due=last, expires=last))
+        assert (late.due, late.expires) == (2**63 - 1, 2**63 - 1)
+
+
+def test_a_job_without_a_queue_goes_into_the_domain_of_its_key() -> None:
+    job = decode_job(layout_2(FULL._replace(queue=b"", key=b"http://example.com/a")))
+    assert job.queue == b"example.com"
+    with pytest.raises(BadRequest, match="no domain"):
+        decode_job(layout_2(FULL._replace(queue=b"", key=b"/a")))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"queue": b"", "key": b"", "mode": Mode.PLAIN}, TooLarge, "1 to 255 bytes"),
+        ({"queue": b"q" * 256}, TooLarge, "1 to 255 bytes"),
+        ({"queue": b"", "key": b":k"}, BadRequest, "no domain"),
+        ({"priority": 256}, OutOfRange, "priority 256 is not in 0..255"),
+        ({"priority": -1}, OutOfRange, "priority -1 is not in 0..255"),
+        ({"key": b""}, BadRequest, "a unique job needs a key"),
+        ({"mode": Mode.PLAIN}, BadRequest, "a plain job has no key"),
+        ({"max_attempts": 2**31}, OutOfRange, "max_attempts 2147483648 is not in"),
+        ({"max_timeouts": 2**31}, OutOfRange, "max_timeouts 2147483648 is not in"),
+        ({"max_fails": 2**32 - 1}, OutOfRange, "max_fails 4294967295 is not in"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_by_itself(
+    change: dict[str, Any], error: type[RequestError], text: str
+) -> None:
+    bad = layout_2(FULL._replace(**change))
+    with pytest.raises(error, match=text):
+        decode_job(bad)
+    value = struct.pack(">I", 3) + layout_2(FULL) + bad + layout_2(FULL)
+    first, refused, last = read_jobs(value, 0, len(value))
+    assert isinstance(first, PutRequest) and isinstance(last, PutRequest)
+    assert first.new_job() == last.new_job() == FULL
+    assert type(refused) is error and text in str(refused)
 
 
 def test_layout_2_takes_key_and_time_of_the_message_where_it_has_none() -> None:
-    job = decode_job(encode_job(FULL._replace(key=b"", timestamp=0)), b"outer", 99)
+    job = decode_job(layout_2(FULL._replace(key=b"", timestamp=0)), b"outer", 99)
     assert (job.key, job.timestamp) == (b"outer", 99)
 
 
 def test_two_different_keys_for_one_job_are_refused() -> None:
     with pytest.raises(BadRequest):
-        decode_job(encode_job(FULL), b"other")
+        decode_job(layout_2(FULL), b"other")
 
 
 def test_many_jobs_keep_their_order_and_own_keys() -> None:
     jobs = [FULL._replace(key=b"%d" % n, timestamp=n + 1) for n in range(1000)]
-    assert decode_jobs(encode_jobs(jobs)) == jobs
+    assert decode_jobs(encode_jobs(map(request_of, jobs))) == jobs
     assert decode_jobs(encode_jobs([])) == []
 
 
@@ -139,16 +200,16 @@ def test_the_short_form_caps_the_token_at_255() -> None:
     assert found.job.state is State.PROCESSING
 
 
-@pytest.mark.parametrize("cut", range(1, len(encode_job(FULL))))
+@pytest.mark.parametrize("cut", range(1, len(layout_2(FULL))))
 def test_a_job_cut_short_is_refused(cut: int) -> None:
     with pytest.raises(BadRequest):
-        decode_job(encode_job(FULL)[:cut])
+        decode_job(layout_2(FULL)[:cut])
 
 
-@pytest.mark.parametrize("cut", range(len(encode_jobs([FULL, FULL]))))
+@pytest.mark.parametrize("cut", range(len(encode_jobs([request_of(FULL)] * 2))))
 def test_many_jobs_cut_short_are_refused_as_a_whole(cut: int) -> None:
     with pytest.raises(BadRequest):
-        decode_jobs(encode_jobs([FULL, FULL])[:cut])
+        decode_jobs(encode_jobs([request_of(FULL)] * 2)[:cut])
 
 
 @pytest.mark.parametrize("cut", range(len(encode_leased(LEASED).value)))
@@ -163,9 +224,9 @@ def test_a_leased_job_cut_short_is_refused(cut: int) -> None:
         b"",
         b"\x00" + bytes(100),
         b"\x04" + bytes(100),
-        encode_job(FULL) + b"x",
-        encode_job(FULL)[:3] + b"\1" + encode_job(FULL)[4:],
-        b"\2\x10" + encode_job(FULL)[2:],
+        layout_2(FULL) + b"x",
+        layout_2(FULL)[:3] + b"\1" + layout_2(FULL)[4:],
+        b"\2\x10" + layout_2(FULL)[2:],
         b"\1\0\0\0" + bytes(12) + b"\xff\xff",
     ],
 )
@@ -177,31 +238,31 @@ def test_a_job_of_no_known_layout_is_refused(value: bytes) -> None:
 @pytest.mark.parametrize("field", ["due", "expires", "timestamp", "lease", "ttl"])
 def test_an_instant_past_2262_is_refused(field: str) -> None:
     with pytest.raises(OutOfRange):
-        decode_job(encode_job(FULL._replace(**{field: 1 << 63})))
+        decode_job(past_2262(field))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"id": b"short" * 9, "priority": 1 << 63},
-        {"lease": 1 << 64},
-        {"max_fails": 1 << 32},
+        {"priority": 256},
+        {"max_timeouts": 256},
+        {"token": -1},
         {"due": -1},
+        {"due": 1 << 63},
+        {"lease": 1 << 62},
         {"queue": b"q" * 65_536},
     ],
 )
-def test_a_job_that_does_not_fit_is_not_written(change: dict[str, object]) -> None:
+def test_a_job_that_does_not_fit_layout_1_is_not_written(change: dict[str, Any]) -> None:
     with pytest.raises(OutOfRange):
-        encode_job(FULL._replace(**change))  # type: ignore[arg-type]
-    with pytest.raises(OutOfRange):
-        encode_short(b"", priority=256)
+        encode_short(b"", **change)
 
 
 def test_too_many_jobs_are_refused_by_count_before_they_are_read() -> None:
     with pytest.raises(BadRequest):
         decode_jobs(struct.pack(">I", 0xFFFFFFFF) + bytes(1000))
     with pytest.raises(TooLarge):
-        encode_jobs([JobPut()] * 65_536)
+        encode_jobs([PutRequest(b"q")] * 65_536)
 
 
 def test_outcomes_of_puts_keep_order_id_and_error() -> None:

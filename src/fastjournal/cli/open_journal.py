@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from fastjournal.errors import LockTimeout, NotFound, SettingError
 
 if TYPE_CHECKING:
-    from fastjournal.edges import Length, Text
+    from fastjournal.arguments import Length, Text
     from fastjournal.handles import LeasedJob
     from fastjournal.journal.engine.operations import Receipt
     from fastjournal.log.care.cleaner import Cleaned

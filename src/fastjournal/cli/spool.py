@@ -44,7 +44,8 @@ def forward(
     """Forward spools to a daemon until told to stop.
 
     With `--once` it ends when all whole frames have arrived; what is torn at the end of a file is
-    told and stays. Exit code **1** if there was no room in `quarantine/` for what is refused.
+    told and stays. Exit code **1** if there was no room in `quarantine/` for what is refused,
+    **2** if the daemon refuses the forwarder, as for its token: what waits stays in the spool.
 
     Examples:
 
@@ -57,7 +58,7 @@ def forward(
 
     from fastjournal.cli.stopping import Stop
     from fastjournal.client.urls import Target, parse_url
-    from fastjournal.errors import SettingError
+    from fastjournal.errors import SettingError, Unauthorized
     from fastjournal.spool.files import SpoolDisk
     from fastjournal.spool.service import Runner, Service
     from fastjournal.spool.target import DaemonTarget
@@ -92,6 +93,8 @@ def forward(
     service.start()
     try:
         while not stop.wait(0.2) and not service.wait(0):
+            if once and any(runner.forwarder.figures.denied for runner in runners):
+                break
             if once and all(_is_empty(runner) for runner in runners):
                 break
     finally:
@@ -106,6 +109,9 @@ def forward(
             typer.echo(f"{runner.path}: {figures.last_error}", err=True)
     if service.error is not None:
         raise service.error
+    for runner in runners:
+        if once and (denied := runner.forwarder.figures.denied):
+            raise Unauthorized(f"{runner.path}: the daemon refuses it: {denied}")
     if once and any(runner.forwarder.figures.owed for runner in runners):
         raise typer.Exit(LEFT_OVER)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, nothing, value_of
 from fastjournal.clock import SECOND
-from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.entry import Entry, EntryChange, EntryPage, EntryValue, from_value, to_value
 from fastjournal.errors import BadRequest, NotFound, ProtocolError
 from fastjournal.model import MAX_INSTANT

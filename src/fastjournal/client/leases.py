@@ -12,9 +12,9 @@ import functools
 import struct
 from collections.abc import Iterable, Sequence
 
+from fastjournal.arguments import Length, Text, length, queue_bytes
 from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, nothing, value_of
 from fastjournal.clock import MILLISECOND, SECOND
-from fastjournal.edges import Length, Text, length, queue_bytes
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, ProtocolError
 from fastjournal.model import Lease, State
 from fastjournal.wire.fj.bulk import (
@@ -153,9 +153,8 @@ def complete_many(
     finished: Iterable[tuple[bytes, int | None, bytes | None]],
 ) -> list[Settle]:
     """The items of `settle` for finished jobs."""
-    new = tuple.__new__
     return [
-        new(Settle, (Action.COMPLETE, job_id, token or 0, None, b"", result))
+        Settle(Action.COMPLETE, job_id, token or 0, None, b"", result)
         for job_id, token, result in finished
     ]
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from typing import Any
 
-from fastjournal.edges import Text
+from fastjournal.arguments import Text
 from fastjournal.entry import Entry, EntryValue
 
 __all__ = ["AsyncLookup", "AsyncMapping", "BlockingLookup", "BlockingMapping"]

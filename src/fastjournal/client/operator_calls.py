@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fastjournal.arguments import Instant, Text, instant, key_bytes, length, queue_bytes
 from fastjournal.client.protocol import Call, Figures, make_call, nothing, value_of
-from fastjournal.edges import Instant, Text, instant, key_bytes, length, queue_bytes
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.keys import domain
 from fastjournal.model import (

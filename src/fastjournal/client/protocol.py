@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from fastjournal.errors import ProtocolError, TooLarge
 from fastjournal.wire.fj.error_text import error_from
 from fastjournal.wire.fj.functions import AGAIN, FUNCTIONS, PERSIST, VALUE_BITS, Function, Type
-from fastjournal.wire.fj.job_codec import decode_job
+from fastjournal.wire.fj.job_put import decode_job
 from fastjournal.wire.fj.replies import Reply
 from fastjournal.wire.fj.requests import Limits, Request, RequestParser, encode_request
 

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from fastjournal.arguments import Instant, Length, Text, new_job
 from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, persistent, value_of
 from fastjournal.clock import SYSTEM_CLOCK
-from fastjournal.edges import Instant, Length, Text, new_job
 from fastjournal.errors import JournalError
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, Outcome, Receipt
 from fastjournal.wire.fj.bulk import REFUSED, decode_put_outcomes
 from fastjournal.wire.fj.error_text import error_from
 from fastjournal.wire.fj.functions import Function, Type
-from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, JobPut, encode_job
+from fastjournal.wire.fj.job_put import DELAY, LIFETIME, JobPut, encode_job
 from fastjournal.wire.fj.replies import Reply
 from fastjournal.wire.fj.requests import encode_request
 
@@ -161,8 +161,8 @@ QUICK_SIZES[_quick_receipt] = 41
 
 
 def _read_receipt(reply: Reply) -> Receipt:
-    outcome, job_id, _ = decode_put_outcomes(value_of(reply))[0]
-    return Receipt(job_id, _OUTCOMES[outcome])
+    put = decode_put_outcomes(value_of(reply))[0]
+    return Receipt(put.id, _OUTCOMES[put.outcome])
 
 
 def puts(jobs: Iterable[NewJob | Mapping[str, Any]]) -> Iterator[Call]:
@@ -230,8 +230,10 @@ def _read_receipts(reply: Reply) -> list[Receipt | JournalError]:
     new = tuple.__new__
     outcomes = _OUTCOMES
     return [
-        error_from(error) if outcome == REFUSED else new(Receipt, (job_id, outcomes[outcome]))
-        for outcome, job_id, error in decode_put_outcomes(value_of(reply))
+        error_from(put.error)
+        if put.outcome == REFUSED
+        else new(Receipt, (put.id, outcomes[put.outcome]))
+        for put in decode_put_outcomes(value_of(reply))
     ]
 
 

@@ -4,8 +4,10 @@ Rules:
 
 1. A turn is one round of the event loop: everything that was read in it, from all connections, is
    decided under the journal's lock and logged with one write. Replies are sent after that write;
-   where the policy is `always` or a request asked for it, after a sync that covers it. Where there
-   is one connection only, nobody can add anything: the turn begins as soon as it has asked.
+   where the policy is `always` or a request asked for it, after a sync that covers it. Under
+   `always` the loop makes it itself, at the end of its turn, unless the disk is so slow that others
+   should be served meanwhile. Where there is one connection only, nobody can add anything: the turn
+   begins as soon as it has asked.
 2. A connection is in a turn once, with the requests at the front of its queue. Its replies leave
    in the order of its requests; only those that wait (for a job, for a result, for upkeep) come
    later.
@@ -23,6 +25,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from bisect import bisect_left
 from collections import deque
@@ -85,7 +88,7 @@ class JournalLoop:
         self._loop = loop
         self._call_soon: Any = loop.call_soon
         self._next_turn: Any = self._take_turn
-        self._thread = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         self._asking: list[Session] = []
         self._woken: deque[Waiter] = deque()
         self._scheduled = False
@@ -117,7 +120,7 @@ class JournalLoop:
         self._woken.append(waiter)
         if self._scheduled:
             return
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._loop_thread:
             self._scheduled = True
             self._call_soon(self._next_turn)
         else:
@@ -269,6 +272,9 @@ class JournalLoop:
             return
         finally:
             lock.release()
+        if self.always and stopped is None and not log.is_slow:
+            with contextlib.suppress(JournalError):  # those held back are told
+                log.wait_synced(engine.last_time)
         for session in turn:
             session.in_turn = False
             if not len(session.out):
@@ -363,7 +369,7 @@ class JournalLoop:
             self.in_thread(self.engine.log.sync).add_done_callback(self._forced)
 
     def _synced(self, _: int, error: JournalError | None) -> None:
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._loop_thread:
             self._loop.call_soon(self._release, error)
         else:
             self._loop.call_soon_threadsafe(self._release, error)

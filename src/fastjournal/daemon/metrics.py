@@ -193,7 +193,7 @@ def _of_memory(hosts: list[JournalLoop]) -> Iterator[Metric]:
     """Which values are in memory."""
     labels = ["journal"]
     limit = GaugeFamily("fastjournal_memory_limit_bytes", "Values it may hold", labels=labels)
-    held = GaugeFamily("fastjournal_memory_value_bytes", "Large values it holds", labels=labels)
+    held = GaugeFamily("fastjournal_memory_value_bytes", "Values it holds", labels=labels)
     only = GaugeFamily("fastjournal_memory_unlogged_bytes", "Entries in memory only", labels=labels)
     loads = CounterFamily("fastjournal_memory_loads", "Values read back", labels=labels)
     gone = CounterFamily("fastjournal_memory_evictions", "Values let go", labels=labels)

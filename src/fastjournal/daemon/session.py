@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -80,8 +79,8 @@ class Waiter:
         """Its answer takes the job away: others who wait for the same are served first."""
 
 
-class Session(abc.ABC):
-    """One connection."""
+class Session:
+    """One connection; those that speak a protocol do what is left open here."""
 
     def __init__(self, protocol: str, journal: Journal) -> None:
         self.protocol = protocol
@@ -101,6 +100,12 @@ class Session(abc.ABC):
         """The answers of the turn under way."""
         self.answered: list[int] = []
         """The identifiers of the requests that they answer."""
+        self.placed_id = b""
+        """The row that the newest put came to."""
+        self.settled: i64 = 0
+        """What became of a lease that was settled before."""
+        self.settled_until: i64 = 0
+        """The instant of the newest settling: when the job is due, or the lease ends."""
         self.stable: i64 = 0
         """Bit 9 for the reply of the request under way."""
         self.wants_sync = False
@@ -141,87 +146,87 @@ class Session(abc.ABC):
             return MAX_INSTANT
         return max(i64(1), timestamp + self.ahead)
 
-    @abc.abstractmethod
     def may_go_on(self) -> bool:
         """Whether the next requests may be carried out."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def serve(self, now: i64, refusal: JournalError | None) -> None:
         """Carry out the requests of the queue, under the lock, and write the answers to `out`.
 
         With a `refusal` nothing is done: each is answered with it.
         """
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def serve_waiter(self, waiter: Waiter, now: i64) -> None:
         """Ask once more about a request that waits; under the lock."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def refusals(self, answered: Sequence[int], error: JournalError, now: i64) -> bytes:
         """The answers to requests that came to nothing."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def send(self, data: bytes) -> None:
         """Send replies."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def finish(self) -> None:
         """Nothing to send: the peer may leave if it wants to."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def end(self) -> None:
         """Read no more; close when everything has been answered and sent."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def cut(self, reason: str, text: str) -> None:
         """End at once."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def check(self, now: float) -> None:
         """Cut the peer if a limit of time has passed at this loop time."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def check_grant(self) -> None:
         """Tokens were read anew: cut the peer if its own is not among them as it was."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def push(self, pushes: Sequence[tuple[int, bytes]], now: int) -> None:
         """Tell the peer what it did not just ask: the identifiers of its subscriptions, pushes."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def quit(self) -> None:
         """The client has said goodbye: what waits is answered with what there is."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def wait(self, waiter: Waiter, seconds: float) -> None:
         """Let a request wait for so long."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def expire(self, waiter: Waiter) -> None:
         """Ask a waiter a last time."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def do_later(
         self, identifier: int, work: Callable[[], Any], reply: Callable[[Any, int], bytes]
     ) -> None:
         """Do something beside the loop and answer when it is done."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def listen(self, subject: Subject, identifier: int) -> None:
         """Be told of something from now on."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def unlisten(self, subject: Subject) -> None:
         """Be told of it no more."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def status(self) -> dict[str, Any]:
         """Figures of the journal and of the server."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def max_message(self) -> int:
         """Most bytes of a message."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def deny(self, reason: str) -> None:
         """Somebody tried what it may not: say so in the log."""
+        raise NotImplementedError

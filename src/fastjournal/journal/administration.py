@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastjournal.edges import Instant, Text, id_bytes, instant, key_bytes, length, queue_bytes
+from fastjournal.arguments import Instant, Text, id_bytes, instant, key_bytes, length, queue_bytes
 from fastjournal.errors import BadRequest
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.look.access import Access

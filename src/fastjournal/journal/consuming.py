@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
+from fastjournal.arguments import (
+    Length,
+    Text,
+    id_bytes,
+    length,
+    queue_bytes,
+    result_bytes,
+    token_number,
+    worker_bytes,
+)
 from fastjournal.clock import SECOND
-from fastjournal.edges import Length, Text, id_bytes, length, queue_bytes, worker_bytes
 from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, TimedOut
 from fastjournal.handles import LeasedJob
+from fastjournal.journal.engine.engine import leases_of
 from fastjournal.journal.look.access import Access
 from fastjournal.journal.look.inspection import result_of
 from fastjournal.model import State, Where
@@ -16,6 +27,7 @@ from fastjournal.model import State, Where
 __all__ = ["Consuming", "where_of"]
 
 ALL = Where()
+_ALONE = nullcontext()
 
 
 class Consuming(Access):
@@ -80,7 +92,7 @@ class Consuming(Access):
         give_up = 0
         if wait:
             give_up = self._clock.monotonic() + length(wait, "wait")
-        engine = self._engine
+        engine, operations = self._engine, self._operations
         handle = 0
         try:
             while True:
@@ -88,15 +100,11 @@ class Consuming(Access):
                     if handle:
                         engine.wakeups.forget(handle)
                     self._check_open()
-                    if count == 1:
-                        leased = self._operations.lease(where, 1, consumer, lasts, fair, take)
-                    else:
-                        with engine.batch():
-                            leased = self._operations.lease(
-                                where, count, consumer, lasts, fair, take
-                            )
+                    with engine.batch() if count > 1 else _ALONE:
+                        rows = operations.lease(where, count, consumer, lasts, fair, take)
+                    leases = leases_of(engine, rows)
                     time = engine.last_time
-                    if leased.leases or not give_up:
+                    if leases or not give_up:
                         break
                     left = give_up - self._clock.monotonic()
                     if left <= 0:
@@ -104,8 +112,9 @@ class Consuming(Access):
                     gate = threading.Lock()
                     gate.acquire()
                     handle = engine.wakeups.wait_for_row(where, gate.release)
-                if leased.next_due:
-                    left = min(left, max(0, leased.next_due - self._clock.now()))
+                    due = operations.next_due
+                if due:
+                    left = min(left, max(0, due - self._clock.now()))
                 gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
         except BaseException:
             if handle:  # what it was woken for, if it was, is another's to take
@@ -113,10 +122,10 @@ class Consuming(Access):
                     engine.wakeups.forget(handle)
                     engine.pass_on()
             raise
-        if not leased.leases:
+        if not leases:
             return []
         engine.settle(time)
-        return [LeasedJob(self, granted) for granted in leased.leases]
+        return [LeasedJob(self, granted) for granted in leases]
 
     def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
@@ -125,7 +134,7 @@ class Consuming(Access):
         engine = self._engine
         with engine.lock:
             self._check_open()
-            until = self._operations.touch(job_id, token, lasts)
+            until = self._operations.touch(job_id, token_number(token), lasts)
             time = engine.last_time
         engine.settle(time)
         return until
@@ -134,7 +143,7 @@ class Consuming(Access):
         self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
     ) -> list[bool]:
         """Keep many leases (id, token) with one write; False where the lease was lost."""
-        leases = [(id_bytes(job_id), token) for job_id, token in held]
+        leases = [(id_bytes(job_id), token_number(token)) for job_id, token in held]
         lasts = 0 if extend is None else length(extend, "extend")
         engine = self._engine
         with engine.lock:
@@ -145,7 +154,7 @@ class Consuming(Access):
         engine.settle(time)
         return outcomes
 
-    def _is_kept(self, job_id: bytes, token: int, lasts: int) -> bool:
+    def _is_kept(self, job_id: bytes, token: int | None, lasts: int) -> bool:
         try:
             self._operations.touch(job_id, token, lasts)
         except (NotFound, LeaseLost, AlreadyExists):
@@ -155,6 +164,9 @@ class Consuming(Access):
     def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
         """The work is done; a result is kept until the job expires."""
         id_bytes(job_id)
+        token = token_number(token)
+        if result is not None:
+            result_bytes(result)
         engine = self._engine
         with engine.lock:
             self._check_open()
@@ -166,7 +178,14 @@ class Consuming(Access):
         self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
     ) -> list[bool]:
         """Complete many (id, token, result) with one write; False where the lease was lost."""
-        ends = [(id_bytes(job_id), token, result) for job_id, token, result in finished]
+        ends = [
+            (
+                id_bytes(job_id),
+                token_number(token),
+                None if result is None else result_bytes(result),
+            )
+            for job_id, token, result in finished
+        ]
         engine = self._engine
         with engine.lock:
             self._check_open()
@@ -189,7 +208,7 @@ class Consuming(Access):
         engine = self._engine
         with engine.lock:
             self._check_open()
-            state = self._operations.fail(job_id, token, reason, wait)
+            state = self._operations.fail(job_id, token_number(token), result_bytes(reason), wait)
             time = engine.last_time
         engine.settle(time)
         return state
@@ -201,7 +220,7 @@ class Consuming(Access):
         engine = self._engine
         with engine.lock:
             self._check_open()
-            self._operations.release(job_id, token, wait)
+            self._operations.release(job_id, token_number(token), wait)
             time = engine.last_time
         engine.settle(time)
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, MutableMapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.clock import SECOND
-from fastjournal.edges import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import BadRequest, Locked, NotFound
 from fastjournal.handles import HeldLock

@@ -5,7 +5,7 @@ Rules:
 1. Every method may be called from any thread. Requests are decided, logged and applied one after
    the other; the answer comes when the sync policy's promise holds (see
    `docs/what-an-ack-means.md`).
-2. Times and names are converted at this edge (`edges`); inside there are bytes and nanoseconds.
+2. Times and names are converted at this edge (`arguments`); inside there are bytes and nanoseconds.
 3. A refused request changes nothing. After a fault of the log writing ends, reading goes on.
 4. Background threads only do what time demands (`background=False`: call `tick` and `clean`
    yourself).
@@ -14,32 +14,33 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
-from fastjournal.edges import (
+from fastjournal.arguments import (
     MAX_VALUE,
+    PUT_ARGUMENTS,
     Instant,
     Length,
     Text,
     length,
-    new_job,
+    put_request,
 )
+from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
 from fastjournal.errors import BadRequest, JournalError, NoSpace, SettingError
 from fastjournal.journal.administration import Administration
 from fastjournal.journal.consuming import Consuming
-from fastjournal.journal.decide.jobs import Jobs, Limits
+from fastjournal.journal.decide.ground import Ground, Limits
+from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
 from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
 from fastjournal.journal.disk.upkeep import Upkeep
 from fastjournal.journal.engine.engine import Engine
-from fastjournal.journal.engine.operations import Operations, Receipt
+from fastjournal.journal.engine.operations import OUTCOMES, Operations, Receipt
 from fastjournal.journal.engine.reserve import Reserve
 from fastjournal.journal.entry_map import WithEntries
 from fastjournal.journal.language.commands import Mark
@@ -50,14 +51,15 @@ from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
-from fastjournal.log.write.commit_log import CommitLog
+from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import DEFAULT_PRIORITY, NewJob
+from fastjournal.put_request import PutRequest, checked_request
 
 __all__ = ["Journal", "Receipt"]
 
 MIN_MEMORY = 1024
 """The smallest memory limit: less is surely a mistake about its unit."""
-_PUT_ARGUMENTS = inspect.signature(new_job).parameters.keys() - {"now", "limit"}
+_new: Any = tuple.__new__
 
 
 class Journal(Consuming, Administration, Inspection, WithEntries):
@@ -115,11 +117,12 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         self._clock = SteadyClock(clock, hold_steps=True)
         stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
         stream.create()
-        self._log = CommitLog(
+        self._log = LogWriter(
             stream,
             segment_size=segment_size,
             sync=sync,
             sync_interval=sync_interval,
+            preallocate=lambda: self._engine.own,  # the Workq server does not read over zeros
             on_failure=on_failure,
             trust_mark=True,
             floor=lambda: first_uncovered(stream),
@@ -136,7 +139,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
             self._clock.go_on_from(state.now)
-            jobs = Jobs(state, chance=chance, limits=Limits(max_value=max_payload))
+            jobs = Jobs(Ground(state, None, chance, Limits(max_payload)))
             fetching = Fetching(stream, values, snapshot_path)
             self._engine = Engine(state, jobs, self._log, self._clock, Reserve(stream), fetching)
             self._engine.own = self.replayed.own
@@ -152,7 +155,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             self._closed = False
             if state.untold:
                 with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
-                    self._operations.tell_marks()
+                    self._operations.forwarding.tell_marks()
             self._background = Background(self._engine, self._upkeep, interval, snapshot_bytes)
             if background:
                 self._background.start()
@@ -169,6 +172,9 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                 threads.stop()
         finally:
             self._log.close()
+            engine = getattr(self, "_engine", None)
+            if engine is not None:
+                engine.fetching.close_files()
 
     def put(
         self,
@@ -199,17 +205,19 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         """
         engine = self._engine
         now = self._clock.now()
-        job = new_job(
+        job = put_request(
             now, payload, key, queue, priority, delay, due, ttl, expires, lease,
             max_attempts, max_timeouts, max_fails, mode, timestamp, self.max_payload, id,
         )  # fmt: skip
         if timestamp is not None:
-            job = job._replace(timestamp=engine.stamp_of(job.timestamp))
+            job.timestamp = engine.stamp_of(job.timestamp)
         with engine.lock:
             self._check_open()
-            receipt = self._operations.put(job, now, checked=True)
+            outcome = self._operations.put(job, now)
+            job_id = self._operations.placed_id
             time = engine.last_time
         engine.settle(time)
+        receipt: Receipt = _new(Receipt, (job_id, OUTCOMES[outcome]))
         return receipt
 
     def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
@@ -219,35 +227,36 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         in.
         """
         now = self._clock.now()
-        given = list(jobs)
-        stamp_of = self._engine.stamp_of
-        batch = [self._new_job(job, now) for job in given]
-        batch = [
-            job._replace(timestamp=stamp_of(job.timestamp)) if job.timestamp else job
-            for job in batch
-        ]
-        checked = not any(isinstance(job, NewJob) for job in given)
         engine = self._engine
+        batch = [self._request(job, now) for job in jobs]
         with engine.lock:
             self._check_open()
-            receipts = self._operations.put_many(batch, checked=checked)
+            receipts = self._operations.put_many(batch, now)
             time = engine.last_time
         engine.settle(time)
         return receipts
 
-    def _new_job(self, job: NewJob | Mapping[str, Any], now: int) -> NewJob:
+    def _request(self, job: NewJob | Mapping[str, Any], now: int) -> PutRequest:
         if isinstance(job, NewJob):
-            return job
-        if not isinstance(job, Mapping):
+            request = checked_request(job)
+        elif isinstance(job, Mapping):
+            unknown = set(map(str, job)) - PUT_ARGUMENTS
+            if unknown:
+                words = ", ".join(map(repr, sorted(unknown)))
+                raise BadRequest(f"put has no argument {words}")
+            get = job.get
+            request = put_request(
+                now, get("payload", b""), get("key"), get("queue"),
+                get("priority", DEFAULT_PRIORITY), get("delay"), get("due"), get("ttl"),
+                get("expires"), get("lease"), get("max_attempts", 0), get("max_timeouts", 0),
+                get("max_fails", 0), get("mode"), get("timestamp"), self.max_payload,
+                get("id", b""),
+            )  # fmt: skip
+        else:
             raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
-        try:
-            return new_job(now, limit=self.max_payload, **job)
-        except TypeError:
-            unknown = set(map(str, job)) - _PUT_ARGUMENTS
-            if not unknown:
-                raise
-            words = ", ".join(map(repr, sorted(unknown)))
-            raise BadRequest(f"put has no argument {words}") from None
+        if request.timestamp:
+            request.timestamp = self._engine.stamp_of(request.timestamp)
+        return request
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""
@@ -271,6 +280,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
                             engine.commit(mark)
                 finally:
                     self._log.close()
+                    engine.fetching.close_files()
 
     def __enter__(self) -> Self:
         return self

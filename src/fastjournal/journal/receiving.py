@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from fastjournal.journal.engine.forwarding import Taken
 from fastjournal.journal.journal import Journal
 from fastjournal.model import NewJob
+from fastjournal.put_request import request_or_error
 
 __all__ = ["Receiver"]
 
@@ -24,17 +25,15 @@ class Receiver:
         self._engine = journal.engine
         self._operations = journal.operations
 
-    def put_from(
-        self, sender: bytes, jobs: Iterable[tuple[int, NewJob]], *, decoded: bool = False
-    ) -> Taken:
+    def put_from(self, sender: bytes, jobs: Iterable[tuple[int, NewJob]]) -> Taken:
         """Take in those (mark, job) of a sender whose marks are new, however often they are sent.
 
         Marks grow and begin above 1. A refused job does not stop the rest, see `Taken.refused`.
-        `decoded`: the types of their fields and their instants are known to be right.
         """
         engine = self._engine
         with engine.lock:
-            taken = self._operations.put_from(sender, jobs, decoded=decoded)
+            pairs = [(mark, request_or_error(job)) for mark, job in jobs]
+            taken = self._operations.forwarding.put_from(sender, pairs)
             time = engine.last_time
         engine.settle(time)
         return taken
@@ -47,4 +46,4 @@ class Receiver:
     def forget_sender(self, sender: bytes) -> None:
         """Nothing of this sender will come again."""
         with self._engine.lock:
-            self._operations.forget_sender(sender)
+            self._operations.forwarding.forget_sender(sender)

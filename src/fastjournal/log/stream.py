@@ -6,11 +6,14 @@ Rules:
 2. `append.lock` excludes other appenders; `read.lock` is shared by cursors and taken alone by the
    cleaner. Appenders never wait for cursors or the cleaner, nor these for an appender.
 3. The newest segment is the one with the highest number, even if it is empty.
+4. Its writer may have reserved room ahead. That reads as zeros, and no record begins with a zero:
+   zeros to the end of the newest segment with records are the end of the log.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,14 +29,21 @@ from fastjournal.log.segment import (
     parse_name,
     segment_name,
 )
-from fastjournal.log.write.segment_writer import APPEND_LOCK
+from fastjournal.log.write.synced_mark import APPEND_LOCK
 
 if TYPE_CHECKING:
     from fastjournal.log.care.cleaner import Cleaner
     from fastjournal.log.read.cursor import Cursor
     from fastjournal.log.write.appender import Appender, Ticker
 
-__all__ = ["DEFAULT_SEGMENT_SIZE", "MAX_SEGMENT_SIZE", "MIN_SEGMENT_SIZE", "Stream"]
+__all__ = [
+    "DEFAULT_SEGMENT_SIZE",
+    "MAX_SEGMENT_SIZE",
+    "MIN_SEGMENT_SIZE",
+    "Stream",
+    "has_records",
+    "read_growing",
+]
 
 DEFAULT_SEGMENT_SIZE = 64 * 1024 * 1024
 MIN_SEGMENT_SIZE = 4096
@@ -196,3 +206,24 @@ class Stream:
             raise SegmentError(self.path, "no such directory") from error
         except OSError as error:
             raise SegmentError(self.path, f"cannot be listed: {error.strerror}") from error
+
+
+def has_records(handle: FileHandle) -> bool:
+    """Whether anything stands behind a segment's header but room reserved ahead."""
+    size = handle.size() - HEADER_SIZE
+    if size <= 0:
+        return False
+    return handle.read(HEADER_SIZE, 1) != b"\0" or bool(
+        handle.read(HEADER_SIZE, size).lstrip(b"\0")
+    )
+
+
+def read_growing(read: Callable[[int, int], bytes], start: int, size: int) -> bytes:
+    """Up to `size` bytes of a segment that may be written to right now.
+
+    A writer fills reserved room from front to back. So one look may miss bytes that were written
+    before others that it sees; a second look at what the first one saw misses nothing.
+    """
+    data = read(start, size)
+    seen = len(data.rstrip(b"\0"))
+    return read(start, seen) + bytes(len(data) - seen)

@@ -15,11 +15,10 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fastjournal.errors import BadRequest, Locked, LockTimeout
-from fastjournal.journal.engine.forwarding import Taken
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.language.commands import Group, Put, Sender
@@ -63,15 +62,6 @@ class Adopted(NamedTuple):
     """Not taken in: expired before they came."""
     repeated: int = 0
     """Taken in by an earlier attempt."""
-
-
-class _Checked(Receiver):
-    """A journal that takes in what was checked when it was staged."""
-
-    def put_from(
-        self, sender: bytes, jobs: Iterable[tuple[int, NewJob]], *, decoded: bool = True
-    ) -> Taken:
-        return super().put_from(sender, jobs, decoded=decoded)
 
 
 class Result(Protocol):
@@ -129,7 +119,7 @@ def adopt(
                 return done
         stream.lock_appender(lock_seconds).release()  # a journal waits for its lock only briefly
         with no_collection(), Journal(directory, background=False, sync="os") as journal:
-            done = adopt_into(_Checked(journal), batch, staged)
+            done = adopt_into(Receiver(journal), batch, staged)
             journal.sync()
             return done
 

@@ -24,7 +24,7 @@ from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan, gaps_to_binary
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import SYNCED_MARK
+from fastjournal.log.write.synced_mark import SYNCED_MARK
 from fastjournal.spark.clean import (
     CleanReport,
     Rewritten,

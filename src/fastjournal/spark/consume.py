@@ -31,7 +31,7 @@ from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fastjournal.edges import Length, Text
+from fastjournal.arguments import Length, Text
 from fastjournal.errors import (
     AlreadyExists,
     JournalError,

@@ -34,7 +34,7 @@ from fastjournal.log.files import DISK
 from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import SyncedMark
+from fastjournal.log.write.synced_mark import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.fold import Share, fold, no_collection, route
 from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS, kind_name
@@ -404,7 +404,7 @@ def snapshot_findings(directory: str, share: Share, *, newest: int = 0) -> list[
     mode = "DROPMALFORMED"
     short = fold(wanted, share=share, mode=mode, state=base.state, overlap=base.overlap).rows
     whole = fold(segments, share=share, mode=mode).rows
-    for row_id in sorted(short.keys() | whole.keys()):
+    for row_id in sorted({*short, *whole}):
         mine, other = short.get(row_id), whole.get(row_id)
         if mine is None or other is None:
             where = "the whole log" if mine is None else "the snapshot"

@@ -64,6 +64,7 @@ class Facts:
     mark_at: int
     applied: int
     ends_at: int = 0
+    snapshot_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ def part_of(state: JournalState, applied: int) -> LivePart:
             state.mark_at,
             applied,
             state.ends_at,
+            state.snapshot_at,
         ),
     )
 
@@ -243,6 +245,7 @@ class LiveRows:
         self.queues = {name: lane for fact in facts for name, lane in fact.queues.items()}
         self.senders = {name: told for fact in facts for name, told in fact.senders.items()}
         self.mark_at = max((fact.mark_at for fact in facts), default=0)
+        self.snapshot_at = max((fact.snapshot_at for fact in facts), default=0)
         self.ends_at = max((fact.ends_at for fact in facts), default=0)
         self.applied = max((fact.applied for fact in facts), default=0)
         self.rows = self

@@ -37,7 +37,7 @@ from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import BrokenRecord, decode_time
 from fastjournal.log.scan.scan import Buffer, TearRule, verify
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name, segment_name
-from fastjournal.log.stream import Stream
+from fastjournal.log.stream import Stream, has_records, read_growing
 from fastjournal.spark.settings import Settings
 from fastjournal.spark.stores import is_remote, list_segments, read_head, read_whole
 
@@ -136,17 +136,17 @@ def _scanned(root: Path) -> list[Piece]:
             if number is not None and entry.is_file():
                 found.append((number, entry.path, entry.stat().st_size))
     found.sort()
-    while found and (found[-1][2] <= HEADER_SIZE or _unwritten(found[-1][1])):
+    while found and not _written(found[-1][1]):
         found.pop()
     last = len(found) - 1
     return [Piece(path, number, size, n == last) for n, (number, path, size) in enumerate(found)]
 
 
-def _unwritten(path: str) -> bool:
-    """Whether a file has length but no byte yet, as a crash may leave the newest segment."""
+def _written(path: str) -> bool:
+    """Whether more than a header, or the room of one, stands in a file."""
     handle = DISK.open_read(Path(path))
     try:
-        return not any(handle.read(0, HEADER_SIZE)) and not any(handle.read(0, handle.size()))
+        return has_records(handle)
     finally:
         handle.close()
 
@@ -187,7 +187,7 @@ def load(piece: Piece) -> Buffer:
         elif piece.newest:
             handle = DISK.open_read(path)
             try:
-                data = handle.read(0, handle.size())
+                data = read_growing(handle.read, 0, handle.size())
             finally:
                 handle.close()
         else:

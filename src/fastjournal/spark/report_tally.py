@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.edges import last_words
+from fastjournal.arguments import last_words
 from fastjournal.spark.attempts import EFFECTS, STATES, Fold, Lives
 
 if TYPE_CHECKING:

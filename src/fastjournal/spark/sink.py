@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from fastjournal.edges import queue_bytes
+from fastjournal.arguments import queue_bytes
 from fastjournal.errors import BadRequest, SettingError
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream

@@ -103,7 +103,7 @@ def _row(directory: str, sender: bytes, entry: Entry) -> dict[str, Any]:
     if job is None:
         return row
     return row | {
-        "id": job.id if any(job.id) else sender + (end & 0xFFFFFFFF).to_bytes(4, "big"),
+        "id": job.id or sender + (end & 0xFFFFFFFF).to_bytes(4, "big"),
         "queue": _text(job.queue),
         "key": _text(job.key),
         "key_bytes": job.key,

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.arguments import MAX_VALUE
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
-from fastjournal.edges import MAX_VALUE
 from fastjournal.errors import BadRequest, OutOfRange, SegmentError, SettingError, TooLarge
 from fastjournal.journal.language.varint import sv, uv
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain

@@ -25,7 +25,7 @@ from fastjournal.log.files import DISK
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
-from fastjournal.log.stream import Stream
+from fastjournal.log.stream import Stream, read_growing
 from fastjournal.spark.plan import Piece, check_gone, first_time, journal_segments
 
 __all__ = ["Reached", "Tail", "loss", "pieces_between"]
@@ -73,9 +73,8 @@ class _Open:
         number = self._piece.number
         while True:
             base = self.offset
-            data = os.pread(self._file.fileno(), _READ, base)
-            if len(data) == _READ:  # a whole record must fit, however large
-                data += os.pread(self._file.fileno(), _READ, base + _READ)
+            # A whole record must fit, however large.
+            data = read_growing(self._read, base, 2 * _READ)
             if not data:
                 return
 
@@ -102,6 +101,9 @@ class _Open:
             self.offset = base + scan.end
             if last or not scan.end:
                 return
+
+    def _read(self, at: int, size: int) -> bytes:
+        return os.pread(self._file.fileno(), size, at)
 
     def close(self) -> None:
         self._file.close()

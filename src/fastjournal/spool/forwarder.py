@@ -88,6 +88,9 @@ class Figures:
     """Of the frames acknowledged."""
     failures: int = 0
     last_error: str = ""
+    denied: str = ""
+    """What the daemon has against this forwarder, if that is why nothing is forwarded: only its
+    operator can help."""
     backlog_bytes: int = 0
     torn_bytes: int = 0
     """At the ends of files: frames of which no more came."""

@@ -50,6 +50,10 @@ class SpoolCollector(Collector):
             "fastjournal_spool_foreign_files", "Names of spool files that lead to no file of the "
             "spool, and are not opened.", labels=["spool"],
         )  # fmt: skip
+        denied = GaugeMetricFamily(
+            "fastjournal_spool_denied", "1 while the daemon refuses the forwarder, as for its "
+            "token: nothing is forwarded.", labels=["spool"],
+        )  # fmt: skip
         error = InfoMetricFamily(
             "fastjournal_spool_last_error", "Why it last had to begin again.", labels=["spool"]
         )
@@ -59,5 +63,6 @@ class SpoolCollector(Collector):
             age.add_metric([path], (now - found.oldest) / 1e9 if found.oldest else 0)
             files.add_metric([path], found.files)
             foreign.add_metric([path], found.foreign)
+            denied.add_metric([path], int(bool(found.denied)))
             error.add_metric([path], {"error": found.last_error})
-        yield from (backlog, age, files, foreign, error)
+        yield from (backlog, age, files, foreign, denied, error)

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
+from fastjournal.model import NewJob
+from fastjournal.put_request import PutRequest
 from fastjournal.spool.directory import hours
 from fastjournal.spool.files import SpooledHandle, open_spooled
 from fastjournal.spool.frames import (
@@ -38,7 +40,7 @@ from fastjournal.spool.frames import (
 )
 from fastjournal.spool.opening import ForeignFile
 from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, VALUE_BITS, Function, Type
-from fastjournal.wire.fj.job_codec import JobPut, decode_job, encode_job
+from fastjournal.wire.fj.job_codec import DELAY, encode_job, read_job
 from fastjournal.wire.fj.requests import Limits, Request, RequestParser
 
 __all__ = ["Damage", "Entry", "Frame", "SpoolFile", "job_bytes", "job_of", "open_to_read", "scan"]
@@ -212,8 +214,8 @@ def open_to_read(path: str, hour: int) -> SpoolFile:
 def job_bytes(frame: Frame) -> bytes:
     """The job of a frame as layout 2 with its key inside; `JournalError` if there is none."""
     data = frame.data
-    # As our writer makes them: SET without a key, type 6, layout 2 with all that the job needs.
-    # Then the value is taken as it is.
+    # As our writer makes them: SET without a key, type 6, layout 2 with all that the job needs and
+    # nothing that counts from its arrival. Then the value is taken as it is.
     if data[12:18] == _SET and len(data) > 36 and data[30] == 0:
         flags = data[20] << 8 | data[21]
         at = HEAD_SIZE + _VALUE_AT[(flags >> 1) & 3]
@@ -222,14 +224,18 @@ def job_bytes(frame: Frame) -> bytes:
             and flags & VALUE_BITS
             and data[at - 1] == 6
             and data[at] == 2
+            and data[at + 1] < DELAY
             and (data[at + 82 : at + 84] == b"\0\0" or any(data[at + 44 : at + 52]))
         ):
             return data[at:]
     return encode_job(job_of(frame))
 
 
-def job_of(frame: Frame) -> JobPut:
-    """The job of a frame; `JournalError` if its message is not a put."""
+def job_of(frame: Frame) -> PutRequest:
+    """The job of a frame, its lengths counted from when it was put.
+
+    `JournalError` if its message is not a put, or of a job that cannot be.
+    """
     messages = RequestParser(_LIMITS).feed(frame.data[HEAD_SIZE:])
     request = messages[0] if len(messages) == 1 else None
     if not isinstance(request, Request):
@@ -237,9 +243,10 @@ def job_of(frame: Frame) -> JobPut:
         raise JournalError(f"the frame holds no request: {text}")
     if request.function != Function.SET or request.value_type != Type.JOB:
         raise JournalError("the frame holds a request that puts no job")
-    job = decode_job(request.value, request.key, request.timestamp)
+    value, put_at = request.value, request.timestamp
+    job = read_job(value, 0, len(value), request.key, put_at, put_at)
     if request.timeout is not None and not job.expires:
-        job = job._replace(expires=request.timeout)
+        job.expires = request.timeout
     return job
 
 
@@ -254,7 +261,7 @@ class Entry(NamedTuple):
     """`ready`, `done` or `damaged`."""
     put_at: int
     """Ns."""
-    job: JobPut | None
+    job: NewJob | None
     reason: str = ""
     data: bytes = b""
 
@@ -300,7 +307,7 @@ def _entry(hour: int, item: Frame | Damage) -> Entry:
         return Entry(hour, item.offset, size, "damaged", hour * HOUR, None, item.reason, item.data)
     state = "done" if item.done else "ready"
     try:
-        job, reason = job_of(item), ""
+        job, reason = job_of(item).new_job(), ""
     except JournalError as error:
         job, reason = None, str(error)
     return Entry(hour, item.offset, size, state, item.timestamp, job, reason, item.data)

@@ -3,7 +3,9 @@
 Rules:
 
 1. A forwarder that cannot go on (no daemon, no space there, no permission here) waits and tries
-   again: 0.1 s, then twice as long each time up to a minute, half of it by chance.
+   again: 0.1 s, then twice as long each time up to a minute, half of it by chance. Where a daemon
+   answers that it may not (a token, somebody else's sender, no such journal), it says so as an
+   error: no time mends that. Nothing is lost meanwhile; it goes on when it may.
 2. While batches are under way it sends what is new at once, and takes answers as they come.
 3. `stop` ends it between two steps; what was not acknowledged is sent by the next one.
 """
@@ -16,7 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.errors import JournalError
+from fastjournal.errors import JournalError, NotFound, Unauthorized
 from fastjournal.spool.files import SpoolFiles
 from fastjournal.spool.forwarder import Figures, Forwarder, Target
 from fastjournal.spool.shelf import Shelf
@@ -26,6 +28,7 @@ __all__ = ["Runner", "Service", "pause"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
 _RETIRE_EVERY = 10.0  # seconds
+_DENIED = (Unauthorized, NotFound)
 _log = logging.getLogger(__name__)
 
 
@@ -101,7 +104,14 @@ class Runner:
             if smaller:
                 return
             seconds = pause(self._failures, self._chance)
-            _log.warning("%s: %s; again in %.1f s", self.path, error, seconds)
+            if isinstance(error, _DENIED):
+                figures.denied = str(error)
+                _log.error(
+                    "%s: the daemon refuses this forwarder: %s; nothing is forwarded until that is "
+                    "set right; again in %.1f s", self.path, error, seconds,
+                )  # fmt: skip
+            else:
+                _log.warning("%s: %s; again in %.1f s", self.path, error, seconds)
             self._wait(seconds)
 
     def _move(self) -> bool:
@@ -112,6 +122,7 @@ class Runner:
         moved = forwarder.send(self._target) > 0
         if forwarder.in_flight and forwarder.receive(self._target, 0.0):
             self._failures = 0
+            forwarder.figures.denied = ""
             moved = True
         if not moved and not forwarder.in_flight:
             now = self._clock.monotonic() / 1e9

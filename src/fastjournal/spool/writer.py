@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from fastjournal.arguments import Instant, Length, Text
     from fastjournal.clock import Clock
-    from fastjournal.edges import Instant, Length, Text
     from fastjournal.model import NewJob
 
 __all__ = ["MAX_BYTES", "WAKE", "Spool"]
@@ -254,7 +254,7 @@ class Spool:
 
     def _any(self, now: int, **given: Any) -> bytes:
         """The frame of any job; refuses what `Journal.put` refuses."""
-        from fastjournal.edges import new_job
+        from fastjournal.arguments import new_job
 
         try:
             job = new_job(now, **{"payload": b"", **given, "limit": self.max_payload})
@@ -264,7 +264,7 @@ class Spool:
 
     def _checked(self, job: Any, now: int) -> bytes:
         """The frame of a `NewJob`."""
-        from fastjournal.edges import key_bytes, payload_bytes, queue_bytes
+        from fastjournal.arguments import key_bytes, payload_bytes, queue_bytes
 
         payload_bytes(job.value, self.max_payload)
         queue_bytes(job.queue)

@@ -287,6 +287,17 @@ class MemoryFiles:
             apply_write(inode.content, op, 1, 0)
             inode.pending.append(op)
 
+    def _reserve(self, inode: Inode, path: Path, size: int) -> None:
+        with self._guard:
+            self._operation("reserve", path)
+            more = size - len(inode.content)
+            if self.capacity is not None and more > self.capacity - self._used():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            if more > 0:
+                op = Truncate(size)
+                apply_write(inode.content, op, 1, 0)
+                inode.pending.append(op)
+
     def _sync(self, inode: Inode, path: Path) -> None:
         if self.on_sync is not None:
             self.on_sync(path)
@@ -336,6 +347,11 @@ class _MemoryHandle:
         self._changed = True
         return self._files._write(self._inode, self.path, data, offset)
 
+    def reserve(self, offset: int, size: int) -> None:
+        self._usable()
+        self._changed = True
+        self._files._reserve(self._inode, self.path, offset + size)
+
     def read(self, offset: int, size: int) -> bytes:
         self._usable()
         return bytes(self._inode.content[offset : offset + size])
@@ -343,6 +359,10 @@ class _MemoryHandle:
     def size(self) -> int:
         self._usable()
         return len(self._inode.content)
+
+    def place(self) -> str:
+        here = self._files.identity(self.path) == self.identity()
+        return str(self.path) if here else f"{self.path} (deleted)"
 
     def identity(self) -> Identity:
         return 0, id(self._inode)

@@ -1,7 +1,7 @@
 """What a power loss may leave of changes that were not synced.
 
-Each unsynced write ends absent, whole, as zeros, as garbage, or cut in the middle or at a border of
-sectors; each unsynced change of a name happened or not.
+Each unsynced write ends absent, whole, as zeros, as garbage, as its first or its second half, or
+cut at a border of sectors; each unsynced change of a name happened or not.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def overlay(content: bytearray, offset: int, data: bytes) -> None:
 
 
 def outcomes(op: Write) -> int:
-    """Absent, whole, zeros, garbage, half of it, and a cut at each sector border inside."""
+    """Absent, whole, zeros, garbage, either half, and a cut at each sector border inside."""
     first = op.offset // _SECTOR
     last = (op.offset + len(op.data) - 1) // _SECTOR if op.data else first
-    return 5 + (last - first)
+    return 6 + (last - first)
 
 
 def apply_write(content: bytearray, op: Write | Truncate, outcome: int, seed: int) -> None:
@@ -111,8 +111,11 @@ def apply_write(content: bytearray, op: Write | Truncate, outcome: int, seed: in
         overlay(content, op.offset, noise)
     elif outcome == 4:
         overlay(content, op.offset, op.data[: len(op.data) // 2])
+    elif outcome == 5:
+        half = len(op.data) // 2
+        overlay(content, op.offset + half, op.data[half:])
     else:
-        border = (op.offset // _SECTOR + outcome - 4) * _SECTOR
+        border = (op.offset // _SECTOR + outcome - 5) * _SECTOR
         overlay(content, op.offset, op.data[: border - op.offset])
 
 

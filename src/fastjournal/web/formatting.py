@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
+from fastjournal.arguments import last_words
 from fastjournal.clock import SECOND
-from fastjournal.edges import last_words
 
 __all__ = [
     "Shown",

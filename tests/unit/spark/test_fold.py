@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core import Decisions
 from fastjournal.errors import CorruptRecord
-from fastjournal.journal.decide.base import everywhere_id
-from fastjournal.journal.decide.jobs import Jobs
+from fastjournal.journal.decide.ground import everywhere_id
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.state.apply import JournalState
@@ -133,25 +133,26 @@ def test_a_known_state_and_the_rest_of_the_log_give_the_whole_state(seed: int, c
 
 @pytest.mark.parametrize("shares", [1, 3])
 def test_a_key_deleted_in_all_queues_is_so_in_every_replay(shares: int) -> None:
-    jobs = Jobs(JournalState())
+    state = JournalState()
+    jobs = Decisions(state)
     told: list[k.Command] = []
 
     def commit(command: k.Command | None) -> None:
         if command is not None:
             told.append(command)
-            jobs.state.apply(command, T0 + len(told) - 1)
+            state.apply(command, T0 + len(told) - 1)
 
     for queue in (b"a", b"b"):
         commit(jobs.put(NewJob(queue, b"v", b"k"), T0).command)
     for now in (T0 + 1000, T0 + 2000):
         for deleted in jobs.delete_everywhere(b"k", now):
             commit(deleted.command)
-    assert rows_of(replayed(told)) == rows_of(jobs.state)
+    assert rows_of(replayed(told)) == rows_of(state)
     found: dict[bytes, list[bytes]] = {}
     for index in range(shares):
         found |= rows_of(fold(segments_of(told, Random(1)), share=Share(index, shares)))
-    assert found == rows_of(jobs.state)
-    assert jobs.state.rows[everywhere_id(b"k")].modified == T0 + 2000
+    assert found == rows_of(state)
+    assert state.rows[everywhere_id(b"k")].modified == T0 + 2000
 
 
 def test_without_numba_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

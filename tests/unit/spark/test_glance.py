@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
+from fastjournal.journal.receiving import Receiver
 from fastjournal.model import Mode, NewJob
+from fastjournal.put_request import checked_request
 from fastjournal.spark.glance import glance
 from fastjournal.spool.frames import sender_name, spool_tag
 
@@ -23,10 +25,10 @@ def job(value: bytes, row_id: bytes = b"") -> NewJob:
 def test_a_mark_moves_by_what_its_sender_said_alone(tmp_path: Path, way: str) -> None:
     with Journal(tmp_path / "j", background=False) as journal:
         journal.put(b"forged", queue="q", key="k", id=FORGED)
-        journal.operations.put_from(NAME, [(8, job(b"a")), (9, job(b"x" * 5000))])
+        Receiver(journal).put_from(NAME, [(8, job(b"a")), (9, job(b"x" * 5000))])
         journal.put(b"merged", queue="q", key="k")
         other = sender_name(spool_tag(b"x" * 16), 472_222)
-        journal.operations.put_from(other, [(8, job(b"b", NAME + b"\x7f\0\0\0"))])
+        Receiver(journal).put_from(other, [(8, job(b"b", NAME + b"\x7f\0\0\0"))])
         while held := journal.lease("work"):
             journal.complete(held.id, held.token)
         if way == "snapshot":
@@ -37,9 +39,10 @@ def test_a_mark_moves_by_what_its_sender_said_alone(tmp_path: Path, way: str) ->
             assert journal.clean()
         if way == "killed":  # what stands in an id only, behind all that was told
             with journal.engine.lock:
-                placed = journal.engine.put(job(b"c", NAME + b"\0\0\0\x14"), 0, promised=True)
-                assert placed.command is not None
-                journal.engine.commit(placed.command)
+                last = checked_request(job(b"c", NAME + b"\0\0\0\x14"))
+                command = journal.engine.jobs.puts.put(last, 0, True)
+                assert command is not None
+                journal.engine.commit(command)
         journal.sync()
         live = journal.engine.state.mark_of(NAME)
         assert live == (20 if way == "killed" else 9)

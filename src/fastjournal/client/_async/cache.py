@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from fastjournal.arguments import Text, key_bytes
 from fastjournal.client._async.client import AsyncClient
 from fastjournal.client._async.watch import AsyncWatching
 from fastjournal.client.asyncio_transport import Lock
 from fastjournal.client.cached_values import MISSING, CacheCounts, CachedValues
 from fastjournal.client.mappings import AsyncLookup
-from fastjournal.edges import Text, key_bytes
 from fastjournal.entry import Entry, EntryValue, watched
 from fastjournal.errors import JournalError, NotFound
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, worker_bytes
 from fastjournal.client import entry_calls
 from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client._async.handles import AsyncHeldLock
@@ -27,7 +28,6 @@ from fastjournal.client.mappings import AsyncMapping
 from fastjournal.client.protocol import Call
 from fastjournal.client.retry import Backoff
 from fastjournal.clock import SECOND
-from fastjournal.edges import Instant, Length, Text, instant, key_bytes, worker_bytes
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import AlreadyExists, JournalError, Locked, NotFound
 

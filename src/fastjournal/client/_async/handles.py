@@ -16,7 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from fastjournal.edges import Length, as_datetime, length
+from fastjournal.arguments import Length, as_datetime, length
 from fastjournal.entry import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
 from fastjournal.model import Lease, State

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastjournal.arguments import Text
 from fastjournal.client import entry_calls, leases, puts
 from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client._async.entries import AsyncEntries
 from fastjournal.client.protocol import SMALL, Call, check_size
-from fastjournal.edges import Text
 from fastjournal.entry import EntryValue
 from fastjournal.errors import NotFound, TooLarge
 

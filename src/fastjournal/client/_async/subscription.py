@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Self
 
+from fastjournal.arguments import Text
 from fastjournal.client import operator_calls
 from fastjournal.client.asyncio_transport import AsyncConnection, AsyncPool, Lock
 from fastjournal.client.retry import LONGEST_SILENCE
-from fastjournal.edges import Text
 from fastjournal.model import Event
 
 __all__ = ["AsyncListening"]

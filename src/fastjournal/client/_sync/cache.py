@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from fastjournal.arguments import Text, key_bytes
 from fastjournal.client._sync.client import Client
 from fastjournal.client._sync.watch import Watching
 from fastjournal.client.blocking_transport import Lock
 from fastjournal.client.cached_values import MISSING, CacheCounts, CachedValues
 from fastjournal.client.mappings import BlockingLookup
-from fastjournal.edges import Text, key_bytes
 from fastjournal.entry import Entry, EntryValue, watched
 from fastjournal.errors import JournalError, NotFound
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from fastjournal.arguments import Instant, Length, Text
 from fastjournal.client import leases, operator_calls
 from fastjournal.client._sync.caller import Caller
 from fastjournal.client._sync.entries import ClientEntries
@@ -17,7 +18,6 @@ from fastjournal.client._sync.subscription import Listening
 from fastjournal.client.protocol import Figures
 from fastjournal.client.puts import any_put, puts, taken
 from fastjournal.client.urls import Target
-from fastjournal.edges import Instant, Length, Text
 from fastjournal.errors import JournalError
 from fastjournal.handles import LeasedJob
 from fastjournal.model import (

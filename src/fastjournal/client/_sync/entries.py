@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, worker_bytes
 from fastjournal.client import entry_calls
 from fastjournal.client._sync.caller import Caller
 from fastjournal.client._sync.watch import Watching
@@ -27,7 +28,6 @@ from fastjournal.client.mappings import BlockingMapping
 from fastjournal.client.protocol import Call
 from fastjournal.client.retry import Backoff
 from fastjournal.clock import SECOND
-from fastjournal.edges import Instant, Length, Text, instant, key_bytes, worker_bytes
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import AlreadyExists, JournalError, Locked, NotFound
 from fastjournal.handles import HeldLock

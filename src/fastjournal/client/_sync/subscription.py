@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Self
 
+from fastjournal.arguments import Text
 from fastjournal.client import operator_calls
 from fastjournal.client.blocking_transport import Connection, Lock, Pool
 from fastjournal.client.retry import LONGEST_SILENCE
-from fastjournal.edges import Text
 from fastjournal.model import Event
 
 __all__ = ["Listening"]

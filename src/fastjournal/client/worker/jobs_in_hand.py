@@ -23,8 +23,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fastjournal.arguments import Length, Text, length
 from fastjournal.clock import SECOND
-from fastjournal.edges import Length, Text, length
 from fastjournal.errors import AlreadyExists, JournalError, LeaseLost, NotFound
 from fastjournal.handles import Finisher, LeasedJob
 

@@ -36,6 +36,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from fastjournal.arguments import Length, Text
 from fastjournal.client.worker.jobs_in_hand import (
     JobsInHand,
     Running,
@@ -44,7 +45,6 @@ from fastjournal.client.worker.jobs_in_hand import (
 )
 from fastjournal.client.worker.results import check_result
 from fastjournal.clock import SECOND
-from fastjournal.edges import Length, Text
 from fastjournal.errors import BadRequest, Closed, JournalError
 from fastjournal.handles import LeasedJob
 

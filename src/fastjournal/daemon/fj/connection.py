@@ -44,9 +44,9 @@ from fastjournal.wire.fj.requests import Request, request_of
 
 __all__ = ["FjConnection"]
 
-_HELLO: Final = int(Function.HELLO)
-_LEASE: Final = int(Function.LEASE)
-_JOB: Final = int(Type.JOB)
+_HELLO: Final[i64] = int(Function.HELLO)
+_LEASE: Final[i64] = int(Function.LEASE)
+_JOB: Final[i64] = int(Type.JOB)
 _READS: Final[i64] = sum(
     1 << number
     for number in (
@@ -77,8 +77,6 @@ class FjConnection(Connection):
         """The queue of requests, as bytes."""
         self._beginning = True
         """The first message is looked at alone: it may be the HELLO that chooses the journal."""
-        self._found: i64 = MORE
-        """What `frames` gave and nobody has carried out yet."""
         self._pushes: deque[bytes] = deque()
         self._later = 0
 
@@ -107,12 +105,12 @@ class FjConnection(Connection):
             if found == MORE:
                 self._note_partial(False)
                 return False
-            if self.guarded or (found == FRAME and frames.function == _HELLO):
+            if self.guarded or found == LOST or frames.function == _HELLO:
                 self._greet(found, frames)
                 if self.leaving:
                     return False
             else:
-                self._found = found
+                frames.put_back()
             if not self.guarded:
                 self._beginning = False
                 frames.limits = self.context.wire_limits
@@ -131,7 +129,7 @@ class FjConnection(Connection):
         return waiting > QUEUED and waiting > self.frames.need
 
     def _greet(self, found: i64, frame: FrameReader) -> None:
-        """A message of a stranger."""
+        """A message of a stranger, or of somebody who begins."""
         now = self.context.clock.now()
         identifier, function = int(frame.identifier), int(frame.function)
         if found != FRAME:
@@ -182,7 +180,7 @@ class FjConnection(Connection):
         self.grant = found
         now = self.engine.clock.now()  # the journal's, which may be ahead of the machine's
         ahead = now - said.time if said.time else 0
-        self.ahead = ahead if abs(ahead) > self.engine.jobs.limits.max_skew else 0
+        self.ahead = ahead if abs(ahead) > self.engine.jobs.ground.limits.max_skew else 0
         self.name = request.key
         self.allowed = allowed_functions(roles)
         self.is_admin = "admin" in roles
@@ -227,11 +225,7 @@ class FjConnection(Connection):
             if len(self.out) > TURN:
                 self.stop_at_limit()
                 break
-            found = self._found
-            if found == MORE:
-                found = frames.next()
-            else:
-                self._found = MORE
+            found = frames.next()
             if found == MORE:
                 self.more = False
                 self._note_partial(progress)

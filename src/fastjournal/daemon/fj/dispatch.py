@@ -21,26 +21,47 @@ from fastjournal.daemon.fj import admin, entries, jobs
 from fastjournal.daemon.session import KEY, QUEUE, RANGE, Session, Subject
 from fastjournal.errors import BadFunction, BadRequest
 from fastjournal.wire.fj.frames import FrameReader
-from fastjournal.wire.fj.functions import WORKED_ON, Function, Query
-from fastjournal.wire.fj.replies import encode_ok
+from fastjournal.wire.fj.functions import WORKED_ON, Function, Query, Type
+from fastjournal.wire.fj.replies import encode_ok, write_ok
 from fastjournal.wire.fj.requests import Request, request_of
 
 __all__ = ["SERVED", "carry_out"]
+
+_NOP: Final[i64] = int(Function.NOP)
+_SET: Final[i64] = int(Function.SET)
+_DONE: Final[i64] = int(Function.DONE)
+_PING: Final[i64] = int(Function.PING)
+_PUTS: Final[i64] = int(Function.PUTS)
+_LEASE: Final[i64] = int(Function.LEASE)
+_SETTLE: Final[i64] = int(Function.SETTLE)
+_FORWARD: Final[i64] = int(Function.FORWARD)
+_JOB: Final[i64] = int(Type.JOB)
 
 Handler = Callable[[Session, Request, int], bytes]
 
 
 def carry_out(session: Session, frame: FrameReader, now: i64) -> None:
     """Carry out a function and write the answer, unless it comes later."""
-    function = int(frame.function)
-    handler = _HANDLERS.get(function)
-    if handler is None:
-        raise BadFunction(f"{Function(function).name} is not served yet")
-    session.out.write(handler(session, request_of(frame), now))
-
-
-def _nop(session: Session, request: Request, now: int) -> bytes:
-    return encode_ok(request.identifier, now)
+    function = frame.function
+    if function == _SET and frame.kind == _JOB:
+        jobs.set_job(session, frame, now)
+    elif function == _LEASE:
+        jobs.lease_many(session, frame, now)
+    elif function == _DONE:
+        jobs.done(session, frame, now)
+    elif function == _SETTLE:
+        jobs.settle(session, frame, now)
+    elif function == _PUTS:
+        jobs.puts(session, frame, now)
+    elif function == _FORWARD:
+        jobs.forward(session, frame, now)
+    elif function in (_PING, _NOP):
+        write_ok(session.out, frame.identifier, now)
+    else:
+        handler = _RARE.get(int(function))
+        if handler is None:
+            raise BadFunction(f"{Function(int(function)).name} is not served yet")
+        session.out.write(handler(session, request_of(frame), now))
 
 
 def _quit(session: Session, request: Request, now: int) -> bytes:
@@ -65,10 +86,9 @@ def _listen(session: Session, request: Request, now: int) -> bytes:
     return encode_ok(request.identifier, now)
 
 
-_HANDLERS: dict[int, Handler] = {
-    Function.NOP: _nop,
+_RARE: Final[dict[int, Handler]] = {
     Function.QUIT: _quit,
-    Function.SET: entries.set_any,
+    Function.SET: entries.set_entry,
     Function.GET: entries.get_any,
     Function.DELETE: entries.delete_any,
     Function.ADD: entries.add,
@@ -79,19 +99,13 @@ _HANDLERS: dict[int, Handler] = {
     Function.RENAME: entries.rename,
     Function.ALIAS: entries.alias,
     Function.NEXT: jobs.next_job,
-    Function.DONE: jobs.done,
     Function.FAIL: jobs.fail,
-    Function.PING: _nop,
     Function.LISTEN: _listen,
     Function.UNLISTEN: _listen,
     Function.STATUS: admin.status,
-    Function.PUTS: jobs.puts,
-    Function.LEASE: jobs.lease_many,
-    Function.SETTLE: jobs.settle,
     Function.TOUCH: jobs.touch,
     Function.RELEASE: jobs.release,
     Function.RESULT: jobs.result,
-    Function.FORWARD: jobs.forward,
     Function.QUEUE: admin.queue,
     Function.PAUSE: admin.pause,
     Function.RESUME: admin.resume,
@@ -101,5 +115,10 @@ _HANDLERS: dict[int, Handler] = {
     Function.MAINTAIN: admin.maintain,
 }
 
-SERVED: Final[i64] = sum(1 << number for number in (*_HANDLERS, int(Function.HELLO)))
+SERVED: Final[i64] = sum(
+    1 << number
+    for number in (
+        *_RARE, _NOP, _DONE, _PING, _PUTS, _LEASE, _SETTLE, _FORWARD, int(Function.HELLO),
+    )
+)  # fmt: skip
 """The functions that are carried out, as bits."""

@@ -50,7 +50,7 @@ __all__ = [
     "get_any",
     "lock",
     "rename",
-    "set_any",
+    "set_entry",
     "truncate",
     "unlock",
 ]
@@ -68,11 +68,9 @@ def _by(session: Session, request: Request) -> Writer:
     return Writer(name or session.name or session.own_name, fence)
 
 
-def set_any(session: Session, request: Request, now: int) -> bytes:
-    """Store an entry, or put a job."""
+def set_entry(session: Session, request: Request, now: int) -> bytes:
+    """Store an entry."""
     kind = request.value_type
-    if kind == Type.JOB:
-        return jobs.set_job(session, request, now)
     assert kind is not None
     decided = _operations(session).set(
         request.key,

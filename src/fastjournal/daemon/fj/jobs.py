@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Final, final
 
-from fastjournal.clock import MILLISECOND
+from mypy_extensions import i64
+
+from fastjournal.buffers import BytesWriter
+from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.daemon.session import KEY, Session, Subject, Waiter
 from fastjournal.errors import (
     BadFunction,
@@ -25,29 +29,30 @@ from fastjournal.errors import (
     TimedOut,
     Unauthorized,
 )
-from fastjournal.journal.decide.jobs import Deleted
-from fastjournal.journal.language.commands import End
+from fastjournal.journal.decide.operator import Deleted
+from fastjournal.journal.language.commands import BY_SCHEDULE, FROM_WORKQ, End
 from fastjournal.journal.look.inspection import result_of
-from fastjournal.journal.state.row import Row, lease_of
-from fastjournal.keys import domain
-from fastjournal.model import MAX_INSTANT, Lease, NewJob, Outcome, State, Where
+from fastjournal.journal.state.row import (
+    COMPLETED_ROW,
+    PROCESSING_ROW,
+    WAITING_ROW,
+    Row,
+    lease_of,
+)
+from fastjournal.model import MAX_INSTANT, Outcome, State, Where
+from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.bulk import (
-    REFUSED,
     Action,
-    LeaseRequest,
-    PutOutcome,
-    Settle,
-    SettleOutcome,
+    PutOutcomes,
+    SettleOutcomes,
+    SettleReader,
     Settling,
-    decode_lease_request,
-    decode_settle,
-    encode_put_outcomes,
-    encode_put_reply,
-    encode_settle_outcomes,
+    read_lease_request,
+    write_put_reply,
 )
 from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded, decode_forward, encode_forwarded
-from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.forward import Forwarded, encode_forwarded, read_forward
+from fastjournal.wire.fj.frames import NO_VALUE, FrameReader, decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     AGAIN,
     DATA,
@@ -57,12 +62,28 @@ from fastjournal.wire.fj.functions import (
     OVERWRITE,
     QUERY_BITS,
     STALE,
+    TIMEOUT,
+    TTL,
     WORKED_ON,
     Type,
 )
-from fastjournal.wire.fj.job_codec import JobPut, decode_job, decode_jobs
-from fastjournal.wire.fj.lease_codec import encode_leased, short_of
-from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
+from fastjournal.wire.fj.job_codec import read_job, read_jobs
+from fastjournal.wire.fj.lease_codec import (
+    encode_leased,
+    leased_size,
+    short_of,
+    write_lease_head,
+    write_leased,
+    write_leased_pair,
+)
+from fastjournal.wire.fj.replies import (
+    Pair,
+    encode_ok,
+    encode_reply,
+    write_ok,
+    write_reply,
+    write_value_reply,
+)
 from fastjournal.wire.fj.requests import Request
 
 __all__ = [
@@ -85,72 +106,94 @@ __all__ = [
     "touch",
 ]
 
-_CHUNK = 16
+_CHUNK: Final[i64] = 16
 """Jobs leased between two looks at the size of the reply: at most so many MiB too much."""
-_MAX_WAIT = 24 * 3600 * 1000  # ms
+_MAX_WAIT: Final = 24 * 3600 * 1000  # ms
+_REMEMBERED: Final = 1024  # questions
+_LETTERS: Final[list[i64]] = [ord(state.letter) for state in State]
+_BUFFER: Final[i64] = int(Type.BUFFER)
+_INTEGER: Final[i64] = int(Type.INTEGER)
+_STALE: Final[i64] = int(Outcome.STALE)
+_COMPLETE: Final[i64] = int(Action.COMPLETE)
+_FAIL: Final[i64] = int(Action.FAIL)
+_RELEASE: Final[i64] = int(Action.RELEASE)
+_DONE: Final[i64] = int(Settling.DONE)
+_WAITING: Final[i64] = int(Settling.WAITING)
+_DEAD: Final[i64] = int(Settling.DEAD)
+_EXTENDED: Final[i64] = int(Settling.EXTENDED)
 
 
-def set_job(session: Session, request: Request, now: int) -> bytes:
+def set_job(session: Session, frame: FrameReader, now: i64) -> None:
     """Put one job; layout 2 is answered with its outcome and id."""
-    put = decode_job(request.value, request.key, request.timestamp)
-    if request.timeout is not None and not put.expires:
-        put = put._replace(expires=deadline_of(request, now))
-    if request.ttl and not put.ttl:
-        put = put._replace(ttl=request.ttl * 1000 * MILLISECOND)
-    job_id, outcome = _put(session, _new_job(session, put, now), request, now)
-    if request.flags & LISTEN and put.key:
-        session.listen(Subject(KEY, put.key), request.identifier)
-    flags = session.stable | (STALE if outcome is Outcome.STALE else 0)
-    if request.value[0] == 1:
-        return encode_ok(request.identifier, now, flags)
-    return encode_put_reply(request.identifier, now, outcome, job_id, flags)
+    job = read_job(frame.data, frame.at, frame.end, frame.key, frame.timestamp, now)
+    asked = frame.flags
+    if asked & TIMEOUT and not job.expires:
+        job.expires = _deadline(frame, now)
+    if asked & TTL and not job.ttl:
+        job.ttl = frame.ttl * SECOND
+    outcome = _put(session, job, asked, now)
+    if asked & LISTEN and job.key:
+        session.listen(Subject(KEY, job.key), int(frame.identifier))
+    flags = session.stable
+    if outcome == _STALE:
+        flags |= STALE
+    if frame.data[frame.at] == 1:
+        write_ok(session.out, frame.identifier, now, flags)
+    else:
+        write_put_reply(session.out, frame.identifier, now, outcome, session.placed_id, flags)
 
 
-def _new_job(session: Session, put: JobPut, now: int) -> NewJob:
-    if put.timestamp and session.ahead:
-        put = put._replace(timestamp=session.stamp(put.timestamp))
-    return put.new_job(now, domain(put.key) if put.key and not put.queue else b"")
-
-
-def _put(session: Session, job: NewJob, request: Request, now: int) -> tuple[bytes, Outcome]:
-    if request.flags & AGAIN and job.id and session.state.endings.of_job(job.id):
-        return job.id, Outcome.STALE
-    return session.operations.put(job, now)
-
-
-def puts(session: Session, request: Request, now: int) -> bytes:
-    """Put many jobs; each has an outcome of its own."""
-    if not session.engine.reserve.held:
-        session.engine.reserve.check()
-    outcomes = []
-    for put in decode_jobs(request.value, request.timestamp):
-        try:
-            job_id, outcome = _put(session, _new_job(session, put, now), request, now)
-            outcomes.append(PutOutcome(outcome, job_id))
-        except JournalError as error:
-            outcomes.append(PutOutcome(REFUSED, error=error_text(error)))
-    pair = Pair(b"", Type.BUFFER, encode_put_outcomes(outcomes))
-    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
-
-
-def forward(session: Session, request: Request, now: int) -> bytes:
-    """Take jobs of a spool in, each of them once."""
-    marks, jobs, forget = decode_forward(request.value, now, request.key)
-    operations = session.operations
-    owner = session.owner
+def _put(session: Session, job: PutRequest, asked: i64, now: i64) -> i64:
+    """Put a job; its id is the session's `placed_id`."""
     if session.ahead:
-        jobs = [job._replace(timestamp=session.stamp(job.timestamp)) for job in jobs]
-    if forget:
-        operations.forget_sender(request.key, owner)
+        job.timestamp = session.stamp(job.timestamp)
+    if asked & AGAIN and job.id and session.state.endings.of_job(job.id):
+        session.placed_id = job.id
+        return _STALE
+    operations = session.operations
+    outcome = operations.put(job, now)
+    session.placed_id = operations.placed_id
+    return outcome
+
+
+def puts(session: Session, frame: FrameReader, now: i64) -> None:
+    """Put many jobs; each has an outcome of its own, and a refused one does not stop the others."""
+    jobs = read_jobs(frame.data, frame.at, frame.end, frame.timestamp, now)
+    session.engine.check_room_to_grow()
+    asked = frame.flags
+    outcomes = PutOutcomes()
+    for job in jobs:
+        if isinstance(job, RequestError):
+            outcomes.refuse(error_text(job))
+            continue
+        try:
+            outcome = _put(session, job, asked, now)
+        except JournalError as error:
+            outcomes.refuse(error_text(error))
+        else:
+            outcomes.add(outcome, session.placed_id)
+    outcomes.write(session.out, frame.identifier, now, session.stable)
+
+
+def forward(session: Session, frame: FrameReader, now: i64) -> None:
+    """Take jobs of a spool in, each of them once."""
+    sent = read_forward(frame.data, frame.at, frame.end, now, frame.key)
+    forwarding = session.operations.forwarding
+    if sent.forget:
+        forwarding.forget_sender(frame.key, session.owner)
         outcome = Forwarded(0)
     else:
-        taken = operations.put_from(
-            request.key, zip(marks, jobs, strict=True), now, decoded=True, owner=owner
-        )
+        if session.ahead:
+            for job in sent.jobs:
+                if isinstance(job, PutRequest):
+                    job.timestamp = session.stamp(job.timestamp)
+        pairs = zip(sent.marks, sent.jobs, strict=True)
+        taken = forwarding.put_from(frame.key, pairs, now, owner=session.owner)
         errors = tuple([(mark, error_text(error)) for mark, error in taken.refused])
         outcome = Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)
-    pair = Pair(b"", Type.BUFFER, encode_forwarded(outcome))
-    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+    value = encode_forwarded(outcome)
+    write_value_reply(session.out, frame.identifier, now, session.stable, _BUFFER, len(value))
+    session.out.write(value)
 
 
 def next_job(session: Session, request: Request, now: int) -> bytes:
@@ -163,19 +206,20 @@ def next_job(session: Session, request: Request, now: int) -> bytes:
     where = Where((request.key,)) if request.key else Where()
     wait = _wait_of(request)
     reply = _ask_next(session, request, where, length, _no_wait(session, wait), now)
-    if reply:
-        return reply
-    ask = functools.partial(_ask_next, session, request, where, length)
-    return _ask_later(session, request, ask, wait, where=where)
+    if not reply:
+        ask = functools.partial(_ask_next, session, request, where, length)
+        _ask_later(session, request, ask, wait, where, None)
+    return reply
 
 
 def _ask_next(
     session: Session, request: Request, where: Where, length: int, last: bool, now: int
 ) -> bytes:
     take = request.flags & OVERWRITE != 0
-    leases, due = _lease(session, where, 1, length, take, True, session.name, last, now)
-    if leases:
-        lease = leases[0]
+    rows = _lease(session, where, 1, length, take, True, session.name, last, now)
+    if rows:
+        session.engine.load(rows[0])
+        lease = lease_of(rows[0])
         pair = encode_leased(lease) if request.flags & EXTENDED else short_of(lease)
         return encode_reply(
             request.identifier,
@@ -186,107 +230,187 @@ def _ask_next(
         )
     if not last or session.engine.holds_back():
         return b""
-    return encode_reply(request.identifier, now, timeout=due or None)
+    return encode_reply(request.identifier, now, timeout=session.operations.next_due or None)
 
 
-def lease_many(session: Session, request: Request, now: int) -> bytes:
+@final
+class _Wanted:
+    """What a LEASE asks for, and of which queues."""
+
+    def __init__(self, value: bytes) -> None:
+        request = read_lease_request(value, 0, len(value))
+        self.request = request
+        self.where = Where(prefix=request.queues[0]) if request.prefix else Where(request.queues)
+
+
+_wanted: Final[dict[bytes, _Wanted]] = {}
+"""By the value of the LEASE: consumers ask the same again and again."""
+
+
+def lease_many(session: Session, frame: FrameReader, now: i64) -> None:
     """Lease up to n jobs."""
-    wanted, where = _wanted_of(request.value)
-    reply = _ask_many(session, request, wanted, where, _no_wait(session, wanted.wait_ms), now)
-    if reply:
-        return reply
-    ask = functools.partial(_ask_many, session, request, wanted, where)
-    return _ask_later(session, request, ask, wanted.wait_ms, where=where)
+    value = frame.value()
+    wanted = _wanted.get(value)
+    if wanted is None:
+        wanted = _Wanted(value)
+        if len(_wanted) >= _REMEMBERED:
+            _wanted.clear()
+        _wanted[value] = wanted
+    wait = wanted.request.wait_ms
+    identifier = frame.identifier
+    if not _ask_many(session, identifier, wanted, _no_wait(session, wait), now):
+        given = wanted
+
+        def retry(waiter: Waiter, now: int) -> bool:
+            return _ask_many(session, waiter.identifier, given, waiter.expired, now)
+
+        waiter = Waiter(session, int(identifier), retry, wanted.where, None)
+        session.wait(waiter, wait / 1000)
 
 
-@functools.lru_cache(1024)
-def _wanted_of(value: bytes) -> tuple[LeaseRequest, Where]:
-    """What a LEASE asks for; consumers ask the same again and again."""
-    wanted = decode_lease_request(value)
-    return wanted, Where(prefix=wanted.queues[0]) if wanted.prefix else Where(wanted.queues)
-
-
-def _ask_many(
-    session: Session,
-    request: Request,
-    wanted: LeaseRequest,
-    where: Where,
-    last: bool,
-    now: int,
-) -> bytes:
-    _, limit, _, length, _, fair, take, max_bytes, worker = wanted
-    worker = worker or session.name
-    leases, due = _lease(session, where, min(limit, _CHUNK), length, take, fair, worker, last, now)
-    if len(leases) == _CHUNK < limit:
-        most = session.max_message() - 65_536
-        if max_bytes:
-            most = min(most, max_bytes)
-        size = sum([len(lease[0][3]) for lease in leases])
-        lease_more = session.operations.lease
-        while len(leases) < limit and size < most:
-            count = min(limit - len(leases), _CHUNK)
-            got = lease_more(where, count, worker, length, fair, take).leases
-            leases += got
-            size += sum([len(lease[0][3]) for lease in got])
+def _ask_many(session: Session, identifier: i64, wanted: _Wanted, last: bool, now: i64) -> bool:
+    """Answer a LEASE, unless it is to wait; whether it was answered."""
+    request, where = wanted.request, wanted.where
+    fair, take, length = request.fair, request.take, request.lease
+    worker = request.worker or session.name
+    limit: i64 = request.limit
+    count = min(limit, _CHUNK)
+    rows = _lease(session, where, count, length, take, fair, worker, last, now)
+    if not rows:
+        if not last or session.engine.holds_back():
+            return False
+        due = session.operations.next_due
+        write_reply(session.out, identifier, now, 0, (), True, None, due or -1)
+        return True
+    values: list[bytes] = []
+    size = _fetch(session, rows, values)
+    if len(rows) == _CHUNK and limit > _CHUNK:
+        most: i64 = session.max_message() - 65_536
+        if request.max_bytes:
+            most = min(most, i64(request.max_bytes))
+        while len(rows) < limit and size < most:
+            count = min(limit - len(rows), _CHUNK)
+            got = session.operations.lease(where, count, worker, length, fair, take, now)
+            rows += got
+            size += _fetch(session, got, values)
             if len(got) < count:
                 break
-    if leases:
-        pairs = [encode_leased(lease) for lease in leases]
-        flags = session.stable | DATA
-        return encode_reply(request.identifier, now, flags=flags, pairs=pairs, several=True)
-    if not last or session.engine.holds_back():
-        return b""
-    return encode_reply(request.identifier, now, timeout=due or None, several=True)
+    _write_leases(session, identifier, rows, values, now)
+    return True
+
+
+def _fetch(session: Session, rows: list[Row], values: list[bytes]) -> i64:
+    """Add the values of rows; returns how many bytes they have."""
+    size: i64 = 0
+    for row in rows:
+        value = row.value
+        if value is None:
+            value = session.engine.value(row)
+        values.append(value)
+        size += len(value)
+    return size
+
+
+def _write_leases(
+    session: Session, identifier: i64, rows: list[Row], values: list[bytes], now: i64
+) -> None:
+    """The reply to a LEASE, straight from the rows."""
+    longest: i64 = 0
+    largest: i64 = 0
+    sizes: list[i64] = []
+    for at, row in enumerate(rows):
+        more = row.rare
+        worker = more.worker if row.stage == PROCESSING_ROW else b""
+        size = leased_size(row.queue.name, worker, more.note, values[at])
+        sizes.append(size)
+        if size > largest:
+            largest = size
+        if len(row.key) > longest:
+            longest = len(row.key)
+    out = session.out
+    write_lease_head(out, identifier, now, session.stable, len(rows), longest, largest)
+    for at, row in enumerate(rows):
+        write_leased_pair(out, longest, largest, row.key, sizes[at])
+        _write_row(out, row, values[at])
+
+
+def _write_row(out: BytesWriter, row: Row, value: bytes) -> None:
+    more = row.rare
+    policy = row.policy
+    flags = policy.flags
+    marks: i64 = 0
+    if flags & FROM_WORKQ:
+        marks = 1
+    if flags & BY_SCHEDULE:
+        marks |= 2
+    until: i64 = 0
+    start: i64 = 0
+    worker = b""
+    if row.stage == PROCESSING_ROW:
+        until = more.until
+        start = more.start
+        worker = more.worker
+    priority = row.rank
+    if flags & FROM_WORKQ or row.queue.larger_first:
+        priority = -priority
+    write_leased(
+        out, _LETTERS[row.stage], i64(row.kind), marks, row.id, more.attempts, until, row.rank,
+        priority, row.due, row.inserted, row.modified, row.expires, policy.lease * MILLISECOND,
+        start, policy.ttl * MILLISECOND, more.attempts, more.timeouts, more.fails,
+        policy.max_attempts, policy.max_timeouts, policy.max_fails, row.queue.name, worker,
+        more.note, value,
+    )  # fmt: skip
 
 
 def _lease(
     session: Session,
     where: Where,
-    count: int,
+    count: i64,
     length: int,
     take: bool,
     fair: bool,
     worker: bytes,
     last: bool,
-    now: int,
-) -> tuple[list[Lease], int]:
+    now: i64,
+) -> list[Row]:
     """Lease; a consumer that waits passes over "nothing but slow ones" by asking once more."""
-    lease = session.operations.lease
-    leases, due = lease(where, count, worker, length, fair, take)
-    if not leases and not last and 0 < due <= now:
-        leases, due = lease(where, count, worker, length, fair, take)
-    return leases, due
+    operations = session.operations
+    rows = operations.lease(where, count, worker, length, fair, take, now)
+    if not rows and not last and 0 < operations.next_due <= now:
+        rows = operations.lease(where, count, worker, length, fair, take, now)
+    return rows
 
 
-def done(session: Session, request: Request, now: int) -> bytes:
+def done(session: Session, frame: FrameReader, now: i64) -> None:
     """Complete a job."""
-    flags = request[2]
-    if flags & EXTENDED:
-        result = None if request[9] is None else request[10]
+    result: bytes | None = None
+    token: int | None = None
+    if frame.flags & EXTENDED:
+        if frame.kind != NO_VALUE:
+            result = frame.value()
+        if frame.ttl:
+            token = int(frame.ttl)
         try:
-            session.operations.complete(request[7], request[6] or None, result)
+            session.operations.complete(frame.key, token, result, now)
         except RequestError:
-            if not flags & AGAIN or _repeated(session, _COMPLETE, request[7], request[6]) is None:
+            if not frame.flags & AGAIN or not _repeated(session, _COMPLETE, frame.key, frame.ttl):
                 raise
     else:
-        row = _find_row(session, request, leased=True)
-        session.operations.complete(row.id, request.token, None)
-    return encode_ok(request[1], now, session.stable)
+        row = named_row(session, b"", frame.key, leased=True)
+        if frame.kind == _INTEGER:
+            token = decode_integer(frame.value())
+        session.operations.complete(row.id, token, None, now)
+    write_ok(session.out, frame.identifier, now, session.stable)
 
 
 def fail(session: Session, request: Request, now: int) -> bytes:
     """Fail a job."""
     row = _find_row(session, request, leased=True)
-    state = session.operations.fail(row.id, request.token, request.value)
-    outcome = _after_failure(session, row.id, state)
-    pair = Pair(b"", Type.BUFFER, encode_settle_outcomes([outcome]))
+    outcomes = SettleOutcomes()
+    outcome = _fail(session, row.id, request.token, request.value, None, now)
+    outcomes.add(outcome, session.settled_until)
+    pair = Pair(b"", Type.BUFFER, outcomes.value())
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
-
-
-def _after_failure(session: Session, job_id: bytes, state: State) -> SettleOutcome:
-    if state is State.WAITING:
-        return SettleOutcome(Settling.WAITING, session.state.rows[job_id].due)
-    return SettleOutcome(Settling.DEAD if state is State.FAILED else Settling.DONE)
 
 
 def touch(session: Session, request: Request, now: int) -> bytes:
@@ -316,77 +440,103 @@ def _token(request: Request, row: Row) -> int:
     return request.token or (0 if request.by_id else row.attempts)
 
 
-def settle(session: Session, request: Request, now: int) -> bytes:
-    """End or prolong many leases."""
-    items = decode_settle(request.value)
-    again = request.flags & AGAIN
-    outcomes = [_settled(session, item, again) for item in items]
-    pair = Pair(b"", Type.BUFFER, encode_settle_outcomes(outcomes))
-    return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
+def settle(session: Session, frame: FrameReader, now: i64) -> None:
+    """End or prolong many leases; each has an outcome of its own."""
+    reader = SettleReader(frame.data, frame.at, frame.end)
+    again = frame.flags & AGAIN != 0
+    outcomes = SettleOutcomes()
+    while reader.next():
+        try:
+            outcome = _settle_one(session, reader, now)
+        except JournalError as error:
+            if again and _repeated(session, reader.action, reader.id, reader.token):
+                outcomes.add(session.settled, session.settled_until)
+            else:
+                outcomes.refuse(error_text(error))
+        else:
+            outcomes.add(outcome, session.settled_until)
+    outcomes.write(session.out, frame.identifier, now, session.stable)
 
 
-def _settled(session: Session, item: Settle, again: int) -> SettleOutcome:
-    try:
-        return _settle_one(session, item)
-    except JournalError as error:
-        same = _repeated(session, item.action, item.id, item.token) if again else None
-        return same or SettleOutcome(REFUSED, error=error_text(error))
+def _settle_one(session: Session, item: SettleReader, now: i64) -> i64:
+    """Settle a lease; returns the outcome, the instant of it is the session's `settled_until`."""
+    operations = session.operations
+    session.settled_until = 0
+    job_id = item.id
+    token: int | None = None
+    if item.token:
+        token = int(item.token)
+    row: Row | None = None
+    if item.key:
+        row = named_row(session, b"", item.key, leased=True)
+        job_id = row.id
+    if item.action == _COMPLETE:
+        operations.complete(job_id, token, item.result, now)
+        return _DONE
+    if item.action == _FAIL:
+        delay: int | None = None
+        if item.argument >= 0:
+            delay = int(item.argument)
+        return _fail(session, job_id, token, item.result or b"", delay, now)
+    if token is None:
+        token = 0 if row is None else int(row.attempts)
+    argument = int(item.argument) if item.argument > 0 else 0
+    if item.action == _RELEASE:
+        operations.release(job_id, token, argument, now)
+        row = session.state.rows.get(job_id)
+        if row is None:
+            return _DONE
+        session.settled_until = row.due
+        return _WAITING
+    session.settled_until = operations.touch(job_id, token, argument, now)
+    return _EXTENDED
 
 
-def _repeated(
-    session: Session, action: int, job_id: bytes, token: int | None
-) -> SettleOutcome | None:
-    """What became of this very request the first time; None: it did not happen, or long ago.
+def _fail(
+    session: Session, job_id: bytes, token: int | None, why: bytes, delay: int | None, now: i64
+) -> i64:
+    session.settled_until = 0
+    state = session.operations.fail(job_id, token, why, delay, now)
+    if state is State.WAITING:
+        session.settled_until = session.state.rows[job_id].due
+        return _WAITING
+    return _DEAD if state is State.FAILED else _DONE
 
-    Nobody but the holder of the token is told so: who lost the lease meanwhile stays refused.
+
+def _repeated(session: Session, action: i64, job_id: bytes, token: i64) -> bool:
+    """Whether this very request happened before, and not long ago.
+
+    What became of it then are the session's `settled` and `settled_until`. Nobody but the holder of
+    the token is told so: who lost the lease meanwhile stays refused.
     """
     if not token:
-        return None
+        return False
+    session.settled_until = 0
     row = session.state.rows.get(job_id)
-    mine = row if row is not None and row.attempts == token else None
-    if mine is not None and mine.state is State.COMPLETED:
-        return _SETTLED if action == _COMPLETE else None
-    end = session.state.endings.of_lease(job_id, token)
-    outcome = None if end is None else _OUTCOMES.get((action, end))
-    if outcome is Settling.WAITING and mine is not None and mine.state is State.WAITING:
-        return SettleOutcome(outcome, mine.due)
-    return None if outcome is None else SettleOutcome(outcome)
+    if row is not None and row.attempts != token:
+        row = None
+    if row is not None and row.stage == COMPLETED_ROW:
+        session.settled = _DONE
+        return action == _COMPLETE
+    end = session.state.endings.of_lease(job_id, int(token))
+    outcome = None if end is None else _OUTCOMES.get((int(action), end))
+    if outcome is None:
+        return False
+    session.settled = int(outcome)
+    if outcome is Settling.WAITING and row is not None and row.stage == WAITING_ROW:
+        session.settled_until = row.due
+    return True
 
 
-_SETTLED = SettleOutcome(Settling.DONE)
-# Looking a member up in its enumeration costs more than the comparison.
-_COMPLETE, _FAIL, _RELEASE = int(Action.COMPLETE), int(Action.FAIL), int(Action.RELEASE)
-_OUTCOMES = {
-    (_COMPLETE, End.DONE): Settling.DONE,
-    (_FAIL, End.DEAD): Settling.DEAD,
-    (_FAIL, End.RETRIED): Settling.WAITING,
-    (_FAIL, End.DROPPED): Settling.DONE,
-    (_RELEASE, End.RETURNED): Settling.WAITING,
-    (_RELEASE, End.LEFT): Settling.DONE,
+_OUTCOMES: Final[dict[tuple[int, End], Settling]] = {
+    (Action.COMPLETE, End.DONE): Settling.DONE,
+    (Action.FAIL, End.DEAD): Settling.DEAD,
+    (Action.FAIL, End.RETRIED): Settling.WAITING,
+    (Action.FAIL, End.DROPPED): Settling.DONE,
+    (Action.RELEASE, End.RETURNED): Settling.WAITING,
+    (Action.RELEASE, End.LEFT): Settling.DONE,
 }
 """What was answered to an action that ended a lease so."""
-
-
-def _settle_one(session: Session, item: Settle) -> SettleOutcome:
-    action, job_id, token, argument, key, result = item
-    operations = session.operations
-    row: Row | None = None
-    if key:
-        row = named_row(session, b"", key, leased=True)
-        job_id = row.id
-    if action == _COMPLETE:
-        operations.complete(job_id, token or None, result)
-        return _SETTLED
-    if action == _FAIL:
-        state = operations.fail(job_id, token or None, result or b"", argument)
-        return _after_failure(session, job_id, state)
-    if not token and row is not None:
-        token = row.attempts
-    if action == _RELEASE:
-        operations.release(job_id, token, argument or 0)
-        row = session.state.rows.get(job_id)
-        return _SETTLED if row is None else SettleOutcome(Settling.WAITING, row.due)
-    return SettleOutcome(Settling.EXTENDED, operations.touch(job_id, token, argument or 0))
 
 
 def check_may_delete(session: Session) -> None:
@@ -446,10 +596,10 @@ def result(session: Session, request: Request, now: int) -> bytes:
         row_id = _find_row(session, request).id
     wait = _wait_of(request)
     reply = _ask_result(session, request, row_id, _no_wait(session, wait), now)
-    if reply:
-        return reply
-    ask = functools.partial(_ask_result, session, request, row_id)
-    return _ask_later(session, request, ask, wait, row_id=row_id)
+    if not reply:
+        ask = functools.partial(_ask_result, session, request, row_id)
+        _ask_later(session, request, ask, wait, None, row_id)
+    return reply
 
 
 def _ask_result(session: Session, request: Request, job_id: bytes, last: bool, now: int) -> bytes:
@@ -474,10 +624,9 @@ def _ask_later(
     request: Request,
     ask: Callable[[bool, int], bytes],
     wait_ms: int,
-    *,
-    where: Where | None = None,
-    row_id: bytes | None = None,
-) -> bytes:
+    where: Where | None,
+    row_id: bytes | None,
+) -> None:
     """Let a request wait; `ask` is told whether it is the last time, and what the time is."""
 
     def retry(waiter: Waiter, now: int) -> bool:
@@ -485,9 +634,14 @@ def _ask_later(
         session.out.write(reply)
         return bool(reply)
 
-    waiter = Waiter(session, request.identifier, retry, where, row_id)
-    session.wait(waiter, wait_ms / 1000)
-    return b""
+    session.wait(Waiter(session, request.identifier, retry, where, row_id), wait_ms / 1000)
+
+
+def _deadline(frame: FrameReader, now: i64) -> i64:
+    """When what a request asks for is to end; it says so."""
+    if not frame.flags & LENGTH:
+        return frame.timeout
+    return now + frame.timeout if frame.timeout < MAX_INSTANT - now else MAX_INSTANT
 
 
 def deadline_of(request: Request, now: int) -> int:

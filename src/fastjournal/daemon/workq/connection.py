@@ -30,6 +30,7 @@ from fastjournal.daemon.session import Waiter
 from fastjournal.daemon.transport import QUEUED, TURN, Connection
 from fastjournal.daemon.workq.views import living, order, view
 from fastjournal.errors import AlreadyExists, JournalError, NotFound
+from fastjournal.journal.engine.engine import leases_of
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import FUTURE, READY, Row
 from fastjournal.model import State, Where
@@ -197,12 +198,6 @@ class WorkqConnection(Connection):
             self.wait(waiter, command.wait_ms / 1000)
         return reply
 
-    def do_later(
-        self, identifier: int, work: Callable[[], Any], reply: Callable[[Any, int], bytes]
-    ) -> None:
-        """No request of this protocol is done beside the loop."""
-        raise NotImplementedError
-
     def _refused(self, command: Refused, now: int) -> bytes:
         self.context.count_error("CLIENT-ERROR")
         return command.reply
@@ -233,9 +228,10 @@ class WorkqConnection(Connection):
     def _ask_lease(self, c: w.Lease, waiter: Waiter, now: int) -> bytes:
         assert waiter.where is not None
         operations = self.operations
-        leases, due = operations.lease(waiter.where)
-        if not leases and 0 < due <= now:  # only slow ones are left: the second look gives them
-            leases, due = operations.lease(waiter.where)
+        rows = operations.lease(waiter.where)
+        if not rows and 0 < operations.next_due <= now:
+            rows = operations.lease(waiter.where)  # only slow ones are left: this gives them
+        leases = leases_of(self.engine, rows)
         if not leases:
             last = waiter.expired and not self.engine.holds_back()
             return answer.TIMEOUT if last else b""

@@ -1,11 +1,12 @@
 """Decisions about jobs: request + state + now -> commands.
 
-    base    what all decisions share: ids, chance, limits
-    put     jobs that come in       merge   the rule of a repeated key
-    lease   handing out, completing, failing, giving back
-    delete  removing, ordered by timestamps
-    timers  what time does: lost leases, expiry, the end of dead rows and tombstones
-    jobs    all of them together, and what operators ask for
+    ground    what all decisions share: ids, chance, limits, who holds what
+    put       jobs that come in       merge   the rule of a repeated key
+    lease     handing out, completing, failing, giving back
+    timers    what time does: lost leases, expiry, the end of dead rows and tombstones
+    operator  removing, ordered by timestamps; redriving; settings
+    jobs      all of them, on one ground
 
-Nothing changes here: a refused request leaves no trace.
+Nothing changes here: a refused request leaves no trace. A decision gives a command, or None where
+there is nothing to do; what else it means stands in fields of whoever decided.
 """

@@ -13,13 +13,12 @@ Rules:
    result the row just goes.
 """
 
-from __future__ import annotations
+from typing import Final, final
 
-from typing import NamedTuple
+from mypy_extensions import i64
 
 from fastjournal.clock import MILLISECOND, SECOND
-from fastjournal.errors import BadRequest, OutOfRange
-from fastjournal.journal.decide.base import Deciding, backoff, gone, instant_after
+from fastjournal.journal.decide.ground import Ground, backoff, gone, instant_after
 from fastjournal.journal.language.commands import (
     FROM_WORKQ,
     GAVE_BACK,
@@ -35,98 +34,87 @@ from fastjournal.journal.language.commands import (
     Touch,
 )
 from fastjournal.journal.state.row import Row
-from fastjournal.model import MAX_INSTANT, Where
+from fastjournal.model import Where
 
-__all__ = ["Granted", "Leasing", "Nothing"]
+__all__ = ["BY_THE_QUEUE", "Leases"]
 
-_MAX_CONSUMERS = 10_000
-_new = tuple.__new__
-
-
-class Granted(NamedTuple):
-    """A row to hand out: log and apply `command`, then show the row."""
-
-    command: Command
-    row: Row
+BY_THE_QUEUE: Final[i64] = -1
+"""In the place of a delay: as the queue says."""
+_MAX_CONSUMERS: Final = 10_000
 
 
-class Nothing(NamedTuple):
-    """Nothing to hand out now."""
+@final
+class Leases:
+    """What consumers ask for. Lengths and delays are not negative."""
 
-    next_due: int
-    """When to ask again; 0: nothing is in sight."""
-
-
-class Leasing(Deciding):
-    """What consumers ask for."""
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._busy: dict[bytes, bool] = {}
+        """Consumers who got an ordinary row since they were last told "nothing"."""
+        self.row: Row | None = None
+        """The row that the newest lease hands out."""
+        self.next_due: i64 = 0
+        """When to ask again if it hands none out; 0: nothing is in sight."""
 
     def lease(
         self,
         where: Where,
-        now: int,
-        *,
+        now: i64,
         consumer: bytes = b"",
-        length: int = 0,
+        length: i64 = 0,
         fair: bool = True,
         take: bool = False,
-    ) -> Granted | Nothing:
-        """The next row for a consumer; with `take` it is not leased but goes at once."""
-        if length < 0 or length > MAX_INSTANT:
-            raise OutOfRange("a lease cannot last that long")
-        state = self.state
-        now = state.promote(now)
-        row = state.selection.pick(where, now, fair)
+    ) -> Command | None:
+        """Hand the next `row` out; with `take` it is not leased but goes at once."""
+        state = self._ground.state
+        now = state.places.promote(now)
+        row = self.row = state.selection.pick(where, now, fair)
         busy = self._busy
         if row is None:
             busy.pop(consumer, None)
-            return Nothing(state.selection.next_wake(where))
+            self.next_due = state.selection.next_wake(where)
+            return None
         if row.rank >= row.queue.slow_from and not row.workq:
             if consumer in busy:
                 del busy[consumer]
-                return Nothing(now)
+                self.row = None
+                self.next_due = now
+                return None
         else:
-            busy[consumer] = None
+            busy[consumer] = True
             if len(busy) > _MAX_CONSUMERS:
-                busy.popitem(last=False)
-        command = gone(row) if take else self.grant(row, now, length, consumer)
-        return _new(Granted, (command, row))
+                del busy[next(iter(busy))]
+        return gone(row) if take else self.grant(row, now, length, consumer)
 
-    def grant(self, row: Row, now: int, length: int, consumer: bytes) -> Command:
+    def grant(self, row: Row, now: i64, length: i64, consumer: bytes) -> Command:
         """Hand this very row out."""
         policy = row.policy
         if policy.flags & FROM_WORKQ:
             return Start(row.id)
-        until = now + (length or policy.lease * MILLISECOND or row.queue.settings.lease)
-        if until > MAX_INSTANT:
-            until = MAX_INSTANT
+        until = instant_after(now, length or _usual_length(row))
         lease = Lease(row.id, now, until, row.attempts + 1, consumer)
-        touch = self._touched(row, now) if policy.ttl else None
-        return lease if touch is None else Group((lease, touch))
+        return self._with_touch(row, lease, now) if policy.ttl else lease
 
-    def touch(self, row_id: bytes, token: int, now: int, length: int = 0) -> Command:
+    def touch(self, row_id: bytes, token: i64, now: i64, length: i64 = 0) -> Command:
         """Keep a lease for another length of time from now."""
-        now = self._clock(now)
-        if length < 0 or length > MAX_INSTANT:
-            raise OutOfRange("a lease cannot last that long")
-        row = self._held(row_id, token, now)
-        length = length or row.policy.lease * MILLISECOND or row.queue.settings.lease
-        renew = Renew(row.id, instant_after(now, length), row.attempts)
-        touch = self._touched(row, now) if row.policy.ttl else None
-        command = renew if touch is None else Group((renew, touch))
-        return self._restated(row, command, now)
+        ground = self._ground
+        now = ground.time(now)
+        row = ground.held(row_id, token, now)
+        until = instant_after(now, length or _usual_length(row))
+        renew = Renew(row.id, until, row.attempts)
+        return ground.restated(row, self._with_touch(row, renew, now), now)
 
-    def complete(
-        self, row_id: bytes, token: int | None, now: int, result: bytes | None = None
-    ) -> Command:
+    def complete(self, row_id: bytes, token: i64, now: i64, result: bytes | None = None) -> Command:
         """The work is done."""
-        now = self._clock(now)
-        row = self._held(row_id, token, now)
+        ground = self._ground
+        now = ground.time(now)
+        row = ground.held(row_id, token, now)
+        if result is not None:
+            ground.limits.check_value(len(result), "a result")
         if row.policy.flags & FROM_WORKQ:
-            self._check_result(result)
-            return Complete(row.id, result or b"")
+            return Complete(row.id, b"" if result is None else result)
         if result is None:
             return gone(row)
-        self._check_result(result)
         done = Complete(row.id, result)
         if row.expires:
             return done
@@ -136,18 +124,21 @@ class Leasing(Deciding):
     def fail(
         self,
         row_id: bytes,
-        token: int | None,
-        now: int,
+        token: i64,
+        now: i64,
         result: bytes = b"",
-        delay: int | None = None,
+        delay: i64 = BY_THE_QUEUE,
     ) -> Command:
-        """The work failed: try again after `delay` (None: as the queue says), or give up."""
-        now = self._clock(now)
-        row = self._held(row_id, token, now)
-        self._check_result(result)
-        settings, more = row.queue.settings, row.rare
+        """The work failed: try again after `delay`, or give up."""
+        ground = self._ground
+        now = ground.time(now)
+        row = ground.held(row_id, token, now)
+        ground.limits.check_value(len(result), "a result")
+        settings = row.queue.settings
+        more = row.rare
         final = Fail(row.id, result)
-        max_fails, max_attempts = row.policy.max_fails, row.policy.max_attempts
+        max_fails = row.policy.max_fails
+        max_attempts = row.policy.max_attempts
         if row.workq:
             max_fails = max_fails or 1  # Workq gives up at the first failure unless told (D-28)
         else:
@@ -155,38 +146,36 @@ class Leasing(Deciding):
             max_attempts = max_attempts or settings.max_attempts
         if 0 < max_fails <= more.fails + 1 or 0 < max_attempts <= row.attempts:
             return final
-        if self._waiting_twin(row, now) is not None:
+        if ground.waiting_twin(row, now) is not None:
             return Group((final, gone(row)))
-        if delay is None:
-            delay = backoff(settings, more.fails, self._chance)
+        if delay == BY_THE_QUEUE:
+            delay = backoff(settings, more.fails, ground.chance)
         due = instant_after(now, delay)
         retry = Retry(row.id, GAVE_UP, due, more.timeouts, more.fails + 1, result)
-        return self._back(row, retry, now)
+        return ground.back(row, retry, now)
 
-    def release(self, row_id: bytes, token: int, now: int, delay: int = 0) -> Command:
+    def release(self, row_id: bytes, token: i64, now: i64, delay: i64 = 0) -> Command:
         """Give the row back undone: ready at its old place, or after a delay."""
-        now = self._clock(now)
-        if delay < 0 or delay > MAX_INSTANT:
-            raise OutOfRange("the delay is out of range")
-        row = self._held(row_id, token, now)
+        ground = self._ground
+        now = ground.time(now)
+        row = ground.held(row_id, token, now)
         more = row.rare
         due = instant_after(now, delay) if delay else row.due
         retry = Retry(row.id, GAVE_BACK, due, more.timeouts, more.fails, more.note)
-        if self._waiting_twin(row, now) is not None:
+        if ground.waiting_twin(row, now) is not None:
             return Group((retry, gone(row)))
-        return self._back(row, retry, now)
+        return ground.back(row, retry, now)
 
-    def _touched(self, row: Row, now: int) -> Touch | None:
+    def _with_touch(self, row: Row, command: Command, now: i64) -> Command:
         """Rows with a ttl live on while they are used; logged only when it moves far (D-19)."""
         ttl = row.policy.ttl * MILLISECOND
+        if not ttl or not row.expires:
+            return command
         until = instant_after(now, ttl)
-        if not row.expires or until - row.expires < max(SECOND, ttl // 10):
-            return None
-        return Touch(row.id, until)
+        if until - row.expires < max(SECOND, ttl // 10):
+            return command
+        return Group((command, Touch(row.id, until)))
 
-    def _check_result(self, result: bytes | None) -> None:
-        if result is None:
-            return
-        if type(result) is not bytes:
-            raise BadRequest("a result is bytes")
-        self.limits.check_value(len(result), "a result")
+
+def _usual_length(row: Row) -> i64:
+    return row.policy.lease * MILLISECOND or row.queue.lease

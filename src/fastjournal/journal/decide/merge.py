@@ -19,27 +19,28 @@ A repeat that is not newer than the row changes nothing: with the very timestamp
 the same message sent again, with an older one it was written before what is there (D-09).
 """
 
-from __future__ import annotations
+from mypy_extensions import i64
 
 from fastjournal.clock import MILLISECOND
 from fastjournal.journal.language.commands import DEFAULT_POLICY, Policy, Put, policy_of
 from fastjournal.journal.state.row import Row
-from fastjournal.model import NewJob
+from fastjournal.put_request import PutRequest
 
 __all__ = ["bounded_due", "later", "merge", "policy_for"]
 
 
-def merge(row: Row, job: NewJob, rank: int, timestamp: int, now: int, max_wait: int) -> Put | None:
+def merge(row: Row, job: PutRequest, rank: i64, timestamp: i64, now: i64) -> Put | None:
     """The row after the repeat; None if it changes nothing."""
     if timestamp <= row.modified:
         return None
     more = row.rare
+    due = max(row.due, job.due or now)
     return Put(
         row.id,
         row.queue.name,
         row.key,
         min(row.rank, rank),
-        bounded_due(max(row.due, job.due or now), row.inserted, max_wait),
+        bounded_due(due, row.inserted, row.queue.max_wait),
         row.inserted,
         timestamp,
         later(row.expires, job.expires),
@@ -53,25 +54,34 @@ def merge(row: Row, job: NewJob, rank: int, timestamp: int, now: int, max_wait: 
     )
 
 
-def later(one: int, other: int) -> int:
+def later(one: i64, other: i64) -> i64:
     """The later expiry; 0 is never."""
-    return max(one, other) if one and other else 0
+    if one == 0 or other == 0:
+        return 0
+    return max(one, other)
 
 
-def bounded_due(due: int, inserted: int, max_wait: int) -> int:
+def bounded_due(due: i64, inserted: i64, max_wait: i64) -> i64:
     """A due time that is not before the insertion and not past the longest wait."""
-    if max_wait and due > inserted + max_wait:
+    if 0 < max_wait < due - inserted:
         return inserted + max_wait
     return max(inserted, due)
 
 
-def policy_for(job: NewJob, old: Policy = DEFAULT_POLICY) -> Policy:
+def policy_for(job: PutRequest, old: Policy = DEFAULT_POLICY) -> Policy:
     """What the job asks for, else what was there."""
+    if job.is_usual():
+        return old
     return policy_of(
         old.flags,
-        -(-job.ttl // MILLISECOND) or old.ttl,
-        -(-job.lease // MILLISECOND) or old.lease,
+        _ms(job.ttl) or old.ttl,
+        _ms(job.lease) or old.lease,
         job.max_attempts or old.max_attempts,
         job.max_timeouts or old.max_timeouts,
         job.max_fails or old.max_fails,
     )
+
+
+def _ms(length: i64) -> i64:
+    """Whole milliseconds, no fewer."""
+    return (length - 1) // MILLISECOND + 1 if length else 0

@@ -12,11 +12,12 @@ Rules:
 5. Falling due needs no command: `JournalState.promote` follows from the clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from typing import Final, final
 
-from fastjournal.journal.decide.base import Deciding, backoff, gone, instant_after
+from mypy_extensions import i64
+
+from fastjournal.journal.decide.ground import Ground, backoff, gone, instant_after
 from fastjournal.journal.language.commands import (
     TIMED_OUT,
     TOO_MANY_ATTEMPTS,
@@ -30,98 +31,119 @@ from fastjournal.journal.language.commands import (
 )
 from fastjournal.journal.state.row import Row
 
-__all__ = ["Timers"]
+__all__ = ["NEVER", "Timers"]
+
+NEVER: Final[i64] = 9_223_372_036_854_775_807
+"""An instant that does not come."""
 
 
-class Timers(Deciding):
+@final
+class Timers:
     """What time does to rows."""
 
-    def next_deadline(self) -> int:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._state = ground.state
+
+    def next_deadline(self) -> i64:
         """The next instant at which something happens; 0: nothing is in sight."""
-        state = self.state
-        tomb, expiry = state.tombs.next(), state.expiry.next()
-        instants = (
-            state.future.next(),
-            state.leases.next(),
-            expiry and expiry + 1,
-            state.dead.next(),
-            tomb and tomb + self.limits.gc_grace,
-        )
-        return min((instant for instant in instants if instant), default=0)
+        state = self._state
+        first = _earlier(state.future.next(), state.leases.next())
+        first = _earlier(first, state.dead.next())
+        expiry: i64 = state.expiry.next()
+        if expiry:
+            first = _earlier(first, instant_after(expiry, 1))
+        tomb: i64 = state.tombs.next()
+        if tomb:
+            first = _earlier(first, instant_after(tomb, self._ground.limits.gc_grace))
+        return first
 
-    def overdue(self, now: int) -> bool:
+    def overdue(self, now: i64) -> bool:
         """Whether a lease was lost or a row has expired that nobody has noticed yet."""
-        return 0 < self.state.leases.next() <= now or 0 < self.state.expiry.next() < now
+        return self.lease_overdue(now) or 0 < self._state.expiry.next() < now
 
-    def lease_overdue(self, now: int) -> bool:
+    def lease_overdue(self, now: i64) -> bool:
         """Whether a lease has ended that nobody has noticed yet."""
-        return 0 < self.state.leases.next() <= now
+        return 0 < self._state.leases.next() <= now
 
-    def timers(
-        self, now: int, limit: int = 1000, read_until: int | None = None
-    ) -> Iterator[Command]:
+    def passed(self, now: i64, limit: i64 = 1000, read_until: i64 = NEVER) -> Iterator[Command]:
         """The commands of everything that has passed, at most `limit`; see rule 4.
 
         Log and apply each before asking for the next: what happens to one row may decide what
         happens to its twin.
         """
-        now = self.state.promote(now)
-        last: tuple[int, int, bytes] | None = None
+        now = self._state.promote(now)
+        last: Command | None = None
         for _ in range(limit):
-            passed = self._passed(now, now if read_until is None else read_until)
-            if passed is None:
+            command = self._first_passed(now, min(now, read_until))
+            if command is None:
                 return
-            instant, kind, row = passed
-            if last == (instant, kind, row.id):
+            if last is not None and command.id == last.id and command == last:
                 raise RuntimeError("apply each command before asking for the next")
-            last = (instant, kind, row.id)
-            if kind == 0:
-                yield self._timeout(row, now)
-            else:
-                yield Expire(row.id) if kind == 1 else gone(row)
+            last = command
+            yield command
 
-    def _passed(self, now: int, read_until: int) -> tuple[int, int, Row] | None:
-        """The first thing whose instant has passed."""
-        state = self.state
-        first: tuple[int, int, Row] | None = None
-        row = state.leases.head()
-        if row is not None and row.lease_until <= min(now, read_until):
-            first = (row.lease_until, 0, row)
-        row = state.expiry.head()
-        if row is not None and row.expires < now and (first is None or row.expires < first[0]):
-            first = (row.expires, 1, row)
-        instant = state.dead.next()
-        if 0 < instant <= now and (first is None or instant < first[0]):
-            row = state.dead.head()
-            assert row is not None
-            first = (instant, 2, row)
-        instant = state.tombs.next() + self.limits.gc_grace
-        if instant <= now and (first is None or instant < first[0]):
-            row = state.tombs.head()
-            if row is not None:
-                first = (instant, 3, row)
-        return first
+    def _first_passed(self, now: i64, read_until: i64) -> Command | None:
+        """What the first thing comes to whose instant has passed."""
+        state = self._state
+        first = NEVER
+        lost = state.leases.head()
+        if lost is not None and lost.when <= read_until:
+            first = lost.when
+        else:
+            lost = None
+        expired = state.expiry.head()
+        if expired is not None and expired.expires < now and expired.expires < first:
+            first = expired.expires
+        else:
+            expired = None
+        dead = state.dead.head()
+        if dead is not None and dead.when <= now and dead.when < first:
+            first = dead.when
+        else:
+            dead = None
+        tomb = state.tombs.head()
+        if tomb is not None:
+            forgotten = instant_after(tomb.when, self._ground.limits.gc_grace)
+            if forgotten <= now and forgotten < first:
+                return gone(tomb)
+        if dead is not None:
+            return gone(dead)
+        if expired is not None:
+            return Expire(expired.id)
+        return None if lost is None else self._timeout(lost, now)
 
-    def _timeout(self, row: Row, now: int) -> Command:
+    def _timeout(self, row: Row, now: i64) -> Command:
+        ground = self._ground
         lost = Timeout(row.id)
         if not row.queue.name:
-            return self._back(row, lost, now)
-        if self._waiting_twin(row, now) is not None:
+            return ground.back(row, lost, now)
+        if ground.waiting_twin(row, now) is not None:
             return Group((lost, gone(row)))
-        settings, more = row.queue.settings, row.rare
-        max_attempts, max_timeouts = row.policy.max_attempts, row.policy.max_timeouts
+        settings = row.queue.settings
+        more = row.rare
+        max_attempts = row.policy.max_attempts
+        max_timeouts = row.policy.max_timeouts
+        attempts = row.attempts
         if row.workq:
-            if 0 < max_attempts <= row.attempts:
+            if 0 < max_attempts <= attempts:
                 return lost  # fails the row by itself, as in Workq
         else:
             max_attempts = max_attempts or settings.max_attempts
             max_timeouts = max_timeouts or settings.max_timeouts
-        if 0 < max_attempts <= row.attempts:
+        if 0 < max_attempts <= attempts:
             return Group((lost, Dead(row.id, TOO_MANY_ATTEMPTS, now)))
         if 0 < max_timeouts <= more.timeouts + 1:
             return Group((lost, Dead(row.id, TOO_MANY_TIMEOUTS, now)))
         if settings.backoff_timeouts and not row.workq:
-            due = instant_after(now, backoff(settings, more.timeouts, self._chance))
+            due = instant_after(now, backoff(settings, more.timeouts, ground.chance))
             retry = Retry(row.id, TIMED_OUT, due, more.timeouts + 1, more.fails, more.note)
-            return self._back(row, retry, now)
-        return self._back(row, lost, now)
+            return ground.back(row, retry, now)
+        return ground.back(row, lost, now)
+
+
+def _earlier(one: i64, other: i64) -> i64:
+    """The earlier of two instants, of which 0 is none."""
+    if one and other:
+        return min(one, other)
+    return one or other

@@ -138,7 +138,9 @@ def _number(stream: Stream) -> int:
 
 def _do_without(stream: Stream) -> None:
     manifest = read_manifest(stream.files, stream.path)
-    if manifest is not None and manifest.floor:
+    if manifest is None:
+        repair.count_as_whole(stream)
+    elif manifest.floor:
         ManifestFile(stream).replace(replace(manifest, floor=0))
 
 

@@ -70,7 +70,9 @@ def _fate_of(state: JournalState, time: int, command: Command) -> Fate:
     if isinstance(command, k.Group):
         return max(_fate_of(state, time, member) for member in command.members)
     if isinstance(command, k.Mark):
-        return Fate.SPENT if time < state.mark_at else Fate.KEEP
+        # That behind the snapshot stays: it tells that the log is not whole without one.
+        newest = state.snapshot_at if command.note == k.SNAPSHOT_NOTE else state.mark_at
+        return Fate.SPENT if time < newest else Fate.KEEP
     if isinstance(command, k.Queue):
         lane = state.queues.get(command.queue)
         if lane is not None and lane.settings_at:

@@ -8,7 +8,8 @@ Rules:
 1. A snapshot is named by the first segment it does not cover, and valid only once its checkpoint
    exists and fits; the checkpoint is written last. One without is removed at start, if the log that
    it covers is still there: else it once was valid, and this is damage. The manifest knows; without
-   one, a segment that it covers must be there.
+   one, a segment that it covers must be there. Where neither the manifest nor the snapshot is left,
+   the MARK that stands in the log behind each snapshot says that the log is not whole.
 2. It is taken while the journal works: rows are visited in parts, and the MARK before each part
    says as of which TIME (`when`) its images are. A row loaded from it counts as stated at that
    TIME + 1, and records of the log up to the last MARK are applied only to rows stated before
@@ -29,7 +30,7 @@ import google_crc32c
 from fastjournal.errors import CorruptRecord, SegmentError
 from fastjournal.journal.disk.playback import pass_records
 from fastjournal.journal.language.codec import decode, encode
-from fastjournal.journal.language.commands import Mark
+from fastjournal.journal.language.commands import SNAPSHOT_NOTE, Mark
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.read.cursor import Take
 from fastjournal.log.record import Record, decode_many, encode_many
@@ -58,7 +59,6 @@ CHECKPOINT = Header(b"fjck")
 _FACTS = Struct(">QQI")
 _CRC = Struct(">I")
 _CHUNK = 1024 * 1024
-_STRETCH = 4 * _CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,20 @@ def write_snapshot(
 
 def newest_snapshot(stream: Stream) -> Snapshot | None:
     """The newest snapshot with a fitting checkpoint; damage to the only one is refused."""
-    needed = needed_snapshot(stream)  # before the names: a newer one may come meanwhile
+    manifest = read_manifest(stream.files, stream.path)  # before the names: a newer one may come
+    needed = 0 if manifest is None else manifest.floor
     checkpoints, snapshots = _numbers(stream, "checkpoint"), _numbers(stream, "snapshot")
+    oldest = min(stream.segments(), default=0)
+    found = None
     for first in sorted(checkpoints, reverse=True):
         facts = _checkpoint_facts(stream, first)
         if facts is not None and first in snapshots and first >= needed:
-            return Snapshot(first, snapshot_path(stream, first), *facts)
-    oldest = min(stream.segments(), default=0)
+            found = Snapshot(first, snapshot_path(stream, first), *facts)
+            break
+    if manifest is None and (found is None or found.first < oldest):
+        needed = _needed_by_log(stream)
+    if found is not None and found.first >= needed:
+        return found
     for first in (needed,) if needed else (*checkpoints, *snapshots):
         if needed or first <= oldest or not oldest:
             path = _path(stream, first, "checkpoint" if first in snapshots else "snapshot")
@@ -129,7 +136,33 @@ def newest_snapshot(stream: Stream) -> Snapshot | None:
 def needed_snapshot(stream: Stream) -> int:
     """The number of a snapshot without which the log is not whole; 0 if it is."""
     manifest = read_manifest(stream.files, stream.path)
-    return 0 if manifest is None else manifest.floor
+    return _needed_by_log(stream) if manifest is None else manifest.floor
+
+
+def _needed_by_log(stream: Stream) -> int:
+    """The same by the MARKs that stand behind snapshots, where no manifest tells.
+
+    A log that begins later than such a MARK allows has lost nothing but what was cleaned away: so
+    do those of old, and those of Workq.
+    """
+    numbers = stream.segments()
+    if not numbers or numbers[0] <= 1:
+        return 0
+    needed = 0
+    for number in numbers:
+        handle, whole = stream.open_segment(number, newest=number == numbers[-1])
+        try:
+            data = handle.read(HEADER_SIZE, handle.size()) if whole else b""
+        finally:
+            handle.close()
+        records, _, _ = decode_many(data, 0, len(data), number, HEADER_SIZE, stream.max_payload)
+        for record in records:
+            if record.payload[0] == _MARK_TYPE:
+                mark = decode(record.payload)
+                assert isinstance(mark, Mark)
+                if mark.note == SNAPSHOT_NOTE and needed < mark.segment <= numbers[0]:
+                    needed = mark.segment
+    return needed
 
 
 def first_uncovered(stream: Stream) -> int:
@@ -200,7 +233,7 @@ _MARK_TYPE = encode(Mark(0, 0, 0, b""))[0]
 
 
 def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
-    for records in _stretches(stream, snapshot, decode_many, _CHUNK):
+    for records in _stretches(stream, snapshot, decode_many):
         assert isinstance(records, list)
         yield from records
 
@@ -208,15 +241,13 @@ def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
 def feed_snapshot(stream: Stream, snapshot: Snapshot, take: Take) -> int:
     """Hand all records on in stretches of the file; returns how many there were."""
     count = 0
-    for taken in _stretches(stream, snapshot, take, _STRETCH):
+    for taken in _stretches(stream, snapshot, take):
         assert isinstance(taken, int)
         count += taken
     return count
 
 
-def _stretches(
-    stream: Stream, snapshot: Snapshot, take: Take, chunk: int
-) -> Iterator[list[Record] | int]:
+def _stretches(stream: Stream, snapshot: Snapshot, take: Take) -> Iterator[list[Record] | int]:
     path = snapshot.path
     try:
         handle = stream.files.open_read(path)
@@ -228,7 +259,7 @@ def _stretches(
                 path, f"has {handle.size()} bytes, its checkpoint says {snapshot.size}"
             )
         SNAPSHOT.check(handle.read(0, HEADER_SIZE), path)
-        offset, want = HEADER_SIZE, chunk
+        offset, want = HEADER_SIZE, _CHUNK
         while offset < snapshot.size:
             data = handle.read(offset, want)
             taken, stop, broken = take(
@@ -242,7 +273,7 @@ def _stretches(
                 raise CorruptRecord(path, offset, reason)
             yield taken
             offset += stop
-            want = chunk
+            want = _CHUNK
     except OSError as error:
         raise SegmentError(path, f"cannot be read: {error}") from error
     finally:

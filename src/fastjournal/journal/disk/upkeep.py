@@ -37,8 +37,8 @@ from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.disk.snapshot import Snapshot, remove_snapshots, write_snapshot
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import encode
-from fastjournal.journal.language.commands import PERSIST, Mark
-from fastjournal.journal.state.row import image
+from fastjournal.journal.language.commands import PERSIST, SNAPSHOT_NOTE, Mark
+from fastjournal.journal.state.row import Row, image
 from fastjournal.log.care.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
@@ -152,7 +152,7 @@ class Upkeep:
         remove_snapshots(self._stream, snapshot, self._disposal().remove)
         self.status.snapshots += 1
         with self._engine.lock:
-            mark = Mark(self._engine.clock.now(), first, 0, b"snapshot")
+            mark = Mark(self._engine.clock.now(), first, 0, SNAPSHOT_NOTE)
             self._engine.commit(mark)
         self._drop_covered()
         let_go(self._engine)
@@ -201,11 +201,11 @@ class Upkeep:
         """The state in parts, each taken under the lock; `as_of` collects their TIMEs."""
         engine = self._engine
         with engine.lock:
-            ids = list(engine.state.rows)
+            rows = engine.state.rows.values()
             as_of.append(engine.log.written_time)
             general = [encode(c) for c in engine.state.general_commands()]
         yield as_of[0], general
-        left = iter(ids)
+        left = iter(rows)
         more = True
         while more:
             with engine.lock:
@@ -219,12 +219,11 @@ class Upkeep:
             yield as_of[-1], [encode(ends)]
         engine.log.sync()
 
-    def _part(self, ids: Iterator[bytes]) -> tuple[list[bytes], bool]:
+    def _part(self, rows: Iterator[Row]) -> tuple[list[bytes], bool]:
         """Images of the next rows, and whether there may be more."""
         engine, part, size = self._engine, list[bytes](), 0
-        for row_id in islice(ids, self.part):
-            row = engine.state.rows.get(row_id)
-            if row is not None and row.policy.flags & PERSIST:
+        for row in islice(rows, self.part):
+            if row.policy.flags & PERSIST and engine.state.rows.get(row.id) is row:
                 images = [
                     encode(command) for command in image(row, engine.fetching.next_value(row))
                 ]
@@ -232,7 +231,7 @@ class Upkeep:
                 size += sum(map(len, images))
                 if size >= _PART_BYTES:
                     return part, True
-        return part, length_hint(ids) > 0
+        return part, length_hint(rows) > 0
 
     def _drop_covered(self) -> None:
         cleaner = Cleaner(self._stream, self._engine.log.sync)

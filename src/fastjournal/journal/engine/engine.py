@@ -34,7 +34,7 @@ from typing import Any, Self, TypeVar
 
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, Stopped
-from fastjournal.journal.decide.jobs import Jobs, Placed
+from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.engine.counting import JobCounts
 from fastjournal.journal.engine.events import Event, Subscription
 from fastjournal.journal.engine.reserve import RESERVE_SIZE, Reserve
@@ -45,14 +45,14 @@ from fastjournal.journal.language.codec import encode, is_own
 from fastjournal.journal.language.commands import Command
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.journal.state.row import FUTURE, READY, Row, ValueNeeded, image
+from fastjournal.journal.state.row import FUTURE, READY, Row, ValueNeeded, image, lease_of
 from fastjournal.journal.state.values import Values
 from fastjournal.log.record import record_size
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.log.write.commit_log import CommitLog
-from fastjournal.model import NewJob, State
+from fastjournal.log.write.log_writer import LogWriter
+from fastjournal.model import Lease, State
 
-__all__ = ["Batch", "Engine"]
+__all__ = ["Batch", "Engine", "leases_of"]
 
 _BATCH_BYTES = RESERVE_SIZE // 2
 _DEATHS = (k.Fail, k.Dead, k.Timeout)
@@ -60,7 +60,7 @@ _NO_DEADLINE = frozenset((k.Complete, k.Delete, k.Expire, k.Purge, k.Mark, k.Sen
 _NO_BATCH: AbstractContextManager[None] = nullcontext()
 Names = Mapping[bytes, tuple[bytes, ...]]
 """Queue and key of rows, as they were."""
-NEVER = 2**63
+NEVER = 2**63 - 1
 _Answer = TypeVar("_Answer")
 
 
@@ -71,7 +71,7 @@ class Engine:
         self,
         state: JournalState,
         jobs: Jobs,
-        log: CommitLog,
+        log: LogWriter,
         clock: SteadyClock,
         reserve: Reserve,
         fetching: Fetching,
@@ -88,7 +88,7 @@ class Engine:
         self.moved_by_steps: list[Callable[[int], None]] = []
         """Told by how much the clock is to step forward: what they hold in memory keeps its
         length."""
-        self.timer_at = jobs.next_deadline() or NEVER
+        self.timer_at = jobs.timers.next_deadline() or NEVER
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
         """Set to make it look earlier."""
@@ -113,17 +113,14 @@ class Engine:
 
     def ask(self, decide: Callable[..., _Answer], *given: Any, **how: Any) -> _Answer:
         """Decide; once more, as if it had been asked once, with the value it needs in memory."""
-        stamp = self.jobs._stamp
+        ground = self.jobs.ground
+        stamp = ground.stamp
         try:
             return decide(*given, **how)
         except ValueNeeded as needed:
             self.load(needed.row)
-        self.jobs._stamp = stamp
+        ground.stamp = stamp
         return decide(*given, **how)
-
-    def put(self, job: NewJob, now: int, **how: Any) -> Placed:
-        """Decide about a job; see `Puts.put`."""
-        return self.ask(self.jobs.put, job, now, **how)
 
     def commit(self, command: Command, now: int = 0) -> int:
         """Log one command and apply it; returns the TIME of its record."""
@@ -173,7 +170,7 @@ class Engine:
 
     def stamp_of(self, timestamp: int) -> int:
         """A timestamp of this machine's clock, ns, by the journal's; 0 stays 0."""
-        return self.clock.of_wall(timestamp, self.jobs.limits.max_skew) if timestamp else 0
+        return self.clock.of_wall(timestamp, self.jobs.ground.limits.max_skew) if timestamp else 0
 
     def note(self, command: Command) -> bool:
         """Log and apply a command that is not worth the reserve.
@@ -231,6 +228,11 @@ class Engine:
         """The batch under way."""
         return self._batch
 
+    def check_room_to_grow(self) -> None:
+        """Refuse what makes the log grow while the disk is full."""
+        if not self.reserve.held:
+            self.reserve.check()
+
     def load(self, row: Row) -> None:
         """Let a row have its value until another one comes; call it before a row is shown."""
         if row.value is None:
@@ -278,11 +280,11 @@ class Engine:
         if self.log.failure is not None:
             return 0
         now = self.clock.now()
-        read_until = None
-        if self.read_until is not None and self.jobs.lease_overdue(now):
+        read_until = now
+        if self.read_until is not None and self.jobs.timers.lease_overdue(now):
             read_until = self.read_until(now)
         with self.batch():
-            for command in self.jobs.timers(now, limit, read_until):
+            for command in self.jobs.timers.passed(now, limit, read_until):
                 if self._in_memory(command):
                     self.remember(command)
                 else:
@@ -290,7 +292,7 @@ class Engine:
                 self.counts.passed(command)
                 count += 1
         if count < limit:
-            self.timer_at = self.jobs.next_deadline() or NEVER
+            self.timer_at = self.jobs.timers.next_deadline() or NEVER
         self.notify()
         return count
 
@@ -299,7 +301,7 @@ class Engine:
         if self.read_until is None or self.log.failure is not None:
             return False
         now = self.clock.now()
-        return self.jobs.lease_overdue(now) and self.read_until(now) < now
+        return self.jobs.timers.lease_overdue(now) and self.read_until(now) < now
 
     def _in_memory(self, command: Command) -> bool:
         """The command concerns a row that is not on disk."""
@@ -420,7 +422,7 @@ class Engine:
         if row is None or row.state > State.COMPLETED:
             return 0  # dead rows and tombstones have ends of their own
         if row.state is State.DELETED:
-            return row.modified + self.jobs.limits.gc_grace
+            return row.modified + self.jobs.ground.limits.gc_grace
         first = row.due if row.place == FUTURE else row.lease_until or NEVER
         return min(first, row.expires) if row.expires else first
 
@@ -428,6 +430,15 @@ class Engine:
         for subscription in self.subscriptions:
             if event.kind in subscription.kinds:
                 subscription.push(event)
+
+
+def leases_of(engine: Engine, rows: list[Row]) -> list[Lease]:
+    """What was leased, for those who are shown it."""
+    leases = []
+    for row in rows:
+        engine.load(row)
+        leases.append(lease_of(row))
+    return leases
 
 
 def _members(command: Command) -> tuple[Command, ...]:

@@ -35,7 +35,7 @@ class EntryOperations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.decide = Entries(engine.jobs)
+        self.decide = Entries(engine.jobs.ground)
         engine.moved_by_steps.append(self.decide.locks.move_ends)
 
     def set(self, key: bytes, kind: int, data: bytes, **how: Any) -> Decided:
@@ -111,8 +111,8 @@ class EntryOperations:
 
     def count(self) -> int:
         """How many entries there are, each counted once whatever its keys."""
-        engine, jobs = self._engine, self._engine.jobs
-        while jobs.overdue(self._now()) and engine.tick():
+        engine, timers = self._engine, self._engine.jobs.timers
+        while timers.overdue(self._now()) and engine.tick():
             pass
         lane = engine.state.queues.get(b"")
         return 0 if lane is None else lane.counts[IDLE] + lane.counts[LEASED]
@@ -144,8 +144,7 @@ class EntryOperations:
         return decided
 
     def _has_room(self) -> None:
-        if not self._engine.reserve.held:
-            self._engine.reserve.check()
+        self._engine.check_room_to_grow()
 
     def _now(self) -> int:
         return self._engine.clock.now()

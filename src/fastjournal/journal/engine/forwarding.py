@@ -20,31 +20,29 @@ Rules:
    and owns nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final, NamedTuple, final
+
+from mypy_extensions import i64
 
 from fastjournal.errors import AlreadyExists, BadRequest, JournalError, RequestError, Unauthorized
+from fastjournal.journal.decide.put import MERGED, STALE
+from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.commands import Command, Group, Put, Sender
-from fastjournal.model import Mode, NewJob, Outcome, State
-
-if TYPE_CHECKING:
-    from fastjournal.journal.decide.jobs import Jobs
-    from fastjournal.journal.engine.engine import Engine
-    from fastjournal.journal.state.apply import JournalState
-    from fastjournal.journal.state.row import Row
+from fastjournal.journal.state.row import DELETED_ROW, Row
+from fastjournal.put_request import PutRequest
 
 __all__ = ["Forwarding", "Taken"]
 
-_MET = 1
+_MET: Final = 1
 """The mark of a sender of whom nothing has come yet."""
-MAX_MARK = 2**63 - 1
-_OWNED = b"\0owned by\0"
+MAX_MARK: Final = 2**63 - 1
+_MAX_ID_MARK: Final = 2**32 - 1
+"""The largest mark that an id can hold."""
+_OWNED: Final = b"\0owned by\0"
 """Before a sender's name: the name under which its owner is remembered, as a mark."""
-_REMEMBERED = 1000
+_REMEMBERED: Final = 1000
 """Refusals that are told again to whoever sends again."""
 
 
@@ -58,111 +56,112 @@ class Taken(NamedTuple):
     refused: tuple[tuple[int, JournalError], ...]
 
 
+@final
 class Forwarding:
-    """The part of `Operations` that forwarders use."""
+    """What forwarders ask for."""
 
-    _engine: Engine
-    _jobs: Jobs
-    _state: JournalState
-    _refusals: OrderedDict[tuple[bytes, int], JournalError]
-    """The latest refusals by sender and mark, in memory only: an answer may be lost on its way."""
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._puts = engine.jobs.puts
+        self._state = engine.state
+        self._refusals: dict[tuple[bytes, int], JournalError] = {}
+        """The latest refusals by sender and mark, in memory only: an answer may be lost on its
+        way."""
 
     def put_from(
         self,
         sender: bytes,
-        jobs: Iterable[tuple[int, NewJob]],
-        now: int = 0,
+        jobs: Iterable[tuple[int, PutRequest | RequestError]],
+        now: i64 = 0,
         *,
-        decoded: bool = False,
         owner: bytes = b"",
     ) -> Taken:
         """Take in those jobs of a sender whose marks are new; a refused one does not stop the rest.
 
         `jobs` are (mark, job) with growing marks; a job whose id is the sender and its mark has its
-        place for an id. `decoded`: the types of their fields and their instants are known to be
-        right. `owner`: whose sender it must be, or will be if it is nobody's.
+        place for an id; one that was refused as it was read has its error in its place. `owner`:
+        whose sender it must be, or will be if it is nobody's.
         """
-        engine, state = self._engine, self._state
+        engine, state, puts = self._engine, self._state, self._puts
         claim = self._check_owner(sender, owner)
-        if not engine.reserve.held:
-            engine.reserve.check()
-        now = now or engine.clock.now()
-        put, commit, rows = engine.put, engine.commit, state.rows
+        engine.check_room_to_grow()
+        if not now:
+            now = engine.clock.now()
         named = len(sender) == 12 and sender[6] & 0xF0 == 0x80
-        most = self._jobs.limits.max_value
         counts = [0, 0, 0, 0]
         refused: list[tuple[int, JournalError]] = []
         repeated = 0
         with engine.batch():
             if claim is not None:
-                commit(claim)
+                engine.commit(claim, now)
             if sender not in state.senders:
-                commit(Sender(sender, _MET))
+                engine.commit(Sender(sender, _MET), now)
             mark = before = state.mark_of(sender)
             for at, job in jobs:
                 if not _MET < at <= MAX_MARK:
                     raise BadRequest(f"a mark cannot be {at}")
                 if at <= mark:
-                    told = self._refusals.get((sender, at)) if self._refusals else None
+                    told = self._refusals.get((sender, at))
                     if told is None:
                         repeated += 1
                     else:
                         refused.append((at, told))
                     continue
-                (
-                    queue, value, key, mode, priority, _, _, stamp, lease, attempts,
-                    timeouts, fails, kind, ttl, given,
-                ) = job  # fmt: skip
-                own = b""
-                if named and at < 2**32 and (not given or given[:12] == sender):
-                    own = sender + at.to_bytes(4, "big")
-                    if own in rows:
-                        if rows[own].state is not State.DELETED:
-                            # Of a file of the same name that went long ago.
-                            job = _with_id(job, b"")
-                        own = b""
-                    elif not given:
-                        job = _with_id(job, own)
-                if stamp > now:
-                    job = job._replace(timestamp=0)
-                # The commonest kind of job: nothing is left to be checked.
-                fine = (
-                    decoded
-                    and kind == 1
-                    and not (lease or attempts or timeouts or fails or ttl)
-                    and 0 < len(queue) <= 255
-                    and len(value) <= most
-                    and 0 <= priority <= 255
-                    and mode is (Mode.MERGE if key else Mode.PLAIN)
-                )
                 mark = at
+                own = b""
                 try:
-                    command, outcome, job_id = put(job, now, checked=fine, promised=True)
-                    if outcome is Outcome.STALE:
-                        self._check_late(job, rows[job_id])
+                    if isinstance(job, RequestError):
+                        raise job
+                    if named and at <= _MAX_ID_MARK:
+                        own = self._give_id(job, sender, at)
+                    if job.timestamp > now:
+                        job.timestamp = 0
+                    command = puts.put(job, now, True)
+                    outcome = puts.outcome
+                    if outcome == STALE:
+                        self._check_late(job, state.rows[puts.placed_id])
                 except RequestError as error:
                     refused.append((at, error))
-                    self._refusals[sender, at] = error
-                    if len(self._refusals) > _REMEMBERED:
-                        self._refusals.popitem(last=False)
-                    commit(Sender(sender, at))
+                    self._remember(sender, at, error)
+                    engine.commit(Sender(sender, at), now)
                     continue
                 counts[outcome] += 1
-                if job_id == own and command.__class__ is Put:
-                    commit(command)
+                if isinstance(command, Put) and puts.placed_id == own:
+                    engine.commit(command, now)
                 else:
-                    commit(_together(command, Sender(sender, at)))
+                    engine.commit(_together(command, Sender(sender, at)), now)
             if mark > before and sender in state.untold:
-                commit(Sender(sender, mark))
+                engine.commit(Sender(sender, mark), now)
         counted = engine.counts
         counted.puts += sum(counts)
-        counted.merges += counts[Outcome.MERGED]
-        counted.stale += counts[Outcome.STALE]
+        counted.merges += counts[MERGED]
+        counted.stale += counts[STALE]
         return Taken(mark, (counts[0], counts[1], counts[2], counts[3]), repeated, tuple(refused))
 
-    def _check_late(self, job: NewJob, row: Row) -> None:
+    def _give_id(self, job: PutRequest, sender: bytes, mark: int) -> bytes:
+        """The id that tells sender and mark, if the job is to have it; else nothing."""
+        given = job.id
+        if given and given[:12] != sender:
+            return b""
+        own = sender + mark.to_bytes(4, "big")
+        row = self._state.rows.get(own)
+        if row is None:
+            if not given:
+                job.id = own
+            return own
+        if row.stage != DELETED_ROW:
+            job.id = b""  # the row is of a file of the same name that went long ago
+        return b""
+
+    def _remember(self, sender: bytes, mark: int, error: JournalError) -> None:
+        refusals = self._refusals
+        refusals[(sender, mark)] = error
+        if len(refusals) > _REMEMBERED:
+            del refusals[next(iter(refusals))]
+
+    def _check_late(self, job: PutRequest, row: Row) -> None:
         """Refuse a job that lost against a later write; one that is there already is no loss."""
-        if row.state is State.DELETED:
+        if row.stage == DELETED_ROW:
             self._engine.counts.stale += 1
             raise AlreadyExists("the job, or its key, was deleted after it was put")
         if row.id != job.id and row.modified != job.timestamp:
@@ -192,10 +191,6 @@ class Forwarding:
         """Write down the marks that stand in the ids of jobs only: the end of a log may be torn."""
         for sender in sorted(self._state.untold):
             self._engine.commit(Sender(sender, self._state.mark_of(sender)))
-
-
-def _with_id(job: NewJob, job_id: bytes) -> NewJob:
-    return tuple.__new__(NewJob, (*job[:14], job_id))
 
 
 def _together(command: Command | None, sender: Sender) -> Command:

@@ -6,207 +6,195 @@ Rules:
 2. What was written is safe only once `engine.settle(engine.last_time)` has returned, or
    `when_synced` has called back: the caller answers nobody before.
 3. Inside `engine.batch()` all of it is logged with one write.
+4. `now`: the clock, if the caller has just read it; 0: it is read here, once.
 
 The embedded `Journal` and the daemon are two ways to wait around these.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, final
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from mypy_extensions import i64
 
 from fastjournal.errors import (
     AlreadyExists,
-    JournalError,
     JournalFault,
     LeaseLost,
     NotFound,
+    OutOfRange,
     SegmentError,
 )
-from fastjournal.journal.decide.jobs import Deleted, Granted, Jobs
+from fastjournal.journal.decide.ground import NO_TOKEN
+from fastjournal.journal.decide.lease import BY_THE_QUEUE
+from fastjournal.journal.decide.operator import Deleted
+from fastjournal.journal.decide.put import MERGED
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.forwarding import Forwarding
-from fastjournal.journal.language.commands import Add, Schedule
-from fastjournal.journal.state.apply import JournalState
-from fastjournal.journal.state.row import lease_of
-from fastjournal.model import (
-    DEFAULT_SETTINGS,
-    Lease,
-    NewJob,
-    Outcome,
-    QueueSettings,
-    Receipt,
-    State,
-    Where,
-)
+from fastjournal.journal.language.commands import Command, WorkqJob
+from fastjournal.journal.state.row import FAILED_ROW, Row
+from fastjournal.model import MAX_INSTANT, Outcome, QueueSettings, Receipt, State, Where
+from fastjournal.put_request import PutRequest
 
-__all__ = ["Leased", "Operations", "Receipt"]
+__all__ = ["OUTCOMES", "Operations", "Receipt"]
 
-_new = tuple.__new__
+OUTCOMES: Final = list(Outcome)
+"""By their numbers."""
+_MOST_TRIES: Final = 2**31 - 1
+_new: Final[Any] = tuple.__new__
 
 
-# Looking a member up in its enumeration costs more than the comparison.
-_MERGED, _STALE = Outcome.MERGED, Outcome.STALE
-
-
-class Leased(NamedTuple):
-    """What `lease` gave."""
-
-    leases: list[Lease]
-    next_due: int
-    """When to ask again if there is none, ns since 1970; 0: nothing is in sight."""
-
-
-class Operations(Forwarding):
+@final
+class Operations:
     """All requests that change a journal."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._jobs: Jobs = engine.jobs
-        self._state: JournalState = engine.state
-        self._refusals = OrderedDict()
+        jobs = engine.jobs
+        self._puts = jobs.puts
+        self._leases = jobs.leases
+        self._operator = jobs.operator
+        self._state = engine.state
+        self.forwarding = Forwarding(engine)
+        """Requests of forwarders."""
+        self.placed_id: bytes = b""
+        """The row that the newest `put` came to."""
+        self.next_due: i64 = 0
+        """When to ask again if the newest `lease` gave nothing, ns since 1970; 0: nothing is in
+        sight."""
 
-    def put(self, job: NewJob, now: int = 0, *, checked: bool = False) -> Receipt:
-        """Take a job in; `checked`: its fields are known to be in range (`edges.new_job`)."""
+    def put(self, job: PutRequest, now: i64 = 0) -> i64:
+        """Take a job in; returns the `Outcome`, as a number."""
         engine = self._engine
-        if not engine.reserve.held:
-            engine.reserve.check()
-        now = now or engine.clock.now()
-        command, outcome, job_id = engine.put(job, now, checked=checked)
-        counts = engine.counts
-        counts.puts += 1
-        if command is not None:
-            engine.commit(command, now)
-            if outcome is _MERGED:
-                counts.merges += 1
-        else:
-            counts.stale += 1
-        return _new(Receipt, (job_id, outcome))
+        engine.check_room_to_grow()
+        if not now:
+            now = engine.clock.now()
+        puts = self._puts
+        return self._place(puts.put(job, now), now)
 
-    def put_many(self, jobs: Sequence[NewJob], *, checked: bool = False) -> list[Receipt]:
+    def put_many(self, jobs: list[PutRequest], now: i64 = 0) -> list[Receipt]:
         """Take many jobs in with few writes; if one is refused, none is taken in.
 
-        Only a disk that fills up meanwhile leaves those before in. `checked`: as for `put`.
+        Only a disk that fills up meanwhile leaves those before in.
         """
         engine = self._engine
-        if not engine.reserve.held:
-            engine.reserve.check()
-        now = engine.clock.now()
-        self._jobs.check_all(jobs, now, checked=checked)
-        put, commit = engine.put, engine.commit
+        engine.check_room_to_grow()
+        if not now:
+            now = engine.clock.now()
+        puts = self._puts
+        puts.check_many(jobs, now)
         receipts: list[Receipt] = []
         with engine.batch():
             for job in jobs:
-                command, outcome, job_id = put(job, now, checked=True, admitted=True)
-                if command is not None:
-                    commit(command)
-                receipts.append(_new(Receipt, (job_id, outcome)))
-        counts = engine.counts
-        counts.puts += len(receipts)
-        counts.merges += sum(outcome is _MERGED for _, outcome in receipts)
-        counts.stale += sum(outcome is _STALE for _, outcome in receipts)
+                outcome = self._place(puts.let_in(job, now), now)
+                receipts.append(_new(Receipt, (self.placed_id, OUTCOMES[outcome])))
         return receipts
 
-    def put_each(
-        self, jobs: Sequence[NewJob], now: int, *, checked: bool = False
-    ) -> list[Receipt | JournalError]:
-        """Take many jobs in, each for itself: a refused one has its error in its place."""
+    def _place(self, command: Command | None, now: i64) -> i64:
+        """Carry out what was decided about a put."""
         engine = self._engine
-        if not engine.reserve.held:
-            engine.reserve.check()
-        put, commit, counts = engine.put, engine.commit, engine.counts
-        receipts: list[Receipt | JournalError] = []
-        for job in jobs:
-            try:
-                command, outcome, job_id = put(job, now, checked=checked)
-                if command is not None:
-                    commit(command)
-            except JournalError as error:
-                receipts.append(error)
-                continue
-            counts.puts += 1
-            if command is not None:
-                if outcome is _MERGED:
-                    counts.merges += 1
-            else:
-                counts.stale += 1
-            receipts.append(_new(Receipt, (job_id, outcome)))
-        return receipts
+        puts = self._puts
+        outcome = puts.outcome
+        self.placed_id = puts.placed_id
+        counts = engine.counts
+        if command is None:
+            counts.stale += 1
+        else:
+            engine.commit(command, now)
+            if outcome == MERGED:
+                counts.merges += 1
+        counts.puts += 1
+        return outcome
 
-    def add(self, job: Add | Schedule) -> None:
+    def add(self, job: WorkqJob, now: i64 = 0) -> None:
         """Take a Workq job in."""
         engine = self._engine
-        if not engine.reserve.held:
-            engine.reserve.check()
-        engine.commit(self._jobs.add(job, engine.clock.now()))
+        engine.check_room_to_grow()
+        if not now:
+            now = engine.clock.now()
+        engine.commit(self._puts.add(job, now), now)
         engine.counts.puts += 1
 
     def lease(
         self,
         where: Where,
-        count: int = 1,
+        count: i64 = 1,
         consumer: bytes = b"",
         length: int = 0,
         fair: bool = True,
         take: bool = False,
-    ) -> Leased:
-        """Up to `count` jobs for a consumer; `take`: they go at once instead of being leased."""
-        engine, jobs = self._engine, self._jobs
-        now = engine.clock.now()
-        if now >= engine.timer_at and jobs.overdue(now):
+        now: i64 = 0,
+    ) -> list[Row]:
+        """Up to `count` jobs for a consumer; `take`: they go at once instead of being leased.
+
+        Their rows have their values; look at them before anything else happens. With none of them
+        `next_due` says when to ask again.
+        """
+        engine, leases = self._engine, self._leases
+        lasts = _length(length, "a lease cannot last that long")
+        if not now:
+            now = engine.clock.now()
+        if now >= engine.timer_at and engine.jobs.timers.overdue(now):
             engine.tick()
-        leases: list[Lease] = []
-        while len(leases) < count:
-            granted = jobs.lease(where, now, consumer=consumer, length=length, fair=fair, take=take)
-            if not isinstance(granted, Granted):
-                if engine.log.failure is not None and not leases:
-                    raise engine.log.failure
-                if engine.wakeups.called:
-                    engine.pass_on()
-                return Leased(leases, granted.next_due)
-            row = granted.row
+        rows: list[Row] = []
+        self.next_due = 0
+        while len(rows) < count:
+            command = leases.lease(where, now, consumer, lasts, fair, take)
+            row = leases.row
+            if command is None or row is None:
+                if not rows:
+                    if engine.log.failure is not None:
+                        raise engine.log.failure
+                    self.next_due = leases.next_due
+                break
             try:
                 engine.load(row)
             except SegmentError:  # its value is damaged
-                if leases:
+                if rows:
                     break
                 # Else it would stand in the way of all others.
-                engine.commit(jobs.grant(row, now, length, consumer), now)
+                engine.commit(leases.grant(row, now, lasts, consumer), now)
                 raise
-            shown = lease_of(row) if take else None
             try:
-                engine.commit(granted.command, now)
+                engine.commit(command, now)
             except JournalFault:
-                if not leases:
+                if not rows:
                     raise
                 break  # what was granted is the consumer's
             engine.asked(row.queue.name)
             engine.counts.leases += 1
-            leases.append(shown or lease_of(row))
+            rows.append(row)
         if engine.wakeups.called:
             engine.pass_on()
-        return Leased(leases, 0)
+        return rows
 
-    def touch(self, job_id: bytes, token: int, length: int = 0) -> int:
+    def touch(self, job_id: bytes, token: int | None, length: int = 0, now: i64 = 0) -> int:
         """Keep a lease for another `length` (0: as usual); returns when it ends."""
         engine = self._engine
+        lasts = _length(length, "a lease cannot last that long")
+        if not now:
+            now = engine.clock.now()
         try:
-            engine.commit(self._jobs.touch(job_id, token, engine.clock.now(), length))
+            command = self._leases.touch(job_id, _token(token), now, lasts)
         except LeaseLost:
             engine.counts.lease_lost += 1
             raise
+        engine.commit(command, now)
         engine.counts.touches += 1
         return self._state.rows[job_id].lease_until
 
-    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+    def complete(
+        self, job_id: bytes, token: int | None, result: bytes | None = None, now: i64 = 0
+    ) -> None:
         """The work is done; a result is kept until the job expires."""
         engine = self._engine
+        if not now:
+            now = engine.clock.now()
         try:
-            engine.commit(self._jobs.complete(job_id, token, engine.clock.now(), result))
+            command = self._leases.complete(job_id, _token(token), now, result)
         except LeaseLost:
             engine.counts.lease_lost += 1
             raise
+        engine.commit(command, now)
         engine.counts.completions += 1
 
     def complete_many(
@@ -224,82 +212,112 @@ class Operations(Forwarding):
         return outcomes
 
     def fail(
-        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: int | None = None
+        self,
+        job_id: bytes,
+        token: int | None,
+        reason: bytes = b"",
+        delay: int | None = None,
+        now: i64 = 0,
     ) -> State:
         """The work failed; returns WAITING if it will be tried again, else FAILED or DELETED."""
         engine = self._engine
+        wait = BY_THE_QUEUE
+        if delay is not None:
+            wait = _length(delay, "the delay is out of range")
+        if not now:
+            now = engine.clock.now()
         try:
-            engine.commit(self._jobs.fail(job_id, token, engine.clock.now(), reason, delay))
+            command = self._leases.fail(job_id, _token(token), now, reason, wait)
         except LeaseLost:
             engine.counts.lease_lost += 1
             raise
+        engine.commit(command, now)
         engine.counts.failures += 1
         row = self._state.rows.get(job_id)
-        if row is not None and row.state is State.FAILED:
+        if row is None:
+            return State.DELETED
+        if row.stage == FAILED_ROW:
             engine.counts.dead += 1
-        return State.DELETED if row is None else row.state
+        return row.state
 
-    def release(self, job_id: bytes, token: int, delay: int = 0) -> None:
+    def release(self, job_id: bytes, token: int | None, delay: int = 0, now: i64 = 0) -> None:
         """Give a job back unworked."""
         engine = self._engine
+        wait = _length(delay, "the delay is out of range")
+        if not now:
+            now = engine.clock.now()
         try:
-            engine.commit(self._jobs.release(job_id, token, engine.clock.now(), delay))
+            command = self._leases.release(job_id, _token(token), now, wait)
         except LeaseLost:
             engine.counts.lease_lost += 1
             raise
+        engine.commit(command, now)
         engine.counts.releases += 1
 
     def delete(self, job_id: bytes, timestamp: int = 0, *, purge: bool = False) -> Deleted:
         """Remove a job, and keep its put away should it come later; `purge`: leave nothing."""
-        engine = self._engine
-        deleted = self._jobs.delete(job_id, engine.clock.now(), timestamp, purge=purge)
-        if deleted.command is not None:
-            engine.commit(deleted.command)
-        return deleted
+        now: i64 = self._engine.clock.now()
+        return self._delete(self._operator.delete(job_id, now, timestamp, purge), now)
 
     def delete_key(
         self, queue: bytes, key: bytes, timestamp: int = 0, *, purge: bool = False
     ) -> Deleted:
         """Remove the jobs of a key, and keep older puts of it away; `purge`: leave nothing."""
-        engine = self._engine
-        deleted = self._jobs.delete_key(queue, key, engine.clock.now(), timestamp, purge=purge)
-        if deleted.command is not None:
-            engine.commit(deleted.command)
-        return deleted
+        now: i64 = self._engine.clock.now()
+        return self._delete(self._operator.delete_key(queue, key, now, timestamp, purge), now)
 
     def delete_everywhere(self, key: bytes, timestamp: int = 0, *, purge: bool = False) -> Deleted:
         """The same in all queues, also in those that do not have the key yet."""
         engine = self._engine
-        last, found, stale = None, 0, False
+        now: i64 = engine.clock.now()
+        last: Command | None = None
+        found, stale = 0, False
         with engine.batch():
-            for deleted in self._jobs.delete_everywhere(
-                key, engine.clock.now(), timestamp, purge=purge
-            ):
-                if deleted.command is not None:
-                    engine.commit(deleted.command)
-                    last = deleted.command
+            for deleted in self._operator.delete_everywhere(key, now, timestamp, purge):
+                self._delete(deleted, now)
+                last = last if deleted.command is None else deleted.command
                 found += deleted.found
                 stale = stale or deleted.stale
         return Deleted(last, found, stale and not found)
 
+    def _delete(self, deleted: Deleted, now: i64) -> Deleted:
+        if deleted.command is not None:
+            self._engine.commit(deleted.command, now)
+        return deleted
+
     def redrive(self, job_id: bytes) -> None:
         """Let a dead job wait again."""
         engine = self._engine
-        engine.commit(self._jobs.redrive(job_id, engine.clock.now()))
+        now: i64 = engine.clock.now()
+        engine.commit(self._operator.redrive(job_id, now), now)
 
     def redrive_queue(self, queue: bytes) -> int:
         """Let all dead jobs of a queue wait again; returns how many do."""
         engine = self._engine
+        now: i64 = engine.clock.now()
         count = 0
-        for command in self._jobs.redrive_all(queue, engine.clock.now()):
-            engine.commit(command)
+        for command in self._operator.redrive_all(queue, now):
+            engine.commit(command, now)
             count += 1
         return count
 
     def configure(self, queue: bytes, changes: Mapping[str, Any]) -> QueueSettings:
         """Change settings of a queue (lengths in ns) and return all of them."""
-        command = self._jobs.set_queue(queue, changes)
+        engine = self._engine
+        command = self._operator.set_queue(queue, changes)
         if command is not None:
-            self._engine.commit(command)
-        lane = self._state.queues.get(queue)
-        return DEFAULT_SETTINGS if lane is None else lane.settings
+            engine.commit(command)
+        return engine.jobs.ground.rules(queue).settings
+
+
+def _token(token: int | None) -> i64:
+    """A token as decisions want it: one that cannot be right becomes 0, which never is."""
+    if token is None:
+        return NO_TOKEN
+    return token if 0 < token <= _MOST_TRIES else 0
+
+
+def _length(length: int, refusal: str) -> i64:
+    if not 0 <= length <= MAX_INSTANT:
+        raise OutOfRange(refusal)
+    return length

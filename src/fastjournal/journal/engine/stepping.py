@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastjournal.errors import NoSpace
-from fastjournal.journal.decide.base import instant_after
+from fastjournal.journal.decide.ground import instant_after
 from fastjournal.journal.language.commands import PERSIST, Renew
 from fastjournal.journal.state.row import LEASED, Row
 

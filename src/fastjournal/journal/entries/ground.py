@@ -18,7 +18,7 @@ from typing import NamedTuple
 from fastjournal.clock import MILLISECOND
 from fastjournal.entry import Entry
 from fastjournal.errors import BadRequest, ClockSkew, NotFound
-from fastjournal.journal.decide.base import Deciding, Limits
+from fastjournal.journal.decide.ground import Ground, Limits
 from fastjournal.journal.entries.locks import NOBODY, Locks, Writer
 from fastjournal.journal.language.commands import (
     PERSIST,
@@ -86,18 +86,17 @@ def is_kept(row: Row) -> bool:
     return row.policy.flags & PERSIST != 0
 
 
-class EntryGround(Deciding):
+class EntryGround:
     """Finds entries, makes rows."""
 
-    def __init__(self, ground: Deciding) -> None:
-        self._ground = ground
+    def __init__(self, ground: Ground) -> None:
         self.state = ground.state
         self.limits: Limits = ground.limits
-        self._ids = ground._ids
+        self._clock = ground.time
+        self._draw_stamp = ground.draw_stamp
+        self._ids = ground.new_id
+        self._restated = ground.restated
         self.locks = Locks()
-
-    def _draw_stamp(self, now: int) -> int:
-        return self._ground._draw_stamp(now)
 
     def slot(self, key: bytes) -> Row | None:
         """The row of a key, whatever became of it."""

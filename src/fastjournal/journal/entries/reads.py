@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from fastjournal.clock import MILLISECOND
 from fastjournal.entry import Entry
 from fastjournal.errors import BadPattern, BadRequest, NotFound, OutOfRange
-from fastjournal.journal.decide.base import instant_after
+from fastjournal.journal.decide.ground import instant_after
 from fastjournal.journal.entries.cursor import PATTERN, Scan
 from fastjournal.journal.entries.ground import EntryGround, Plan, is_kept
 from fastjournal.journal.language.commands import Command, Lease, Renew, Touch

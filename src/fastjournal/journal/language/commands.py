@@ -51,6 +51,7 @@ __all__ = [
     "RETRY",
     "SCHEDULE",
     "SENDER",
+    "SNAPSHOT_NOTE",
     "START",
     "TIMED_OUT",
     "TIMEOUT",
@@ -129,6 +130,8 @@ GAVE_UP: Final = 1
 GAVE_BACK: Final = 2
 TIMED_OUT: Final = 3
 """Why a row waits again."""
+SNAPSHOT_NOTE: Final = b"snapshot"
+"""Note of the MARK behind a snapshot, whose number it names: the log below it may go."""
 
 _PLAIN_END: Final[i64] = 1 << 56
 """How most images end, as one number: the flag PERSIST and seven zeros."""

@@ -10,7 +10,7 @@ from fastjournal.journal.disk.upkeep import Upkeep
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.operations import Operations
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.log.write.commit_log import CommitLog
+from fastjournal.log.write.log_writer import LogWriter
 
 __all__ = ["Access"]
 
@@ -21,7 +21,7 @@ class Access:
     _engine: Engine
     _state: JournalState
     _operations: Operations
-    _log: CommitLog
+    _log: LogWriter
     _clock: SteadyClock
     _upkeep: Upkeep
     _background: Background

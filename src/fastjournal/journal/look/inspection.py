@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastjournal.edges import Text, id_bytes, key_bytes, queue_bytes
+from fastjournal.arguments import Text, id_bytes, key_bytes, queue_bytes
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.disk.upkeep import UpkeepStatus
 from fastjournal.journal.language.commands import End
@@ -57,7 +57,7 @@ class JournalStatus(NamedTuple):
     memory_limit: int | None = None
     """Bytes of values that may be in memory; None: not known."""
     value_bytes: int = 0
-    """Bytes of large values in memory."""
+    """Bytes of values in memory, those of rows in memory only not counted."""
     unlogged_bytes: int = 0
     """Bytes of entries that live in memory only; 0 without a limit."""
 

@@ -149,7 +149,7 @@ class Arrivals:
             self._begin()
             return
         came: list[tuple[int, bytes]] = []
-        for row in reversed(rows.values()):
+        for row in rows.newest():
             if row.state is State.DELETED:  # a tombstone may have its sender's time
                 continue
             if row.inserted <= newest:

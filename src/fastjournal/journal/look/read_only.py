@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
+from fastjournal.arguments import id_bytes
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
-from fastjournal.edges import id_bytes
 from fastjournal.errors import (
     CorruptCommand,
     CorruptRecord,
@@ -29,7 +29,8 @@ from fastjournal.errors import (
     SegmentError,
     TimedOut,
 )
-from fastjournal.journal.decide.jobs import Jobs
+from fastjournal.journal.decide.ground import Ground
+from fastjournal.journal.decide.timers import Timers
 from fastjournal.journal.disk.replay import Replayed, replay
 from fastjournal.journal.disk.snapshot import Snapshot, newest_snapshot, snapshot_path
 from fastjournal.journal.disk.upkeep import UpkeepStatus
@@ -43,8 +44,8 @@ from fastjournal.journal.state.values import Values
 from fastjournal.log.files import DISK, FileLock, Files
 from fastjournal.log.manifest import check_segments
 from fastjournal.log.read.cursor import Cursor
-from fastjournal.log.segment import HEADER_SIZE, WORKQ
-from fastjournal.log.stream import Stream
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream, has_records
 from fastjournal.log.write.counters import Counters, LogStatus
 
 __all__ = ["JournalView"]
@@ -229,7 +230,9 @@ class JournalView(Inspection):
         return count
 
     def _let_time_pass(self) -> None:
-        for command in Jobs(self._state).timers(self._clock.now(), limit=len(self._state.rows) * 2):
+        for command in Timers(Ground(self._state)).passed(
+            self._clock.now(), limit=len(self._state.rows) * 2
+        ):
             self._state.apply(command, self._state.applied + 1)
 
     def _keep_cleaners_out(self) -> FileLock | None:
@@ -248,10 +251,8 @@ class JournalView(Inspection):
             except FileNotFoundError:  # cleaned away since
                 continue
             try:
-                size = handle.size()
+                total += handle.size()
+                newest = path if has_records(handle) else newest
             finally:
                 handle.close()
-            total += size
-            if size > HEADER_SIZE:
-                newest = path
         return total, newest

@@ -18,6 +18,7 @@ from fastjournal.journal.language.commands import (
     WorkqJob,
 )
 from fastjournal.journal.state.row import Row
+from fastjournal.journal.state.rows import Rows
 from fastjournal.log.record import BrokenRecord, Walk
 
 __all__ = ["note_places", "value_at", "value_in"]
@@ -54,7 +55,7 @@ def value_in(payload: bytes, row: Row) -> bytes | None:
 
 
 def note_places(
-    rows: dict[bytes, Row], data: bytes, number: i64, base: i64, max_payload: i64, below: i64 = 0
+    rows: Rows, data: bytes, number: i64, base: i64, max_payload: i64, below: i64 = 0
 ) -> i64:
     """Note where values lie by the records of a stretch of a file; returns the bytes of those.
 

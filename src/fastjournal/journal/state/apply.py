@@ -26,6 +26,7 @@ from fastjournal.journal.language.commands import (
     GAVE_BACK,
     GAVE_UP,
     PERSIST,
+    SNAPSHOT_NOTE,
     TOO_MANY_ATTEMPTS,
     Add,
     Command,
@@ -115,6 +116,8 @@ class JournalState:
         """TIME of the newest record applied; set when its effect is complete."""
         self.mark_at: i64 = 0
         """TIME of the newest MARK."""
+        self.snapshot_at: i64 = 0
+        """TIME of the newest MARK behind a snapshot."""
         self.last_inserted: i64 = 0
         self.restamped: i64 = 0
         """How many jobs have got another time of arrival in their old place."""
@@ -217,6 +220,8 @@ class JournalState:
             self._ends(command, time)
         elif isinstance(command, Mark):
             self.mark_at = time
+            if command.note == SNAPSHOT_NOTE:
+                self.snapshot_at = time
 
     def _apply_late(self, command: Command, time: i64) -> None:
         """A TIME that goes back, as in logs of other writers, must not look older than the image.
@@ -237,7 +242,7 @@ class JournalState:
     def _put(self, command: Put, time: i64) -> None:
         places = self.places
         row_id = command.id
-        known = row = self.rows.get(row_id)
+        known = row = self.rows.seek(row_id)
         queue = places.queue(command.queue)
         if row is None:
             row = Row(row_id, queue.rules, command.key, command.value)
@@ -272,7 +277,7 @@ class JournalState:
             more.fails = command.fails
             more.aliases = command.aliases
         if known is None:  # whole by now: upkeep looks without the lock
-            self.rows[row_id] = row
+            self.rows.add(row)
         if command.inserted > self.last_inserted:
             self.last_inserted = command.inserted
         if command.expires:
@@ -314,7 +319,7 @@ class JournalState:
         self._drop(row)
 
     def _drop(self, row: Row) -> None:
-        del self.rows[row.id]
+        self.rows.remove(row)
         self.ended += 1
         self.values.go(row)
         places = self.places

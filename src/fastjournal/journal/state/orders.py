@@ -45,7 +45,7 @@ class Order:
             return a.due < b.due
         if a.inserted != b.inserted:
             return a.inserted < b.inserted
-        return a.id < b.id
+        return a.id_before(b)
 
     def slot_of(self, row: Row) -> i64:
         """Where the row stands."""
@@ -194,7 +194,7 @@ class Timeline(Order):
             return a.when < b.when
         if a.inserted != b.inserted:
             return a.inserted < b.inserted
-        return a.id < b.id
+        return a.id_before(b)
 
     def head(self) -> Row | None:
         """The row that leaves first."""
@@ -214,7 +214,7 @@ class Expiry(Order):
             return a.expires < b.expires
         if a.inserted != b.inserted:
             return a.inserted < b.inserted
-        return a.id < b.id
+        return a.id_before(b)
 
     def slot_of(self, row: Row) -> i64:
         return i64(row.expiry_slot)

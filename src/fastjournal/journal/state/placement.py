@@ -33,6 +33,7 @@ from fastjournal.journal.state.row import (
     TOMB,
     Row,
 )
+from fastjournal.journal.state.rows import Rows
 from fastjournal.journal.state.selection import Selection
 
 __all__ = ["Placement"]
@@ -47,7 +48,7 @@ class Placement:
 
     def __init__(self) -> None:
         self.now: i64 = 0
-        self.rows: dict[bytes, Row] = {}
+        self.rows = Rows()
         self.queues: dict[bytes, QueueRows] = {}
         self.woken: set[bytes] = set()
         """Queues that got a ready row since somebody last emptied this set."""

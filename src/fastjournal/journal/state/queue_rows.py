@@ -15,6 +15,7 @@ from mypy_extensions import i64
 
 from fastjournal.journal.state.orders import Order, Timeline
 from fastjournal.journal.state.row import IDLE, PLACES, READY, TOMB, QueueRules, Row
+from fastjournal.journal.state.rows import Rows
 from fastjournal.model import QueueSettings
 
 __all__ = ["Group", "Moments", "QueueRows", "QueueTimeline"]
@@ -46,7 +47,7 @@ class Group:
 class QueueRows:
     """The rows of one queue."""
 
-    def __init__(self, name: bytes, rows: dict[bytes, Row]) -> None:
+    def __init__(self, name: bytes, rows: Rows) -> None:
         self.name = name
         self.rules = QueueRules(name)
         self.rows = rows

@@ -22,6 +22,7 @@ from typing import Any, Final, final
 
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
+from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
 from fastjournal.clock import MILLISECOND
 from fastjournal.journal.language.commands import (
     BY_SCHEDULE,
@@ -107,6 +108,11 @@ class QueueRules:
         """The settings are the defaults."""
         self.concurrency: i64 = 0
         self.slow_from: i64 = DEFAULT_SETTINGS.slow_from
+        self.lease: i64 = DEFAULT_SETTINGS.lease
+        self.max_wait: i64 = 0
+        self.draining = False
+        self.keep_versions = False
+        self.larger_first = False
 
     def change(self, settings: QueueSettings, time: i64) -> None:
         """These settings hold from the record of this TIME on."""
@@ -115,6 +121,11 @@ class QueueRules:
         self.settings_at = 0 if self.plain else time
         self.concurrency = settings.concurrency
         self.slow_from = settings.slow_from
+        self.lease = settings.lease
+        self.max_wait = settings.max_wait
+        self.draining = settings.draining
+        self.keep_versions = settings.keep_versions
+        self.larger_first = settings.priority_order == "larger"
 
 
 @final
@@ -157,7 +168,9 @@ class Row:
     """A stored row. Only `apply` changes it; only orders set its slots."""
 
     def __init__(self, row_id: bytes, queue: QueueRules, key: bytes, value: bytes) -> None:
-        self.id = row_id
+        self.high: i64 = read_i64_be(row_id, 0)
+        """Its id, which is 16 bytes."""
+        self.low: i64 = read_i64_be(row_id, 8)
         self.queue = queue
         self.key = key
         self.value: bytes | None = value
@@ -181,11 +194,28 @@ class Row:
         """The segment in which its value lies; -n: the snapshot of number n; 0: none as yet."""
         self.offset: i32 = 0
         """Where the record of its value was seen last in that file; 0: not known."""
+        self.hash: i32 = 0
+        """Of its id, and its number in the line of all rows: for `rows`."""
+        self.number: i32 = 0
         self.kind: u8 = 1
         self.stage: u8 = WAITING_ROW
         self.place: u8 = IDLE
         self.held: u8 = 0
         """What `values` knows of it."""
+
+    @property
+    def id(self) -> bytes:
+        """Its name, 16 bytes."""
+        out = BytesWriter()
+        write_i64_be(out, self.high)
+        write_i64_be(out, self.low)
+        return out.getvalue()
+
+    def id_before(self, other: "Row") -> bool:
+        """Whether its id is the smaller one of two, as bytes."""
+        if self.high != other.high:
+            return self.high < other.high if self.high ^ other.high >= 0 else other.high < 0
+        return self.low < other.low if self.low ^ other.low >= 0 else other.low < 0
 
     @property
     def state(self) -> State:
@@ -348,7 +378,7 @@ def job_of(row: Row, *, values: bool = True) -> Job:
     workq = flags & FROM_WORKQ != 0
     leased = row.stage == PROCESSING_ROW
     rank = row.rank
-    backwards = workq or (not row.queue.plain and row.queue.settings.priority_order == "larger")
+    backwards = workq or row.queue.larger_first
     picture: Job = _new(
         Job,
         (

@@ -5,9 +5,10 @@ Rules:
 1. A value may be let go once its record is written: from then on its row knows the file and where
    the record begins. TIME identifies the record (`Row.value_at`); the place is where it was seen
    last, and cleaning may have moved it since. In a snapshot the id does: a row is there once.
-2. The newest values are held, up to `limit` bytes, and some for each. The one used longest ago goes
-   first, nearly so: one that was used since it was last looked at gets a second chance. The one
-   that came or was read back last always stays: a single value may be larger than the limit.
+2. What a replay reads stays in the log. The newest values that come are held, up to `limit` bytes,
+   and some for each. The one used longest ago goes first, nearly so: one that was used since it was
+   last looked at gets a second chance. The one that came or was read back last always stays: a
+   single value may be larger than the limit.
 3. What lives in memory only cannot be let go. Where a limit was set it is counted, with its key and
    what a row costs, and refused when there is no room for it (FJ-KV-2).
 4. A state without a log holds all values; nothing is counted.
@@ -21,6 +22,7 @@ from mypy_extensions import i32, i64, u8
 from fastjournal.errors import MemoryFull
 from fastjournal.journal.language.commands import PERSIST, Command, Group, Put, Value
 from fastjournal.journal.state.row import DELETED_ROW, Row
+from fastjournal.journal.state.rows import Rows
 
 __all__ = ["CACHE", "UNREADABLE", "Values"]
 
@@ -96,11 +98,11 @@ class Values:
             return
         row.segment = self.segment
         row.offset = i32(self.record if self.record <= _LAST_OFFSET else 0)
-        self._enlist(row)
-        if not self.segment:
-            self.fresh.append(row)
+        if self.segment:
+            row.value = None
         else:
-            self._shrink(row)
+            self._enlist(row)
+            self.fresh.append(row)
 
     def go(self, row: Row) -> None:
         """A row is about to lose its value."""
@@ -149,7 +151,7 @@ class Values:
         self.unlogged += self.cost(row) - before
         self._shrink(None)
 
-    def check(self, rows: dict[bytes, Row], command: Command) -> None:
+    def check(self, rows: Rows, command: Command) -> None:
         """Refuse a command about rows in memory only that would pass the limit."""
         if not self.counts_unlogged:
             return

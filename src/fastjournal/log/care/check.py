@@ -24,8 +24,8 @@ from fastjournal.log.manifest import MANIFEST, Manifest, first_time
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan import scan
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import SYNCED_MARK, SyncedMark
+from fastjournal.log.stream import Stream, has_records, read_growing
+from fastjournal.log.write.synced_mark import SYNCED_MARK, SyncedMark
 
 __all__ = ["Fault", "SegmentCheck", "verify"]
 
@@ -126,7 +126,7 @@ def _check(
         return check
     try:
         check.size = handle.size()
-        data = handle.read(0, check.size)
+        data = read_growing(handle.read, 0, check.size)
     except OSError as error:
         check.faults.append(Fault(path, 0, check.size, f"cannot be read: {error}", torn=False))
         return check
@@ -136,7 +136,7 @@ def _check(
         return _check_length(check, 0, safe)
     found = scan.verify(
         data,
-        torn=lambda at, following: number == tail and safe.is_torn(number, at, following),
+        torn=lambda at, following: number >= tail and safe.is_torn(number, at, following),
         max_payload=stream.max_payload,
         engine=engine,
     )
@@ -193,7 +193,7 @@ def _newest_with_records(stream: Stream, numbers: list[int]) -> int:
         except JournalError:
             return number
         try:
-            if whole and handle.size() > HEADER_SIZE:
+            if whole and has_records(handle):
                 return number
         finally:
             handle.close()

@@ -35,7 +35,7 @@ from fastjournal.log.files import FileHandle, FileLock, Files
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.record import Record, decode_many
 from fastjournal.log.segment import HEADER_SIZE, REWRITE_SUFFIX
-from fastjournal.log.stream import Stream
+from fastjournal.log.stream import Stream, has_records
 from fastjournal.log.write.segment_writer import write_failure, write_whole
 
 __all__ = [
@@ -191,7 +191,7 @@ def sealed_segments(stream: Stream, sync: Callable[[], None] | None = None) -> l
     for index in range(len(numbers) - 1, 0, -1):
         handle, whole = stream.open_segment(numbers[index], newest=index == len(numbers) - 1)
         try:
-            if whole and handle.size() > HEADER_SIZE:
+            if whole and has_records(handle):
                 (sync or handle.sync)()
                 return numbers[:index]
         except OSError as error:

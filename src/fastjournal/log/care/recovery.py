@@ -8,7 +8,8 @@ Rules:
    follows it is still a tear when the operating system has started again since: then unsynced
    writes may have been lost in any order. Everything else is damage, refused with file, offset and
    reason.
-2. What is cut is first copied to `<name>.torn-<time>` and synced.
+2. What is cut is first copied to `<name>.torn-<time>` and synced. Zeros to the very end of the
+   newest segment are room reserved ahead, no tear: they are cut off, and not worth a copy.
 3. The segment is synced before it is read, so that what was read is what will be there next time.
 4. Running recovery twice equals running it once; a crash inside it changes nothing of this.
 5. Each segment that the manifest names must be there, as it says (see `manifest`).
@@ -28,8 +29,9 @@ from fastjournal.log.manifest import Manifest, check_segments
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan.scan import FAILFAST, verify
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
-from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import Mark, SyncedMark, write_whole
+from fastjournal.log.stream import Stream, has_records
+from fastjournal.log.write.segment_writer import write_whole
+from fastjournal.log.write.synced_mark import Mark, SyncedMark
 
 __all__ = ["Cut", "Recovery", "Safe", "keep_copy", "recover"]
 
@@ -73,6 +75,7 @@ def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -
     tail = _tail(stream, numbers)
     if safe.offset > HEADER_SIZE and (tail is None or safe.segment > tail):
         raise SegmentError(stream.segment_path(safe.segment), "is empty: it was synced before")
+    _trim_empty(stream, [number for number in numbers if tail is None or number > tail])
     if tail is None:
         return Recovery(len(numbers), safe.last_time, None, removed, manifest.used)
     cut, newest = _mend(stream, tail, safe, strict=strict, trust_mark=trust_mark)
@@ -118,11 +121,27 @@ def _tail(stream: Stream, numbers: list[int]) -> int | None:
     for number in reversed(numbers):
         handle, whole = stream.open_segment(number, newest=number == numbers[-1])
         try:
-            if whole and handle.size() > HEADER_SIZE:
+            if whole and has_records(handle):
                 return number
         finally:
             handle.close()
     return None
+
+
+def _trim_empty(stream: Stream, numbers: list[int]) -> None:
+    """Cut off what was reserved in segments that hold no record."""
+    for number in numbers:
+        path = stream.segment_path(number)
+        try:
+            handle = stream.files.open(path)
+            try:
+                if handle.size() > HEADER_SIZE and any(handle.read(0, HEADER_SIZE)):
+                    handle.truncate(HEADER_SIZE)
+                    handle.sync()
+            finally:
+                handle.close()
+        except OSError as error:
+            raise SegmentError(path, f"cannot be recovered: {error}") from error
 
 
 def _last_time(stream: Stream, numbers: list[int]) -> int:
@@ -163,18 +182,22 @@ def _mend(
             data,
             path=path,
             start=start,
-            torn=lambda at, following: not strict and safe.is_torn(number, at, following),
+            torn=lambda at, following: safe.is_torn(number, at, following),
             mode=FAILFAST,
             max_payload=stream.max_payload,
         )
         newest, at = found.max_time or 0, found.end
-        if not found.torn:
-            return None, newest
-        reason = fault_reason(data, at, len(data), stream.max_payload)
-        copy = keep_copy(stream.files, path, data[at:], f"torn-{stream.clock.now()}")
-        handle.truncate(at)
-        handle.sync()
-        return Cut(path, at, len(data) - at, reason, copy), newest
+        cut = None
+        if found.torn:
+            reason = fault_reason(data, at, len(data), stream.max_payload)
+            if strict:
+                raise CorruptRecord(path, at, reason)
+            copy = keep_copy(stream.files, path, data[at:], f"torn-{stream.clock.now()}")
+            cut = Cut(path, at, len(data) - at, reason, copy)
+        if at < len(data):
+            handle.truncate(at)
+            handle.sync()
+        return cut, newest
     except OSError as error:
         raise SegmentError(path, f"cannot be recovered: {error}") from error
     finally:

@@ -27,15 +27,17 @@ from fastjournal.errors import BadRequest, JournalError, SegmentError
 from fastjournal.log.care.check import SegmentCheck, verify
 from fastjournal.log.care.cleaner import rewrite
 from fastjournal.log.care.recovery import Safe, keep_copy
+from fastjournal.log.care.resync import is_blank
 from fastjournal.log.manifest import MANIFEST, Manifest, ManifestFile, measure
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan.scan import Verdict
 from fastjournal.log.scan.scan import verify as check
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import SYNCED_MARK, SyncedMark, write_failure, write_whole
+from fastjournal.log.write.segment_writer import write_failure, write_whole
+from fastjournal.log.write.synced_mark import SYNCED_MARK, SyncedMark
 
-__all__ = ["SALVAGED", "Dropped", "cut", "locked", "remember", "salvage"]
+__all__ = ["SALVAGED", "Dropped", "count_as_whole", "cut", "locked", "remember", "salvage"]
 
 SALVAGED = "salvaged"
 
@@ -197,6 +199,11 @@ def remember(stream: Stream, dropped: list[Dropped]) -> None:
     files.sync_directory(stream.path)
 
 
+def count_as_whole(stream: Stream) -> None:
+    """Give a log without a manifest one that says: what is there is all there is."""
+    _finish(stream, _known(stream))
+
+
 def _known(stream: Stream) -> Manifest:
     """What the manifest says, nothing if it is missing or damaged, and all numbers ever used."""
     known, mark = Manifest(), SyncedMark.read(stream.files, stream.path)
@@ -208,6 +215,7 @@ def _known(stream: Stream) -> Manifest:
 
 def _finish(stream: Stream, known: Manifest) -> None:
     """All that is left counts as sealed: a number never names another content later on."""
+    _trim(stream)
     entries = {n: measure(stream, n) for n in stream.segments() if n >= known.floor}
     for number, old in known.entries.items():
         if number in entries and entries[number].size != old.size:
@@ -220,6 +228,22 @@ def _finish(stream: Stream, known: Manifest) -> None:
         replace(known, entries=entries, dropped_to=dropped_to, pending=None)
     )
     _forget_synced(stream)
+
+
+def _trim(stream: Stream) -> None:
+    """Cut off what the appender had reserved: nothing is appended to these segments any more."""
+    for number in stream.segments()[::-1]:
+        handle = stream.files.open(stream.segment_path(number))
+        try:
+            data = handle.read(0, handle.size())
+            end = _sound(stream, data, HEADER_SIZE, len(data)).end
+            if end < len(data) and is_blank(data, end, len(data)):
+                handle.truncate(end)
+                handle.sync()
+            if end > HEADER_SIZE:
+                return
+        finally:
+            handle.close()
 
 
 def _forget_synced(stream: Stream) -> None:

@@ -7,8 +7,8 @@ Rules:
 2. If it is not, its segment was rewritten (records never change their segment), or it was never
    known where it stands: the segment is looked through for the TIME, then the one that should hold
    it by the TIMEs of the others.
-3. The places of the large records of the segments looked through last are remembered, for the
-   others that have moved too.
+3. The places of the records of the segments looked through last are remembered, for the others that
+   have moved too.
 4. Damage is told with file, offset and reason, and concerns its own record only.
 5. No lock is needed: a file that was opened stays whole while a cleaner renames another over it,
    and one that was blanked meanwhile fails its CRC and is opened anew.
@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import struct
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from pathlib import Path
 
 from fastjournal.errors import CorruptRecord, SegmentError
-from fastjournal.log.care.resync import next_valid
+from fastjournal.log.care.resync import is_blank, next_valid
 from fastjournal.log.files import Files
 from fastjournal.log.record import (
     MIN_RECORD,
@@ -77,7 +78,10 @@ class _Places:
 
     def find(self, time: int) -> int:
         """Where the record of this TIME stands; 0: nowhere."""
-        try:
+        at = bisect_left(self.times, time)
+        if at < len(self.times) and self.times[at] == time:
+            return self.offsets[at]
+        try:  # TIMEs of other writers may go back
             return self.offsets[self.times.index(time)]
         except ValueError:
             return 0
@@ -169,6 +173,8 @@ class Lookup:
             try:
                 time, start, stop, after = decode(data, at, end, limit)
             except BrokenRecord as broken:
+                if is_blank(data, at, end):
+                    break
                 places.broken.append((at, _time_at(data, at), broken.reason))
                 at = next_valid(data, at + 1, end, limit)
                 continue

@@ -25,12 +25,11 @@ from fastjournal.log.care.resync import next_valid
 from fastjournal.log.files import FileHandle, FileLock
 from fastjournal.log.record import BrokenRecord, Record, decode, decode_many, uvarint
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.stream import Stream
+from fastjournal.log.stream import Stream, has_records, read_growing
 
 __all__ = ["Cursor"]
 
 _CHUNK = 1024 * 1024  # bytes read at once
-_STRETCH = 4 * 1024 * 1024  # the same where they are handed on undivided
 
 Take = Callable[
     [bytes, int, int, int, int, int], tuple[list[Record] | int, int, BrokenRecord | None]
@@ -116,7 +115,7 @@ class Cursor:
 
         Says after each how many records there were. For a cursor that was not read from.
         """
-        while count := self._guarded(take, _STRETCH):
+        while count := self._guarded(take):
             assert isinstance(count, int)
             yield count
 
@@ -143,11 +142,11 @@ class Cursor:
         self.close()
 
     def _fill(self) -> bool:
-        records = self._guarded(decode_many, _CHUNK)
+        records = self._guarded(decode_many)
         if self._after is not None:
             after = self._after
             while records and records[-1].time <= after:
-                records = self._guarded(decode_many, _CHUNK)
+                records = self._guarded(decode_many)
             records = [record for record in records if record.time > after]
         if self._records:
             self._last = self._records[-1]
@@ -155,12 +154,12 @@ class Cursor:
         self._batch = iter(records)
         return bool(records)
 
-    def _guarded(self, take: Take, chunk: int) -> Any:
+    def _guarded(self, take: Take) -> Any:
         """What `_read` gives; an error is remembered."""
         if self._error is not None:
             raise self._error
         try:
-            return self._read(take, chunk)
+            return self._read(take)
         except JournalError as error:
             self._error = error
             raise
@@ -168,9 +167,8 @@ class Cursor:
             self._error = SegmentError(self._path(), f"cannot be read: {error}")
             raise self._error from error
 
-    def _read(self, take: Take, chunk: int) -> list[Record] | int:
+    def _read(self, take: Take) -> list[Record] | int:
         """Some whole records, or how many; nothing at the end of the stream."""
-        self._want = max(self._want, chunk)
         while self._handle is not None or self._advance():
             assert self._handle is not None
             sealed = self._is_sealed()  # asked before the read: what is sealed does not grow
@@ -180,7 +178,7 @@ class Cursor:
             )
             if records:
                 self._offset += stop
-                self._want = chunk
+                self._want = _CHUNK
                 return records
             ends_early = broken is None or broken.torn
             if ends_early and len(data) == self._want:  # a record larger than the chunk
@@ -198,7 +196,7 @@ class Cursor:
     def _is_torn(self, handle: FileHandle) -> bool:
         """Whether the end is torn; False if an appender has moved it on, an error if damaged."""
         safe = Safe.of(self.stream)  # before the bytes: an appender syncs what it has written
-        data = handle.read(self._offset, max(0, handle.size() - self._offset))
+        data = read_growing(handle.read, self._offset, max(0, handle.size() - self._offset))
         limit = self.stream.max_payload
         try:
             decode(data, 0, len(data), limit)
@@ -228,7 +226,7 @@ class Cursor:
         except FileNotFoundError:  # cleaned away: it was sealed, and so is everything before it
             return True
         try:
-            return handle.size() > HEADER_SIZE
+            return has_records(handle)
         finally:
             handle.close()
 

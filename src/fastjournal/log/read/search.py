@@ -66,7 +66,7 @@ def find_records(
         try:
             if not whole:
                 continue
-            size = handle.size()
+            size = _written(handle)
             searched += size
             found.extend(_in_segment(handle, size, number, needle, stream.max_payload))
             if since and _first_time(handle, stream.max_payload) <= since:
@@ -136,6 +136,14 @@ def _record_at(
     except BrokenRecord:
         return None
     return time, whole[start:stop], base + begin + after
+
+
+def _written(handle: FileHandle) -> int:
+    """Bytes of a segment without room reserved ahead."""
+    size = handle.size()
+    while size and not handle.read(max(0, size - _CHUNK), _CHUNK).strip(b"\0"):
+        size = max(0, size - _CHUNK)
+    return size
 
 
 def _first_time(handle: FileHandle, limit: int) -> int:

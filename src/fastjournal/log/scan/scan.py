@@ -9,7 +9,8 @@ Rules:
 2. What is wrong with a record is said by `log.record`, never here.
 3. A fault with a valid record behind it is damage. A fault with none behind it is the torn
    tail, and that is no error in the newest segment that holds data; in any other it is damage. Who
-   knows what was synced gives a rule of its own (`recovery.Safe.is_torn`).
+   knows what was synced gives a rule of its own (`recovery.Safe.is_torn`). Where a tear would be
+   none, zeros to the very end are not even that: room that the writer reserved ahead.
 4. FAILFAST raises CorruptRecord at the first damage, PERMISSIVE yields it in place of the records
    it hides, DROPMALFORMED goes on behind it and only counts it.
 5. Records come out in file order. Bounds on TIME and on kinds are applied after the check.
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fastjournal.errors import CorruptRecord, SettingError
-from fastjournal.log.care.resync import fault_reason, next_valid
+from fastjournal.log.care.resync import fault_reason, is_blank, next_valid
 from fastjournal.log.record import MAX_PAYLOAD
 from fastjournal.log.scan.columns import Buffer, Chunk, Damage, gaps_to_binary
 from fastjournal.log.scan.engines import PLAIN, engines, fitting, walker
@@ -70,8 +71,8 @@ def warm_up() -> None:
 class Scan:
     """One pass over a segment's bytes: iterate for chunks and, in PERMISSIVE, damage.
 
-    `end` is where the sound part ends and `torn` whether bytes of a torn tail stand behind it; both
-    count once the iteration is over. `damage` lists what was met.
+    `end` is where the sound part ends and `torn` whether a torn tail stands behind it, and not just
+    zeros; both count once the iteration is over. `damage` lists what was met.
     """
 
     def __init__(
@@ -137,7 +138,6 @@ class Scan:
             resume = self._fault(at)
             if resume is None:
                 self.end = at
-                self.torn = True
                 return
             if self._mode == PERMISSIVE:
                 yield self.damage[-1]
@@ -172,11 +172,13 @@ class Scan:
         return chunk if mask.all() else chunk.select(mask)
 
     def _fault(self, at: int) -> int | None:
-        """Judge the bytes at `at`: None for the torn tail, else where to go on."""
-        reason = fault_reason(self._data, at, self._stop, self._max_payload)
-        resume = next_valid(self._data, at + 1, self._stop, self._max_payload)
+        """Judge the bytes at `at`: None for the end of the log, else where to go on."""
+        blank = is_blank(self._data, at, self._stop)
+        resume = None if blank else next_valid(self._data, at + 1, self._stop, self._max_payload)
         if self._is_torn(at, resume):
+            self.torn = not blank
             return None
+        reason = fault_reason(self._data, at, self._stop, self._max_payload)
         if self._mode == FAILFAST:
             raise CorruptRecord(self._path, at, reason, resume)
         end = self._stop if resume is None else resume
@@ -194,7 +196,7 @@ class Verdict:
     end: int
     """Where the sound records end."""
     torn: bool
-    """Bytes of a torn tail follow; only said of the newest segment."""
+    """A torn tail follows, and not just zeros; only said of the newest segment."""
     damage: tuple[Damage, ...]
     payload_bytes: int = 0
     max_time: int | None = None

@@ -3,12 +3,12 @@
 Rules:
 
 1. The standby is made, synced and named ahead of time, so that a swap creates no file.
-2. A swap syncs the active segment first, and waits for a sync that is under way: records in a newer
-   file imply that no older one can be lost. Closing the old file, making the next standby and
-   naming the old one in the manifest is left to a background thread; the next swap waits for it.
-   If making the standby failed, the swap tries once more itself; if that fails too, the active
-   segment stays what it is: nothing was lost, this is no failed sync, and the next swap tries
-   again.
+2. A swap trims the active segment and syncs it first, and waits for a sync that is under way:
+   records in a newer file imply that no older one can be lost, and that it has its final length.
+   Closing the old file, making the next standby and naming the old one in the manifest is left to
+   a background thread; the next swap waits for it. If making the standby failed, the swap tries
+   once more itself; if that fails too, the active segment stays what it is: nothing was lost, this
+   is no failed sync, and the next swap tries again.
 3. A standby never holds a record: readers take it for empty, and a log that is opened again after a
    crash uses it again. But an empty newest segment may also be the active one, its standby never
    made: so writing never goes on below the segment that `synced.pos` names, nor below the `floor`
@@ -24,13 +24,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from fastjournal.errors import (
-    BadRequest,
     JournalError,
     NoSpace,
     RequestError,
@@ -39,16 +37,17 @@ from fastjournal.errors import (
 )
 from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
-from fastjournal.log.record import encode, encode_many
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import MAX_SEGMENT_SIZE, Stream
 from fastjournal.log.write.appender import name_sealed, open_newest, take_in
 from fastjournal.log.write.counters import Counters
-from fastjournal.log.write.segment_writer import SegmentWriter, SyncedMark
+from fastjournal.log.write.segment_writer import SegmentWriter
+from fastjournal.log.write.synced_mark import SyncedMark
 
 __all__ = ["SegmentPair", "is_harmless"]
 
 _SECOND = 1_000_000_000
+_LATELY = 8  # syncs
 _log = logging.getLogger(__name__)
 
 
@@ -65,6 +64,7 @@ class SegmentPair:
         counters: Counters,
         on_fault: Callable[[BaseException], object],
         floor: int = 0,
+        preallocate: Callable[[], bool] | None = None,
     ) -> None:
         """`used`: the highest number in the manifest: nothing is appended up to there.
 
@@ -73,24 +73,28 @@ class SegmentPair:
         `roll_at`: bytes at which a segment is left by itself; None: never.
 
         `on_fault` is told, on the background thread, that an old segment could not be closed.
-        `floor`: the lowest segment that may be written (rule 3).
+        `floor`: the lowest segment that may be written (rule 3). `preallocate`: asked before room
+        is reserved in the active one; None: it never is.
         """
         self._stream = stream
         self._roll_at = math.inf if roll_at is None else roll_at
         self._counters = counters
         self._on_fault = on_fault
+        self._preallocate = preallocate
         self._mark = SyncedMark(stream.files, stream.path, lock)
         self._manifest = ManifestFile(stream)
         self._preparing: threading.Thread | None = None
         self._standby: SegmentWriter | None = None
         self._missing = False  # no standby could be made, and that was told
         self._count = threading.Lock()  # syncs are counted on two threads
-        self.last_sync = stream.clock.monotonic()
+        self.sync_seconds = 0.0
+        """How long a sync takes, on average of late."""
         try:
             self.active, self._standby = self._open(last_time, used, floor)
         except BaseException:
             self._mark.close()
             raise
+        self.active.preallocate = self._preallocate
         try:
             take_in(self._manifest, self.active.number - 1)
         except BaseException:
@@ -110,57 +114,36 @@ class SegmentPair:
         active = self.active
         return Position(active.number, active.offset)
 
-    def write(self, payloads: Sequence[bytes], first: int = 0) -> int:
-        """Stamp, encode and write; returns the last TIME. `first`: TIME of the first, if free."""
-        if len(payloads) == 1:
-            return self.write_one(payloads[0], first)
+    def ready(self) -> SegmentWriter:
+        """The segment for the next write; leaves one that has reached its size (rule 4)."""
         active = self.active
-        if active.offset >= self._roll_at:
-            active = self._roll()
-        first = max(first or self._stream.clock.now(), active.last_time + 1)
-        try:
-            data, count = encode_many(first, payloads, self._stream.zone)
-        except (TypeError, struct.error) as error:  # nothing has happened yet
-            raise BadRequest(f"a payload must be bytes: {error}") from error
-        last_time = first + count - 1
+        return active if active.offset < self._roll_at else self._roll()
+
+    def write(self, active: SegmentWriter, data: bytes, count: int, last_time: int) -> None:
+        """Write `count` whole records, the last of which has `last_time`, to what is `ready`."""
         active.write(data, last_time)
         self._counters.writes += count
         self._counters.bytes += len(data)
-        return last_time
-
-    def write_one(self, payload: bytes, first: int = 0) -> int:
-        """`write` of one payload, without what a batch costs."""
-        active = self.active
-        if active.offset >= self._roll_at:
-            active = self._roll()
-        time = first or self._stream.clock.now()
-        if time <= active.last_time:
-            time = active.last_time + 1
-        try:
-            data = encode(time, payload, self._stream.zone)
-        except (TypeError, struct.error) as error:
-            raise BadRequest(f"a payload must be bytes: {error}") from error
-        active.write(data, time)
-        self._counters.writes += 1
-        self._counters.bytes += len(data)
-        return time
 
     def sync(self, segment: SegmentWriter) -> None:
         """Bring all of a segment to stable storage; waits for a sync of it that is under way."""
         clock = self._stream.clock
         started = clock.monotonic()
         if segment.sync():
-            self.last_sync = clock.monotonic()
+            seconds = (clock.monotonic() - started) / _SECOND
             with self._count:
+                self.sync_seconds += (seconds - self.sync_seconds) / _LATELY
                 self._counters.syncs += 1
-                self._counters.sync_seconds.observe((self.last_sync - started) / _SECOND)
+                self._counters.sync_seconds.observe(seconds)
 
     def swap(self) -> SegmentWriter:
         """Go on in the standby; returns the new active segment, all older records synced."""
         old = self.active
+        old.trim()
         self.sync(old)
         fresh = self._take_standby()
         fresh.last_time = old.last_time
+        fresh.preallocate = self._preallocate
         fresh.mark_synced()
         self.active, self._standby = fresh, None
         self._counters.rotations += 1
@@ -193,12 +176,13 @@ class SegmentPair:
         standby, self._standby = self._standby, None
         files = self._stream.files
         try:
+            remove = remove_standby and standby is not None and standby.in_place
             try:
                 self.active.close()
             finally:
                 if standby is not None:
                     standby.close()
-            if standby is not None and remove_standby and standby.in_place:
+            if standby is not None and remove:
                 files.remove(standby.path)
                 files.sync_directory(self._stream.path)
         finally:

@@ -37,7 +37,8 @@ from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import Position
 from fastjournal.log.stream import MAX_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
-from fastjournal.log.write.segment_writer import SegmentWriter, SyncedMark
+from fastjournal.log.write.segment_writer import SegmentWriter
+from fastjournal.log.write.synced_mark import SyncedMark
 
 __all__ = [
     "SYNC_POLICIES",
@@ -302,11 +303,10 @@ class Appender:
         return fresh
 
     def _tick(self) -> None:
-        with self._guard:
-            writer = self._writer
-            if writer is not None and writer.dirty and not writer.poisoned:
-                with contextlib.suppress(AppenderPoisoned):  # the next append says so
-                    writer.sync()
+        writer = self._writer  # no lock: an append goes on beside the sync
+        if writer is not None and writer.dirty and not writer.poisoned:
+            with contextlib.suppress(AppenderPoisoned):  # the next append says so
+                writer.sync()
 
     def _mark_close(self) -> None:
         mark, self._mark = self._mark, None

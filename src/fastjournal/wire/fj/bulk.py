@@ -43,16 +43,18 @@ Rules:
 3. Outcome 255 = refused; its text is an error of the protocol.
 """
 
-from __future__ import annotations
-
-import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, final
 
+from mypy_extensions import i64, mypyc_attr, u8
+
+from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
-from fastjournal.wire.fj.frames import MAX_INSTANT, VERSION
+from fastjournal.wire.fj.frames import MAX_INSTANT
 from fastjournal.wire.fj.job_codec import NO_ID
+from fastjournal.wire.fj.replies import write_value_reply
+from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u32
 
 __all__ = [
     "MAX_ITEMS",
@@ -60,9 +62,12 @@ __all__ = [
     "Action",
     "LeaseRequest",
     "PutOutcome",
+    "PutOutcomes",
     "Putting",
     "Settle",
     "SettleOutcome",
+    "SettleOutcomes",
+    "SettleReader",
     "Settling",
     "decode_lease_request",
     "decode_put_outcomes",
@@ -73,23 +78,23 @@ __all__ = [
     "encode_put_reply",
     "encode_settle",
     "encode_settle_outcomes",
+    "read_lease_request",
+    "write_put_reply",
 ]
 
-MAX_ITEMS = 65_535
+MAX_ITEMS: Final = 65_535
 """Most items in one message."""
-REFUSED = 255
+REFUSED: Final = 255
+LEASE_SIZE: Final = 24
+"""Bytes of what LEASE asks for, before the names."""
+SETTLE_SIZE: Final = 35
+"""Bytes of an item of SETTLE, before its key."""
 
-_U32 = struct.Struct(">I")
-_U16 = struct.Struct(">H")
-_PUT = struct.Struct(">B16s")
-# Header of a reply, no error, no key, value of 22 bytes and type buffer, count, outcome, id.
-_PUT_REPLY = struct.Struct(">2sHHHQBBBBIB16s")
-_LEASE = struct.Struct(">BBHIIQHH")
-_SETTLE = struct.Struct(">B16sIQHI")
-_SETTLED = struct.Struct(">BQ")
-_SETTLE_SIZE = _SETTLE.size
-_ARGUMENT = 64
-_RESULT = 128
+_PUT_OUTCOME: Final = 17
+_SETTLE_OUTCOME: Final = 9
+_ARGUMENT: Final[i64] = 64
+_RESULT: Final[i64] = 128
+_BUFFER: Final = 1
 
 
 class Putting(IntEnum):
@@ -101,7 +106,7 @@ class Putting(IntEnum):
     """A new row, held back until the row being worked on ends."""
     STALE = 3
     """Nothing changed: an equal or newer write is there, or this very put came before."""
-    REFUSED = REFUSED
+    REFUSED = 255
 
 
 class Settling(IntEnum):
@@ -114,7 +119,7 @@ class Settling(IntEnum):
     """No attempts are left."""
     EXTENDED = 3
     """The instant is the new deadline."""
-    REFUSED = REFUSED
+    REFUSED = 255
 
 
 class Action(IntEnum):
@@ -126,232 +131,509 @@ class Action(IntEnum):
     TOUCH = 3
 
 
-class PutOutcome(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class PutOutcome:
     """One outcome of PUTS."""
 
-    outcome: int
-    id: bytes = NO_ID
-    error: str = ""
+    def __init__(self, outcome: int, id: bytes = NO_ID, error: str = "") -> None:  # noqa: A002
+        self.outcome = outcome
+        self.id = id
+        self.error = error
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PutOutcome)
+            and self.outcome == other.outcome
+            and self.id == other.id
+            and self.error == other.error
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.outcome, self.id, self.error))
+
+    def __repr__(self) -> str:
+        return f"PutOutcome({self.outcome}, {self.id!r}, {self.error!r})"
 
 
-class SettleOutcome(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class SettleOutcome:
     """One outcome of SETTLE."""
 
-    outcome: int
-    instant: int = 0
-    error: str = ""
+    def __init__(self, outcome: int, instant: int = 0, error: str = "") -> None:
+        self.outcome = outcome
+        self.instant = instant
+        self.error = error
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SettleOutcome)
+            and self.outcome == other.outcome
+            and self.instant == other.instant
+            and self.error == other.error
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.outcome, self.instant, self.error))
+
+    def __repr__(self) -> str:
+        return f"SettleOutcome({self.outcome}, {self.instant}, {self.error!r})"
 
 
-class Settle(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Settle:
     """One lease to settle, named by id or, with a zero id, by key."""
 
-    action: int
-    id: bytes = NO_ID
-    token: int = 0
-    argument: int | None = None
-    """Ns; see the table of actions."""
-    key: bytes = b""
-    result: bytes | None = None
+    def __init__(
+        self,
+        action: int,
+        id: bytes = NO_ID,  # noqa: A002 - the name of the field
+        token: int = 0,
+        argument: int | None = None,
+        key: bytes = b"",
+        result: bytes | None = None,
+    ) -> None:
+        self.action = action
+        self.id = id
+        self.token = token
+        self.argument = argument
+        """Ns; see the table of actions."""
+        self.key = key
+        self.result = result
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Settle)
+            and self.action == other.action
+            and self.id == other.id
+            and self.token == other.token
+            and self.argument == other.argument
+            and self.key == other.key
+            and self.result == other.result
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.action, self.id, self.token, self.argument, self.key, self.result))
+
+    def __repr__(self) -> str:
+        return (
+            f"Settle({self.action}, {self.id!r}, {self.token}, {self.argument}, {self.key!r}, "
+            f"{self.result!r})"
+        )
 
 
-class LeaseRequest(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class LeaseRequest:
     """What LEASE asks for."""
 
-    queues: tuple[bytes, ...] = ()
-    limit: int = 1
-    wait_ms: int = 0
-    lease: int = 0
-    """Length in ns; 0 = that of each job."""
-    prefix: bool = False
-    fair: bool = False
-    take: bool = False
-    max_bytes: int = 0
-    worker: bytes = b""
+    def __init__(
+        self,
+        queues: tuple[bytes, ...] = (),
+        limit: int = 1,
+        wait_ms: int = 0,
+        lease: int = 0,
+        prefix: bool = False,
+        fair: bool = False,
+        take: bool = False,
+        max_bytes: int = 0,
+        worker: bytes = b"",
+    ) -> None:
+        self.queues = queues
+        self.limit = limit
+        self.wait_ms = wait_ms
+        self.lease = lease
+        """Length in ns; 0 = that of each job."""
+        self.prefix = prefix
+        self.fair = fair
+        self.take = take
+        self.max_bytes = max_bytes
+        self.worker = worker
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LeaseRequest) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return (
+            f"LeaseRequest({self.queues}, limit={self.limit}, wait_ms={self.wait_ms}, "
+            f"lease={self.lease}, prefix={self.prefix}, fair={self.fair}, take={self.take}, "
+            f"max_bytes={self.max_bytes}, worker={self.worker!r})"
+        )
 
 
 def encode_lease_request(wanted: LeaseRequest) -> bytes:
     """The value of LEASE."""
-    flags = wanted.prefix | wanted.fair << 1 | wanted.take << 2
-    try:
-        head = _LEASE.pack(
-            1, flags, wanted.limit, wanted.max_bytes, wanted.wait_ms, wanted.lease,
-            len(wanted.queues), len(wanted.worker),
-        )  # fmt: skip
-        names = [_U16.pack(len(name)) + name for name in wanted.queues]
-        return b"".join((head, *names, wanted.worker))
-    except struct.error as error:
-        raise OutOfRange(f"does not fit a LEASE: {error}") from None
+    numbers = (wanted.limit, len(wanted.queues), len(wanted.worker), *map(len, wanted.queues))
+    if (
+        min(numbers) < 0
+        or max(numbers) > 0xFFFF
+        or not 0 <= wanted.max_bytes <= 0xFFFF_FFFF
+        or not 0 <= wanted.wait_ms <= 0xFFFF_FFFF
+        or not 0 <= wanted.lease <= MAX_INSTANT
+    ):
+        raise OutOfRange("does not fit a LEASE")
+    flags: i64 = 0
+    if wanted.prefix:
+        flags = 1
+    if wanted.fair:
+        flags |= 2
+    if wanted.take:
+        flags |= 4
+    out = BytesWriter()
+    out.append(1)
+    out.append(u8(flags))
+    put_u16(out, wanted.limit)
+    put_u32(out, wanted.max_bytes)
+    put_u32(out, wanted.wait_ms)
+    write_i64_be(out, wanted.lease)
+    put_u16(out, len(wanted.queues))
+    put_u16(out, len(wanted.worker))
+    for name in wanted.queues:
+        put_u16(out, len(name))
+        out.write(name)
+    out.write(wanted.worker)
+    return out.getvalue()
 
 
 def decode_lease_request(value: bytes) -> LeaseRequest:
     """Read the value of LEASE."""
-    if len(value) < _LEASE.size:
+    return read_lease_request(value, 0, len(value))
+
+
+def read_lease_request(data: bytes, at: i64, end: i64) -> LeaseRequest:
+    """Read the value of LEASE, which fills `data` from `at` to `end`."""
+    if end - at < LEASE_SIZE:
         raise BadRequest("LEASE is too short")
-    layout, flags, limit, max_bytes, wait_ms, lease, count, size = _LEASE.unpack_from(value)
-    if layout != 1 or flags > 7 or (flags & 1 and count != 1):
+    flags: i64 = data[at + 1]
+    limit = get_u16(data, at + 2)
+    lease = read_i64_be(data, at + 12)
+    count = get_u16(data, at + 20)
+    if data[at] != 1 or flags > 7 or (flags & 1 and count != 1):
         raise BadRequest("LEASE of an unknown layout")
-    if not limit or lease > MAX_INSTANT:
+    if not limit or lease < 0:
         raise OutOfRange("LEASE of no job, or for too long")
-    names = []
-    at = _LEASE.size
+    names: list[bytes] = []
+    here = at + LEASE_SIZE
     for _ in range(count):
-        if at + 2 > len(value):
+        if here + 2 > end:
             raise BadRequest("LEASE is cut off")
-        stop = at + 2 + _U16.unpack_from(value, at)[0]
-        if stop > len(value):
+        stop = here + 2 + get_u16(data, here)
+        if stop > end:
             raise BadRequest("LEASE is cut off")
-        names.append(value[at + 2 : stop])
-        at = stop
-    if at + size != len(value):
+        names.append(data[here + 2 : stop])
+        here = stop
+    if here + get_u16(data, at + 22) != end:
         raise BadRequest("LEASE has a wrong size")
     return LeaseRequest(
-        tuple(names), limit, wait_ms, lease, bool(flags & 1), bool(flags & 2), bool(flags & 4),
-        max_bytes, value[at:],
+        tuple(names), int(limit), int(get_u32(data, at + 8)), int(lease), flags & 1 != 0,
+        flags & 2 != 0, flags & 4 != 0, int(get_u32(data, at + 4)), data[here:end],
     )  # fmt: skip
 
 
 def encode_settle(items: Iterable[Settle]) -> bytes:
     """The value of SETTLE."""
-    parts: list[bytes] = []
-    pack = _SETTLE.pack
-    try:
-        for action, job_id, token, argument, key, result in items:
-            if argument is not None:
-                action |= _ARGUMENT
-            if result is None:
-                parts += (pack(action, job_id, token, argument or 0, len(key), 0), key, b"")
-                continue
-            action |= _RESULT
-            parts += (
-                pack(action, job_id, token, argument or 0, len(key), len(result)), key, result,
-            )  # fmt: skip
-    except struct.error as error:
-        raise OutOfRange(f"does not fit a SETTLE: {error}") from None
-    if len(parts) > 3 * MAX_ITEMS:
+    found = list(items)
+    if len(found) > MAX_ITEMS:
         raise TooLarge(f"at most {MAX_ITEMS} leases in one message")
-    return _U32.pack(len(parts) // 3) + b"".join(parts)
+    out = BytesWriter()
+    put_u32(out, len(found))
+    for item in found:
+        job_id, key, result = item.id, item.key, item.result
+        marks: i64 = item.action
+        argument = 0
+        if item.argument is not None:
+            marks |= _ARGUMENT
+            argument = item.argument
+        if result is None:
+            result = b""
+        else:
+            marks |= _RESULT
+        if (
+            marks > 255
+            or len(job_id) != 16
+            or len(key) > 0xFFFF
+            or not 0 <= item.token <= 0xFFFF_FFFF
+            or not 0 <= argument <= MAX_INSTANT
+        ):
+            raise OutOfRange("does not fit a SETTLE")
+        out.append(u8(marks))
+        out.write(job_id)
+        put_u32(out, item.token)
+        write_i64_be(out, argument)
+        put_u16(out, len(key))
+        put_u32(out, len(result))
+        out.write(key)
+        out.write(result)
+    return out.getvalue()
+
+
+@final
+class SettleReader:
+    """The items of a SETTLE whose value fills `data` from `at` to `end`, checked before the first.
+
+    `next` goes to the next one, whose fields stand here until it is called again.
+    """
+
+    def __init__(self, data: bytes, at: i64, end: i64) -> None:
+        self.count: i64 = _count(data, at, end, SETTLE_SIZE, "SETTLE")
+        self.action: i64 = 0
+        self.id: bytes = NO_ID
+        """Zero: named by key."""
+        self.token: i64 = 0
+        """0: none given."""
+        self.argument: i64 = -1
+        """Ns; see the table of actions; -1: none given."""
+        self.key: bytes = b""
+        self.result: bytes | None = None
+        self._data = data
+        self._end: i64 = end
+        self._at: i64 = at + 4
+        self._left: i64 = self.count
+        here = at + 4
+        for _ in range(self.count):
+            here = self._check(here)
+        if here != end:
+            raise BadRequest("bytes behind the leases of SETTLE")
+
+    def _check(self, at: i64) -> i64:
+        """Where the item at `at` ends."""
+        data, end = self._data, self._end
+        if at + SETTLE_SIZE > end:
+            raise BadRequest("SETTLE is cut off")
+        marks: i64 = data[at]
+        argument = read_i64_be(data, at + 21)
+        key_size = get_u16(data, at + 29)
+        size = get_u32(data, at + 31)
+        action = marks & 15
+        if action > 3 or marks & 48 or (action == 0 and marks & _ARGUMENT):
+            raise BadRequest(f"SETTLE with an unknown action {marks}")
+        if argument < 0:
+            raise OutOfRange("length of time does not fit")
+        if (argument and not marks & _ARGUMENT) or (size and not marks & _RESULT):
+            raise BadRequest("SETTLE with an argument or a result that is not announced")
+        if not key_size and data[at + 1 : at + 17] == NO_ID:
+            raise BadRequest("SETTLE of a lease without id and key")
+        stop = at + SETTLE_SIZE + key_size + size
+        if stop > end:
+            raise BadRequest("SETTLE is cut off")
+        return stop
+
+    def next(self) -> bool:
+        """Go to the next item; False if there is none."""
+        if not self._left:
+            return False
+        self._left -= 1
+        data, at = self._data, self._at
+        marks: i64 = data[at]
+        key_at = at + SETTLE_SIZE
+        result_at = key_at + get_u16(data, at + 29)
+        stop = result_at + get_u32(data, at + 31)
+        self.action = marks & 15
+        self.id = data[at + 1 : at + 17]
+        self.token = get_u32(data, at + 17)
+        self.argument = read_i64_be(data, at + 21) if marks & _ARGUMENT else -1
+        self.key = data[key_at:result_at]
+        self.result = data[result_at:stop] if marks & _RESULT else None
+        self._at = stop
+        return True
 
 
 def decode_settle(value: bytes) -> list[Settle]:
     """Read the value of SETTLE."""
-    count = _count(value, _SETTLE_SIZE, "SETTLE")
-    items = []
-    at = 4
-    end = len(value)
-    unpack = _SETTLE.unpack_from
-    new = tuple.__new__
-    for _ in range(count):
-        if at + _SETTLE_SIZE > end:
-            raise BadRequest("SETTLE is cut off")
-        marks, job_id, token, argument, key_size, size = unpack(value, at)
-        action = marks & 15
-        if action > 3 or marks & 48 or (action == 0 and marks & _ARGUMENT):
-            raise BadRequest(f"SETTLE with an unknown action {marks}")
-        if argument > MAX_INSTANT:
-            raise OutOfRange("length of time does not fit")
-        if (argument and not marks & _ARGUMENT) or (size and not marks & _RESULT):
-            raise BadRequest("SETTLE with an argument or a result that is not announced")
-        if not key_size and job_id == NO_ID:
-            raise BadRequest("SETTLE of a lease without id and key")
-        at += _SETTLE_SIZE
-        result_at = at + key_size
-        stop = result_at + size
-        if stop > end:
-            raise BadRequest("SETTLE is cut off")
+    items: list[Settle] = []
+    reader = SettleReader(value, 0, len(value))
+    while reader.next():
+        argument: int | None = None
+        if reader.argument >= 0:
+            argument = int(reader.argument)
         items.append(
-            new(Settle, (
-                action, job_id, token, argument if marks & _ARGUMENT else None,
-                value[at:result_at], value[result_at:stop] if marks & _RESULT else None,
-            ))
+            Settle(
+                int(reader.action), reader.id, int(reader.token), argument, reader.key,
+                reader.result,
+            )
         )  # fmt: skip
-        at = stop
-    if at != end:
-        raise BadRequest("bytes behind the leases of SETTLE")
     return items
 
 
-def encode_put_outcomes(outcomes: Sequence[PutOutcome]) -> bytes:
-    """The value of the reply to PUTS and to a SET of layout 2."""
-    parts = [_U32.pack(len(outcomes))]
-    pack = _PUT.pack
-    texts = []
-    for outcome, job_id, error in outcomes:
-        parts.append(pack(outcome, job_id))
-        if outcome == REFUSED:
-            texts.append(_text(error))
-    return b"".join(parts + texts)
+@final
+class PutOutcomes:
+    """The value of the reply to PUTS, outcome by outcome."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self._items = BytesWriter()
+        self._texts = BytesWriter()
+
+    def add(self, outcome: i64, job_id: bytes) -> None:
+        """A job that was taken in, or is there already."""
+        self.count += 1
+        self._items.append(u8(outcome))
+        self._items.write(job_id)
+
+    def refuse(self, error: str, job_id: bytes = NO_ID) -> None:
+        """A job that was refused."""
+        self.add(REFUSED, job_id)
+        _write_text(self._texts, error)
+
+    def value(self) -> bytes:
+        """The value by itself."""
+        return _join(self.count, self._items, self._texts)
+
+    def write(self, out: BytesWriter, identifier: i64, timestamp: i64, flags: i64) -> None:
+        """The whole reply."""
+        _write_outcomes(out, identifier, timestamp, flags, self.value())
+
+
+@final
+class SettleOutcomes:
+    """The value of the reply to SETTLE, outcome by outcome."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self._items = BytesWriter()
+        self._texts = BytesWriter()
+
+    def add(self, outcome: i64, instant: i64 = 0) -> None:
+        """A lease that was settled."""
+        self.count += 1
+        self._items.append(u8(outcome))
+        write_i64_be(self._items, instant)
+
+    def refuse(self, error: str, instant: i64 = 0) -> None:
+        """A lease that was not."""
+        self.add(REFUSED, instant)
+        _write_text(self._texts, error)
+
+    def value(self) -> bytes:
+        """The value by itself."""
+        return _join(self.count, self._items, self._texts)
+
+    def write(self, out: BytesWriter, identifier: i64, timestamp: i64, flags: i64) -> None:
+        """The whole reply."""
+        _write_outcomes(out, identifier, timestamp, flags, self.value())
+
+
+def _join(count: i64, items: BytesWriter, texts: BytesWriter) -> bytes:
+    out = BytesWriter()
+    put_u32(out, count)
+    out.write(items.getvalue())
+    out.write(texts.getvalue())
+    return out.getvalue()
+
+
+def _write_outcomes(
+    out: BytesWriter, identifier: i64, timestamp: i64, flags: i64, value: bytes
+) -> None:
+    write_value_reply(out, identifier, timestamp, flags, _BUFFER, len(value))
+    out.write(value)
+
+
+def _write_text(out: BytesWriter, error: str) -> None:
+    text = error.encode("utf-8", "replace")[:1000]
+    put_u16(out, len(text))
+    out.write(text)
+
+
+def write_put_reply(
+    out: BytesWriter, identifier: i64, timestamp: i64, outcome: i64, job_id: bytes, flags: i64
+) -> None:
+    """The whole reply to a SET of layout 2 that was not refused."""
+    write_value_reply(out, identifier, timestamp, flags, _BUFFER, 4 + _PUT_OUTCOME)
+    put_u32(out, 1)
+    out.append(u8(outcome))
+    out.write(job_id)
 
 
 def encode_put_reply(
     identifier: int, timestamp: int, outcome: int, job_id: bytes, flags: int = 0
 ) -> bytes:
-    """The whole reply to a SET of layout 2 that was not refused: the commonest one, in one step."""
-    return _PUT_REPLY.pack(
-        b"JR", VERSION, identifier, flags | 2, timestamp // 1000, 0, 0, 22, 1, 1, outcome, job_id
-    )
+    """The same by itself."""
+    out = BytesWriter()
+    write_put_reply(out, identifier, timestamp, outcome, job_id, flags)
+    return out.getvalue()
+
+
+def encode_put_outcomes(outcomes: Sequence[PutOutcome]) -> bytes:
+    """The value of the reply to PUTS and to a SET of layout 2."""
+    found = PutOutcomes()
+    for item in outcomes:
+        if item.outcome == REFUSED:
+            found.refuse(item.error, item.id)
+        else:
+            found.add(item.outcome, item.id)
+    return found.value()
 
 
 def decode_put_outcomes(value: bytes) -> list[PutOutcome]:
     """Read the outcomes of PUTS."""
-    if len(value) == 21 and value[3] == 1 and value[4] != REFUSED:
-        return [PutOutcome(value[4], value[5:])]
-    count = _count(value, 17, "outcomes")
-    at = 4 + 17 * count
-    found = [PutOutcome(outcome, job_id) for outcome, job_id in _PUT.iter_unpack(value[4:at])]
-    refused = [n for n, item in enumerate(found) if item[0] == REFUSED]
-    for n, text in zip(refused, _texts(value, at, len(refused)), strict=True):
-        found[n] = found[n]._replace(error=text)
+    found: list[PutOutcome] = []
+    end: i64 = len(value)
+    at: i64 = 4
+    texts = at + _PUT_OUTCOME * _count(value, 0, end, _PUT_OUTCOME, "outcomes")
+    stop = texts
+    while at < texts:
+        item = PutOutcome(value[at], value[at + 1 : at + _PUT_OUTCOME])
+        if item.outcome == REFUSED:
+            text_at = stop + 2
+            stop = _text_end(value, stop, end)
+            item.error = value[text_at:stop].decode("utf-8", "replace")
+        found.append(item)
+        at += _PUT_OUTCOME
+    if stop != end:
+        raise BadRequest("bytes behind the outcomes")
     return found
 
 
 def encode_settle_outcomes(outcomes: Sequence[SettleOutcome]) -> bytes:
     """The value of the reply to SETTLE."""
-    parts = [_U32.pack(len(outcomes))]
-    pack = _SETTLED.pack
-    texts = []
-    for outcome, instant, error in outcomes:
-        parts.append(pack(outcome, instant))
-        if outcome == REFUSED:
-            texts.append(_text(error))
-    return b"".join(parts + texts)
+    found = SettleOutcomes()
+    for item in outcomes:
+        if item.outcome == REFUSED:
+            found.refuse(item.error, item.instant)
+        else:
+            found.add(item.outcome, item.instant)
+    return found.value()
 
 
 def decode_settle_outcomes(value: bytes) -> list[SettleOutcome]:
     """Read the outcomes of SETTLE."""
-    count = _count(value, 9, "outcomes")
-    at = 4 + 9 * count
-    found = [SettleOutcome(outcome, when) for outcome, when in _SETTLED.iter_unpack(value[4:at])]
-    refused = [n for n, item in enumerate(found) if item[0] == REFUSED]
-    for n, text in zip(refused, _texts(value, at, len(refused)), strict=True):
-        found[n] = found[n]._replace(error=text)
+    found: list[SettleOutcome] = []
+    end: i64 = len(value)
+    at: i64 = 4
+    texts = at + _SETTLE_OUTCOME * _count(value, 0, end, _SETTLE_OUTCOME, "outcomes")
+    stop = texts
+    while at < texts:
+        item = SettleOutcome(value[at], get_u64(value, at + 1))
+        if item.outcome == REFUSED:
+            text_at = stop + 2
+            stop = _text_end(value, stop, end)
+            item.error = value[text_at:stop].decode("utf-8", "replace")
+        found.append(item)
+        at += _SETTLE_OUTCOME
+    if stop != end:
+        raise BadRequest("bytes behind the outcomes")
     return found
 
 
-def _count(value: bytes, smallest: int, what: str) -> int:
-    if len(value) < 4:
+def _count(data: bytes, at: i64, end: i64, smallest: i64, what: str) -> i64:
+    if end - at < 4:
         raise BadRequest(f"{what} without a count")
-    count: int = _U32.unpack_from(value)[0]
-    if count > MAX_ITEMS or 4 + count * smallest > len(value):
-        raise BadRequest(f"{what}: {count} items in {len(value)} bytes")
+    count = get_u32(data, at)
+    if count > MAX_ITEMS or 4 + count * smallest > end - at:
+        raise BadRequest(f"{what}: {count} items in {end - at} bytes")
     return count
 
 
-def _text(error: str) -> bytes:
-    text = error.encode("utf-8", "replace")[:1000]
-    return _U16.pack(len(text)) + text
-
-
-def _texts(value: bytes, at: int, count: int) -> list[str]:
-    """The texts behind the outcomes."""
-    texts = []
-    for _ in range(count):
-        stop = at + 2
-        if stop <= len(value):
-            stop += _U16.unpack_from(value, at)[0]
-        if stop > len(value):
-            raise BadRequest("text of a refused item is cut off")
-        texts.append(value[at + 2 : stop].decode("utf-8", "replace"))
-        at = stop
-    if at != len(value):
-        raise BadRequest("bytes behind the outcomes")
-    return texts
+def _text_end(data: bytes, at: i64, end: i64) -> i64:
+    """Where the text at `at` ends."""
+    stop = at + 2
+    if stop <= end:
+        stop += get_u16(data, at)
+    if stop > end:
+        raise BadRequest("text of a refused item is cut off")
+    return stop

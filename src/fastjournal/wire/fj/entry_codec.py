@@ -22,12 +22,15 @@ Rules:
 2. What is cut off or too long is refused: `ProtocolError` for pictures, `BadRequest` for who.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
+from typing import Any, Final
 
-import struct
+from mypy_extensions import i64, u8
 
+from fastjournal.buffers import BytesWriter, write_i64_be
 from fastjournal.entry import Entry
 from fastjournal.errors import BadRequest, ProtocolError
+from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u32
 
 __all__ = [
     "ALL",
@@ -36,69 +39,91 @@ __all__ = [
     "decode_who",
     "encode_entry",
     "encode_who",
-    "plain_picture",
+    "write_entry",
 ]
 
-ALL = 1
+ALL: Final = 1
 """The ttl field of a GET that wants to be told everything."""
-MAX_NAME = 255
+MAX_NAME: Final = 255
 
-_HEAD = struct.Struct(">BBHHQQQQQI")
-_U16 = struct.Struct(">H")
-_LAYOUT = 1
-_PERSISTS, _LOCKED = 1, 2
+_HEAD_SIZE: Final = 50
+_LAYOUT: Final = 1
+_PERSISTS: Final[i64] = 1
+_LOCKED: Final[i64] = 2
+_MOST: Final[i64] = 0xFFFF_FFFF
+_new: Final[Any] = tuple.__new__
+
+
+def write_entry(
+    out: BytesWriter,
+    created: i64,
+    modified: i64,
+    expires: i64,
+    ttl: i64,
+    until: i64,
+    token: i64,
+    persist: bool,
+    locked: bool,
+    worker: bytes,
+    keys: Sequence[bytes],
+    data: bytes,
+) -> None:
+    """The picture of an entry."""
+    bits: i64 = 0
+    if persist:
+        bits = _PERSISTS
+    if locked:
+        bits |= _LOCKED
+    out.append(_LAYOUT)
+    out.append(u8(bits))
+    put_u16(out, len(worker))
+    put_u16(out, len(keys))
+    write_i64_be(out, created)
+    write_i64_be(out, modified)
+    write_i64_be(out, expires)
+    write_i64_be(out, ttl)
+    write_i64_be(out, until)
+    put_u32(out, min(_MOST, token))
+    out.write(worker)
+    for key in keys:
+        put_u16(out, len(key))
+        out.write(key)
+    out.write(data)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The picture of an entry."""
-    _, _, data, created, modified, expires, ttl, persist, until, worker, token, locked, keys = entry
-    bits = (_PERSISTS if persist else 0) | (_LOCKED if locked else 0)
-    head = _HEAD.pack(
-        _LAYOUT, bits, len(worker), len(keys), created, modified, expires, ttl, until,
-        min(token, 0xFFFFFFFF),
+    """The picture of an entry by itself."""
+    out = BytesWriter()
+    write_entry(
+        out, entry.created, entry.modified, entry.expires, entry.ttl, entry.lease_until,
+        entry.token, entry.persist, entry.locked, entry.worker, entry.keys, entry.data,
     )  # fmt: skip
-    if len(keys) == 1:
-        return b"".join((head, worker, _U16.pack(len(keys[0])), keys[0], data))
-    parts = [head, worker]
-    for key in keys:
-        parts += (_U16.pack(len(key)), key)
-    parts.append(data)
-    return b"".join(parts)
-
-
-def plain_picture(
-    created: int, modified: int, expires: int, token: int, persist: bool, key: bytes, data: bytes
-) -> bytes:
-    """The picture of an entry with one key, no touch length, no lease and no lock."""
-    head = _HEAD.pack(
-        _LAYOUT, persist, 0, 1, created, modified, expires, 0, 0, min(token, 0xFFFFFFFF)
-    )
-    return b"".join((head, _U16.pack(len(key)), key, data))
+    return out.getvalue()
 
 
 def decode_entry(key: bytes, kind: int, value: bytes) -> Entry:
     """Read the picture of an entry that was asked for by `key`."""
-    if len(value) < _HEAD.size or value[0] != _LAYOUT:
+    end: i64 = len(value)
+    if end < _HEAD_SIZE or value[0] != _LAYOUT:
         raise ProtocolError("the picture of an entry is cut off or of another layout")
-    _, bits, worker_size, count, created, modified, expires, ttl, until, token = _HEAD.unpack_from(
-        value
-    )
-    at = _HEAD.size + worker_size
-    worker = value[_HEAD.size : at]
-    keys: tuple[bytes, ...] = ()
-    for _ in range(count):
+    bits: i64 = value[1]
+    at = _HEAD_SIZE + get_u16(value, 2)
+    worker = value[_HEAD_SIZE:at]
+    keys: list[bytes] = []
+    for _ in range(get_u16(value, 4)):
         stop = at + 2
-        if stop > len(value):
+        if stop > end:
             raise ProtocolError("the picture of an entry is cut off")
-        at = stop + _U16.unpack_from(value, at)[0]
-        keys += (value[stop:at],)
-    if at > len(value):
+        at = stop + get_u16(value, at)
+        keys.append(value[stop:at])
+    if at > end:
         raise ProtocolError("the picture of an entry is cut off")
-    fields = (
-        key, kind, value[at:], created, modified, expires, ttl, bits & _PERSISTS != 0, until,
-        worker, token, bits & _LOCKED != 0, keys,
-    )  # fmt: skip
-    return tuple.__new__(Entry, fields)
+    entry: Entry = _new(Entry, (
+        key, kind, value[at:], get_u64(value, 6), get_u64(value, 14), get_u64(value, 22),
+        get_u64(value, 30), bits & _PERSISTS != 0, get_u64(value, 38), worker,
+        int(get_u32(value, 46)), bits & _LOCKED != 0, tuple(keys),
+    ))  # fmt: skip
+    return entry
 
 
 def encode_who(fence: int = 0, name: bytes = b"") -> bytes:
@@ -107,11 +132,14 @@ def encode_who(fence: int = 0, name: bytes = b"") -> bytes:
         raise BadRequest(f"{fence} is no fencing number")
     if len(name) > MAX_NAME:
         raise BadRequest(f"a name has at most {MAX_NAME} bytes")
-    return fence.to_bytes(8, "big") + name
+    out = BytesWriter()
+    write_i64_be(out, fence)
+    out.write(name)
+    return out.getvalue()
 
 
 def decode_who(upper: bytes) -> tuple[int, bytes]:
     """Fencing number and name."""
     if not 8 <= len(upper) <= 8 + MAX_NAME:
         raise BadRequest("who: 8 bytes of a fencing number, then a name of at most 255")
-    return int.from_bytes(upper[:8], "big"), upper[8:]
+    return get_u64(upper, 0), upper[8:]

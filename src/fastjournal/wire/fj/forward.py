@@ -18,45 +18,50 @@ Rules:
 
 1. A job whose mark is not above the sender's is not looked at: it came before.
 2. Marks grow along the request, from 2 on; a request whose marks do not is refused as a whole.
-3. A refused job is decided too: sending it again changes nothing.
+3. A refused job is decided too: sending it again changes nothing. What is malformed refuses the
+   whole message.
 """
 
-from __future__ import annotations
-
-import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple, final
 
-from fastjournal.errors import BadRequest, OutOfRange, TooLarge
-from fastjournal.keys import domain
-from fastjournal.model import MAX_INSTANT, Mode, NewJob
-from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, MAX_JOBS, NO_ID, PUT_LAYOUT
+from mypy_extensions import i64, mypyc_attr
+
+from fastjournal.buffers import BytesWriter
+from fastjournal.errors import BadRequest, OutOfRange, RequestError, TooLarge
+from fastjournal.put_request import PutRequest
+from fastjournal.wire.fj.job_codec import MAX_JOBS, JobReader
+from fastjournal.wire.unsigned import get_u16, get_u32, put_u16, put_u32
 
 __all__ = [
     "FORGET",
     "ForwardRequest",
     "Forwarded",
-    "decode_forward",
     "decode_forwarded",
     "encode_forget",
     "encode_forward",
     "encode_forwarded",
+    "read_forward",
 ]
 
-FORGET = 1
+FORGET: Final = 1
 
-_HEAD = struct.Struct(">BBHI")
-_REPLY = struct.Struct(">7I")
-_REFUSED = struct.Struct(">IH")
-_MODES = (Mode.MERGE, Mode.UNIQUE, Mode.PLAIN)
+_HEAD_SIZE: Final = 8
+_REPLY_SIZE: Final = 28
+_MOST: Final = 0xFFFF_FFFF
 
 
-class ForwardRequest(NamedTuple):
-    """Jobs with their marks."""
+@final
+@mypyc_attr(acyclic=True)
+class ForwardRequest:
+    """Jobs with their marks; of a job that cannot be, why it is refused."""
 
-    marks: tuple[int, ...]
-    jobs: list[NewJob]
-    forget: bool = False
+    def __init__(
+        self, marks: list[int], jobs: list[PutRequest | RequestError], forget: bool = False
+    ) -> None:
+        self.marks = marks
+        self.jobs = jobs
+        self.forget = forget
 
 
 class Forwarded(NamedTuple):
@@ -76,111 +81,101 @@ class Forwarded(NamedTuple):
 
 def encode_forward(marks: Sequence[int], jobs: Sequence[bytes]) -> bytes:
     """The value of FORWARD; `jobs` are encoded as layout 2 already."""
-    count = len(marks)
-    if count > MAX_JOBS:
+    if len(marks) > MAX_JOBS:
         raise TooLarge(f"at most {MAX_JOBS} jobs in one message")
-    return b"".join((_HEAD.pack(1, 0, 0, count), struct.pack(f">{count}I", *marks), *jobs))
+    out = BytesWriter()
+    _write_head(out, 0, len(marks))
+    for mark in marks:
+        if not 0 <= mark <= _MOST:
+            raise OutOfRange(f"mark {mark} does not fit")
+        put_u32(out, mark)
+    for job in jobs:
+        out.write(job)
+    return out.getvalue()
 
 
 def encode_forget() -> bytes:
     """The value of the FORWARD that ends a sender."""
-    return _HEAD.pack(1, FORGET, 0, 0)
+    out = BytesWriter()
+    _write_head(out, FORGET, 0)
+    return out.getvalue()
 
 
-def decode_forward(value: bytes, now: int, sender: bytes = b"") -> ForwardRequest:
-    """Read the value of FORWARD.
+def _write_head(out: BytesWriter, flags: i64, count: i64) -> None:
+    put_u16(out, 1 << 8 | flags)
+    put_u16(out, 0)
+    put_u32(out, count)
+
+
+def read_forward(data: bytes, at: i64, end: i64, now: i64, sender: bytes = b"") -> ForwardRequest:
+    """Read the value of FORWARD, which fills `data` from `at` to `end`.
 
     With a `sender` of 12 bytes, a job that has no id gets sender and mark. `now` is for jobs whose
     delay or life is to count from the server's now, as no spool of ours says it.
     """
-    if len(value) < _HEAD.size:
+    if end - at < _HEAD_SIZE:
         raise BadRequest("FORWARD is too short")
-    layout, flags, zero, count = _HEAD.unpack_from(value)
-    if layout != 1 or flags > FORGET or zero:
+    flags: i64 = data[at + 1]
+    count = get_u32(data, at + 4)
+    if data[at] != 1 or flags > FORGET or get_u16(data, at + 2):
         raise BadRequest("FORWARD of an unknown layout")
-    if count > MAX_JOBS or _HEAD.size + 4 * count > len(value):
-        raise BadRequest(f"FORWARD of {count} jobs in {len(value)} bytes")
-    marks = struct.unpack_from(f">{count}I", value, _HEAD.size)
-    before = 1
-    for mark in marks:
+    jobs_at = at + _HEAD_SIZE + 4 * count
+    if count > MAX_JOBS or jobs_at > end:
+        raise BadRequest(f"FORWARD of {count} jobs in {end - at} bytes")
+    marks: list[int] = []
+    before: i64 = 1
+    for place in range(at + _HEAD_SIZE, jobs_at, 4):
+        mark = get_u32(data, place)
         if mark <= before:
             raise BadRequest("marks must grow, from 2 on")
         before = mark
+        marks.append(int(mark))
     if flags & FORGET and count:
         raise BadRequest("a sender that is forgotten sends no jobs")
-    jobs = _decode_jobs(value, count, now, sender if len(sender) == 12 else b"")
-    return ForwardRequest(marks, jobs, bool(flags & FORGET))
-
-
-def _decode_jobs(value: bytes, count: int, now: int, sender: bytes) -> list[NewJob]:
-    jobs = []
-    mark_at, at, total = 8, 8 + 4 * count, len(value)
-    unpack, size, new = PUT_LAYOUT.unpack_from, PUT_LAYOUT.size, tuple.__new__
-    modes = _MODES
-    for _ in range(count):
-        end = at + size
-        if end > total:
-            raise BadRequest("job of layout 2 is too short")
-        (
-            layout, flags, kind, zero, job_id, priority, due, expires, stamp, lease, ttl,
-            max_attempts, max_timeouts, max_fails, queue_size, key_size, length,
-        ) = unpack(value, at)  # fmt: skip
-        if layout != 2 or zero or flags > 15 or flags & 3 == 3:
-            raise BadRequest("job of an unknown layout")
-        if due | expires | stamp | lease | ttl > MAX_INSTANT:
-            raise OutOfRange("instant past the year 2262")
-        key_at = end + queue_size
-        data_at = key_at + key_size
-        at = data_at + length
-        if at > total:
-            raise BadRequest("job is cut off")
-        if job_id == NO_ID:
-            job_id = sender and sender + value[mark_at : mark_at + 4]
-        mark_at += 4
-        if flags & DELAY and due:
-            due = min(now + due, MAX_INSTANT)
-        if flags & LIFETIME and expires:
-            expires = min(now + expires, MAX_INSTANT)
-        key = value[key_at:data_at]
-        queue = value[end:key_at] or (domain(key) if key else b"")
-        # The bare constructor of tuple takes half the time, which counts per job.
-        jobs.append(
-            new(NewJob, (
-                queue, value[data_at:at], key, modes[flags & 3], priority, due, expires, stamp,
-                lease, max_attempts, max_timeouts, max_fails, kind, ttl, job_id,
-            ))
-        )  # fmt: skip
-    if at != total:
+    reader = JobReader(data, jobs_at, end, now)
+    named = len(sender) == 12
+    jobs = [
+        reader.next(b"", 0, sender + data[place : place + 4] if named else b"")
+        for place in range(at + _HEAD_SIZE, jobs_at, 4)
+    ]
+    if reader.at != end:
         raise BadRequest("bytes behind the jobs")
-    return jobs
+    return ForwardRequest(marks, jobs, flags & FORGET != 0)
 
 
 def encode_forwarded(outcome: Forwarded) -> bytes:
     """The value of the reply."""
-    parts = [_REPLY.pack(*outcome[:7])]
+    out = BytesWriter()
+    for number in (outcome.mark, outcome.new, outcome.merged, outcome.twin, outcome.stale,
+                   outcome.refused, outcome.repeated):  # fmt: skip
+        put_u32(out, number)
     for mark, error in outcome.errors:
         text = error.encode("utf-8", "replace")[:1000]
-        parts += (_REFUSED.pack(mark, len(text)), text)
-    return b"".join(parts)
+        put_u32(out, mark)
+        put_u16(out, len(text))
+        out.write(text)
+    return out.getvalue()
 
 
 def decode_forwarded(value: bytes) -> Forwarded:
     """Read the value of the reply."""
-    if len(value) < _REPLY.size:
+    end: i64 = len(value)
+    if end < _REPLY_SIZE:
         raise BadRequest("reply to FORWARD is too short")
-    counts = _REPLY.unpack_from(value)
-    errors = []
-    at = _REPLY.size
-    while at < len(value):
-        stop = at + _REFUSED.size
-        if stop > len(value):
+    errors: list[tuple[int, str]] = []
+    at: i64 = _REPLY_SIZE
+    while at < end:
+        stop = at + 6
+        if stop > end:
             raise BadRequest("reply to FORWARD is cut off")
-        mark, size = _REFUSED.unpack_from(value, at)
-        at = stop + size
-        if at > len(value):
+        mark = get_u32(value, at)
+        at = stop + get_u16(value, at + 4)
+        if at > end:
             raise BadRequest("reply to FORWARD is cut off")
-        errors.append((mark, value[stop:at].decode("utf-8", "replace")))
+        errors.append((int(mark), value[stop:at].decode("utf-8", "replace")))
+    counts = [int(get_u32(value, place)) for place in range(0, _REPLY_SIZE, 4)]
     if len(errors) != counts[5]:
         raise BadRequest("reply to FORWARD with a wrong number of errors")
-    mark, new, merged, twin, stale, refused, repeated = counts
-    return Forwarded(mark, new, merged, twin, stale, refused, repeated, tuple(errors))
+    return Forwarded(
+        counts[0], counts[1], counts[2], counts[3], counts[4], counts[5], counts[6], tuple(errors)
+    )

@@ -295,6 +295,11 @@ class FrameReader:
         self.timeout = timeout * 1000
         return FRAME
 
+    def put_back(self) -> None:
+        """Give the newest frame once more at the next `next`."""
+        self._next -= self.size
+        self.size = 0
+
     def _wait(self, need: i64) -> i64:
         self._need = need
         return MORE

@@ -30,96 +30,306 @@ Rules:
 2. The token of layout 1 has one byte, as it was specified. A client that wants to be fenced past
    the 255th attempt asks for layout 3 (LEASE, or NEXT with bit 13) and settles by id with bit 13,
    where the ttl field carries the whole token.
-3. Decoding checks sizes and ranges, never meaning; what it gives can be encoded to the same bytes.
-4. Trailing bytes are refused. Reserved bytes and flags must be 0.
+3. What is malformed refuses the whole message and is raised. A job that is framed well but cannot
+   be (its priority, its queue) is refused by itself: its error stands in its place.
+4. What is read is absolute: lengths have been added to the server's now, an empty queue is the
+   domain of the key. What is written is as given; `flags` say what is a length.
+5. Trailing bytes are refused. Reserved bytes and flags must be 0.
 """
 
-from __future__ import annotations
-
-import struct
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, final
 
-from fastjournal.errors import BadRequest, OutOfRange, TooLarge
-from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Mode, NewJob
+from mypy_extensions import i64, mypyc_attr, u8
+
+from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
+from fastjournal.errors import BadRequest, OutOfRange, RequestError, TooLarge
+from fastjournal.keys import domain
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT
+from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
+from fastjournal.wire.unsigned import get_u16, get_u32, put_u16, put_u32
 
 __all__ = [
     "DELAY",
     "LIFETIME",
     "MAX_JOBS",
     "NO_ID",
-    "PUT_LAYOUT",
-    "JobPut",
-    "decode_job",
-    "decode_jobs",
-    "decode_plain",
-    "decode_plain_jobs",
-    "decode_short",
+    "PUT_SIZE",
+    "JobReader",
+    "ShortJob",
     "encode_job",
     "encode_jobs",
     "encode_short",
+    "job_size",
+    "read_job",
+    "read_jobs",
+    "write_job",
+    "write_short",
 ]
 
-NO_ID = bytes(16)
-MAX_JOBS = 65_535
+NO_ID: Final = bytes(16)
+MAX_JOBS: Final = 65_535
 """Most jobs in one PUTS."""
-DELAY = 4
+DELAY: Final[i64] = 4
 """Flag: due is counted from the server's now."""
-LIFETIME = 8
+LIFETIME: Final[i64] = 8
 """Flag: expires is counted from the server's now."""
+PUT_SIZE: Final = 88
+"""Bytes of layout 2 before the queue."""
 
-_SHORT = struct.Struct(">BBBBQIH")
-PUT_LAYOUT = _PUT = struct.Struct(">BBBB16sqQQQQQIIIHHI")
-"""The fixed part of layout 2."""
-# Layout 2 for those who only ask whether it says anything special.
-_PLAIN = struct.Struct(">4s16sq52sHHI").unpack_from
-_KEYED, _UNKEYED, _NOTHING = b"\2\0\1\0", b"\2\2\1\0", bytes(52)
-_MERGE, _PLAIN_MODE = Mode.MERGE, Mode.PLAIN
-_new = tuple.__new__
-_COUNT = struct.Struct(">I")
-_PUT_SIZE = _PUT.size
-_MODES = (Mode.MERGE, Mode.UNIQUE, Mode.PLAIN)
-_MILLISECOND = 1_000_000
+_SHORT_SIZE: Final = 18
+_MILLISECOND: Final = 1_000_000
+_MAX_TRIES: Final[i64] = 2**31 - 1
+_LAST: Final[i64] = MAX_INSTANT
 
 
-class JobPut(NamedTuple):
-    """All that a put can say: the fields of `NewJob` in the same order, then id and flags."""
+def job_size(job: PutRequest) -> i64:
+    """Bytes of a job as layout 2."""
+    return PUT_SIZE + len(job.queue) + len(job.key) + len(job.value)
 
-    queue: bytes = b""
-    """Empty = domain(key)."""
-    value: bytes = b""
-    key: bytes = b""
-    mode: Mode = Mode.MERGE
-    priority: int = DEFAULT_PRIORITY
-    due: int = 0
-    """Ns; 0 = now; with `DELAY` counted from the server's now."""
-    expires: int = 0
-    """Ns; 0 = never; with `LIFETIME` counted from the server's now."""
-    timestamp: int = 0
-    lease: int = 0
-    max_attempts: int = 0
-    max_timeouts: int = 0
-    max_fails: int = 0
-    kind: int = 1
-    ttl: int = 0
-    id: bytes = NO_ID
-    """Zero = the server's choice."""
-    flags: int = 0
-    """`DELAY`, `LIFETIME`, joined by `|`."""
 
-    def new_job(self, now: int, queue: bytes) -> NewJob:
-        """The job to put at `now`; `queue` is used where none was given."""
-        job_id = self[14]
-        if job_id == NO_ID:
-            job_id = b""
-        if self.queue and not self.flags:
-            return tuple.__new__(NewJob, (*self[:14], job_id))
-        due, expires = self.due, self.expires
-        if self.flags & DELAY and due:
-            due = min(now + due, MAX_INSTANT)
-        if self.flags & LIFETIME and expires:
-            expires = min(now + expires, MAX_INSTANT)
-        return NewJob(self.queue or queue, *self[1:5], due, expires, *self[7:14], job_id)
+def write_job(out: BytesWriter, job: PutRequest, flags: i64 = 0) -> None:
+    """Layout 2; `flags`: `DELAY`, `LIFETIME`, joined by `|`."""
+    queue = job.queue
+    key = job.key
+    value = job.value
+    out.append(2)
+    out.append(u8(job.mode | flags))
+    out.append(u8(job.kind))
+    out.append(0)
+    out.write(job.id or NO_ID)
+    write_i64_be(out, job.priority)
+    write_i64_be(out, job.due)
+    write_i64_be(out, job.expires)
+    write_i64_be(out, job.timestamp)
+    write_i64_be(out, job.lease)
+    write_i64_be(out, job.ttl)
+    put_u32(out, job.max_attempts)
+    put_u32(out, job.max_timeouts)
+    put_u32(out, job.max_fails)
+    put_u16(out, len(queue))
+    put_u16(out, len(key))
+    put_u32(out, len(value))
+    out.write(queue)
+    out.write(key)
+    out.write(value)
+
+
+def encode_job(job: PutRequest, flags: int = 0) -> bytes:
+    """Layout 2 by itself."""
+    out = BytesWriter()
+    write_job(out, job, flags)
+    return out.getvalue()
+
+
+def encode_jobs(jobs: Iterable[PutRequest]) -> bytes:
+    """The value of PUTS: u32 count, then so many jobs of layout 2."""
+    found = list(jobs)
+    if len(found) > MAX_JOBS:
+        raise TooLarge(f"at most {MAX_JOBS} jobs in one message")
+    out = BytesWriter()
+    put_u32(out, len(found))
+    for job in found:
+        write_job(out, job)
+    return out.getvalue()
+
+
+@final
+class JobReader:
+    """Reads jobs of layout 2 that stand one behind the other, from `at` on."""
+
+    def __init__(self, data: bytes, at: i64, end: i64, now: i64 = 0) -> None:
+        self.data = data
+        self.at: i64 = at
+        self.end: i64 = end
+        self.now: i64 = now
+        """What lengths count from."""
+        self.flags: i64 = 0
+        """Of the newest job: `DELAY`, `LIFETIME`."""
+
+    def next(
+        self, key: bytes = b"", timestamp: i64 = 0, job_id: bytes = b""
+    ) -> PutRequest | RequestError:
+        """The next job, or why it is refused; what is malformed is raised.
+
+        `key`, `timestamp` and `job_id` are for a job that has none of its own.
+        """
+        data = self.data
+        at = self.at
+        queue_at = at + PUT_SIZE
+        if queue_at > self.end:
+            raise BadRequest("job of layout 2 is too short")
+        flags: i64 = data[at + 1]
+        if data[at] != 2 or data[at + 3] or flags > 15 or flags & 3 == 3:
+            raise BadRequest("job of an unknown layout")
+        due = read_i64_be(data, at + 28)
+        expires = read_i64_be(data, at + 36)
+        stamp = read_i64_be(data, at + 44)
+        lease = read_i64_be(data, at + 52)
+        ttl = read_i64_be(data, at + 60)
+        if due | expires | stamp | lease | ttl < 0:
+            raise OutOfRange("instant past the year 2262")
+        key_at = queue_at + get_u16(data, at + 80)
+        value_at = key_at + get_u16(data, at + 82)
+        stop = value_at + get_u32(data, at + 84)
+        if stop > self.end:
+            raise BadRequest("job is cut off")
+        self.at = stop
+        self.flags = flags & 12
+        if flags & DELAY and due:
+            due = due + self.now if due < _LAST - self.now else _LAST
+        if flags & LIFETIME and expires:
+            expires = expires + self.now if expires < _LAST - self.now else _LAST
+        if value_at > key_at:
+            key = data[key_at:value_at]
+        given = data[at + 4 : at + 20]
+        if given != NO_ID:
+            job_id = given
+        if key_at > queue_at:
+            queue = data[queue_at:key_at]
+        elif key:
+            try:
+                queue = domain(key)
+            except RequestError as error:
+                return error
+        else:
+            queue = b""
+        job = PutRequest(
+            queue, data[value_at:stop], key, flags & 3, read_i64_be(data, at + 20), due, expires,
+            stamp or timestamp, lease, get_u32(data, at + 68), get_u32(data, at + 72),
+            get_u32(data, at + 76), data[at + 2], ttl, job_id,
+        )  # fmt: skip
+        refused = _refusal(job)
+        return job if refused is None else refused
+
+
+def _refusal(job: PutRequest) -> RequestError | None:
+    """Why a job that fits the layout cannot be."""
+    size: i64 = len(job.queue)
+    priority = job.priority
+    mode = job.mode
+    most = job.max_attempts | job.max_timeouts | job.max_fails
+    if 1 <= size <= 255 and 0 <= priority <= 255 and mode == MERGE and most <= _MAX_TRIES:
+        return None
+    if size < 1 or size > 255:
+        return TooLarge("a queue name has 1 to 255 bytes")
+    if priority < 0 or priority > 255:
+        return OutOfRange(f"priority {priority} is not in 0..255")
+    if mode == UNIQUE and not job.key:
+        return BadRequest("a unique job needs a key")
+    if mode == PLAIN and job.key:
+        return BadRequest("a plain job has no key")
+    if most > _MAX_TRIES:
+        if job.max_attempts > _MAX_TRIES:
+            return OutOfRange(f"max_attempts {job.max_attempts} is not in 0..{_MAX_TRIES}")
+        if job.max_timeouts > _MAX_TRIES:
+            return OutOfRange(f"max_timeouts {job.max_timeouts} is not in 0..{_MAX_TRIES}")
+        return OutOfRange(f"max_fails {job.max_fails} is not in 0..{_MAX_TRIES}")
+    return None
+
+
+def read_job(
+    data: bytes, at: i64, end: i64, key: bytes = b"", timestamp: i64 = 0, now: i64 = 0
+) -> PutRequest:
+    """The job of a SET with type 6, layout 1 or 2, that fills `data` from `at` to `end`.
+
+    `key` and `timestamp` are those of the message; a key inside layout 2 must be empty or equal.
+    """
+    if at >= end:
+        raise BadRequest("job without a layout")
+    job: PutRequest | RequestError
+    if data[at] == 1:
+        short = ShortJob(data, at, end)
+        if short.token:
+            raise BadRequest("byte 3 of a job must be 0 in SET")
+        queue = short.queue
+        if not queue and key:
+            queue = domain(key)
+        job = PutRequest(
+            queue, short.value, key, MERGE, short.priority, short.due, 0, timestamp, short.lease,
+            0, short.max_timeouts,
+        )  # fmt: skip
+        refused = _refusal(job)
+        if refused is not None:
+            raise refused
+        return job
+    reader = JobReader(data, at, end, now)
+    job = reader.next(key, timestamp)
+    if reader.at != end:
+        raise BadRequest("bytes behind the job")
+    if isinstance(job, RequestError):
+        raise job
+    if key and job.key != key:
+        raise BadRequest("the key of the job is not the key of the message")
+    return job
+
+
+def read_jobs(
+    data: bytes, at: i64, end: i64, timestamp: i64 = 0, now: i64 = 0
+) -> list[PutRequest | RequestError]:
+    """The jobs of a PUTS, whose value fills `data` from `at` to `end`."""
+    if end - at < 4:
+        raise BadRequest("PUTS without a count")
+    count = get_u32(data, at)
+    if count > MAX_JOBS or count * PUT_SIZE > end - at:
+        raise BadRequest(f"PUTS of {count} jobs in {end - at} bytes")
+    reader = JobReader(data, at + 4, end, now)
+    jobs = [reader.next(b"", timestamp) for _ in range(count)]
+    if reader.at != end:
+        raise BadRequest("bytes behind the job")
+    return jobs
+
+
+@final
+@mypyc_attr(acyclic=True)
+class ShortJob:
+    """A job of layout 1 that fills `data` from `at` to `end`; instants and lengths in ns."""
+
+    def __init__(self, data: bytes, at: i64, end: i64) -> None:
+        queue_at = at + _SHORT_SIZE
+        if end < queue_at:
+            raise BadRequest("job of layout 1 is too short")
+        stop = queue_at + get_u16(data, at + 16)
+        if end < stop:
+            raise BadRequest("queue of a job is cut off")
+        due = read_i64_be(data, at + 4)
+        if due < 0 or due > _LAST // 1000:
+            raise OutOfRange("due does not fit")
+        self.priority: i64 = data[at + 1]
+        self.max_timeouts: i64 = data[at + 2]
+        self.token: i64 = data[at + 3]
+        self.due: i64 = due * 1000
+        self.lease: i64 = get_u32(data, at + 12) * _MILLISECOND
+        self.queue = data[queue_at:stop]
+        self.value = data[stop:end]
+
+
+def write_short(
+    out: BytesWriter,
+    value: bytes,
+    queue: bytes,
+    priority: i64,
+    max_timeouts: i64,
+    token: i64,
+    due: i64,
+    lease: i64,
+) -> None:
+    """Layout 1; what does not fit its bytes is told as the most that does."""
+    out.append(1)
+    out.append(u8(_within(priority, 255)))
+    out.append(u8(_within(max_timeouts, 255)))
+    out.append(u8(_within(token, 255)))
+    write_i64_be(out, due // 1000)
+    put_u32(out, _within(lease // _MILLISECOND, 0xFFFF_FFFF))
+    put_u16(out, len(queue))
+    out.write(queue)
+    out.write(value)
+
+
+def _within(number: i64, most: i64) -> i64:
+    if number < 0:
+        return 0
+    return min(most, number)
 
 
 def encode_short(
@@ -132,187 +342,16 @@ def encode_short(
     due: int = 0,
     lease: int = 0,
 ) -> bytes:
-    """Layout 1; a token above 255 is sent as 255, instants and lengths are in ns."""
-    try:
-        head = _SHORT.pack(
-            1, priority, max_timeouts, min(token, 255), due // 1000, lease // _MILLISECOND,
-            len(queue),
-        )  # fmt: skip
-    except struct.error as error:
-        raise OutOfRange(f"job does not fit layout 1: {error}") from None
-    return head + queue + value
-
-
-def decode_short(value: bytes) -> tuple[int, int, int, int, int, bytes, bytes]:
-    """Priority, max timeouts, token, due and lease length in ns, queue, user data."""
-    if len(value) < 18:
-        raise BadRequest("job of layout 1 is too short")
-    _, priority, max_timeouts, token, due, lease_ms, size = _SHORT.unpack_from(value)
-    stop = 18 + size
-    if len(value) < stop:
-        raise BadRequest("queue of a job is cut off")
-    if due > MAX_INSTANT // 1000:
-        raise OutOfRange("due does not fit")
-    return (
-        priority, max_timeouts, token, due * 1000, lease_ms * _MILLISECOND, value[18:stop],
-        value[stop:],
-    )  # fmt: skip
-
-
-def encode_job(job: JobPut) -> bytes:
-    """Layout 2, for SET (leave the key to the message) and for PUTS (key inside)."""
-    queue, value, key = job[:3]
-    try:
-        return b"".join(
-            (
-                _PUT.pack(
-                    2, job.mode | job.flags, job.kind, 0, job.id, job.priority, job.due,
-                    job.expires, job.timestamp, job.lease, job.ttl, job.max_attempts,
-                    job.max_timeouts, job.max_fails, len(queue), len(key), len(value),
-                ),
-                queue, key, value,
-            )
-        )  # fmt: skip
-    except struct.error as error:
-        raise OutOfRange(f"job does not fit layout 2: {error}") from None
-
-
-def _decode_puts(value: bytes, at: int, count: int, key: bytes, timestamp: int) -> list[JobPut]:
-    """`count` jobs of layout 2 that fill the value from `at` on."""
-    jobs = []
-    total = len(value)
-    unpack = _PUT.unpack_from
-    new = tuple.__new__
-    modes = _MODES
-    for _ in range(count):
-        end = at + _PUT_SIZE
-        if end > total:
-            raise BadRequest("job of layout 2 is too short")
-        (
-            layout, flags, kind, zero, job_id, priority, due, expires, stamp, lease, ttl,
-            max_attempts, max_timeouts, max_fails, queue_size, key_size, size,
-        ) = unpack(value, at)  # fmt: skip
-        if layout != 2 or zero or flags > 15 or flags & 3 == 3:
-            raise BadRequest("job of an unknown layout")
-        if due | expires | stamp | lease | ttl > MAX_INSTANT:
-            raise OutOfRange("instant past the year 2262")
-        key_at = end + queue_size
-        data_at = key_at + key_size
-        at = data_at + size
-        if at > total:
-            raise BadRequest("job is cut off")
-        # The bare constructor of tuple: half the time of JobPut(...), which counts per job.
-        jobs.append(
-            new(JobPut, (
-                value[end:key_at], value[data_at:at], value[key_at:data_at] or key,
-                modes[flags & 3], priority, due, expires, stamp or timestamp, lease, max_attempts,
-                max_timeouts, max_fails, kind, ttl, job_id, flags & 12,
-            ))
-        )  # fmt: skip
-    if at != total:
-        raise BadRequest("bytes behind the job")
-    return jobs
-
-
-def decode_job(value: bytes, key: bytes = b"", timestamp: int = 0) -> JobPut:
-    """The job of a SET with type 6, layout 1 or 2.
-
-    `key` and `timestamp` are those of the message; a key inside layout 2 must be empty or equal.
-    """
-    if not value:
-        raise BadRequest("job without a layout")
-    if value[0] == 1:
-        priority, max_timeouts, token, due, lease, queue, data = decode_short(value)
-        if token:
-            raise BadRequest("byte 3 of a job must be 0 in SET")
-        return JobPut(
-            queue, data, key, Mode.MERGE, priority, due, 0, timestamp, lease, 0, max_timeouts
-        )
-    job = _decode_puts(value, 0, 1, key, timestamp)[0]
-    if key and job.key != key:
-        raise BadRequest("the key of the job is not the key of the message")
-    return job
-
-
-def decode_plain(data: bytes, at: int, max_value: int) -> NewJob | None:
-    """The job of a SET that says nothing out of the ordinary, checked; None: look closer.
-
-    Nearly every job is such a one: layout 2, a queue, no instants, no limits of its own. It fills
-    `data` from `at` on.
-    """
-    if len(data) < at + _PUT_SIZE:
-        return None
-    head, job_id, priority, rest, queue_size, key_size, size = _PLAIN(data, at)
-    queue_at = at + _PUT_SIZE
-    key_at = queue_at + queue_size
-    data_at = key_at + key_size
+    """Layout 1 by itself, of a job to be put."""
     if (
-        head != (_KEYED if key_size else _UNKEYED)
-        or rest != _NOTHING
-        or not 0 < queue_size < 256
-        or not 0 <= priority < 256
-        or size > max_value
-        or data_at + size != len(data)
-        or job_id == NO_ID
+        not 0 <= priority <= 255
+        or not 0 <= max_timeouts <= 255
+        or len(queue) > 0xFFFF
+        or not 0 <= due <= MAX_INSTANT
+        or not 0 <= lease // _MILLISECOND <= 0xFFFF_FFFF
+        or token < 0
     ):
-        return None
-    return _new(NewJob, (
-        data[queue_at:key_at], data[data_at:], data[key_at:data_at],
-        _MERGE if key_size else _PLAIN_MODE, priority, 0, 0, 0, 0, 0, 0, 0, 1, 0, job_id,
-    ))  # fmt: skip
-
-
-def encode_jobs(jobs: Iterable[JobPut]) -> bytes:
-    """The value of PUTS: u32 count, then so many jobs of layout 2."""
-    parts = [encode_job(job) for job in jobs]
-    if len(parts) > MAX_JOBS:
-        raise TooLarge(f"at most {MAX_JOBS} jobs in one message")
-    return _COUNT.pack(len(parts)) + b"".join(parts)
-
-
-def decode_jobs(value: bytes, timestamp: int = 0) -> list[JobPut]:
-    """The jobs of a PUTS; a malformed one refuses the whole message."""
-    return _decode_puts(value, 4, _count(value), b"", timestamp)
-
-
-def decode_plain_jobs(value: bytes, max_value: int) -> list[NewJob] | None:
-    """The jobs of a PUTS if all of them are as `decode_plain` wants them; None: look closer."""
-    end = len(value)
-    at = 4
-    jobs = []
-    unpack, new, keyed, unkeyed, nothing = _PLAIN, _new, _KEYED, _UNKEYED, _NOTHING
-    for _ in range(_count(value)):
-        queue_at = at + _PUT_SIZE
-        if queue_at > end:
-            return None
-        head, job_id, priority, rest, queue_size, key_size, size = unpack(value, at)
-        key_at = queue_at + queue_size
-        data_at = key_at + key_size
-        at = data_at + size
-        if (
-            head != (keyed if key_size else unkeyed)
-            or rest != nothing
-            or not 0 < queue_size < 256
-            or not 0 <= priority < 256
-            or size > max_value
-            or at > end
-            or job_id == NO_ID
-        ):
-            return None
-        mode = _MERGE if key_size else _PLAIN_MODE
-        jobs.append(
-            new(NewJob, (
-                value[queue_at:key_at], value[data_at:at], value[key_at:data_at], mode, priority,
-                0, 0, 0, 0, 0, 0, 0, 1, 0, job_id,
-            ))
-        )  # fmt: skip
-    return jobs if at == end else None
-
-
-def _count(value: bytes) -> int:
-    if len(value) < 4:
-        raise BadRequest("PUTS without a count")
-    count: int = _COUNT.unpack_from(value)[0]
-    if count > MAX_JOBS or count * _PUT_SIZE > len(value):
-        raise BadRequest(f"PUTS of {count} jobs in {len(value)} bytes")
-    return count
+        raise OutOfRange("job does not fit layout 1")
+    out = BytesWriter()
+    write_short(out, value, queue, priority, max_timeouts, token, due, lease)
+    return out.getvalue()

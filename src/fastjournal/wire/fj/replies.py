@@ -18,7 +18,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
-from fastjournal.buffers import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from fastjournal.buffers import BytesWriter, read_i32_be, write_i32_be, write_i64_be
 from fastjournal.errors import JournalError, ProtocolError, TooLarge, VersionMismatch
 from fastjournal.wire.fj.frames import VERSION, us_of, value_class, write_key, write_value_head
 from fastjournal.wire.fj.functions import (
@@ -35,7 +35,7 @@ from fastjournal.wire.fj.functions import (
     VALUE_SHIFT,
     Type,
 )
-from fastjournal.wire.unsigned import get_u16, get_u32, put_u16
+from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16
 
 __all__ = [
     "Pair",
@@ -54,7 +54,6 @@ __all__ = [
 
 _LEAD: Final = 0x4A520000 | VERSION
 _STRUCTURE: Final = KEY_SIZE | VALUE_BITS | TIMEOUT | QUERY_BITS | TTL
-_UNSIGNED: Final = 1 << 64
 
 
 @final
@@ -399,7 +398,7 @@ class ReplyParser:
             self._need = have + 1 if have < 4 else 17
             return None
         flags = get_u16(data, start + 6)
-        reply = Reply(int(get_u16(data, start + 4)), int(flags), _instant(data, start + 8))
+        reply = Reply(int(get_u16(data, start + 4)), int(flags), get_u64(data, start + 8) * 1000)
         at = start + 16
         query = (flags & QUERY_BITS) >> QUERY_SHIFT
         bits = flags & VALUE_BITS
@@ -414,7 +413,7 @@ class ReplyParser:
                 self._need = size
                 return None
             if flags & TIMEOUT:
-                reply.timeout = _instant(data, at)
+                reply.timeout = get_u64(data, at) * 1000
                 at += 8
             if query:
                 wanted = get_u16(data, at)
@@ -464,7 +463,7 @@ class ReplyParser:
                 here += 8
                 if end < here:
                     break
-                expires = _instant(data, at)
+                expires = get_u64(data, at) * 1000
             key_at = here + (2 if wide else 1)
             if end < key_at:
                 here = key_at
@@ -502,9 +501,3 @@ class ReplyParser:
         if data[start : start + 2] != b"JR"[:have]:
             raise ProtocolError("the peer does not speak the FJ protocol")
         raise VersionMismatch("the server speaks another version of the FJ protocol")
-
-
-def _instant(data: bytes, at: i64) -> int:
-    """A u64 of us as ns, however large."""
-    us: int = read_i64_be(data, at)
-    return (us if us >= 0 else us + _UNSIGNED) * 1000

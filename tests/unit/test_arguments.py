@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastjournal.edges import (
+from fastjournal.arguments import (
     as_datetime,
     id_bytes,
     instant,

@@ -1,4 +1,4 @@
-"""Where people's values become ours: text, seconds and dates in; bytes and nanoseconds inside.
+"""What callers may pass, and what it becomes: text, seconds and dates; bytes and nanoseconds.
 
 Rules:
 
@@ -6,20 +6,24 @@ Rules:
 2. A length is seconds (int or float) or a `timedelta`; an instant is a `datetime` with a zone, or
    seconds since 1970.
 3. What cannot be meant (negative, NaN, too large, naive dates) is refused here with a clear word.
+   So these functions take anything, whatever their callers promise.
 """
-
-from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from mypy_extensions import i64
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Mode, NewJob
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob
+from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
 
 __all__ = [
     "MAX_VALUE",
+    "PUT_ARGUMENTS",
     "Instant",
     "Length",
     "Text",
@@ -31,7 +35,10 @@ __all__ = [
     "length",
     "new_job",
     "payload_bytes",
+    "put_request",
     "queue_bytes",
+    "result_bytes",
+    "token_number",
     "worker_bytes",
 ]
 
@@ -39,16 +46,21 @@ Text = str | bytes
 Length = int | float | timedelta
 Instant = datetime | int | float
 
-MAX_VALUE = 1024 * 1024
+MAX_VALUE: Final = 1024 * 1024
 """Largest payload, in bytes, unless a journal is told otherwise."""
+PUT_ARGUMENTS: Final = frozenset(
+    (
+        "payload", "key", "queue", "priority", "delay", "due", "ttl", "expires", "lease",
+        "max_attempts", "max_timeouts", "max_fails", "mode", "timestamp", "id",
+    )
+)  # fmt: skip
+"""What `put` can be told."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_REST = NewJob(b"")[5:-1]
-_new = tuple.__new__
-_MODES = {"merge": Mode.MERGE, "unique": Mode.UNIQUE, "plain": Mode.PLAIN}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MODES: Final = {"merge": MERGE, "unique": UNIQUE, "plain": PLAIN}
 
 
-def key_bytes(key: Text) -> bytes:
+def key_bytes(key: object) -> bytes:
     """A key as bytes, 1..65 535 of them."""
     data = _text(key, "a key")
     if not data:
@@ -58,7 +70,7 @@ def key_bytes(key: Text) -> bytes:
     return data
 
 
-def queue_bytes(queue: Text) -> bytes:
+def queue_bytes(queue: object) -> bytes:
     """A queue's name as bytes, 1..255 of them."""
     data = _text(queue, "a queue")
     if not data:
@@ -75,7 +87,7 @@ def id_bytes(job_id: object) -> bytes:
     return job_id
 
 
-def worker_bytes(worker: Text) -> bytes:
+def worker_bytes(worker: object) -> bytes:
     """A consumer's name as bytes, at most 255 of them."""
     data = _text(worker, "a worker")
     if len(data) > MAX_QUEUE:
@@ -83,7 +95,7 @@ def worker_bytes(worker: Text) -> bytes:
     return data
 
 
-def payload_bytes(payload: object, limit: int = MAX_VALUE) -> bytes:
+def payload_bytes(payload: object, limit: i64 = MAX_VALUE) -> bytes:
     """A payload, checked."""
     if type(payload) is not bytes:
         if not isinstance(payload, (bytes, bytearray, memoryview)):
@@ -94,7 +106,7 @@ def payload_bytes(payload: object, limit: int = MAX_VALUE) -> bytes:
     return payload
 
 
-def length(value: Length, what: str) -> int:
+def length(value: object, what: str) -> int:
     """A length in ns, not negative."""
     if isinstance(value, timedelta):
         ns = (value.days * 86_400 + value.seconds) * SECOND + value.microseconds * 1000
@@ -113,7 +125,7 @@ def length(value: Length, what: str) -> int:
     return ns
 
 
-def instant(value: Instant, what: str) -> int:
+def instant(value: object, what: str) -> int:
     """An instant in ns since 1970."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -127,77 +139,105 @@ def as_datetime(ns: int) -> datetime | None:
     return _EPOCH + timedelta(microseconds=ns // 1000) if ns else None
 
 
-def new_job(
-    now: int,
-    payload: bytes = b"",
-    key: Text | None = None,
-    queue: Text | None = None,
-    priority: int = DEFAULT_PRIORITY,
-    delay: Length | None = None,
-    due: Instant | None = None,
-    ttl: Length | None = None,
-    expires: Instant | None = None,
-    lease: Length | None = None,
-    max_attempts: int = 0,
-    max_timeouts: int = 0,
-    max_fails: int = 0,
-    mode: str | None = None,
-    timestamp: Instant | None = None,
-    limit: int = MAX_VALUE,
-    id: bytes = b"",  # noqa: A002 - the name of the field
-) -> NewJob:
+def result_bytes(result: object) -> bytes:
+    """A result, or the reason of a failure."""
+    if type(result) is not bytes:
+        raise BadRequest("a result is bytes")
+    return result
+
+
+def token_number(token: object) -> int | None:
+    """The token of a lease; None: the caller has none. What can be none becomes one of no lease."""
+    if token is None or type(token) is int:
+        return token
+    return int(token) if isinstance(token, int) else 0
+
+
+def put_request(
+    now: i64,
+    payload: object = b"",
+    key: object = None,
+    queue: object = None,
+    priority: object = DEFAULT_PRIORITY,
+    delay: object = None,
+    due: object = None,
+    ttl: object = None,
+    expires: object = None,
+    lease: object = None,
+    max_attempts: object = 0,
+    max_timeouts: object = 0,
+    max_fails: object = 0,
+    mode: object = None,
+    timestamp: object = None,
+    limit: i64 = MAX_VALUE,
+    job_id: object = b"",
+) -> PutRequest:
     """A job from the arguments of `put`; `now` turns lengths into instants."""
-    if type(payload) is not bytes or len(payload) > limit:
-        payload = payload_bytes(payload, limit)
+    value = payload_bytes(payload, limit)
     key_data = b"" if key is None else key_bytes(key)
-    if queue is None:
-        if not key_data:
-            raise BadRequest("name a queue, or give a key that has a domain")
+    if queue is not None:
+        queue_data = queue_bytes(queue)
+    elif key_data:
         queue_data = domain(key_data)
     else:
-        queue_data = queue_bytes(queue)
-    if type(priority) is not int:
-        priority = _whole(priority, "priority")
-    if not 0 <= priority <= 255:
-        raise OutOfRange(f"priority must be 0..255, not {priority}")
-    if mode is None:
-        how = Mode.MERGE if key_data else Mode.PLAIN
-    else:
-        how = _mode(mode, key_data)
-    if id and (type(id) is not bytes or len(id) != 16 or not any(id)):
-        raise BadRequest("an id is 16 bytes, not all of them 0")
-    usual = delay is None and due is None and ttl is None and expires is None and lease is None
-    if usual and not (max_attempts or max_timeouts or max_fails or timestamp):
-        return _new(NewJob, (queue_data, payload, key_data, how, priority, *_REST, id))
-    if delay is not None and due is not None:
-        raise BadRequest("give delay or due, not both")
-    if ttl is not None and expires is not None:
-        raise BadRequest("give ttl or expires, not both")
-    due_at = 0
+        raise BadRequest("name a queue, or give a key that has a domain")
+    rank = _number(priority, "priority", 255)
+    how = _mode(mode, key_data)
+    request = PutRequest(queue_data, value, key_data, how, rank)
+    if job_id:
+        if not isinstance(job_id, bytes) or len(job_id) != 16 or not any(job_id):
+            raise BadRequest("an id is 16 bytes, not all of them 0")
+        request.id = job_id
     if delay is not None:
-        due_at = _sum(now, length(delay, "delay"), "delay")
+        if due is not None:
+            raise BadRequest("give delay or due, not both")
+        request.due = _sum(now, length(delay, "delay"), "delay")
     elif due is not None:
-        due_at = instant(due, "due")
-    expires_at = 0
+        request.due = instant(due, "due")
     if ttl is not None:
-        expires_at = _sum(max(now, due_at), _positive(length(ttl, "ttl"), "ttl"), "ttl")
+        if expires is not None:
+            raise BadRequest("give ttl or expires, not both")
+        lives = _positive(length(ttl, "ttl"), "ttl")
+        request.expires = _sum(max(now, request.due), lives, "ttl")
     elif expires is not None:
-        expires_at = instant(expires, "expires")
-    return NewJob(
-        queue_data,
-        payload,
-        key_data,
-        how,
-        priority,
-        due_at,
-        expires_at,
-        0 if timestamp is None else instant(timestamp, "timestamp"),
-        0 if lease is None else _positive(length(lease, "lease"), "lease"),
-        _limit(max_attempts, "max_attempts"),
-        _limit(max_timeouts, "max_timeouts", 255),
-        _limit(max_fails, "max_fails"),
-        id=id,
-    )
+        request.expires = instant(expires, "expires")
+    if timestamp is not None:
+        request.timestamp = instant(timestamp, "timestamp")
+    if lease is not None:
+        request.lease = _positive(length(lease, "lease"), "lease")
+    if max_attempts != 0:
+        request.max_attempts = _number(max_attempts, "max_attempts", 2**31 - 1)
+    if max_timeouts != 0:
+        request.max_timeouts = _number(max_timeouts, "max_timeouts", 255)
+    if max_fails != 0:
+        request.max_fails = _number(max_fails, "max_fails", 2**31 - 1)
+    return request
+
+
+def new_job(
+    now: int,
+    payload: object = b"",
+    key: object = None,
+    queue: object = None,
+    priority: object = DEFAULT_PRIORITY,
+    delay: object = None,
+    due: object = None,
+    ttl: object = None,
+    expires: object = None,
+    lease: object = None,
+    max_attempts: object = 0,
+    max_timeouts: object = 0,
+    max_fails: object = 0,
+    mode: object = None,
+    timestamp: object = None,
+    limit: int = MAX_VALUE,
+    id: object = b"",  # noqa: A002 - the name of the field
+) -> NewJob:
+    """The same as a `NewJob`."""
+    return put_request(
+        now, payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
+        max_timeouts, max_fails, mode, timestamp, limit, id,
+    ).new_job()  # fmt: skip
 
 
 def _text(value: object, what: str) -> bytes:
@@ -213,18 +253,20 @@ def _text(value: object, what: str) -> bytes:
     raise BadRequest(f"{what} must be text or bytes, not {type(value).__name__}")
 
 
-def _mode(mode: str, key: bytes) -> Mode:
-    found = _MODES.get(mode)
+def _mode(mode: object, key: bytes) -> i64:
+    if mode is None:
+        return MERGE if key else PLAIN
+    found = _MODES.get(mode) if isinstance(mode, str) else None
     if found is None:
         raise BadRequest(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
-    if found is Mode.PLAIN and key:
+    if found == PLAIN and key:
         raise BadRequest("a plain job has no key")
-    if found is not Mode.PLAIN and not key:
+    if found != PLAIN and not key:
         raise BadRequest(f"mode {mode!r} needs a key")
     return found
 
 
-def _limit(value: int, what: str, largest: int = 2**31 - 1) -> int:
+def _number(value: object, what: str, largest: int) -> int:
     number = _whole(value, what)
     if not 0 <= number <= largest:
         raise OutOfRange(f"{what} must be 0..{largest}, not {number}")
@@ -234,7 +276,7 @@ def _limit(value: int, what: str, largest: int = 2**31 - 1) -> int:
 def _whole(value: object, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadRequest(f"{what} must be a whole number, not {value!r}")
-    return int(value)
+    return value if type(value) is int else int(value)
 
 
 def _positive(ns: int, what: str) -> int:

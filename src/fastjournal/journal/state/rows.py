@@ -1,0 +1,202 @@
+"""All rows, found by id and kept in the order in which they came.
+
+Rules:
+
+1. A row holds its id itself, and here a row costs two references: a dictionary would hold each id
+   once more, as an object of its own, and take three times as much for each row.
+2. A row never moves inside the table, and a larger table takes the place of another in one step:
+   who looks without a lock (upkeep) finds every row that is there all the while.
+3. Ids may be chosen by strangers: where a row goes in the table depends on numbers that differ from
+   process to process, as they do for Python's own dictionaries. Nothing else depends on them.
+4. The dictionary's words are spoken: `get`, `[]`, `in`, `len`, `values`, `items`, and going through
+   it gives ids.
+"""
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from mypy_extensions import i32, i64
+
+from fastjournal.buffers import read_i64_be
+from fastjournal.journal.state.row import QueueRules, Row
+
+__all__ = ["Rows"]
+
+_SMALLEST: Final = 8
+"""Places of an empty table; always a power of two."""
+_TRIM: Final[i64] = 64
+_RENUMBER: Final[i64] = 1 << 30
+_HALF: Final[i64] = 0xFFFF_FFFF
+
+
+def _number(name: bytes) -> i64:
+    """29 odd bits of which Python's own secret decides."""
+    return hash(name) & 0x1FFF_FFFF | 1
+
+
+_TIMES_1: Final[i64] = _number(b"rows 1")
+_TIMES_2: Final[i64] = _number(b"rows 2")
+_TIMES_3: Final[i64] = _number(b"rows 3")
+_TIMES_4: Final[i64] = _number(b"rows 4")
+_GONE: Final = Row(bytes(16), QueueRules(b""), b"", b"")
+"""Stands in the table where a row was."""
+
+
+@final
+class Rows:
+    """Rows by id. Only `apply` adds and removes."""
+
+    def __init__(self) -> None:
+        self._table: list[Row | None] = [None] * _SMALLEST
+        self._taken: i64 = 0
+        """Places of the table that are not empty."""
+        self._line: list[Row | None] = []
+        """As they came."""
+        self._base: i64 = 0
+        """The number of the first place in the line."""
+        self._head: i64 = 0
+        """Places of the line before it are empty."""
+        self._count: i64 = 0
+        self._slot: i64 = -1
+        """Where the id goes that `seek` did not find; -1: not known."""
+        self._hash: i64 = 0
+
+    def get(self, row_id: bytes) -> Row | None:
+        """The row of this id; None: there is none."""
+        if len(row_id) != 16:
+            return None
+        high = read_i64_be(row_id, 0)
+        low = read_i64_be(row_id, 8)
+        table = self._table
+        mask: i64 = len(table) - 1
+        at = _hash(high, low) & mask
+        while True:
+            row = table[at]
+            if row is None:
+                return None
+            if row.low == low and row.high == high and row is not _GONE:
+                return row
+            at = at + 1 & mask
+
+    def seek(self, row_id: bytes) -> Row | None:
+        """The same for `apply`, which adds a row of this id at once if there is none."""
+        high = read_i64_be(row_id, 0)
+        low = read_i64_be(row_id, 8)
+        table = self._table
+        mask: i64 = len(table) - 1
+        self._hash = _hash(high, low)
+        at = self._hash & mask
+        while True:
+            row = table[at]
+            if row is None:
+                self._slot = at
+                return None
+            if row.low == low and row.high == high and row is not _GONE:
+                return row
+            at = at + 1 & mask
+
+    def add(self, row: Row) -> None:
+        """A row comes whose id is not here, and was sought last of all."""
+        assert self._slot >= 0
+        row.hash = i32(self._hash)
+        row.number = i32(self._base + len(self._line))
+        self._line.append(row)
+        self._count += 1
+        self._taken += 1
+        if self._taken * 2 > len(self._table):
+            self._rebuild()
+        else:
+            self._table[self._slot] = row
+        self._slot = -1
+
+    def remove(self, row: Row) -> None:
+        """A row goes that is here."""
+        table = self._table
+        mask: i64 = len(table) - 1
+        at = i64(row.hash) & mask
+        while table[at] is not row:
+            at = at + 1 & mask
+        table[at] = _GONE
+        line = self._line
+        place = i64(row.number) - self._base
+        line[place] = None
+        self._count -= 1
+        if place == self._head:
+            self._head = place + 1
+        if self._count * 2 + _TRIM < len(line):
+            self._close_ranks()
+
+    def newest(self) -> Iterator[Row]:
+        """The rows, the one that came last first."""
+        for row in reversed(self._line):
+            if row is not None:
+                yield row
+
+    def values(self) -> list[Row]:
+        """The rows as they came."""
+        return [row for row in self._line if row is not None]
+
+    def items(self) -> list[tuple[bytes, Row]]:
+        """Ids and rows as they came."""
+        return [(row.id, row) for row in self._line if row is not None]
+
+    def keys(self) -> list[bytes]:
+        """The ids as they came."""
+        return [row.id for row in self._line if row is not None]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.keys())
+
+    def __contains__(self, row_id: bytes) -> bool:
+        return self.get(row_id) is not None
+
+    def __getitem__(self, row_id: bytes) -> Row:
+        row = self.get(row_id)
+        if row is None:
+            raise KeyError(row_id)
+        return row
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _rebuild(self) -> None:
+        """A table with room for as many again, and without the places of those that went."""
+        size: i64 = _SMALLEST
+        while self._count * 3 > size:
+            size *= 2
+        table: list[Row | None] = [None] * size
+        mask = size - 1
+        for row in self._line:
+            if row is not None:
+                at = i64(row.hash) & mask
+                while table[at] is not None:
+                    at = at + 1 & mask
+                table[at] = row
+        self._table = table
+        self._taken = self._count
+
+    def _close_ranks(self) -> None:
+        """Give up empty places of the line: those before the first row, or all of them."""
+        line = self._line
+        if self._head * 2 > len(line) and self._base < _RENUMBER:
+            del line[: self._head]
+            self._base += self._head
+        else:
+            left: list[Row | None] = []
+            for row in line:
+                if row is not None:
+                    row.number = i32(len(left))
+                    left.append(row)
+            self._base = 0
+            self._line = left
+        self._head = 0
+
+
+def _hash(high: i64, low: i64) -> i64:
+    """31 bits of a sum of products: of 32 bits each with a number that nobody knows."""
+    return (
+        (high >> 32 & _HALF) * _TIMES_1
+        + (high & _HALF) * _TIMES_2
+        + (low >> 32 & _HALF) * _TIMES_3
+        + (low & _HALF) * _TIMES_4
+    ) >> 30 & 0x7FFF_FFFF
