@@ -43,13 +43,24 @@ class Row:
 class Bench:
     """One benchmark program: parses its arguments, measures, prints, records."""
 
-    def __init__(self, name: str, about: str, repeats: int = 7) -> None:
-        """`repeats`: of each measure, unless the command line says otherwise."""
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        repeats: int = 7,
+        options: Callable[[argparse.ArgumentParser], object] | None = None,
+    ) -> None:
+        """`repeats`: of each measure, unless the command line says otherwise.
+
+        `options` adds to the arguments, which stand in `given`.
+        """
         parser = argparse.ArgumentParser(description=about)
         parser.add_argument("--quick", action="store_true", help="under a minute, rougher figures")
         parser.add_argument("--json", type=Path, metavar="FILE", help="append JSON lines here")
         parser.add_argument("--repeats", type=int, default=None, help="at least 3")
-        given = parser.parse_args()
+        if options is not None:
+            options(parser)
+        self.given = given = parser.parse_args()
         self.name = name
         self.quick: bool = given.quick
         self.repeats = max(3, given.repeats or (3 if given.quick else repeats))

@@ -11,9 +11,8 @@ from random import Random
 from typing import Any, Protocol
 
 from fastjournal import Journal
-from fastjournal.entry import Entry
+from fastjournal.entry import Entry, EntryPage
 from fastjournal.journal.disk.replay import replay
-from fastjournal.journal.engine.entry_operations import EntryPage
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
 from fastjournal.journal.entries.locks import Lock, Writer
 from fastjournal.journal.entries.reads import Reading

@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fastjournal.entry import Entry
+from fastjournal.entry import Entry, EntryPage
 from fastjournal.errors import NotFound
-from fastjournal.journal.engine.entry_operations import EntryPage
-from fastjournal.journal.entries.ground import Decided
 from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
+from fastjournal.journal.entries.plan import Decided
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.entry_codec import ALL, decode_entry, encode_who

@@ -10,7 +10,6 @@ from typing import Any
 
 from fastjournal import Journal
 from fastjournal.errors import Unavailable
-from fastjournal.journal.receiving import Receiver
 from fastjournal.log.files import FileHandle
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.reader import scan
@@ -18,8 +17,7 @@ from fastjournal.spool.shelf import Shelf
 from fastjournal.testing import Crash, MemoryFiles
 from fastjournal.testing.files import _MemoryHandle
 from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded
-from fastjournal.wire.fj.job_put import decode_forward
+from fastjournal.wire.fj.forward import Forwarded, read_forward
 
 __all__ = [
     "CrashingShelf",
@@ -107,14 +105,15 @@ class JournalTarget:
 
     def send(self, sender: bytes, value: bytes) -> None:
         self.sent.append((sender, value))
-        receiver = Receiver(self.journal)
-        now = self.journal.engine.clock.now()
-        marks, jobs, forget = decode_forward(value, now, sender)
-        if forget:
-            receiver.forget_sender(sender)
-            self._answers.append(Forwarded(0))
-            return
-        taken = receiver.put_from(sender, zip(marks, jobs, strict=True))
+        forwarding, engine = self.journal.operations.forwarding, self.journal.engine
+        now = engine.clock.now()
+        read = read_forward(value, 0, len(value), now, sender)
+        with engine.lock:
+            if read.forget:
+                forwarding.forget_sender(sender)
+                self._answers.append(Forwarded(0))
+                return
+            taken = forwarding.put_from(sender, zip(read.marks, read.jobs, strict=True), now)
         errors = tuple((mark, error_text(error)) for mark, error in taken.refused)
         self._answers.append(
             Forwarded(taken.mark, *taken.outcomes, len(errors), taken.repeated, errors)

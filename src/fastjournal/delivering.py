@@ -20,10 +20,9 @@ from typing import NamedTuple, TypeVar
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import BadRequest, JournalError, Loading, Unavailable
 from fastjournal.model import NewJob
-from fastjournal.put_request import checked_request
 from fastjournal.spool.target import DaemonTarget
 from fastjournal.wire.fj.forward import Forwarded, encode_forget, encode_forward
-from fastjournal.wire.fj.job_codec import encode_job
+from fastjournal.wire.fj.job_codec import encode_job, fitting_request
 
 __all__ = ["Delivered", "Delivery", "open_target"]
 
@@ -141,7 +140,7 @@ def _requests(jobs: Iterable[tuple[int, NewJob]]) -> Iterator[bytes]:
     size = 0
     for mark, job in jobs:
         marks.append(mark)
-        parts.append(encode_job(checked_request(job)))
+        parts.append(encode_job(fitting_request(job)))
         size += len(parts[-1])
         if len(marks) == _JOBS or size > _BYTES:
             yield encode_forward(marks, parts)

@@ -19,7 +19,7 @@ from fastjournal.client import leases, operator_calls
 from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client._async.watch import AsyncWatching
 from fastjournal.client.asyncio_transport import AsyncConnection
-from fastjournal.client.protocol import Call
+from fastjournal.client.calls import Call
 from fastjournal.client.urls import Target, parse_url
 from fastjournal.entry import watched
 from fastjournal.errors import Closed, GarbledAnswer, ProtocolError, Unavailable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.client import entry_calls, protocol
+from fastjournal.client import calls, entry_calls
 from fastjournal.client import puts as put_calls
 from fastjournal.journal.language.commands import End
 from fastjournal.model import Outcome
@@ -153,11 +153,11 @@ def test_a_put_sent_again_after_its_job_has_ended_is_no_new_job(
     daemon: LocalDaemon, delay: float | None
 ) -> None:
     """FJ-1, promise of put: a lost answer does not make two jobs of one."""
-    call = put_calls.put(put_calls.job_put(b"x", queue="q", delay=delay))
+    call = put_calls.put(b"x", queue="q", delay=delay)
     with daemon.connect() as client:
         first = client._call(call)
         worked_off(daemon, 1)
-        again = client._call(call._replace(data=protocol.sent_again(call)))
+        again = client._call(calls.sent_again(call))
         assert (first.outcome, again.outcome) == (Outcome.NEW, Outcome.STALE)
         assert first.id == again.id
         assert client.lease("q") is None
@@ -171,7 +171,7 @@ def test_of_a_batch_sent_again_only_what_never_came_is_put(daemon: LocalDaemon) 
     with daemon.connect() as client:
         client._call(first)
         worked_off(daemon, 2)
-        receipts = client._call(whole._replace(data=protocol.sent_again(whole)))
+        receipts = client._call(calls.sent_again(whole))
         assert [one.id for one in receipts] == [job["id"] for job in jobs]
         assert [one.outcome for one in receipts] == [
             Outcome.NEW, Outcome.STALE, Outcome.STALE, Outcome.STALE, Outcome.NEW, Outcome.NEW,
@@ -181,11 +181,9 @@ def test_of_a_batch_sent_again_only_what_never_came_is_put(daemon: LocalDaemon) 
 
 
 def test_only_puts_and_settles_say_that_they_are_sent_again() -> None:
-    put = put_calls.plain_put(b"x", None, "q", 1)
-    assert put is not None
-    stable = protocol.persistent(put)
-    assert protocol.sent_again(put)[9] & AGAIN
-    assert protocol.sent_again(stable)[9] & AGAIN
-    entry = entry_calls.plain_set("k", b"v")
-    assert entry is not None
-    assert protocol.sent_again(entry) == entry.data
+    put = put_calls.put(b"x", None, "q", 1)
+    stable = put_calls.put(b"x", None, "q", 1, persist=True)
+    assert calls.sent_again(put).data[9] & AGAIN
+    assert calls.sent_again(stable).data[9] & AGAIN
+    entry = entry_calls.set_entry(None, "k", b"v")
+    assert calls.sent_again(entry).data == entry.data

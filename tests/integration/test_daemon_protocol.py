@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fastjournal.client import leases, puts
 from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.journal import Journal
 from fastjournal.model import Mode, State
@@ -543,13 +544,10 @@ def test_a_directory_that_was_used_embedded_can_be_served(tmp_path: Path) -> Non
 
 def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
     """One message alone in a read takes the short way; cut in two it takes the long one."""
-    from fastjournal.client import leases, puts
-
     ids = iter([bytes([n]) * 16 for n in range(1, 100)])
 
     def put(key: str | None, queue: str, payload: bytes) -> bytes:
-        call = puts.plain_put(payload, key, queue, 7)
-        assert call is not None
+        call = puts.put(payload, key, queue, 7)
         job_id = next(ids)
         at = 25 if call.data[9] == 2 else 26  # behind the header, the size and four bytes of job
         return call.data[:at] + job_id + call.data[at + 16 :]
@@ -605,11 +603,9 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
 
 def test_puts_that_come_together_are_answered_one_by_one_and_in_order(daemon: LocalDaemon) -> None:
     """Plain ones are put together; what stands between them, or is not plain, is not mixed up."""
-    from fastjournal.client.puts import plain_put
 
     def put(identifier: int, key: str | None = None, queue: str = "q") -> bytes:
-        call = plain_put(b"%d" % identifier, key, queue, 100)
-        assert call is not None
+        call = puts.put(b"%d" % identifier, key, queue)
         return call.data[:6] + identifier.to_bytes(2, "big") + call.data[8:]
 
     messages = [put(number) for number in range(1, 1300)]
@@ -662,10 +658,7 @@ def test_puts_of_many_connections_at_once_are_each_taken_and_answered(
 
 
 def plain_puts(turn: int) -> list[bytes]:
-    from fastjournal.client.puts import plain_put
-
-    calls = [plain_put(b"%d of %d" % (at, turn), None, "q", 100) for at in range(6)]
-    return [call.data for call in calls if call is not None]
+    return [puts.put(b"%d of %d" % (at, turn), None, "q").data for at in range(6)]
 
 
 @pytest.mark.parametrize("uvloop", [False, True])

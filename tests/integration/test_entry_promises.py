@@ -27,7 +27,7 @@ from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.entry_codec import ALL, decode_entry
 from fastjournal.wire.fj.functions import DATA, OVERWRITE, PUSH, Function, Type
 from fastjournal.wire.fj.job_codec import encode_job
-from fastjournal.wire.fj.replies import encode_reply
+from fastjournal.wire.fj.replies import Pair, encode_reply
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
 
@@ -121,7 +121,7 @@ def test_a_listener_gets_the_push_of_the_example(examples: AtT) -> None:
     e.clock.advance(1)
     with FjPeer(e.daemon.port) as other:
         other.ask(Function.DELETE, key=b"a")
-    gone = encode_reply(1, e.clock.now(), flags=PUSH | 1 << 12, pairs=[(b"a", STRING, b"", None)])
+    gone = encode_reply(1, e.clock.now(), flags=PUSH | 1 << 12, pairs=[Pair(b"a", STRING)])
     assert e.read(len(gone)) in (gone, gone[:-1] + b"\0")
 
 
@@ -292,7 +292,7 @@ def test_a_holder_that_dies_frees_its_lock_at_the_deadline_and_its_late_write_is
 
 
 def lock_of(daemon: LocalDaemon):  # type: ignore[no-untyped-def]
-    return daemon.server.default.journal.entries.operations.decide.locks._locks
+    return daemon.server.default.journal.entries.operations.locks._locks
 
 
 def test_a_dead_holders_lock_ends_when_the_clock_says_so(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Machine:
 
     def modified(self, key: bytes) -> int:
         """The time of the newest write, also of an entry that has expired this very moment."""
-        row = self.d.journal.entries.operations.decide.slot(key)
+        row = self.d.journal.entries.operations.ground.slot(key)
         assert row is not None
         return row.modified
 
@@ -130,7 +130,7 @@ class Machine:
         at, now = self.stamp(), self.d.known
         box = self.plain.live(key, now)
         expired_at = 0
-        row = self.d.journal.entries.operations.decide.slot(key)
+        row = self.d.journal.entries.operations.ground.slot(key)
         if row is not None and box is None and not self.plain.tombs.get(key):
             expired_at = row.modified  # expired, not collected: its time still counts
         given = self.d.delete(key, timestamp=at)

@@ -15,6 +15,7 @@ from deeds import act
 from entry_driver import Embedded, S
 from fastjournal.entry import BUFFER, INTEGER, STRING
 from fastjournal.errors import RequestError
+from fastjournal.journal.entries.plan import Decided
 from fastjournal.journal.entries.reads import Reading
 from world import World
 
@@ -36,7 +37,7 @@ class Twin:
         answers = []
         for one in self.both:
             try:
-                answers.append(one.ask(name, *given, **how))
+                answers.append(_fields(one.ask(name, *given, **how)))
             except RequestError as error:
                 answers.append(type(error))
         assert answers[0] == answers[1], (name, given)
@@ -95,6 +96,19 @@ REQUESTS = (
     "number", "add", "truncate", "flip", "delete", "purge", "lease", "touched", "rename", "alias",
     "wait", "clean", "snapshot", "restart", "kill", "rotate",
 )  # fmt: skip
+
+
+def _fields(answer: Any) -> Any:
+    if isinstance(answer, Decided):
+        return (
+            answer.logged,
+            answer.remembered,
+            answer.stale,
+            answer.found,
+            answer.kind,
+            answer.data,
+        )
+    return answer
 
 
 def _upkeep(one: Embedded, name: str) -> None:

@@ -7,10 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from entry_driver import Embedded
+from entry_driver import Embedded, S
 from fastjournal import Journal
-from fastjournal.entry import EntryValue
-from fastjournal.errors import BadRequest, Closed, LeaseLost, Locked, OutOfRange
+from fastjournal.entry import INTEGER, EntryValue
+from fastjournal.errors import (
+    BadRequest,
+    ClockSkew,
+    Closed,
+    LeaseLost,
+    Locked,
+    OutOfRange,
+    TooLarge,
+)
+from fastjournal.journal.entries.locks import Writer
+from fastjournal.model import MAX_INSTANT
 from fastjournal.testing import ManualClock
 
 VALUES: dict[str, EntryValue] = {
@@ -213,3 +223,30 @@ def test_without_re2_a_pattern_is_refused_with_a_word_on_why(
         with pytest.raises(Exception, match="pip install") as told:
             list(journal.entries.match("never-seen-before"))
         assert told.value.code == "REGEX"  # type: ignore[attr-defined]
+
+
+def test_numbers_beyond_64_bits_are_refused_in_both_builds() -> None:
+    """A compiled field wraps: whatever a request says is looked at before it is used."""
+    huge = 2**70
+    d = Embedded()
+    d.set(b"k", 1, b"value")
+    d.set(b"t", 1, b"value", ttl=S, expires=d.now + S)
+    for refusal, ask in (
+        (TooLarge, lambda: d.truncate(b"k", huge)),
+        (BadRequest, lambda: d.truncate(b"k", -huge)),
+        (ClockSkew, lambda: d.set(b"k", 1, b"", timestamp=huge)),
+        (ClockSkew, lambda: d.delete(b"k", timestamp=huge)),
+        (ClockSkew, lambda: d.add(b"n", INTEGER, bytes(8), sender=b"me", timestamp=huge)),
+        (BadRequest, lambda: d.set(b"k", 1, b"", expires=huge)),
+        (BadRequest, lambda: d.set(b"k", 1, b"", ttl=huge)),
+        (BadRequest, lambda: d.set(b"k", huge, b"")),
+        (OutOfRange, lambda: d.get(b"k", lease=huge)),
+        (OutOfRange, lambda: d.lock(b"k", b"me", huge)),
+        (LeaseLost, lambda: d.set(b"k", 1, b"", by=Writer(fence=huge))),
+        (BadRequest, lambda: d.range(b"", b"", limit=huge)),
+    ):
+        with pytest.raises(refusal):
+            ask()
+    assert d.get(b"t", expires=huge).expires == MAX_INSTANT
+    assert d.get(b"k").data == b"value"
+    d.journal.close()

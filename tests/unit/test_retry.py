@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastjournal.client import operator_calls, puts
-from fastjournal.client.protocol import Call
+from fastjournal.client.calls import Call
 from fastjournal.client.retry import (
     Attempts,
     Connect,
@@ -128,9 +128,7 @@ class Driver:
 
 
 def a_put() -> Call:
-    call = puts.plain_put(b"x", None, "q", 100)
-    assert call is not None
-    return call
+    return puts.put(b"x", queue="q")
 
 
 def says_again(call: Call) -> bool:
@@ -171,7 +169,7 @@ def test_what_may_be_sent_once_is_not_sent_twice() -> None:
 
 
 def test_what_is_too_large_is_not_sent() -> None:
-    call = a_put()._replace(data=bytes(100_000))
+    call = a_put().with_data(bytes(100_000))
     with pytest.raises(TooLarge):
         Driver().run(carry_out(call, {"max_message": 70_000}, 10))
 

@@ -123,16 +123,27 @@ def test_many_foreign_names_do_not_crowd_out_the_files(
     assert [row.value for row in rows(journal)] == [b"a"]
 
 
+@pytest.mark.parametrize("in_use", [False, True], ids=["new", "in use"])
 @PLACED
 def test_a_producer_takes_the_next_file_instead_of_a_foreign_name(
-    spool: Path, secret: Path, clock: ManualClock, placed: Callable[[Path, Path], None]
-) -> None:
+    spool: Path, secret: Path, clock: ManualClock, placed: Callable[[Path, Path], None],
+    in_use: bool,
+) -> None:  # fmt: skip
+    """Of a spool in use the file of the hour is opened whoever made it."""
+    if in_use:
+        put_before(spool)
     placed(spool / name_of(T), secret)
     with Spool(spool, clock=clock) as producer:
         producer.put(b"a", queue="q")
     assert secret.read_bytes() == SECRET
     assert (spool / name_of(T + 1)).is_file()
-    assert payloads(spool) == [b"a"]
+    assert payloads(spool) == [b"before"] * in_use + [b"a"]
+
+
+def put_before(spool: Path) -> None:
+    """An hour ago the spool was in use."""
+    with Spool(spool, clock=ManualClock(NOW - HOUR)) as producer:
+        producer.put(b"before", queue="q")
 
 
 @PLACED
@@ -291,6 +302,7 @@ def test_a_producer_wakes_nobody_through_a_link(
 
 
 def test_a_put_does_not_wait_for_the_reader_of_a_pipe(spool: Path, clock: ManualClock) -> None:
+    put_before(spool)
     os.mkfifo(spool / name_of(T))
     done = threading.Event()
 

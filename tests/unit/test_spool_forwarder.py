@@ -28,9 +28,8 @@ from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.watch import InotifyWatch, PingWatch, watch
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock, MemoryFiles
-from fastjournal.wire.fj.forward import Forwarded
+from fastjournal.wire.fj.forward import Forwarded, read_forward
 from fastjournal.wire.fj.functions import Function
-from fastjournal.wire.fj.job_put import decode_forward
 from fastjournal.wire.fj.requests import encode_request
 from spooling import JournalTarget, SpoolMemory, drain, payloads, rows
 
@@ -162,7 +161,7 @@ def test_a_restarted_forwarder_skips_what_is_done(
     put(tmp_path, clock, b"c")
     target.sent.clear()
     drain(forwarder_of(tmp_path, clock), target)
-    assert [len(decode_forward(value, NOW).jobs) for _, value in target.sent] == [1]
+    assert [len(read_forward(value, 0, len(value), NOW).jobs) for _, value in target.sent] == [1]
 
 
 def test_repeated_keys_merge_by_the_rule(

@@ -37,6 +37,7 @@ from fastjournal.wire.fj.job_codec import (
     encode_job,
     encode_jobs,
     encode_short,
+    fitting_request,
     read_job,
     read_jobs,
 )
@@ -239,6 +240,32 @@ def test_a_job_of_no_known_layout_is_refused(value: bytes) -> None:
 def test_an_instant_past_2262_is_refused(field: str) -> None:
     with pytest.raises(OutOfRange):
         decode_job(past_2262(field))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": b"short" * 9},
+        {"priority": 1 << 63},
+        {"lease": 1 << 64},
+        {"max_fails": 1 << 32},
+        {"due": -1},
+        {"kind": 256},
+        {"queue": b"q" * 65_536},
+    ],
+)
+def test_a_job_that_does_not_fit_layout_2_is_not_written(change: dict[str, Any]) -> None:
+    with pytest.raises(OutOfRange):
+        fitting_request(FULL._replace(**change))
+    with pytest.raises(BadRequest):
+        fitting_request(FULL._replace(value="text"))  # type: ignore[arg-type]
+    with pytest.raises(BadRequest):
+        fitting_request(FULL._replace(due="tomorrow"))  # type: ignore[arg-type]
+
+
+def test_what_layout_2_can_say_is_written_whether_it_can_be_or_not() -> None:
+    for job in (FULL, FULL._replace(priority=-999), FULL._replace(mode=Mode.PLAIN, id=b"")):
+        assert fitting_request(job).new_job() == job
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,6 @@ def _standing(view: Any, keys: Watched) -> Iterator[tuple[bytes, tuple[int, int]
             if keys.upper is None or name > keys.upper:
                 return
             continue
-        row = next(state.keys.find(b"", name), None)
+        row = state.keys.entry(name)
         if row is not None and row.state is not State.DELETED:
             yield name, (row.modified, row.kind)

@@ -66,6 +66,7 @@ _MOVED = {
     "pipeline": ("_sync.pipeline",),
     "aleased": ("_async.handles",),
     "operating": ("operator_calls",),
+    "protocol": ("calls",),
     "retrying": ("retry",),
     "worker_contract": ("worker.results",),
 }

@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from fastjournal.client import leases, operator_calls
-from fastjournal.client.protocol import Call, read
+from fastjournal.client.calls import Call, read_answer
 from fastjournal.client.retry import told_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, Unavailable
@@ -97,7 +97,7 @@ class AsyncConnection(asyncio.Protocol):
         target = self.target
         sent = time.time_ns()
         call = operator_calls.hello(target.name, target.token, target.journal, sent)
-        self.about, then = read(call, await self._begin(call))
+        self.about, then = read_answer(call, await self._begin(call))
         self.ahead = then - (sent + time.time_ns()) // 2
 
     @property
@@ -166,7 +166,7 @@ class AsyncConnection(asyncio.Protocol):
             raise
         finally:
             late.cancel()
-        return read(call, reply)
+        return read_answer(call, reply)
 
     async def send(self, calls: Sequence[Call]) -> AsyncSent:
         """Send calls that do not wait, together; `receive` gives what came of them."""
@@ -186,7 +186,7 @@ class AsyncConnection(asyncio.Protocol):
             for call, future in sent:
                 reply = await future
                 try:
-                    values.append(read(call, reply))
+                    values.append(read_answer(call, reply))
                 except JournalError as error:
                     values.append(error)
         finally:

@@ -31,7 +31,7 @@ from time import sleep
 from typing import Any, TypeAlias
 
 from fastjournal.client import operator_calls
-from fastjournal.client.protocol import QUICK_SIZES, Call, nothing, read
+from fastjournal.client.calls import Call, numbered, read_answer
 from fastjournal.client.retry import told_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, ProtocolError, Unavailable
@@ -44,7 +44,7 @@ _READ = 256 << 10
 _FIRST = 64 << 10
 """Most answers are small, and a larger buffer costs a fresh mapping of memory each time."""
 _TIMEVAL = struct.Struct("@ll")
-_ALONE = b"\0\1"
+_ALONE = 1
 """The number of a request that goes alone."""
 
 Sent: TypeAlias = list[Call]
@@ -80,7 +80,7 @@ class Connection:
         self.closed = False
         """It cannot be used any more."""
         self._parser = ReplyParser()
-        self._waiting: deque[tuple[Call, bytes]] = deque()
+        self._waiting: deque[tuple[Call, int]] = deque()
         """Calls without an answer, with their numbers."""
         self._values: list[Any] = []
         """Of calls that were sent together, those that nobody has asked for yet."""
@@ -123,26 +123,18 @@ class Connection:
 
     def ask(self, call: Call, *, listen: bool = False) -> Any:
         """Send a call and wait for its answer; `Unavailable` if nobody knows the outcome."""
-        data, _, wait, _, quick = call
-        wait += self.target.timeout
+        wait = call.wait + self.target.timeout
         sock = self._sock
-        waiting = self._waiting
         try:
             if wait != self._timeout:
                 self._set_timeout(wait)
-            waiting.append((call, _ALONE))
-            sock.sendall(data)
-            got = sock.recv(_FIRST)
-            if quick is not None:
-                value = quick(got)
-                if value is not None:
-                    waiting.clear()
-                    return value
-            reply = self._receive_one(got)
+            self._waiting.append((call, _ALONE))
+            sock.sendall(call.data)
+            reply = self._receive_one(sock.recv(_FIRST))
         except BaseException as error:
             self._end(error)
             raise
-        return read(call, reply)
+        return read_answer(call, reply)
 
     def send(self, calls: Sequence[Call]) -> Sent:
         """Send calls that do not wait, together; `receive` gives what came of them."""
@@ -150,7 +142,7 @@ class Connection:
         try:
             self._set_timeout(self.target.timeout + sum([call.wait for call in calls]))
             self._waiting += zip(calls, numbers, strict=True)
-            self._send(b"".join(map(_numbered, calls, numbers)))
+            self._send(b"".join(map(numbered, calls, numbers)))
         except BaseException as error:
             self._end(error)
             raise
@@ -215,7 +207,7 @@ class Connection:
             for reply in parser.feed(data):
                 if reply.is_push:
                     self._pushed.append(reply)
-                elif reply.identifier == 1 and found is None:
+                elif reply.identifier == _ALONE and found is None:
                     found = reply
                 else:
                     raise _stranger(reply)
@@ -231,47 +223,24 @@ class Connection:
         if not data:
             raise ConnectionResetError("the daemon closed the connection")
         parser, waiting = self._parser, self._waiting
-        if waiting and not parser.busy:
-            data = data[self._take_quick(data) :]
-        for reply in parser.feed(data) if data else ():
+        for reply in parser.feed(data):
             if reply.is_push:
                 self._pushed.append(reply)
                 continue
-            if not waiting or reply.identifier != int.from_bytes(waiting[0][1], "big"):
+            if not waiting or reply.identifier != waiting[0][1]:
                 raise _stranger(reply)
             call, _ = waiting.popleft()
             try:
-                self._values.append(read(call, reply))
+                self._values.append(read_answer(call, reply))
             except JournalError as error:
                 self._values.append(error)
         if parser.fault is not None:
             raise parser.fault
 
-    def _take_quick(self, data: bytes) -> int:
-        """Read common answers from the front of `data`; returns how many bytes they took."""
-        at = 0
-        end = len(data)
-        values, waiting, sizes = self._values, self._waiting, QUICK_SIZES
-        while waiting:
-            call, number = waiting[0]
-            quick = call.quick
-            if quick is None or data[at + 4 : at + 6] != number:
-                break
-            stop = at + sizes.get(quick, end)
-            # As if it had been sent alone.
-            alone = b"".join((data[at : at + 4], _ALONE, data[at + 6 : stop]))
-            value = quick(alone) if stop <= end else None
-            if value is None:
-                break
-            values.append(None if call.read is nothing else value)
-            waiting.popleft()
-            at = stop
-        return at
-
-    def _next_number(self) -> bytes:
+    def _next_number(self) -> int:
         """The number of the next request of many; 1 is for those that go alone."""
         self._number = self._number + 1 if self._number < 0xFFFF else 2
-        return self._number.to_bytes(2, "big")
+        return self._number
 
     def _send(self, data: bytes) -> None:
         """Send all of it; whatever comes in meanwhile is taken."""
@@ -420,11 +389,6 @@ class Pool:
     def _close_free(self) -> None:
         while (free := self.used_last()) is not None:
             free.close()
-
-
-def _numbered(call: Call, number: bytes) -> bytes:
-    data = call.data
-    return b"".join((data[:6], number, data[8:]))
 
 
 def _stranger(reply: Reply) -> JournalError:

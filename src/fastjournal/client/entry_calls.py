@@ -1,20 +1,17 @@
 """Calls about key/value entries, from the arguments of `journal.entries`.
 
-Rules: those of `protocol`, and
+Rules: those of `calls`, and
 
-1. `now` is what lengths count from, see `Links.base`: None, and they are sent as they are.
+1. `now` is what lengths count from, see `Caller.base`: None, and they are sent as they are.
 2. What may be sent again: plain writes (the last one wins), additions and flips (they carry a
    number, so each is made once), reading, locking. Not: storing without overwriting, renaming.
 3. An entry persists unless told otherwise, and is answered as the daemon's sync policy promises.
 """
 
-from __future__ import annotations
-
-import struct
-from typing import Any
+from typing import Any, Final
 
 from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
-from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, nothing, value_of
+from fastjournal.client.calls import Call, make_call, nothing, value_of
 from fastjournal.clock import SECOND
 from fastjournal.entry import Entry, EntryChange, EntryPage, EntryValue, from_value, to_value
 from fastjournal.errors import BadRequest, NotFound, ProtocolError
@@ -28,8 +25,6 @@ from fastjournal.wire.fj.functions import (
     OVERWRITE,
     PERSIST,
     PERSIST_SET,
-    QUERY_SHIFT,
-    VALUE_SHIFT,
     WORKED_ON,
     Function,
     Query,
@@ -37,6 +32,7 @@ from fastjournal.wire.fj.functions import (
 )
 from fastjournal.wire.fj.json_values import load
 from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.requests import encode_request
 
 __all__ = [
     "add",
@@ -51,7 +47,6 @@ __all__ = [
     "listen",
     "lock",
     "page",
-    "plain_set",
     "rename",
     "set_entry",
     "told",
@@ -59,11 +54,7 @@ __all__ = [
     "unlock",
 ]
 
-_HEAD = b"JR\0\1\0\1"
-_JOB = int(Type.JOB)
-_LARGE = 1 << 20
-_U16 = struct.Struct(">H").unpack_from
-_new = tuple.__new__
+_JOB: Final = 6
 
 
 def _who(fence: int = 0, name: bytes = b"") -> dict[str, Any]:
@@ -74,41 +65,6 @@ def _who(fence: int = 0, name: bytes = b"") -> dict[str, Any]:
 
 def _stamp(timestamp: Instant | None) -> int:
     return 0 if timestamp is None else instant(timestamp, "timestamp")
-
-
-def _short(key: Text) -> bytes | None:
-    """A key of up to 255 bytes, None if it takes a closer look."""
-    if type(key) is str and key.isascii():
-        key = key.encode()
-    return key if type(key) is bytes and 0 < len(key) < 256 else None
-
-
-# Headers of SET and GET of a short key, up to its size; and size and type of a value.
-_KEYED = struct.Struct(">2sHHHHQB").pack
-_SMALL = struct.Struct(">BB").pack
-_MIDDLE = struct.Struct(">HB").pack
-_KEPT = OVERWRITE | PERSIST_SET
-
-
-def plain_set(key: Text, value: EntryValue) -> Call | None:
-    """`set_entry` that says nothing but these; None if it takes a closer look."""
-    name = _short(key)
-    if name is None:
-        return None
-    if type(value) is bytes:
-        kind, data = 1, value
-    else:
-        kind, data = to_value(value)
-    size = len(data) + 1
-    if size < 256:
-        head = _KEYED(b"FJ", 1, 2, 1, _KEPT | 2, 0, len(name))
-        message = head + name + _SMALL(size, kind) + data
-    elif size < 65_536:
-        head = _KEYED(b"FJ", 1, 2, 1, _KEPT | 4, 0, len(name))
-        message = head + name + _MIDDLE(size, kind) + data
-    else:
-        return None
-    return _new(Call, (message, _not_stale, 0.0, True, _quick_set))
 
 
 def _until(now: int | None, lasts: int) -> dict[str, int]:
@@ -136,48 +92,42 @@ def set_entry(
     if ttl is not None and expires is not None:
         raise BadRequest("give ttl or expires, not both")
     kept = 0 if touch is None else length(touch, "touch")
-    lives = kept if ttl is None else length(ttl, "ttl")
-    until: dict[str, Any] = {"timeout": None, "flags": 0}
+    flags = 0
+    if overwrite:
+        flags = OVERWRITE
+    if persist:
+        flags |= PERSIST_SET
+    timeout: int | None = None
     if expires is not None:
-        until = {"timeout": instant(expires, "expires"), "flags": EXACT}
+        timeout = instant(expires, "expires")
+        flags |= EXACT
     elif ttl is not None or touch is not None:
-        until = _until(now, lives)
-        until["flags"] |= EXACT
-    flags = (OVERWRITE if overwrite else 0) | (PERSIST_SET if persist else 0)
-    fields: dict[str, Any] = {
-        "flags": flags | until["flags"],
-        "timestamp": _stamp(timestamp), "timeout": until["timeout"], "key": name,
-        "value_type": kind, "value": data, "ttl": -(-kept // SECOND) if kept else None,
-    }  # fmt: skip
-    return make_call(Function.SET, _not_stale, fields | _who(fence), again=overwrite)
+        timeout = kept if ttl is None else length(ttl, "ttl")
+        flags |= EXACT
+        if now is None:
+            flags |= LENGTH
+        else:
+            timeout = min(now + timeout, MAX_INSTANT)
+    message = encode_request(
+        Function.SET, 1, flags=flags, timestamp=_stamp(timestamp), timeout=timeout,
+        query=Query.RANGE if fence else Query.KEY, ttl=-(-kept // SECOND) if kept else None,
+        key=name, upper=encode_who(fence) if fence else b"", value_type=kind, value=data,
+    )  # fmt: skip
+    return Call(message, _not_stale, 0.0, overwrite)
 
 
 def _not_stale(reply: Reply) -> bool:
     return not reply.stale
 
 
-def _quick_set(data: bytes) -> bool | None:
-    if len(data) == 17 and data[:6] == _HEAD and not data[16]:
-        return not data[7] & 0x10
-    return None
-
-
-QUICK_SIZES[_quick_set] = 17
-
-
 def get(key: Text) -> Call:
     """Type and bytes of a value."""
-    name = _short(key)
-    if name is None:
-        return make_call(Function.GET, _read_value, {"flags": DATA, "key": key_bytes(key)})
-    message = _KEYED(b"FJ", 1, 3, 1, DATA, 0, len(name)) + name
-    return _new(Call, (message, _read_value, 0.0, True, _quick_value))
+    return Call(encode_request(Function.GET, 1, flags=DATA, key=key_bytes(key)), _read_value)
 
 
 def get_value(key: Text) -> Call:
     """As `get`, but the answer is the value itself."""
-    call = get(key)
-    return _new(Call, (call[0], _read_python, 0.0, True, None))
+    return get(key).read_by(_read_python)
 
 
 def _read_python(reply: Reply) -> EntryValue:
@@ -188,21 +138,6 @@ def _read_value(reply: Reply) -> tuple[int, bytes]:
     if not reply.pairs or reply.pairs[0].type == _JOB:
         raise NotFound("there is no such entry")
     return reply.pairs[0].type, reply.pairs[0].value
-
-
-def _quick_value(data: bytes) -> tuple[int, bytes] | None:
-    if len(data) < 20 or data[16:18] != b"\0\0" or data[:6] != _HEAD:
-        return None
-    layout = data[7] & 0x8F  # sizes, timeout, several
-    if layout == 2 and data[18] == len(data) - 19:
-        kind = data[19]
-        value = data[20:]
-    elif layout == 4 and len(data) > 20 and _U16(data, 18)[0] == len(data) - 20:
-        kind = data[20]
-        value = data[21:]
-    else:
-        return None
-    return None if kind == _JOB else (kind, value)
 
 
 def entry(
@@ -254,7 +189,8 @@ def page(
         raw = match.encode() if isinstance(match, str) else bytes(match)
         fields |= {"query": Query.PATTERN, "key": raw}
     else:
-        low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
+        low = key_bytes(lower) if lower else b""
+        high = key_bytes(upper) if upper else b""
         if not 0 <= limit <= 65_535:
             raise BadRequest(f"limit must be 0..65535, not {limit}")
         fields |= {"query": Query.RANGE, "key": low, "upper": high, "limit": limit}
@@ -289,35 +225,18 @@ def add(
 ) -> Call:
     """Add to a number; `sender` and `timestamp` (ns) number the addition."""
     kind, data = to_value(number)
-    name = _short(key)
-    if name is not None and persist and timestamp > 0 and 0 <= fence < 1 << 63 and kind in _NUMBERS:
-        head = _ADDING(b"FJ", 1, 5, 1, _ADD_FLAGS, timestamp // 1000, 0, len(name))
-        who = _WHO(8 + len(sender), fence)
-        message = b"".join((head, name, who, sender, _SMALL(len(data) + 1, kind), data))
-        return _new(Call, (message, change, 0.0, True, _quick_change))
-    fields: dict[str, Any] = {
-        "flags": PERSIST_SET if persist else 0, "timestamp": timestamp, "key": key_bytes(key),
-        "value_type": kind, "value": data,
-    }  # fmt: skip
-    call = make_call(Function.ADD, change, fields | _who(fence, sender))
-    return call._replace(quick=_quick_change)
-
-
-# Header of ADD up to the size of its key, with a count; size of who, and the fencing number.
-_ADDING = struct.Struct(">2sHHHHQHB").pack
-_WHO = struct.Struct(">BQ").pack
-_ADD_FLAGS = PERSIST_SET | Query.RANGE << QUERY_SHIFT | 1 << VALUE_SHIFT
-_NUMBERS = (Type.INTEGER, Type.FLOAT)
+    who = fence != 0 or len(sender) > 0
+    message = encode_request(
+        Function.ADD, 1, flags=PERSIST_SET if persist else 0, timestamp=timestamp,
+        query=Query.RANGE if who else Query.KEY, key=key_bytes(key),
+        upper=encode_who(fence, sender) if who else b"", value_type=kind, value=data,
+    )  # fmt: skip
+    return Call(message, change)
 
 
 def change(reply: Reply) -> EntryValue:
     """The value after a change."""
     return from_value(reply.pairs[0].type, value_of(reply))
-
-
-def _quick_change(data: bytes) -> EntryValue:
-    found = _quick_value(data)
-    return None if found is None else from_value(*found)
 
 
 def flip(key: Text, sender: bytes, timestamp: int, fence: int = 0) -> Call:

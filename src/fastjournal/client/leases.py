@@ -1,21 +1,29 @@
 """Calls of consumers: lease, and what ends or keeps a lease.
 
-Rules: those of `protocol`, and
+Rules: those of `calls`, and
 
 1. A lease whose answer was lost is lost until it ends by itself. What settles a lease says when it
    is sent again; the daemon then answers as it did the first time, to the holder of the token only.
 """
 
-from __future__ import annotations
-
 import functools
-import struct
 from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mypy_extensions import i64
 
 from fastjournal.arguments import Length, Text, length, queue_bytes
-from fastjournal.client.protocol import QUICK_SIZES, Call, make_call, nothing, value_of
+from fastjournal.buffers import BytesWriter
+from fastjournal.client.calls import Call, nothing, value_of
 from fastjournal.clock import MILLISECOND, SECOND
-from fastjournal.errors import AlreadyExists, BadRequest, LeaseLost, NotFound, ProtocolError
+from fastjournal.errors import (
+    AlreadyExists,
+    BadRequest,
+    LeaseLost,
+    NotFound,
+    OutOfRange,
+    ProtocolError,
+)
 from fastjournal.model import Lease, State
 from fastjournal.wire.fj.bulk import (
     REFUSED,
@@ -29,11 +37,12 @@ from fastjournal.wire.fj.bulk import (
     encode_settle,
 )
 from fastjournal.wire.fj.error_text import error_from
-from fastjournal.wire.fj.frames import encode_integer
-from fastjournal.wire.fj.functions import BY_ID, Function, Type
+from fastjournal.wire.fj.frames import encode_integer, value_class, write_key, write_value_head
+from fastjournal.wire.fj.functions import BY_ID, VALUE_SHIFT, Function, Type
 from fastjournal.wire.fj.lease_codec import decode_leased
 from fastjournal.wire.fj.replies import Reply
-from fastjournal.wire.fj.requests import encode_request
+from fastjournal.wire.fj.requests import encode_request, write_request_head
+from fastjournal.wire.unsigned import put_u32
 
 __all__ = [
     "complete",
@@ -104,8 +113,10 @@ def _lease(
         0,
         worker if isinstance(worker, bytes) else worker.encode(),
     )
-    fields = {"value_type": Type.BUFFER, "value": encode_lease_request(wanted)}
-    return make_call(Function.LEASE, _read_leases, fields, wait_ns / SECOND)
+    data = encode_request(
+        Function.LEASE, 1, value_type=Type.BUFFER, value=encode_lease_request(wanted)
+    )
+    return Call(data, _read_leases, wait_ns / SECOND)
 
 
 def _read_leases(reply: Reply) -> list[Lease]:
@@ -125,28 +136,34 @@ def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:
     """The work is done."""
     if len(job_id) != 16:
         raise BadRequest("an id has 16 bytes")
-    if result is None and 0 <= (token or 0) <= 0xFFFFFFFF:
-        data = _DONE(b"FJ", 1, Function.DONE, 1, BY_ID, 0, token or 0, 16, job_id)
-    else:
-        data = encode_request(
-            Function.DONE, 1, flags=BY_ID, key=job_id, ttl=token or 0, value_type=Type.BUFFER,
-            value=result or b"",
-        )  # fmt: skip
-    return Call(data, nothing, 0.0, True, _quick_done)
+    number = token or 0
+    if not 0 <= number <= 0xFFFF_FFFF:
+        raise OutOfRange(f"{number} is no token")
+    size: i64 = 0
+    width: i64 = 0
+    flags: i64 = BY_ID
+    if result is not None:
+        size = len(result) + 1
+        width = value_class(size)
+        flags |= width << VALUE_SHIFT
+    out = BytesWriter()
+    write_request_head(out, _DONE, 1, flags, 0)
+    put_u32(out, number)
+    write_key(out, job_id, False)
+    if result is not None:
+        write_value_head(out, width, size, _BUFFER)
+        out.write(result)
+    return Call(out.getvalue(), nothing)
 
 
-def _quick_done(data: bytes) -> bool | None:
-    return True if len(data) == 17 and data[:6] == b"JR\0\1\0\1" and not data[16] else None
-
-
-QUICK_SIZES[_quick_done] = 17
-_DONE = struct.Struct(">2sHHHHQIB16s").pack
+_DONE: Final = 12
+_BUFFER: Final = 1
 
 
 def settle(items: Sequence[Settle]) -> Call:
     """Settle many leases."""
-    fields = {"value_type": Type.BUFFER, "value": encode_settle(items)}
-    return make_call(Function.SETTLE, _read_settled, fields)
+    data = encode_request(Function.SETTLE, 1, value_type=Type.BUFFER, value=encode_settle(items))
+    return Call(data, _read_settled)
 
 
 def complete_many(
@@ -193,7 +210,7 @@ def fail(job_id: bytes, token: int | None, reason: bytes, delay: Length | None) 
     """The work failed."""
     wait = None if delay is None else length(delay, "delay")
     item = Settle(Action.FAIL, job_id, token or 0, wait, b"", reason)
-    return settle([item])._replace(read=_read_failed)
+    return settle([item]).read_by(_read_failed)
 
 
 def _read_failed(reply: Reply) -> State:
@@ -207,14 +224,18 @@ def touch(job_id: bytes, token: int, extend: Length | None) -> Call:
     """Keep a lease."""
     lasts = None if extend is None else length(extend, "extend")
     item = Settle(Action.TOUCH, job_id, token, lasts)
-    return settle([item])._replace(read=lambda reply: one_settled(_read_settled(reply)).instant)
+    return settle([item]).read_by(_read_touched)
+
+
+def _read_touched(reply: Reply) -> int:
+    return one_settled(_read_settled(reply)).instant
 
 
 def release(job_id: bytes, token: int, delay: Length | None) -> Call:
     """Give a job back."""
     wait = None if delay is None else length(delay, "delay")
     item = Settle(Action.RELEASE, job_id, token, wait)
-    return settle([item])._replace(read=_read_released)
+    return settle([item]).read_by(_read_released)
 
 
 def _read_released(reply: Reply) -> None:
@@ -224,11 +245,11 @@ def _read_released(reply: Reply) -> None:
 def result(job_id: bytes, wait: Length) -> Call:
     """Wait for a result."""
     wait_ns = length(wait, "wait")
-    fields = {
-        "flags": BY_ID, "key": job_id, "ttl": 0, "value_type": Type.INTEGER,
-        "value": encode_integer(-(-wait_ns // MILLISECOND)),
-    }  # fmt: skip
-    return make_call(Function.RESULT, _read_result, fields, wait_ns / SECOND)
+    data = encode_request(
+        Function.RESULT, 1, flags=BY_ID, key=job_id, ttl=0, value_type=Type.INTEGER,
+        value=encode_integer(-(-wait_ns // MILLISECOND)),
+    )  # fmt: skip
+    return Call(data, _read_result, wait_ns / SECOND)
 
 
 def _read_result(reply: Reply) -> tuple[bool, bytes]:

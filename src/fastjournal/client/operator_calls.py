@@ -1,4 +1,4 @@
-"""Calls of operators: looking, steering, upkeep, subscriptions. Rules: those of `protocol`."""
+"""Calls of operators: looking, steering, upkeep, subscriptions. Rules: those of `calls`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastjournal.arguments import Instant, Text, instant, key_bytes, length, queue_bytes
-from fastjournal.client.protocol import Call, Figures, make_call, nothing, value_of
+from fastjournal.client.calls import Call, make_call, nothing, value_of
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.keys import domain
 from fastjournal.model import (
@@ -23,6 +23,7 @@ from fastjournal.wire.fj.json_values import dump, job_from_json, load, queue_fro
 from fastjournal.wire.fj.replies import Reply
 
 __all__ = [
+    "Figures",
     "JobPages",
     "configure",
     "delete",
@@ -42,6 +43,26 @@ _PAGE = 1000
 _LENGTHS = frozenset(
     ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
 )
+
+
+class Figures:
+    """Figures of a daemon, to be read like the status of an embedded journal: by attribute."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        for name, value in data.items():
+            setattr(self, name, Figures(value) if isinstance(value, dict) else value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def _asdict(self) -> dict[str, Any]:
+        return {
+            name: value._asdict() if isinstance(value, Figures) else value
+            for name, value in vars(self).items()
+        }
+
+    def __repr__(self) -> str:
+        return f"Figures({vars(self)})"
 
 
 def delete(

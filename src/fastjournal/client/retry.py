@@ -34,7 +34,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
-from fastjournal.client.protocol import SMALL, Call, check_size, sent_again
+from fastjournal.client.calls import SMALL, Call, check_size, sent_again
 from fastjournal.errors import (
     Closed,
     GarbledAnswer,
@@ -174,7 +174,7 @@ def carry_out(
         attempts.failed(failed[0], clock())
     while True:
         if attempts.repeated:
-            call = _again(call)
+            call = sent_again(call)
         try:
             yield _CONNECT
             attempts.out = True
@@ -242,7 +242,7 @@ def carry_out_many(
             pause = attempts.failed(error, clock())
         sent = None
         if attempts.repeated:
-            waiting = deque([_again(call) for call in piece] for piece in waiting)
+            waiting = deque([sent_again(call) for call in piece] for piece in waiting)
         yield Sleep(pause)
 
 
@@ -259,10 +259,6 @@ def told_of_end(error: JournalError, address: str, *, greeted: bool) -> JournalE
     if isinstance(error, (ProtocolError, VersionMismatch)):
         return GarbledAnswer(text)
     return Unavailable(text)
-
-
-def _again(call: Call) -> Call:
-    return call._replace(data=sent_again(call))
 
 
 def _raise_passing(answers: list[Any]) -> None:

@@ -13,28 +13,24 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, MutableMapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, TypeVar
 
 from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.clock import SECOND
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import BadRequest, Locked, NotFound
 from fastjournal.handles import HeldLock
+from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.engine.entry_watch import EntryWatch
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
-from fastjournal.journal.entries.locks import Writer
+from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.entries.reads import Reading
-from fastjournal.journal.look.access import Access
 from fastjournal.model import MAX_INSTANT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["EntryMap", "WithEntries"]
+__all__ = ["EntryMap"]
 
 _T = TypeVar("_T")
 _PAGE = 1000
@@ -46,10 +42,11 @@ _SCAN_KEYS = Reading(data=False)
 class EntryMap(MutableMapping[bytes, EntryValue]):
     """The entries of a journal."""
 
-    def __init__(self, journal: Access) -> None:
-        self._journal = journal
-        self._engine = journal.engine
-        self.operations = EntryOperations(self._engine)
+    def __init__(self, engine: Engine, check_open: Callable[[], None]) -> None:
+        """`check_open`: asked first of all in a request, under the lock."""
+        self._engine = engine
+        self._check_open = check_open
+        self.operations = EntryOperations(engine)
         """The requests themselves, to be called under `engine.lock`."""
         self._freed = threading.Condition(self._engine.lock)
         self._owners = itertools.count(1)
@@ -71,7 +68,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
             self.operations.delete(name)
 
         try:
-            self._write(drop)
+            self._ask(drop)
         except NotFound:
             raise KeyError(key) from None
 
@@ -124,11 +121,9 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
             until = instant(expires, "expires")
         elif ttl is not None or touch is not None:
             until = min(self._engine.clock.now() + lives, MAX_INSTANT)
-        decided = self._write(
-            lambda: self.operations.set(
-                name, kind, data, timestamp=self._stamp(timestamp), expires=until, ttl=kept,
-                overwrite=overwrite, persist=persist, by=Writer(fence=fence),
-            )
+        decided = self._ask(
+            self.operations.set, name, kind, data, timestamp=self._stamp(timestamp), expires=until,
+            ttl=kept, overwrite=overwrite, persist=persist, by=_by(fence),
         )  # fmt: skip
         return not decided.stale
 
@@ -154,7 +149,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         least = 0 if expires is None else instant(expires, "expires")
         who = worker_bytes(worker) if worker else b""
         reading = Reading(data, None, least, until, who, skip_worked_on)
-        return self._write(lambda: self.operations.get(name, reading))
+        return self._ask(self.operations.get, name, reading)
 
     def setdefault(  # type: ignore[override]
         self, key: Text, default: EntryValue = None
@@ -170,7 +165,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
                 self.operations.set(name, kind, data)
                 return default
 
-        return self._write(ask)
+        return self._ask(ask)
 
     def pop(self, key: Text, default: Any = _MISSING) -> Any:
         """Delete an entry and return its value; in one step."""
@@ -182,7 +177,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
             return value
 
         try:
-            return self._write(take)
+            return self._ask(take)
         except NotFound:
             if default is _MISSING:
                 raise KeyError(key) from None
@@ -201,12 +196,11 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         A tombstone keeps older writes away for a while; `purge` leaves nothing.
         """
         name = key_bytes(key)
-        by, stamp = Writer(fence=fence), self._stamp(timestamp)
-        decided = self._write(
-            lambda: self.operations.delete(
-                name, purge=purge, timestamp=stamp, persist=True if stamp else None, by=by
-            )
-        )
+        stamp = self._stamp(timestamp)
+        decided = self._ask(
+            self.operations.delete, name, purge=purge, timestamp=stamp,
+            persist=True if stamp else None, by=_by(fence),
+        )  # fmt: skip
         return decided.found > 0
 
     def add(
@@ -226,25 +220,23 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         """
         name = key_bytes(key)
         kind, data = to_value(number)
-        decided = self._write(
-            lambda: self.operations.add(
-                name, kind, data, sender=worker_bytes(sender) if sender else b"",
-                timestamp=self._stamp(timestamp), persist=persist, by=Writer(fence=fence),
-                number=0 if timestamp is None else instant(timestamp, "timestamp"),
-            )
+        decided = self._ask(
+            self.operations.add, name, kind, data, sender=worker_bytes(sender) if sender else b"",
+            timestamp=self._stamp(timestamp), persist=persist, by=_by(fence),
+            number=0 if timestamp is None else instant(timestamp, "timestamp"),
         )  # fmt: skip
         return from_value(decided.kind, decided.data)
 
     def flip(self, key: Text, *, fence: int = 0) -> bool:
         """Turn a boolean into the other one and return it."""
         name = key_bytes(key)
-        decided = self._write(lambda: self.operations.flip(name, by=Writer(fence=fence)))
-        return decided.data == b"\1"
+        return self._ask(self.operations.flip, name, by=_by(fence)).data == b"\1"
 
     def truncate(self, key: Text, size: int, *, fence: int = 0) -> None:
         """Cut bytes or text to `size` bytes, or fill it up with zero bytes."""
-        name = key_bytes(key)
-        self._write(lambda: self.operations.truncate(name, size, by=Writer(fence=fence)))
+        if type(size) is not int:
+            raise BadRequest("a size is a number, not negative")
+        self._ask(self.operations.truncate, key_bytes(key), size, by=_by(fence))
 
     def rename(
         self,
@@ -256,17 +248,15 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         fence: int = 0,
     ) -> bool:
         """Give an entry another key in one step; False if a newer write forbids it."""
-        names = key_bytes(key), key_bytes(new)
-        by, stamp = Writer(fence=fence), self._stamp(timestamp)
-        decided = self._write(
-            lambda: self.operations.rename(*names, overwrite=overwrite, timestamp=stamp, by=by)
-        )
+        decided = self._ask(
+            self.operations.rename, key_bytes(key), key_bytes(new), overwrite=overwrite,
+            timestamp=self._stamp(timestamp), by=_by(fence),
+        )  # fmt: skip
         return not decided.stale
 
     def alias(self, key: Text, further: Text, *, fence: int = 0) -> None:
         """Let an entry be found under a further key too."""
-        names = key_bytes(key), key_bytes(further)
-        self._write(lambda: self.operations.alias(*names, by=Writer(fence=fence)))
+        self._ask(self.operations.alias, key_bytes(key), key_bytes(further), by=_by(fence))
 
     def range(self, lower: Text = b"", upper: Text = b"", *, data: bool = True) -> Iterator[Entry]:
         """The entries from `lower` to `upper`, both included, in order; empty: no bound."""
@@ -299,7 +289,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         else:
             low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
             scan = Scan(RANGE, low, high, limit)
-        return EntryPage(*self._write(partial(self.operations.page, scan, Reading(data=data))))
+        return self._ask(self.operations.page, scan, Reading(data=data))
 
     def lock(
         self,
@@ -330,7 +320,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
 
         watch = EntryWatch(engine.state, watched(key, prefix, lower, upper), forget)
         with engine.lock:
-            self._journal._check_open()
+            self._check_open()
             engine.subscribe(watch)
         return watch
 
@@ -340,7 +330,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         give_up = clock.monotonic() + wait
         with self._engine.lock:
             while True:
-                self._journal._check_open()
+                self._check_open()
                 try:
                     lock = self.operations.lock(key, owner, clock.now() + lasts)
                 except Locked:
@@ -359,7 +349,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
 
     def _scan(self, scan: Scan, reading: Reading) -> Iterator[Entry]:
         while True:
-            page = self._write(partial(self.operations.page, scan, reading))
+            page = self._ask(self.operations.page, scan, reading)
             yield from page.entries
             if not page.cursor:
                 return
@@ -368,14 +358,14 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
     def _stamp(self, timestamp: Instant | None) -> int:
         return 0 if timestamp is None else self._engine.stamp_of(instant(timestamp, "timestamp"))
 
-    def _write(self, request: Callable[[], _T]) -> _T:
+    def _ask(self, request: Callable[..., _T], *given: Any, **how: Any) -> _T:
         engine = self._engine
         with engine.lock:
-            self._journal._check_open()
+            self._check_open()
             before = engine.last_time
             missing: NotFound | None = None
             try:
-                answer = request()
+                answer = request(*given, **how)
             except NotFound as error:  # which is something to show, too
                 missing = error
             time = engine.last_time
@@ -388,16 +378,6 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         return answer
 
 
-class WithEntries(Access):
-    """The key/value side of a `Journal`."""
-
-    _entries: EntryMap | None = None
-
-    @property
-    def entries(self) -> EntryMap:
-        """The journal's key/value entries: a mapping with more to it."""
-        found = self._entries
-        if found is None:
-            with self._engine.lock:
-                found = self._entries = self._entries or EntryMap(self)
-        return found
+def _by(fence: int) -> Writer:
+    """Who makes a change: the holder of a lock, or nobody in particular."""
+    return Writer(fence=fence) if fence else NOBODY

@@ -42,7 +42,7 @@ from fastjournal.journal.disk.upkeep import Upkeep
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.operations import OUTCOMES, Operations, Receipt
 from fastjournal.journal.engine.reserve import Reserve
-from fastjournal.journal.entry_map import WithEntries
+from fastjournal.journal.entry_map import EntryMap
 from fastjournal.journal.language.commands import Mark
 from fastjournal.journal.look.inspection import Inspection
 from fastjournal.journal.spill.fetching import Fetching
@@ -62,7 +62,7 @@ MIN_MEMORY = 1024
 _new: Any = tuple.__new__
 
 
-class Journal(Consuming, Administration, Inspection, WithEntries):
+class Journal(Consuming, Administration, Inspection):
     """A durable job queue; close it, or use it as a context manager."""
 
     def __init__(
@@ -152,6 +152,7 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
             )
             self._state = state
             self._operations = Operations(self._engine)
+            self._entries = EntryMap(self._engine, self._check_open)
             self._closed = False
             if state.untold:
                 with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
@@ -257,6 +258,11 @@ class Journal(Consuming, Administration, Inspection, WithEntries):
         if request.timestamp:
             request.timestamp = self._engine.stamp_of(request.timestamp)
         return request
+
+    @property
+    def entries(self) -> EntryMap:
+        """The journal's key/value entries: a mapping with more to it."""
+        return self._entries
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fastjournal.client.asyncio_transport import AsyncConnection, AsyncPool, at_once, sleep
-from fastjournal.client.protocol import SMALL, Call
+from fastjournal.client.calls import SMALL, Call
 from fastjournal.client.retry import (
     Connect,
     Send,

@@ -15,8 +15,8 @@ from fastjournal.client._async.entries import AsyncEntries
 from fastjournal.client._async.handles import AsyncLeasedJob
 from fastjournal.client._async.pipeline import AsyncPipeline
 from fastjournal.client._async.subscription import AsyncListening
-from fastjournal.client.protocol import Figures
-from fastjournal.client.puts import any_put, puts, taken
+from fastjournal.client.operator_calls import Figures
+from fastjournal.client.puts import put, puts, taken
 from fastjournal.client.urls import Target
 from fastjournal.errors import JournalError
 from fastjournal.model import (
@@ -89,9 +89,10 @@ class AsyncClient:
         persist: bool = False,
     ) -> Receipt:
         """Take a job in; see `Journal.put`. `persist`: answer when it is on stable storage."""
-        special = (delay, due, ttl, expires, lease, mode, timestamp)
-        limits = (max_attempts, max_timeouts, max_fails)
-        call = any_put(payload, key, queue, priority, special, limits, id, persist)
+        call = put(
+            payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
+            max_timeouts, max_fails, mode, timestamp, id, persist,
+        )  # fmt: skip
         receipt: Receipt = await self._call(call)
         return receipt
 

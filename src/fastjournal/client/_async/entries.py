@@ -23,9 +23,9 @@ from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client._async.handles import AsyncHeldLock
 from fastjournal.client._async.watch import AsyncWatching
 from fastjournal.client.asyncio_transport import at_once, sleep
+from fastjournal.client.calls import Call
 from fastjournal.client.change_numbers import ChangeNumbers
 from fastjournal.client.mappings import AsyncMapping
-from fastjournal.client.protocol import Call
 from fastjournal.client.retry import Backoff
 from fastjournal.clock import SECOND
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
@@ -89,14 +89,10 @@ class AsyncEntries(AsyncMapping):
         Without `overwrite` an entry that is there is `AlreadyExists`. `persist=False`: in memory
         only. `fence`: the number of a lock that must still be held.
         """
-        call: Call | None = None
-        if (ttl, expires, touch, overwrite, persist, timestamp, fence) == _PLAINLY:
-            call = entry_calls.plain_set(key, value)
-        if call is None:
-            call = entry_calls.set_entry(
-                self._caller.base(), key, value, ttl, expires, touch, overwrite, persist,
-                timestamp, fence,
-            )  # fmt: skip
+        now = None if ttl is None and touch is None else self._caller.base()
+        call = entry_calls.set_entry(
+            now, key, value, ttl, expires, touch, overwrite, persist, timestamp, fence
+        )
         stored: bool = await self._call(call)
         return stored
 
@@ -147,10 +143,7 @@ class AsyncEntries(AsyncMapping):
     async def update(self, other: Any = (), /, **named: EntryValue) -> None:
         """Store many, sent together."""
         pairs = other.items() if isinstance(other, Mapping) else other
-        calls = [
-            entry_calls.plain_set(key, value) or entry_calls.set_entry(0, key, value)
-            for key, value in [*pairs, *named.items()]
-        ]
+        calls = [entry_calls.set_entry(None, key, value) for key, value in [*pairs, *named.items()]]
         for stored in await self._caller.call_many(calls, together=_TOGETHER):
             if isinstance(stored, JournalError):
                 raise stored
@@ -305,7 +298,3 @@ class AsyncEntries(AsyncMapping):
         except NotFound:
             return False
         return True
-
-
-_PLAINLY = (None, None, None, True, True, None, 0)
-"""A write that says nothing but key and value."""

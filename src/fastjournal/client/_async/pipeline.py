@@ -8,13 +8,12 @@ from fastjournal.arguments import Text
 from fastjournal.client import entry_calls, leases, puts
 from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client._async.entries import AsyncEntries
-from fastjournal.client.protocol import SMALL, Call, check_size
+from fastjournal.client.calls import SMALL, Call, check_size
 from fastjournal.entry import EntryValue
 from fastjournal.errors import NotFound, TooLarge
 
 __all__ = ["AsyncPipeline", "AsyncPipelinedEntries"]
 
-_PLAIN = frozenset(("key", "queue", "priority"))
 _TOGETHER = 1000
 
 
@@ -34,14 +33,7 @@ class AsyncPipeline:
 
     def put(self, payload: bytes = b"", **fields: Any) -> None:
         """Add a put; arguments as `Client.put`."""
-        if fields.keys() <= _PLAIN:
-            call = puts.plain_put(
-                payload, fields.get("key"), fields.get("queue"), fields.get("priority", 100)
-            )
-            if call is not None:
-                self._calls.append(call)
-                return
-        self._calls.append(puts.put(puts.job_put(payload, **fields)))
+        self._calls.append(puts.put(payload, **fields))
 
     def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
         """Add a completion."""
@@ -92,10 +84,8 @@ class AsyncPipelinedEntries:
 
     def set(self, key: Text, value: EntryValue, **how: Any) -> None:
         """Add a write; its answer is False if an equal or newer one is there."""
-        call = entry_calls.plain_set(key, value) if not how else None
-        if call is None:
-            call = entry_calls.set_entry(self._caller.base(), key, value, **how)
-        self._pipeline._calls.append(call)
+        now = self._caller.base() if how else None
+        self._pipeline._calls.append(entry_calls.set_entry(now, key, value, **how))
 
     def delete(self, key: Text, **how: Any) -> None:
         """Add a deletion; its answer says whether there was an entry."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fastjournal.client.blocking_transport import Connection, Pool, at_once, sleep
-from fastjournal.client.protocol import SMALL, Call
+from fastjournal.client.calls import SMALL, Call
 from fastjournal.client.retry import (
     Connect,
     Send,

@@ -15,8 +15,8 @@ from fastjournal.client._sync.caller import Caller
 from fastjournal.client._sync.entries import ClientEntries
 from fastjournal.client._sync.pipeline import Pipeline
 from fastjournal.client._sync.subscription import Listening
-from fastjournal.client.protocol import Figures
-from fastjournal.client.puts import any_put, puts, taken
+from fastjournal.client.operator_calls import Figures
+from fastjournal.client.puts import put, puts, taken
 from fastjournal.client.urls import Target
 from fastjournal.errors import JournalError
 from fastjournal.handles import LeasedJob
@@ -90,9 +90,10 @@ class Client:
         persist: bool = False,
     ) -> Receipt:
         """Take a job in; see `Journal.put`. `persist`: answer when it is on stable storage."""
-        special = (delay, due, ttl, expires, lease, mode, timestamp)
-        limits = (max_attempts, max_timeouts, max_fails)
-        call = any_put(payload, key, queue, priority, special, limits, id, persist)
+        call = put(
+            payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
+            max_timeouts, max_fails, mode, timestamp, id, persist,
+        )  # fmt: skip
         receipt: Receipt = self._call(call)
         return receipt
 

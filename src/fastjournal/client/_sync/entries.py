@@ -23,9 +23,9 @@ from fastjournal.client import entry_calls
 from fastjournal.client._sync.caller import Caller
 from fastjournal.client._sync.watch import Watching
 from fastjournal.client.blocking_transport import at_once, sleep
+from fastjournal.client.calls import Call
 from fastjournal.client.change_numbers import ChangeNumbers
 from fastjournal.client.mappings import BlockingMapping
-from fastjournal.client.protocol import Call
 from fastjournal.client.retry import Backoff
 from fastjournal.clock import SECOND
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
@@ -90,14 +90,10 @@ class ClientEntries(BlockingMapping):
         Without `overwrite` an entry that is there is `AlreadyExists`. `persist=False`: in memory
         only. `fence`: the number of a lock that must still be held.
         """
-        call: Call | None = None
-        if (ttl, expires, touch, overwrite, persist, timestamp, fence) == _PLAINLY:
-            call = entry_calls.plain_set(key, value)
-        if call is None:
-            call = entry_calls.set_entry(
-                self._caller.base(), key, value, ttl, expires, touch, overwrite, persist,
-                timestamp, fence,
-            )  # fmt: skip
+        now = None if ttl is None and touch is None else self._caller.base()
+        call = entry_calls.set_entry(
+            now, key, value, ttl, expires, touch, overwrite, persist, timestamp, fence
+        )
         stored: bool = self._call(call)
         return stored
 
@@ -148,10 +144,7 @@ class ClientEntries(BlockingMapping):
     def update(self, other: Any = (), /, **named: EntryValue) -> None:
         """Store many, sent together."""
         pairs = other.items() if isinstance(other, Mapping) else other
-        calls = [
-            entry_calls.plain_set(key, value) or entry_calls.set_entry(0, key, value)
-            for key, value in [*pairs, *named.items()]
-        ]
+        calls = [entry_calls.set_entry(None, key, value) for key, value in [*pairs, *named.items()]]
         for stored in self._caller.call_many(calls, together=_TOGETHER):
             if isinstance(stored, JournalError):
                 raise stored
@@ -304,7 +297,3 @@ class ClientEntries(BlockingMapping):
         except NotFound:
             return False
         return True
-
-
-_PLAINLY = (None, None, None, True, True, None, 0)
-"""A write that says nothing but key and value."""

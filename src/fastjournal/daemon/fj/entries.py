@@ -20,8 +20,8 @@ from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
-from fastjournal.journal.entries.ground import Decided
 from fastjournal.journal.entries.locks import Writer
+from fastjournal.journal.entries.plan import Decided
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import State
 from fastjournal.wire.fj.entry_codec import ALL, decode_who, encode_entry
@@ -106,7 +106,7 @@ def get_any(session: Session, request: Request, now: int) -> bytes:
     all_of_it = request.ttl == ALL
     if (
         not all_of_it
-        and operations.decide.live(request.key, now) is None
+        and operations.find(request.key, now) is None
         and _has_jobs(session, request.key)
     ):
         return jobs.get(session, request, now)

@@ -4,147 +4,291 @@ Rules: those of `operations`, and
 
 1. What is decided is logged first, then what lives in memory only is applied: a refused write
    leaves no half of it.
+2. `now` is the time of the turn; 0: ask the clock.
+3. `read` and `rows` give the rows themselves, after what reading changes in them, to whoever writes
+   them out before anything else happens; `get` and `page` give pictures to keep.
 """
 
-from __future__ import annotations
+from typing import Any, Final, final
 
-from typing import Any, NamedTuple
+from mypy_extensions import i64
 
-from fastjournal.entry import Entry
+from fastjournal.entry import Entry, EntryPage
 from fastjournal.errors import JournalFault
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.entries.cursor import Scan
-from fastjournal.journal.entries.entries import Entries
-from fastjournal.journal.entries.ground import Decided
-from fastjournal.journal.entries.locks import Lock, Writer
-from fastjournal.journal.entries.reads import Reading
-from fastjournal.journal.state.row import IDLE, LEASED, Row
+from fastjournal.journal.entries.ground import EntryGround, is_busy, is_kept, keys_of, touch_length
+from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
+from fastjournal.journal.entries.once import EntryChanges
+from fastjournal.journal.entries.plan import Decided
+from fastjournal.journal.entries.reads import EntryReads, Page, Reading
+from fastjournal.journal.entries.writes import EntryWrites
+from fastjournal.journal.state.row import IDLE, LEASED, Row, value_of
 
-__all__ = ["EntryOperations", "EntryPage"]
+__all__ = ["EntryOperations"]
 
-
-class EntryPage(NamedTuple):
-    """Some entries, and the cursor to the others."""
-
-    entries: list[Entry]
-    cursor: bytes
+_PLAIN: Final = Reading()
+_new: Final[Any] = tuple.__new__
 
 
+@final
 class EntryOperations:
     """All requests about entries."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.decide = Entries(engine.jobs.ground)
-        engine.moved_by_steps.append(self.decide.locks.move_ends)
+        self.ground = ground = EntryGround(engine.jobs.ground)
+        self.locks = ground.locks
+        self._writes = EntryWrites(ground)
+        self._changes = EntryChanges(ground, self._writes)
+        self._reads = EntryReads(ground)
+        engine.moved_by_steps.append(self.locks.move_ends)
 
-    def set(self, key: bytes, kind: int, data: bytes, **how: Any) -> Decided:
-        """Store a value; `how`: the options of `Entries.set`, as for all below."""
-        self._has_room()
-        return self._done(self.decide.set(key, kind, data, self._now(), **how))
+    def set(
+        self,
+        key: bytes,
+        kind: int,
+        data: bytes,
+        *,
+        timestamp: int = 0,
+        expires: int = 0,
+        ttl: int = 0,
+        exact: bool = True,
+        overwrite: bool = True,
+        persist: bool = True,
+        by: Writer = NOBODY,
+        now: i64 = 0,
+    ) -> Decided:
+        """Store a value; see `EntryWrites.set`."""
+        self._engine.check_room_to_grow()
+        return self._done(
+            self._writes.set(
+                key, kind, data, now or self._now(), timestamp=timestamp, expires=expires, ttl=ttl,
+                exact=exact, overwrite=overwrite, persist=persist, by=by,
+            )
+        )  # fmt: skip
 
-    def delete(self, key: bytes, **how: Any) -> Decided:
-        """Delete an entry."""
-        return self._done(self.decide.delete(key, self._now(), **how))
+    def delete(
+        self,
+        key: bytes,
+        *,
+        timestamp: int = 0,
+        purge: bool = False,
+        persist: bool | None = None,
+        by: Writer = NOBODY,
+        now: i64 = 0,
+    ) -> Decided:
+        """Delete an entry; see `EntryWrites.delete`."""
+        return self._done(
+            self._writes.delete(
+                key, now or self._now(), timestamp=timestamp, purge=purge, persist=persist, by=by
+            )
+        )
 
-    def add(self, key: bytes, kind: int, data: bytes, **how: Any) -> Decided:
-        """Add to a number."""
-        self._has_room()
-        return self._done(self._engine.ask(self.decide.add, key, kind, data, self._now(), **how))
+    def add(
+        self,
+        key: bytes,
+        kind: int,
+        data: bytes,
+        *,
+        sender: bytes = b"",
+        number: int = 0,
+        timestamp: int = 0,
+        persist: bool = True,
+        by: Writer = NOBODY,
+        now: i64 = 0,
+    ) -> Decided:
+        """Add to a number; see `EntryChanges.add`."""
+        self._engine.check_room_to_grow()
+        now = now or self._now()
+        self._load(key, now)
+        return self._done(
+            self._changes.add(
+                key, kind, data, now, sender=sender, number=number, timestamp=timestamp,
+                persist=persist, by=by,
+            )
+        )  # fmt: skip
 
-    def flip(self, key: bytes, **how: Any) -> Decided:
-        """Turn a boolean over."""
-        return self._done(self._engine.ask(self.decide.flip, key, self._now(), **how))
+    def flip(
+        self,
+        key: bytes,
+        *,
+        sender: bytes = b"",
+        number: int = 0,
+        timestamp: int = 0,
+        by: Writer = NOBODY,
+        now: i64 = 0,
+    ) -> Decided:
+        """Turn a boolean over; see `EntryChanges.flip`."""
+        now = now or self._now()
+        self._load(key, now)
+        return self._done(
+            self._changes.flip(
+                key, now, sender=sender, number=number, timestamp=timestamp, by=by
+            )
+        )  # fmt: skip
 
-    def truncate(self, key: bytes, size: int, **how: Any) -> Decided:
-        """Cut or fill up a value."""
-        self._has_room()
-        return self._done(self._engine.ask(self.decide.truncate, key, size, self._now(), **how))
+    def truncate(
+        self, key: bytes, size: int, *, timestamp: int = 0, by: Writer = NOBODY, now: i64 = 0
+    ) -> Decided:
+        """Cut or fill up a value; see `EntryChanges.truncate`."""
+        self._engine.check_room_to_grow()
+        now = now or self._now()
+        self._load(key, now)
+        return self._done(self._changes.truncate(key, size, now, timestamp=timestamp, by=by))
 
-    def rename(self, key: bytes, new: bytes, **how: Any) -> Decided:
-        """Give an entry another key."""
-        self._has_room()
-        decided = self._done(self.decide.rename(key, new, self._now(), **how))
+    def rename(
+        self,
+        key: bytes,
+        new: bytes,
+        *,
+        timestamp: int = 0,
+        overwrite: bool = False,
+        by: Writer = NOBODY,
+        now: i64 = 0,
+    ) -> Decided:
+        """Give an entry another key; see `EntryWrites.rename`."""
+        self._engine.check_room_to_grow()
+        decided = self._done(
+            self._writes.rename(
+                key, new, now or self._now(), timestamp=timestamp, overwrite=overwrite, by=by
+            )
+        )
         if not decided.stale:
-            self.decide.locks.move(key, new)
+            self.locks.move(key, new)
         return decided
 
-    def alias(self, key: bytes, further: bytes, **how: Any) -> Decided:
-        """Give an entry a further key."""
-        self._has_room()
-        return self._done(self.decide.alias(key, further, self._now(), **how))
+    def alias(
+        self, key: bytes, further: bytes, *, timestamp: int = 0, by: Writer = NOBODY, now: i64 = 0
+    ) -> Decided:
+        """Give an entry a further key; see `EntryWrites.alias`."""
+        self._engine.check_room_to_grow()
+        return self._done(
+            self._writes.alias(key, further, now or self._now(), timestamp=timestamp, by=by)
+        )
 
     def lock(self, key: bytes, owner: bytes, until: int = 0) -> Lock:
-        """Lock a key until an instant."""
-        return self.decide.lock(key, owner, self._now(), until)
+        """Lock a key for an owner until an instant; there need not be an entry yet."""
+        ground = self.ground
+        ground.check_key(key)
+        now = ground.base.time(self._now())
+        return self.locks.lock(ground.names(key, now), owner, now, until)
 
     def unlock(self, key: bytes, by: Writer) -> bool:
-        """Free a lock; False if there is none."""
-        return self.decide.unlock(key, by, self._now())
+        """Free a lock; False if there is none any more."""
+        ground = self.ground
+        ground.check_key(key)
+        now = ground.base.time(self._now())
+        return self.locks.unlock(ground.names(key, now), by, now)
 
-    def get(self, key: bytes, reading: Reading | None = None) -> Entry:
-        """One entry."""
-        reading = reading or Reading()
-        now = self._now()
-        row = self.decide.get(key, now, reading)
+    def find(self, key: bytes, now: i64) -> Row | None:
+        """The row of a key, if it has an entry; nothing is read, nothing changes."""
+        return self.ground.live(key, self.ground.base.time(now))
+
+    def read(self, key: bytes, reading: Reading = _PLAIN, now: i64 = 0) -> Row:
+        """The row of one entry; its value is in memory if that is to be read."""
+        now = now or self._now()
+        row = self._reads.get(key, now, reading)
         if reading.data:
             self._engine.load(row)
-        self._read(row, now, reading, single=True)
-        return self.decide.picture(row, key, now, reading.data)
+        self._note(row, now, reading, single=True)
+        return row
 
-    def page(self, scan: Scan, reading: Reading | None = None) -> EntryPage:
+    def get(self, key: bytes, reading: Reading = _PLAIN, now: i64 = 0) -> Entry:
+        """One entry."""
+        now = now or self._now()
+        row = self.read(key, reading, now)
+        return self.picture(row, key, now, reading.data)
+
+    def rows(self, scan: Scan, reading: Reading = _PLAIN, now: i64 = 0) -> Page:
+        """The rows of a range, a pattern, or the rest of either; `load` their values in turn."""
+        now = now or self._now()
+        page = self._reads.page(scan, now, reading)
+        if reading.lease or reading.expires or reading.touch:
+            read: set[bytes] = set()  # a row may be found by several keys
+            with self._engine.batch():
+                for _, row in page.rows:
+                    if row.id not in read:
+                        read.add(row.id)
+                        self._note(row, now, reading, single=False)
+        return page
+
+    def page(self, scan: Scan, reading: Reading = _PLAIN, now: i64 = 0) -> EntryPage:
         """The entries of a range, a pattern, or the rest of either."""
-        reading = reading or Reading()
-        now = self._now()
-        found = self.decide.page(scan, now, reading)
-        entries = []
-        read: set[bytes] = set()
-        with self._engine.batch():
-            for key, row in found.rows:
-                if row.id not in read:
-                    read.add(row.id)
-                    self._read(row, now, reading, single=False)
-                if reading.data:
-                    self._engine.load(row)
-                entries.append(self.decide.picture(row, key, now, reading.data))
+        now = now or self._now()
+        found = self.rows(scan, reading, now)
+        entries: list[Entry] = []
+        for key, row in found.rows:
+            if reading.data:
+                self._engine.load(row)
+            entries.append(self.picture(row, key, now, reading.data))
         return EntryPage(entries, found.cursor)
+
+    def picture(self, row: Row, key: bytes, now: i64, data: bool) -> Entry:
+        """A row as it is shown to who asked for it by one of its keys."""
+        now = self.ground.base.time(now)
+        busy = is_busy(row, now)
+        keys = keys_of(row)
+        entry: Entry = _new(
+            Entry,
+            (
+                key,
+                row.kind,
+                value_of(row) if data else b"",
+                row.inserted,
+                row.modified,
+                row.expires,
+                touch_length(row),
+                is_kept(row),
+                row.when if busy else 0,
+                row.rare.worker if busy else b"",
+                row.attempts,
+                self.locks.holder(keys, now) is not None,
+                keys,
+            ),
+        )
+        return entry
 
     def count(self) -> int:
         """How many entries there are, each counted once whatever its keys."""
-        engine, timers = self._engine, self._engine.jobs.timers
-        while timers.overdue(self._now()) and engine.tick():
+        engine = self._engine
+        while engine.jobs.timers.overdue(self._now()) and engine.tick():
             pass
         lane = engine.state.queues.get(b"")
         return 0 if lane is None else lane.counts[IDLE] + lane.counts[LEASED]
 
-    def _read(self, row: Row, now: int, reading: Reading, *, single: bool) -> None:
-        """What reading changes; a journal that cannot write is read all the same."""
-        command, logged = self.decide.reading_changes(row, now, reading, single=single)
-        if command is None:
+    def _note(self, row: Row, now: i64, reading: Reading, *, single: bool) -> None:
+        """Do what reading changes; a journal that cannot write is read all the same."""
+        decided = self._reads.reading_changes(row, now, reading, single=single)
+        if decided is None:
             return
         try:
-            if logged:
-                self._engine.commit(command)
-            else:
-                self._engine.remember(command)
+            if decided.logged is not None:
+                self._engine.commit(decided.logged)
+            if decided.remembered is not None:
+                self._engine.remember(decided.remembered)
         except JournalFault:
             if reading.lease or reading.expires:
                 raise
 
+    def _load(self, key: bytes, now: i64) -> None:
+        """Have the value of a key in memory: it is about to be changed where it stands."""
+        row = self.find(key, now)
+        if row is not None and row.value is None:
+            self._engine.load(row)
+
     def _done(self, decided: Decided) -> Decided:
         engine = self._engine
-        if decided.remembered is not None:
-            engine.check_room(decided.remembered)
+        remembered = decided.remembered
+        if remembered is not None:
+            engine.check_room(remembered)
         if decided.logged is not None:
             engine.commit(decided.logged)
-        if decided.remembered is not None:
+        if remembered is not None:
             if engine.log.failure is not None:
                 raise engine.log.failure
-            engine.remember(decided.remembered)
+            engine.remember(remembered)
         return decided
 
-    def _has_room(self) -> None:
-        self._engine.check_room_to_grow()
-
-    def _now(self) -> int:
+    def _now(self) -> i64:
         return self._engine.clock.now()

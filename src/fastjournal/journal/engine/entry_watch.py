@@ -43,7 +43,7 @@ class EntryWatch(Subscription):
             return
         with self._changed:
             for key in wanted:
-                now = next(self._state.keys.find(b"", key), None)
+                now = self._state.keys.entry(key)
                 gone = now is None or now.state is State.DELETED
                 kind = VOID if now is None or gone else now.kind
                 if len(self._changes) >= self._backlog:

@@ -10,39 +10,46 @@ Rules:
 4. All keys of an entry are one: a lock on any of them locks it.
 """
 
-from __future__ import annotations
+from typing import Final, final
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from mypy_extensions import mypyc_attr
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import LeaseLost, Locked, OutOfRange, QueueFull
 
 __all__ = ["NOBODY", "Lock", "Locks", "Writer"]
 
-DEFAULT_LENGTH = 10 * SECOND
-MAX_LENGTH = 3600 * SECOND
-_MOST = 100_000
+DEFAULT_LENGTH: Final = 10 * SECOND
+MAX_LENGTH: Final = 3600 * SECOND
+_MOST: Final = 100_000
 
 
-class Writer(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Writer:
     """Who wants to change something: a name, or the fencing number of a lock."""
 
-    owner: bytes = b""
-    fence: int = 0
+    def __init__(self, owner: bytes = b"", fence: int = 0) -> None:
+        self.owner = owner
+        self.fence = fence
 
 
-NOBODY = Writer()
+NOBODY: Final = Writer()
 
 
-class Lock(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Lock:
     """A lock on a key."""
 
-    owner: bytes
-    until: int
-    fence: int
+    def __init__(self, owner: bytes, until: int, fence: int, key: bytes = b"") -> None:
+        self.owner = owner
+        self.until = until
+        self.fence = fence
+        self.key = key
 
 
+@final
 class Locks:
     """All locks of a journal."""
 
@@ -50,27 +57,29 @@ class Locks:
         self._locks: dict[bytes, Lock] = {}
         self._fence = 0
 
-    def holder(self, keys: Iterable[bytes], now: int) -> tuple[bytes, Lock] | None:
-        """The lock that is held on one of these keys, and on which."""
+    def __len__(self) -> int:
+        """How many are held, or have just ended."""
+        return len(self._locks)
+
+    def holder(self, keys: tuple[bytes, ...], now: int) -> Lock | None:
+        """The lock that is held on one of these keys."""
         if self._locks:
             for key in keys:
                 lock = self._locks.get(key)
                 if lock is not None:
                     if lock.until > now:
-                        return key, lock
+                        return lock
                     del self._locks[key]
         return None
 
-    def check(self, keys: Iterable[bytes], by: Writer, now: int) -> None:
+    def check(self, keys: tuple[bytes, ...], by: Writer, now: int) -> None:
         """Refuse a change of somebody who must not make it."""
-        if not self._locks and not by.fence:
-            return
         held = self.holder(keys, now)
         if by.fence:
-            if held is None or held[1].fence != by.fence:
+            if held is None or held.fence != by.fence:
                 raise LeaseLost("the lock is no longer yours")
-        elif held is not None and (not by.owner or held[1].owner != by.owner):
-            raise Locked(f"{held[0]!r} is locked")
+        elif held is not None and (not by.owner or held.owner != by.owner):
+            raise Locked(f"{held.key!r} is locked")
 
     def lock(self, keys: tuple[bytes, ...], owner: bytes, now: int, until: int = 0) -> Lock:
         """Lock the first of an entry's keys until an instant."""
@@ -81,41 +90,36 @@ class Locks:
         if held is None:
             if len(self._locks) >= _MOST:
                 self._forget(now)
-            self._fence = fence = max(now, self._fence + 1)
-            key = keys[0]
+            self._fence = max(now, self._fence + 1)
+            lock = Lock(owner, until, self._fence, keys[0])
+        elif held.owner != owner:
+            raise Locked(f"{held.key!r} is locked")
         else:
-            key, (holder, _, fence) = held
-            if holder != owner:
-                raise Locked(f"{key!r} is locked")
-        lock = self._locks[key] = Lock(owner, until, fence)
+            lock = Lock(owner, until, held.fence, held.key)
+        self._locks[lock.key] = lock
         return lock
 
-    def unlock(self, keys: Iterable[bytes], by: Writer, now: int) -> bool:
+    def unlock(self, keys: tuple[bytes, ...], by: Writer, now: int) -> bool:
         """Free a lock; False if there is none."""
         held = self.holder(keys, now)
         if held is None:
             return False
-        key, lock = held
-        if (by.fence and by.fence != lock.fence) or (not by.fence and by.owner != lock.owner):
-            raise Locked(f"{key!r} is locked by somebody else")
-        del self._locks[key]
+        if (by.fence and by.fence != held.fence) or (not by.fence and by.owner != held.owner):
+            raise Locked(f"{held.key!r} is locked by somebody else")
+        del self._locks[held.key]
         return True
-
-    def free_all(self, owner: bytes) -> None:
-        """Free everything an owner holds: it has gone."""
-        for key in [key for key, lock in self._locks.items() if lock.owner == owner]:
-            del self._locks[key]
 
     def move(self, old: bytes, new: bytes) -> None:
         """A key was renamed: its lock goes with it."""
         lock = self._locks.pop(old, None)
         if lock is not None:
-            self._locks[new] = lock
+            self._locks[new] = Lock(lock.owner, lock.until, lock.fence, new)
 
     def move_ends(self, step: int) -> None:
         """The clock steps forward by so much: every lock keeps its length."""
         self._locks = {
-            key: lock._replace(until=lock.until + step) for key, lock in self._locks.items()
+            key: Lock(lock.owner, lock.until + step, lock.fence, key)
+            for key, lock in self._locks.items()
         }
 
     def _forget(self, now: int) -> None:

@@ -1,6 +1,6 @@
 """Decisions about reading: one entry, a range, a pattern; and what reading changes.
 
-Rules: those of `entry_ground`, and
+Rules: those of `ground`, and
 
 1. Reading one entry with its data touches it: an entry with a touch length lives at least nine
    tenths of it from its last reading on (D-19). A probe, a range, a pattern touch only when told.
@@ -8,170 +8,180 @@ Rules: those of `entry_ground`, and
    that of another is left alone and shown. `skip` leaves out what is being worked on (D-27).
 3. A page holds at most so many entries and bytes, and costs at most so many keys besides; the
    rest follows by its cursor, which may come with an empty page.
-4. Patterns are those of RE2: no back references, time linear in the key (D-25).
 """
 
-from __future__ import annotations
+from typing import Any, Final, final
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from mypy_extensions import i64, mypyc_attr
 
-from fastjournal.clock import MILLISECOND
-from fastjournal.entry import Entry
-from fastjournal.errors import BadPattern, BadRequest, NotFound, OutOfRange
+from fastjournal.errors import BadRequest, NotFound, OutOfRange
 from fastjournal.journal.decide.ground import instant_after
 from fastjournal.journal.entries.cursor import PATTERN, Scan
-from fastjournal.journal.entries.ground import EntryGround, Plan, is_kept
+from fastjournal.journal.entries.ground import (
+    EntryGround,
+    is_busy,
+    is_kept,
+    is_live,
+    touch_length,
+)
+from fastjournal.journal.entries.patterns import compiled_pattern
+from fastjournal.journal.entries.plan import Decided, Plan
 from fastjournal.journal.language.commands import Command, Lease, Renew, Touch
 from fastjournal.journal.state.row import Row
-from fastjournal.model import MAX_INSTANT, State
 
 __all__ = ["EntryReads", "Page", "Reading"]
 
-MAX_PATTERN = 1024
-PATTERN_PAGE = 1000
-MOST = 65_535
-PAGE_BYTES = 8 * 1024 * 1024
-LOOKED_AT = 10_000  # keys a page may cost besides those it tells
+PATTERN_PAGE: Final = 1000
+MOST: Final = 65_535
+PAGE_BYTES: Final = 8 * 1024 * 1024
+LOOKED_AT: Final = 10_000  # keys a page may cost besides those it tells
+_LAST_INSTANT: Final = 9_223_372_036_854_775_807
 
 
-class Reading(NamedTuple):
+@final
+@mypyc_attr(acyclic=True)
+class Reading:
     """How to read."""
 
-    data: bool = True
-    """False: a probe, everything but the value."""
-    touch: bool | None = None
-    """Move the expiry of entries that have a touch length; None: if one is read with its data."""
-    expires: int = 0
-    """Let what is read live at least until then."""
-    lease: int = 0
-    """Mark what is read as worked on until then."""
-    worker: bytes = b""
-    skip: bool = False
-    """Leave out what is being worked on."""
+    def __init__(
+        self,
+        data: bool = True,
+        touch: bool | None = None,
+        expires: int = 0,
+        lease: int = 0,
+        worker: bytes = b"",
+        skip: bool = False,
+    ) -> None:
+        self.data = data
+        """False: a probe, everything but the value."""
+        self.touch = touch
+        """Move the expiry of entries that have a touch length; None: if one is read with its
+        data."""
+        self.expires = expires
+        """Let what is read live at least until then."""
+        self.lease = lease
+        """Mark what is read as worked on until then."""
+        self.worker = worker
+        self.skip = skip
+        """Leave out what is being worked on."""
 
 
-PLAIN = Reading()
-
-
-class Page(NamedTuple):
+@final
+class Page:
     """Some entries and how to go on."""
 
-    rows: list[tuple[bytes, Row]]
-    cursor: bytes
-    """Empty: this was all."""
+    def __init__(self, rows: list[tuple[bytes, Row]], cursor: bytes = b"") -> None:
+        self.rows = rows
+        """Each with the key it was found by."""
+        self.cursor = cursor
+        """Empty: this was all."""
 
 
-class EntryReads(EntryGround):
+@final
+class EntryReads:
     """get, page."""
 
-    def get(self, key: bytes, now: int, reading: Reading = PLAIN) -> Row:
+    def __init__(self, ground: EntryGround) -> None:
+        self._ground = ground
+
+    def get(self, key: bytes, now: i64, reading: Reading) -> Row:
         """The row of a key that may be read so; what reading changes: `reading_changes`."""
-        self.check_key(key)
-        now = self._clock(now)
-        row = self.needed(key, now)
-        if reading.skip and _busy(row, now):
+        ground = self._ground
+        ground.check_key(key)
+        now = ground.base.time(now)
+        row = ground.needed(key, now)
+        if reading.skip and is_busy(row, now):
             raise NotFound(f"{key!r} is being worked on")
         return row
 
-    def picture(self, row: Row, key: bytes, now: int, data: bool) -> Entry:
-        """A row as it is shown, after what reading changed."""
-        return self.entry(row, key, self._clock(now), data)
-
     def reading_changes(
-        self, row: Row, now: int, reading: Reading, *, single: bool
-    ) -> tuple[Command | None, bool]:
-        """What reading a row changes in it, and whether that is to be logged."""
+        self, row: Row, now: i64, reading: Reading, *, single: bool
+    ) -> Decided | None:
+        """What reading a row changes in it."""
         if not (row.policy.ttl or reading.lease or reading.expires):
-            return None, False
-        now = self._clock(now)
+            return None
+        ground = self._ground
+        now = ground.base.time(now)
         plan = Plan()
         kept = is_kept(row)
         touch = reading.touch
         if touch is None:
             touch = single and reading.data
-        expires = self._touched(row, now, touch, reading.expires)
+        expires = _touched(row, now, touch, reading.expires)
         if expires > row.expires:
-            plan.add(self.restated(row, Touch(row.id, expires), now), kept)
+            plan.add(ground.restated(row, Touch(row.id, expires), now), kept)
         if reading.lease:
-            lease = self._leased(row, now, reading)
+            lease = _leased(row, now, reading)
             if lease is not None:
                 plan.add(lease, kept)
-        logged, remembered, *_ = plan.decided()
-        return logged or remembered, logged is not None
+        return plan.decided()
 
-    def _touched(self, row: Row, now: int, touch: bool, least: int) -> int:
-        if not row.expires:
-            return 0
-        expires = max(row.expires, least)
-        ttl = row.policy.ttl * MILLISECOND
-        if touch and ttl:
-            moved = instant_after(now, ttl)
-            if moved - expires >= ttl // 10:
-                expires = moved
-        return expires
-
-    def _leased(self, row: Row, now: int, reading: Reading) -> Command | None:
-        if not now < reading.lease <= MAX_INSTANT:
-            raise OutOfRange("a lease ends in the future, and before 2262")
-        if not _busy(row, now):
-            return Lease(row.id, now, reading.lease, row.attempts + 1, reading.worker)
-        mine = row.rare.worker == reading.worker != b""
-        return Renew(row.id, reading.lease, row.attempts) if mine else None
-
-    def page(self, scan: Scan, now: int, reading: Reading = PLAIN) -> Page:
+    def page(self, scan: Scan, now: i64, reading: Reading) -> Page:
         """The entries of a range or pattern, as many as a page holds."""
-        now = self._clock(now)
+        ground = self._ground
+        now = ground.base.time(now)
         if not 0 <= scan.limit <= MOST:
             raise BadRequest(f"limit must be 0..{MOST}, not {scan.limit}")
         most = scan.limit or MOST
-        matches = None
+        upper = scan.also
+        matches: Any = None
         if scan.kind == PATTERN:
-            matches = compiled(scan.also).search
+            matches = compiled_pattern(scan.also).search
             most = min(scan.limit or PATTERN_PAGE, PATTERN_PAGE)
-        elif scan.also and scan.start > scan.also:
-            return Page([], b"")
-        upper = b"" if scan.kind == PATTERN else scan.also
+            upper = b""
         rows: list[tuple[bytes, Row]] = []
-        size = looked = 0
+        if upper and scan.start > upper:
+            return Page(rows)
+        size: i64 = 0
+        looked: i64 = 0
         last = scan.start
-        for key in self.state.entry_keys.walk(scan.start, after=scan.after):
+        walk = ground.state.entry_keys.walk(last, after=scan.after)
+        cursor = b""
+        while True:
+            row = walk.step()
+            if row is None:
+                break
+            key = walk.key
             if upper and key > upper:
                 break
             if len(rows) >= most or size > PAGE_BYTES or looked >= LOOKED_AT:
-                return Page(rows, scan.cursor(last))
+                cursor = scan.cursor(last)
+                break
             last = key
-            if matches is not None and matches(key) is None:
-                looked += 1
-                continue
-            row = self.live(key, now)
-            if row is None or (reading.skip and _busy(row, now)):
+            if (
+                (matches is not None and matches(key) is None)
+                or not is_live(row, now)
+                or (reading.skip and is_busy(row, now))
+            ):
                 looked += 1
                 continue
             rows.append((key, row))
-            size += len(key) + (row.size if reading.data else 0)
-        return Page(rows, b"")
+            size += len(key)
+            if reading.data:
+                size += i64(row.size)
+        walk.end()
+        return Page(rows, cursor)
 
 
-def _busy(row: Row, now: int) -> bool:
-    return row.state is State.PROCESSING and row.lease_until > now
+def _touched(row: Row, now: i64, touch: bool, least: int) -> i64:
+    """Until when a row lives that is read now."""
+    if not row.expires:
+        return 0
+    expires: i64 = min(least, _LAST_INSTANT)
+    expires = max(row.expires, expires)
+    ttl = touch_length(row)
+    if touch and ttl:
+        moved = instant_after(now, ttl)
+        if moved - expires >= ttl // 10:
+            expires = moved
+    return expires
 
 
-@lru_cache(maxsize=64)
-def compiled(pattern: bytes) -> Any:
-    """A pattern over bytes, ready to search."""
-    if len(pattern) > MAX_PATTERN:
-        raise BadPattern(f"a pattern has at most {MAX_PATTERN} bytes")
-    try:
-        import re2
-    except ImportError:
-        raise BadPattern("patterns need: pip install 'fastjournal[daemon]'") from None
-    options = re2.Options()
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        what = error.args[0] if error.args else ""
-        text = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(what)
-        raise BadPattern(f"not a pattern: {text}") from None
+def _leased(row: Row, now: i64, reading: Reading) -> Command | None:
+    if reading.lease > _LAST_INSTANT or reading.lease <= now:
+        raise OutOfRange("a lease ends in the future, and before 2262")
+    if not is_busy(row, now):
+        return Lease(row.id, now, reading.lease, row.attempts + 1, reading.worker)
+    if reading.worker and row.rare.worker == reading.worker:
+        return Renew(row.id, reading.lease, row.attempts)
+    return None

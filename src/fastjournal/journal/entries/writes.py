@@ -1,6 +1,6 @@
 """Decisions that make, replace, delete and rename entries.
 
-Rules: those of `entry_ground`, and
+Rules: those of `ground`, and
 
 1. A write replaces the value; a lease on the entry goes on, its keys stay (transition 4).
 2. Without `exact` the later expiry stays, "never" being the latest of all.
@@ -10,41 +10,35 @@ Rules: those of `entry_ground`, and
 4. A renamed key leaves a tombstone at its old place.
 """
 
-from __future__ import annotations
+from typing import Final, final
+
+from mypy_extensions import i64
 
 from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange
-from fastjournal.journal.entries.ground import NOTHING, Decided, EntryGround, Plan, is_kept, keys_of
+from fastjournal.journal.entries.ground import EntryGround, is_kept, is_live, keys_of
 from fastjournal.journal.entries.locks import NOBODY, Writer
-from fastjournal.journal.language.commands import (
-    PERSIST,
-    Command,
-    Expire,
-    Keys,
-    Lease,
-    Purge,
-    Put,
-    Tomb,
-    policy_of,
-)
-from fastjournal.journal.state.row import Row, numbered_values
-from fastjournal.model import State
+from fastjournal.journal.entries.plan import Decided, Plan
+from fastjournal.journal.language.commands import PERSIST, Expire, Keys, Lease, Purge, Put, Tomb
+from fastjournal.journal.state.row import DELETED_ROW, PROCESSING_ROW, Row, numbered_values
 
 __all__ = ["EntryWrites"]
 
-_STALE = NOTHING._replace(stale=True)
-_KEPT = policy_of(PERSIST, 0, 0, 0, 0, 0)
-MAX_ALIASES = 255
+MAX_ALIASES: Final = 255
 
 
-class EntryWrites(EntryGround):
+@final
+class EntryWrites:
     """set, delete, rename, alias."""
+
+    def __init__(self, ground: EntryGround) -> None:
+        self._ground = ground
 
     def set(
         self,
         key: bytes,
         kind: int,
         data: bytes,
-        now: int,
+        now: i64,
         *,
         timestamp: int = 0,
         expires: int = 0,
@@ -55,92 +49,78 @@ class EntryWrites(EntryGround):
         by: Writer = NOBODY,
     ) -> Decided:
         """Store a value under a key; without `overwrite` only where there is none."""
-        self.check_key(key)
-        self.check_value(kind, data)
-        self.check_instant(expires, "expires")
-        self.check_instant(ttl, "ttl")
-        now = self._clock(now)
-        row = self.slot(key)
-        if not (timestamp or expires or ttl) and overwrite and persist:
-            plain = self._plain_set(row, key, kind, data, now, by)
-            if plain is not None:
-                return plain
-        live = row is not None and self.is_live(row, now)
-        self.may_change(row if live else None, key, now, by)
-        inserted = self._draw_stamp(now)
-        modified = self.when(timestamp, now, inserted, row)
-        if 0 < expires < now:
+        ground = self._ground
+        ground.check_key(key)
+        ground.check_value(kind, data)
+        ground.check_instant(expires, "expires")
+        ground.check_instant(ttl, "ttl")
+        now = ground.base.time(now)
+        row = ground.slot(key)
+        there = row if row is not None and is_live(row, now) else None
+        ground.may_change(there, key, now, by)
+        inserted = ground.base.draw_stamp(now)
+        modified = ground.when(timestamp, now, inserted, _modified(row))
+        until: i64 = expires
+        if 0 < until < now:
             raise OutOfRange("the entry has expired already")
-        if row is not None and (live or row.state is State.DELETED):
-            if live and not overwrite and not (timestamp and timestamp == row.modified):
+        if there is not None:
+            if not overwrite and not (timestamp and timestamp == there.modified):
                 raise AlreadyExists(f"there is an entry {key!r}")
-            if modified <= row.modified:
-                return _STALE
-        if row is not None and live and not exact and expires:
-            expires = max(expires, row.expires) if row.expires else 0
+            if not exact and until:
+                until = max(until, there.expires) if there.expires else 0
+        expired = row is not None and there is None and row.stage != DELETED_ROW
+        if not expired and modified <= _modified(row):
+            return Decided(stale=True)
+        put = ground.new_put(b"", key, kind, data, inserted, modified, until, ttl, persist)
         plan = Plan()
-        put = self.new_put(b"", key, kind, data, inserted, modified, expires, ttl, persist)
-        self._store(plan, row, live, put, persist)
-        return plan.decided(int(live), kind, data)
+        self.store(plan, row, put, now)
+        return plan.decided(0 if there is None else 1, kind, data)
 
-    def _plain_set(
-        self, row: Row | None, key: bytes, kind: int, data: bytes, now: int, by: Writer
-    ) -> Decided | None:
-        """The commonest write, decided without a plan: a new entry, or one like it replaced."""
+    def store(self, plan: Plan, row: Row | None, put: Put, now: i64) -> None:
+        """Put a value where its key's row stands, or beside it; gives the put its id."""
+        ground = self._ground
+        persist = put.policy.flags & PERSIST != 0
+        if row is not None and is_live(row, now):
+            self._replace(plan, row, put, persist)
+            return
         if row is None:
-            self.may_change(None, key, now, by)
-            stamp = modified = inserted = self._draw_stamp(now)
-            row_id, attempts = self._ids(), 0
-        elif row.state is State.WAITING and not row.expires and not row.more and is_kept(row):
-            self.may_change(row, key, now, by)
-            stamp, inserted = self._draw_stamp(now), row.inserted
-            modified = stamp if stamp > row.modified else row.modified + 1
-            row_id, key, attempts = row.id, row.key, row.attempts
-        else:
-            return None
-        put = Put(row_id, b"", key, 0, inserted, inserted, modified, 0, kind, data, _KEPT, attempts)
-        return tuple.__new__(Decided, (put, None, False, int(row is not None), kind, data))
-
-    def _store(self, plan: Plan, row: Row | None, live: bool, put: Put, persist: bool) -> bytes:
-        """Put a value where its key's row stands, or beside it; returns the row's id."""
-        if row is None:
-            put.id = self._ids()
-        elif live:
-            return self._replace(plan, row, put, persist)
-        elif row.state is not State.DELETED:
+            put.id = ground.base.new_id()
+        elif row.stage != DELETED_ROW:
             plan.add(Expire(row.id), is_kept(row))
-            put.id = self._ids()
+            put.id = ground.base.new_id()
         elif row.rare.aliases or (is_kept(row) and not persist):
-            self.vacate(plan, row, put.key)
-            put.id = self._ids()
+            ground.vacate(plan, row, put.key)
+            put.id = ground.base.new_id()
         else:
-            put.id, put.attempts = row.id, row.attempts
+            put.id = row.id
+            put.attempts = row.attempts
         plan.add(put, persist)
-        return put.id
 
-    def _replace(self, plan: Plan, row: Row, put: Put, persist: bool) -> bytes:
-        row_id = row.id
+    def _replace(self, plan: Plan, row: Row, put: Put, persist: bool) -> None:
         if is_kept(row) and not persist:
             plan.add(Purge(row.id, b"", row.key, row.modified), persist=True)
-            row_id = self._ids()
-        put.id = row_id
+            put.id = self._ground.base.new_id()
+        else:
+            put.id = row.id
         put.key = row.key
         put.due = put.inserted = row.inserted
         put.attempts = row.attempts
-        put.aliases = row.rare.aliases
         plan.add(put, persist)
-        for value in numbered_values(row.rare.operations, put) if row.rare.operations else ():
-            plan.add(value, persist)
-        if row.state is State.PROCESSING:
-            more = row.rare
-            lease = Lease(row_id, more.start, row.lease_until, row.attempts, more.worker)
+        more = row.more
+        if more is None:
+            return
+        put.aliases = more.aliases
+        if more.operations:
+            for value in numbered_values(more.operations, put):
+                plan.add(value, persist)
+        if row.stage == PROCESSING_ROW:
+            lease = Lease(put.id, more.start, row.when, row.attempts, more.worker)
             plan.add(lease, persist)
-        return row_id
 
     def delete(
         self,
         key: bytes,
-        now: int,
+        now: i64,
         *,
         timestamp: int = 0,
         purge: bool = False,
@@ -151,110 +131,119 @@ class EntryWrites(EntryGround):
 
         `persist`: whether the tombstone must last; None: if the entry did, or is not known.
         """
-        self.check_key(key)
-        now = self._clock(now)
-        row = self.slot(key)
-        live = row is not None and self.is_live(row, now)
-        self.may_change(row if live else None, key, now, by)
-        modified = self.when(timestamp, now, self._draw_stamp(now), row)
+        ground = self._ground
+        ground.check_key(key)
+        now = ground.base.time(now)
+        row = ground.slot(key)
+        there = row if row is not None and is_live(row, now) else None
+        ground.may_change(there, key, now, by)
+        modified = ground.when(timestamp, now, ground.base.draw_stamp(now), _modified(row))
         plan = Plan()
         if row is None:
             if not purge:
-                self.new_tomb(plan, key, modified, now, persist is not False)
+                ground.new_tomb(plan, key, modified, now, persist is not False)
             return plan.decided()
         if modified <= row.modified:
-            return _STALE
-        end = Purge if purge else Tomb
+            return Decided(stale=True)
         if persist and not purge and not is_kept(row):  # a tombstone that outlives the entry
             for name in keys_of(row):
-                self.new_tomb(plan, name, modified, now, persist=True)
-            end = Purge
-        plan.add(end(row.id, b"", row.key, modified), is_kept(row))
-        return plan.decided(int(live))
+                ground.new_tomb(plan, name, modified, now, persist=True)
+            purge = True
+        if purge:
+            plan.add(Purge(row.id, b"", row.key, modified), is_kept(row))
+        else:
+            plan.add(Tomb(row.id, b"", row.key, modified), is_kept(row))
+        return plan.decided(0 if there is None else 1)
 
     def rename(
         self,
         key: bytes,
         new: bytes,
-        now: int,
+        now: i64,
         *,
         timestamp: int = 0,
         overwrite: bool = False,
         by: Writer = NOBODY,
     ) -> Decided:
         """Give an entry another key instead of this one."""
-        self.check_key(key)
-        self.check_key(new)
-        now = self._clock(now)
-        row = self.needed(key, now)
-        self.may_change(row, key, now, by)
-        target = self.slot(new)
-        modified = self.when(timestamp, now, self._draw_stamp(now), row, target)
+        ground = self._ground
+        ground.check_key(key)
+        ground.check_key(new)
+        now = ground.base.time(now)
+        row = ground.needed(key, now)
+        ground.may_change(row, key, now, by)
+        target = ground.slot(new)
+        newest = max(row.modified, _modified(target))
+        modified = ground.when(timestamp, now, ground.base.draw_stamp(now), newest)
         if modified <= row.modified:
-            return _STALE
+            return Decided(stale=True)
         if key == new:
-            return NOTHING._replace(found=1)
+            return Decided(found=1)
         plan = Plan()
         if target is not row and not self._free(plan, target, new, modified, now, overwrite):
-            return _STALE
-        names = list(keys_of(row))
-        names[names.index(key)] = new
+            return Decided(stale=True)
+        names = [new if name == key else name for name in keys_of(row)]
         first, *others = dict.fromkeys(names)
-        self._name(plan, row, Keys(row.id, first, tuple(others), modified), now)
-        self.new_tomb(plan, key, modified, now, is_kept(row))
+        keys = Keys(row.id, first, tuple(others), modified)
+        plan.add(ground.restated(row, keys, now), is_kept(row))
+        ground.new_tomb(plan, key, modified, now, is_kept(row))
         return plan.decided(1)
 
     def alias(
         self,
         key: bytes,
         further: bytes,
-        now: int,
+        now: i64,
         *,
         timestamp: int = 0,
         by: Writer = NOBODY,
     ) -> Decided:
         """Give an entry one more key."""
-        self.check_key(key)
-        self.check_key(further)
-        now = self._clock(now)
-        row = self.needed(key, now)
-        self.may_change(row, key, now, by)
-        target = self.slot(further)
-        modified = self.when(timestamp, now, self._draw_stamp(now), row, target)
+        ground = self._ground
+        ground.check_key(key)
+        ground.check_key(further)
+        now = ground.base.time(now)
+        row = ground.needed(key, now)
+        ground.may_change(row, key, now, by)
+        target = ground.slot(further)
+        newest = max(row.modified, _modified(target))
+        modified = ground.when(timestamp, now, ground.base.draw_stamp(now), newest)
         if target is row:
-            return NOTHING._replace(found=1)
+            return Decided(found=1)
         if modified <= row.modified:
-            return _STALE
-        if len(row.rare.aliases) >= MAX_ALIASES:
+            return Decided(stale=True)
+        aliases = row.rare.aliases
+        if len(aliases) >= MAX_ALIASES:
             raise BadRequest(f"an entry has at most {MAX_ALIASES} further keys")
         plan = Plan()
         if not self._free(plan, target, further, modified, now, overwrite=False):
-            return _STALE
-        keys = Keys(row.id, row.key, (*row.rare.aliases, further), modified)
-        self._name(plan, row, keys, now)
+            return Decided(stale=True)
+        keys = Keys(row.id, row.key, (*aliases, further), modified)
+        plan.add(ground.restated(row, keys, now), is_kept(row))
         return plan.decided(1)
 
-    def _name(self, plan: Plan, row: Row, keys: Keys, now: int) -> None:
-        plan.add(self.restated(row, keys, now), is_kept(row))
-
     def _free(
-        self, plan: Plan, row: Row | None, key: bytes, modified: int, now: int, overwrite: bool
+        self, plan: Plan, row: Row | None, key: bytes, modified: i64, now: i64, overwrite: bool
     ) -> bool:
         """Make a key free for another entry; False if a newer write of it forbids that."""
         if row is None:
             return True
-        if self.is_live(row, now):
-            self.may_change(row, key, now)
+        if is_live(row, now):
+            self._ground.may_change(row, key, now, NOBODY)
             if not overwrite:
                 raise AlreadyExists(f"there is an entry {key!r}")
-        elif row.state is not State.DELETED:
+        elif row.stage != DELETED_ROW:
             plan.add(Expire(row.id), is_kept(row))
             return True
         if modified <= row.modified:
             return False
-        if row.state is State.DELETED:
-            self.vacate(plan, row, key)
+        if row.stage == DELETED_ROW:
+            self._ground.vacate(plan, row, key)
         else:
-            end: Command = Purge(row.id, b"", row.key, modified)
-            plan.add(end, is_kept(row))
+            plan.add(Purge(row.id, b"", row.key, modified), is_kept(row))
         return True
+
+
+def _modified(row: Row | None) -> i64:
+    """When a row was written last; 0: there is none."""
+    return 0 if row is None else row.modified

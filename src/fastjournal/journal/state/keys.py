@@ -6,7 +6,7 @@ table of its own.
 
 from collections.abc import Iterator
 
-from fastjournal.journal.state.row import Row
+from fastjournal.journal.state.row import PROCESSING_ROW, Row
 
 __all__ = ["KeyIndex"]
 
@@ -62,6 +62,24 @@ class KeyIndex:
             return [found] if found.queue.name == queue else []
         rows = found.get(queue)
         return [] if rows is None else list(rows.values())
+
+    def entry(self, key: bytes) -> Row | None:
+        """The row of a key without a queue, whatever became of it; of several one that lives."""
+        found = self._map.get(key)
+        if found is None:
+            return None
+        if isinstance(found, Row):
+            return None if found.queue.name else found
+        rows = found.get(b"")
+        if rows is None:
+            return None
+        first: Row | None = None
+        for row in rows.values():
+            if row.stage <= PROCESSING_ROW:
+                return row
+            if first is None:
+                first = row
+        return first
 
     def twin(self, row: Row) -> Iterator[Row]:
         """The other rows of the same key in the same queue."""

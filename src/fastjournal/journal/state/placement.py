@@ -53,7 +53,7 @@ class Placement:
         self.woken: set[bytes] = set()
         """Queues that got a ready row since somebody last emptied this set."""
         self.keys = KeyIndex()
-        self.entry_keys = OrderedKeys(self._is_entry)
+        self.entry_keys = OrderedKeys(self.keys)
         self.selection = Selection(self.queues)
         self.future = Moments()
         self.leases = Moments()
@@ -226,12 +226,6 @@ class Placement:
             self.selection.detach(queue)
             queue.groups = []
             del self.queues[queue.name]
-
-    def _is_entry(self, key: bytes) -> bool:
-        for row in self.keys.rows_of(b"", key):
-            if row.stage <= PROCESSING_ROW:
-                return True
-        return False
 
     def _is_held(self, row: Row) -> bool:
         if row.policy.flags & KEEP_VERSIONS:

@@ -38,14 +38,14 @@ Rules:
 """
 
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
 from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
 from fastjournal.errors import BadRequest, OutOfRange, RequestError, TooLarge
 from fastjournal.keys import domain
-from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob
 from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
 from fastjournal.wire.unsigned import get_u16, get_u32, put_u16, put_u32
 
@@ -60,6 +60,7 @@ __all__ = [
     "encode_job",
     "encode_jobs",
     "encode_short",
+    "fitting_request",
     "job_size",
     "read_job",
     "read_jobs",
@@ -113,6 +114,36 @@ def write_job(out: BytesWriter, job: PutRequest, flags: i64 = 0) -> None:
     out.write(queue)
     out.write(key)
     out.write(value)
+
+
+def fitting_request(job: NewJob) -> PutRequest:
+    """What a `NewJob` says, if layout 2 can say it; whoever reads it decides whether it can be."""
+    given: Any = job  # anybody may have filled it, with anything
+    queue, value, key, mode, priority, due, expires, stamp, lease = given[:9]
+    attempts, timeouts, fails, kind, ttl, job_id = given[9:]
+    if type(queue) is not bytes or type(value) is not bytes or type(key) is not bytes:
+        raise BadRequest("queue, key and value are bytes")
+    for number in given[3:14]:
+        if not isinstance(number, int):
+            raise BadRequest("the other fields are whole numbers")
+    times = [due, expires, stamp, lease, ttl]
+    tries = [attempts, timeouts, fails]
+    if (
+        min(times) < 0
+        or max(times) > MAX_INSTANT
+        or min(tries) < 0
+        or max(tries) > 0xFFFF_FFFF
+        or not 0 <= mode < 3
+        or not -MAX_INSTANT <= priority <= MAX_INSTANT
+        or not 0 <= kind <= 255
+        or max(len(queue), len(key)) > 0xFFFF
+        or (job_id and (type(job_id) is not bytes or len(job_id) != 16))
+    ):
+        raise OutOfRange("job does not fit layout 2")
+    return PutRequest(
+        queue, value, key, mode, priority, due, expires, stamp, lease, attempts, timeouts, fails,
+        kind, ttl, job_id,
+    )  # fmt: skip
 
 
 def encode_job(job: PutRequest, flags: int = 0) -> bytes:
