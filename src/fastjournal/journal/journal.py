@@ -50,6 +50,7 @@ from fastjournal.errors import (
     SettingError,
     TimedOut,
 )
+from fastjournal.handles import LeasedJob
 from fastjournal.journal.decide.ground import Ground, Limits
 from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.disk.background import Background
@@ -68,7 +69,6 @@ from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import Row, as_it_is, lease_of
 from fastjournal.journal.state.values import CACHE, Values
-from fastjournal.leased import LeasedJob
 from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ

@@ -40,7 +40,7 @@ from fastjournal.errors import (
     SettingError,
     Unavailable,
 )
-from fastjournal.leased import LeasedJob
+from fastjournal.handles import LeasedJob
 from fastjournal.model import State
 from fastjournal.spark.consume_work import ANSWER, MAX_REASON, Work, per_job, working
 from fastjournal.spark.fold import no_collection

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from entry_forms import FORMS, client_entries, entries_of
-from fastjournal.client.aentries import AsyncEntries
-from fastjournal.client.entries import ClientEntries
+from fastjournal.client._async.entries import AsyncEntries
+from fastjournal.client._sync.entries import ClientEntries
 from fastjournal.entry import STRING, VOID
 from fastjournal.errors import (
     AlreadyExists,
@@ -29,6 +28,7 @@ from fastjournal.errors import (
 )
 from fastjournal.journal.entry_map import EntryMap
 from fastjournal.testing.daemon import LocalDaemon
+from journal_forms import FORMS, client_entries, entries_of
 
 VALUES = (None, b"", b"\0\xff", "", "hi \u20ac", 0, -5, 2**63 - 1, -(2**63), 1.5, True, False)
 
@@ -273,3 +273,35 @@ def test_a_forked_child_numbers_its_additions_anew(tmp_path: Path) -> None:
         assert numbers.next(0)[0] != own
         first, second = numbers.next(5_000_000), numbers.next(5_000_000)
         assert first[0] == second[0] and first[1] < second[1]
+
+
+def test_a_lock_is_kept_as_long_as_it_was_taken_for(entries: Any) -> None:
+    with entries.lock("k", 600) as held:
+        first = held.until
+        held.keep()
+        assert held.until >= first
+        held.keep(20)
+        assert held.until < first
+
+
+def test_what_is_refused_for_its_arguments_is_refused_by_the_call(entries: Any) -> None:
+    """Not when somebody looks at what it gave."""
+    for wrong in (
+        lambda: entries.range(lower="k" * 70_000),
+        lambda: entries.page(limit=70_000),
+        lambda: entries.lock(""),
+    ):
+        with pytest.raises((BadRequest, OutOfRange, TooLarge)):
+            wrong()
+
+
+def test_the_notation_of_a_mapping_has_a_name_for_each_form(entries: Any) -> None:
+    entries.update({"a": 1, "b": 2, "c": 3})
+    assert list(entries.keys()) == [b"a", b"b", b"c"]
+    assert list(entries.values()) == [1, 2, 3]
+    assert list(entries.items()) == [(b"a", 1), (b"b", 2), (b"c", 3)]
+    assert entries.popitem() == (b"a", 1)
+    entries.clear()
+    assert len(entries) == 0
+    with pytest.raises(KeyError):
+        entries.popitem()

@@ -37,18 +37,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fastjournal.arguments import Length, Text
-from fastjournal.client.worker_contract import check_result
-from fastjournal.client.worker_keeping import Retry, Running, Settling, Source, WorkerCounts
+from fastjournal.client.worker.jobs_in_hand import (
+    JobsInHand,
+    Running,
+    Source,
+    WorkerCounts,
+)
+from fastjournal.client.worker.results import check_result
 from fastjournal.clock import SECOND
 from fastjournal.errors import BadRequest, Closed, JournalError
-from fastjournal.leased import LeasedJob
+from fastjournal.handles import LeasedJob
 
-__all__ = ["Retry", "Source", "Worker", "WorkerCounts"]
+__all__ = ["Worker"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("fastjournal.client.worker")
 
 
-class Worker(Settling):
+class Worker(JobsInHand):
     """Works off queues with one function; `run` until `stop`."""
 
     def __init__(

@@ -1,121 +1,54 @@
-"""`client.entries` of an asyncio client: the methods of the blocking one, to be awaited.
+"""`client.entries`: the key/value entries of a daemon's journal.
 
-    await entries.set("k", 5)           entries["k"] = 5
-    await entries.get("k")              entries.get("k")
-    await entries.has("k")              "k" in entries
-    await entries.count()               len(entries)
-    async for entry in entries.range()  for entry in entries.range()
-    async with entries.lock("k") as h   with entries.lock("k") as h
+Rules: those of the embedded mapping, and
 
-Rules: those of `entries`.
+1. Names, arguments and errors are those of `journal.entries`. Touch lengths are whole seconds,
+   rounded up; times on the wire are whole microseconds.
+2. `setdefault` and `pop` are one step for everybody else: the first stores only where nothing is,
+   the second holds the key's lock meanwhile.
+3. `add` and `flip` are made once, however often a broken connection makes us send them.
+4. Scans go page by page by a cursor, so they survive a broken connection and a restarted daemon.
+5. What is refused for its arguments is refused by the call, not by what is done with its result.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
+from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, worker_bytes
 from fastjournal.client import entry_calls
-from fastjournal.client.awatching import AsyncWatching
-from fastjournal.client.numbers import Numbers
+from fastjournal.client._async.caller import AsyncCaller
+from fastjournal.client._async.handles import AsyncHeldLock
+from fastjournal.client._async.watch import AsyncWatching
+from fastjournal.client.asyncio_transport import at_once, sleep
+from fastjournal.client.calls import Call
+from fastjournal.client.change_numbers import ChangeNumbers
+from fastjournal.client.mappings import AsyncMapping
+from fastjournal.client.retry import Backoff
 from fastjournal.clock import SECOND
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
-from fastjournal.errors import AlreadyExists, LeaseLost, Locked, NotFound
-from fastjournal.held import LockedKey
+from fastjournal.errors import AlreadyExists, JournalError, Locked, NotFound
 
-if TYPE_CHECKING:
-    from fastjournal.client.alink import AsyncLink
+__all__ = ["AsyncEntries"]
 
-__all__ = ["AsyncEntries", "AsyncHeldLock"]
-
-_PAGE = 1000
+_PAGE = _TOGETHER = 1000
 _MISSING: Any = object()
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
-_TOGETHER = 1000
+_POP_LASTS = 10
 
 
-class AsyncHeldLock(LockedKey):
-    """A locked key: `async with entries.lock(key) as held`, or `await entries.lock(key).take()`."""
-
-    def __init__(
-        self, entries: AsyncEntries, key: bytes, owner: bytes, lasts: Length, wait: Length
-    ) -> None:
-        super().__init__(key, owner)
-        self._entries = entries
-        self._lasts, self._wait = lasts, wait
-
-    async def take(self, lasts: Length | None = None, wait: Length | None = None) -> Self:
-        """Take the lock, or keep it for so long from now on."""
-        self.fence, self.until = await self._entries._lock(
-            self.key,
-            self.owner,
-            length(self._lasts if lasts is None else lasts, "length"),
-            length(self._wait if wait is None else wait, "wait"),
-        )
-        return self
-
-    async def keep(self, lasts: Length | None = None) -> None:
-        """Keep the lock for so long from now on; `LeaseLost` if it is no longer ours."""
-        fence = self.fence
-        try:
-            await self.take(lasts, 0)
-        except Locked:
-            raise LeaseLost("the lock is no longer yours") from None
-        if self.fence != fence:
-            await self.free()
-            raise LeaseLost("the lock was lost in between")
-
-    async def free(self) -> bool:
-        """Free the lock; False if it was not held any more: lost, or freed by an earlier try."""
-        try:
-            return await self._entries._unlock(self.key, self.fence)
-        except Locked:
-            return False
-
-    async def set(self, value: EntryValue, **how: Any) -> bool:
-        """Store a value under the locked key; `how` as in `entries.set`."""
-        return await self._entries.set(self.key, value, fence=self.fence, **how)
-
-    async def get(self, default: EntryValue = None) -> EntryValue:
-        """The value of the locked key."""
-        value: EntryValue = await self._entries.get(self.key, default)
-        return value
-
-    async def add(self, number: float = 1, **how: Any) -> EntryValue:
-        """Add to the number under the locked key."""
-        return await self._entries.add(self.key, number, fence=self.fence, **how)
-
-    async def delete(self, **how: Any) -> bool:
-        """Delete the locked entry."""
-        return await self._entries.delete(self.key, fence=self.fence, **how)
-
-    async def __aenter__(self) -> Self:
-        return await self.take()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.free()
-
-
-class AsyncEntries:
+class AsyncEntries(AsyncMapping):
     """The entries of a daemon's journal."""
 
-    def __init__(self, link: AsyncLink) -> None:
-        self._links = link
-        self._call = link._call
-        self._numbers = Numbers()
+    def __init__(self, caller: AsyncCaller) -> None:
+        self._caller = caller
+        self._call = caller.call
+        self._numbers = ChangeNumbers()
 
     def __repr__(self) -> str:
-        return f"<entries of {self._links.target.address}>"
+        return f"<entries of {self._caller.target.address}>"
 
     async def has(self, key: Text) -> bool:
         """Whether there is an entry of this key."""
@@ -156,10 +89,10 @@ class AsyncEntries:
         Without `overwrite` an entry that is there is `AlreadyExists`. `persist=False`: in memory
         only. `fence`: the number of a lock that must still be held.
         """
+        now = None if ttl is None and touch is None else self._caller.base()
         call = entry_calls.set_entry(
-            self._links.base(), key, value, ttl, expires, touch, overwrite, persist,
-            timestamp, fence,
-        )  # fmt: skip
+            now, key, value, ttl, expires, touch, overwrite, persist, timestamp, fence
+        )
         stored: bool = await self._call(call)
         return stored
 
@@ -178,19 +111,18 @@ class AsyncEntries:
         `data=False` leaves the value out. `lease` marks it as worked on by `worker` for so long.
         `expires` keeps it at least until then.
         """
-        now = self._links.base()
+        now = self._caller.base()
         call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires)
         found: Entry = await self._call(call)
         return found
 
-    async def setdefault(self, key: Text, default: EntryValue = None) -> EntryValue:
+    async def setdefault(self, key: Text, default: EntryValue = None) -> Any:
         """The value of a key, stored first if there was none; in one step."""
         to_value(default)
         while True:
-            try:
-                return from_value(*await self._call(entry_calls.get(key)))
-            except NotFound:
-                pass
+            value: EntryValue = await self.get(key, _MISSING)
+            if value is not _MISSING:
+                return value
             try:
                 await self.set(key, default, overwrite=False)
                 return default
@@ -199,7 +131,7 @@ class AsyncEntries:
 
     async def pop(self, key: Text, default: Any = _MISSING) -> Any:
         """Delete an entry and return its value; in one step."""
-        async with self.lock(key, wait=self._links.target.timeout) as held:
+        async with self.lock(key, _POP_LASTS, wait=self._caller.target.timeout) as held:
             value = await self.get(key, _MISSING)
             if value is not _MISSING:
                 await held.delete()
@@ -212,8 +144,9 @@ class AsyncEntries:
         """Store many, sent together."""
         pairs = other.items() if isinstance(other, Mapping) else other
         calls = [entry_calls.set_entry(None, key, value) for key, value in [*pairs, *named.items()]]
-        for start in range(0, len(calls), _TOGETHER):
-            await asyncio.gather(*map(self._call, calls[start : start + _TOGETHER]))
+        for stored in await self._caller.call_many(calls, together=_TOGETHER):
+            if isinstance(stored, JournalError):
+                raise stored
 
     async def delete(
         self,
@@ -276,20 +209,17 @@ class AsyncEntries:
         """Let an entry be found under a further key too."""
         await self._call(entry_calls.alias(key, further, fence))
 
-    async def range(
+    def range(
         self, lower: Text = b"", upper: Text = b"", *, data: bool = True
     ) -> AsyncIterator[Entry]:
         """The entries from `lower` to `upper`, both included, in order; empty: no bound."""
-        page = await self.page(lower, upper, limit=_PAGE, data=data)
-        async for entry in self._scan(page, data):
-            yield entry
+        return self._scan(entry_calls.page(lower, upper, limit=_PAGE, data=data), data)
 
-    async def match(self, pattern: Text, *, data: bool = True) -> AsyncIterator[Entry]:
+    def match(self, pattern: Text, *, data: bool = True) -> AsyncIterator[Entry]:
         """The entries whose keys hold this regular expression (RE2), in order."""
-        # The empty pattern is found in every key.
-        page = await self.page(match=pattern, limit=_PAGE, data=data)
-        async for entry in self._scan(page, data):
-            yield entry
+        if not pattern:  # which is found in every key
+            return self.range(data=data)
+        return self._scan(entry_calls.page(match=pattern, data=data), data)
 
     async def page(
         self,
@@ -305,9 +235,8 @@ class AsyncEntries:
 
         Give its cursor back for the next page, from any process and after any restart.
         """
-        found: EntryPage = await self._call(
-            entry_calls.page(lower, upper, match, cursor, limit, data)
-        )
+        call = entry_calls.page(lower, upper, match, cursor, limit, data)
+        found: EntryPage = await self._call(call)
         return found
 
     def lock(
@@ -318,48 +247,50 @@ class AsyncEntries:
         wait: Length = 0,
         owner: Text = b"",
     ) -> AsyncHeldLock:
-        """Lock a key, entry or not, against changes by others: `async with`, or await its `take`.
+        """Lock a key, entry or not, against changes by others; use it as an async context manager.
 
         It ends after `length` by itself. Waits up to `wait` for another to free it, then `Locked`.
         """
         who = worker_bytes(owner) if owner else self._numbers.owner()
-        return AsyncHeldLock(self, key_bytes(key), who, length, wait)
+        held = AsyncHeldLock(self, key_bytes(key), who, length, wait)
+        at_once(held.take)
+        return held
 
     async def watch(
         self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""
     ) -> AsyncWatching:
         """Changes as they come: of a key, of all keys that begin so, of a range, or of all keys."""
-        return await AsyncWatching(self._links, watched(key, prefix, lower, upper)).open()
+        return await AsyncWatching.open(self._caller, watched(key, prefix, lower, upper))
 
     def _number(self, sender: Text = b"", timestamp: Instant | None = None) -> tuple[bytes, int]:
-        own, at = self._numbers.next(self._links.number_now())
+        own, at = self._numbers.next(self._caller.number_now())
         if timestamp is not None:
             at = instant(timestamp, "timestamp")
         return worker_bytes(sender) if sender else own, at
 
-    async def _scan(self, page: EntryPage, data: bool) -> AsyncIterator[Entry]:
+    async def _scan(self, call: Call, data: bool) -> AsyncIterator[Entry]:
         while True:
+            page: EntryPage = await self._call(call)
             for entry in page.entries:
                 yield entry
             if not page.cursor:
                 return
-            page = await self.page(cursor=page.cursor, data=data)
+            call = entry_calls.page(cursor=page.cursor, data=data)
 
     async def _lock(self, key: bytes, owner: bytes, lasts: int, wait: int) -> tuple[int, int]:
         """Fencing number and deadline of a lock, taken or kept."""
         give_up = time.monotonic_ns() + wait
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             try:
-                call = entry_calls.lock(self._links.base(), key, owner, lasts)
+                call = entry_calls.lock(self._caller.base(), key, owner, lasts)
                 taken: tuple[int, int] = await self._call(call)
                 return taken
             except Locked:
                 if time.monotonic_ns() >= give_up:
                     raise
             left = (give_up - time.monotonic_ns()) / SECOND
-            await asyncio.sleep(max(0.0, min(pause * random.uniform(0.5, 1.5), left)))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            await sleep(max(0.0, min(backoff.next(), left)))
 
     async def _unlock(self, key: bytes, fence: int) -> bool:
         try:

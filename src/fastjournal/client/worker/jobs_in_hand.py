@@ -26,9 +26,9 @@ from typing import Any, Protocol
 from fastjournal.arguments import Length, Text, length
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, JournalError, LeaseLost, NotFound
-from fastjournal.leased import Finisher, LeasedJob
+from fastjournal.handles import Finisher, LeasedJob
 
-__all__ = ["Retry", "Running", "Settling", "Source", "WorkerCounts"]
+__all__ = ["JobsInHand", "Retry", "Running", "Source", "WorkerCounts"]
 
 _log = logging.getLogger("fastjournal.client.worker")
 _LOST = (LeaseLost, NotFound, AlreadyExists)
@@ -108,7 +108,7 @@ class Running:
             return first
 
 
-class Settling:
+class JobsInHand:
     """Jobs in hand."""
 
     def __init__(self, source: Source, time_limit: Length | None, is_async: bool) -> None:

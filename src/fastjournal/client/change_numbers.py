@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import threading
 
-__all__ = ["Numbers"]
+__all__ = ["ChangeNumbers"]
 
 _TICK = 1000  # ns: what the wire can tell apart
 
 
-class Numbers:
+class ChangeNumbers:
     """The numbers of one client."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Numbers:
         self._owners = 0
 
     def next(self, now: int) -> tuple[bytes, int]:
-        """A sender and a timestamp that were never given before; `now`: see `Links.number_now`."""
+        """A sender and a timestamp that were never given before; `now`: see `Caller`."""
         with self._lock:
             self._last = max(now // _TICK * _TICK, self._last + _TICK)
             return self._name(), self._last

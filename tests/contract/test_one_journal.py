@@ -1,27 +1,34 @@
 """One interface: the same sentences hold for an embedded journal and for both clients of a daemon.
 
-The asyncio client is driven through a small adapter, so that each test is written once.
+The asyncio client is driven through a small adapter, so that each test is written once. Entries
+have a file of their own, `test_one_journal_entries`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import threading
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, MutableMapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fastjournal
-from fastjournal.client.aio import AsyncClient
-from fastjournal.client.aleased import AsyncLeasedJob
-from fastjournal.client.sync import Client
+from fastjournal.client import AsyncCachedEntries, AsyncClient, CachedEntries, Client
+from fastjournal.client._async.entries import AsyncEntries
+from fastjournal.client._async.handles import AsyncHeldLock, AsyncLeasedJob
+from fastjournal.client._async.pipeline import AsyncPipeline, AsyncPipelinedEntries
+from fastjournal.client._async.subscription import AsyncListening
+from fastjournal.client._async.watch import AsyncWatching
+from fastjournal.client._sync.entries import ClientEntries
+from fastjournal.client._sync.pipeline import Pipeline, PipelinedEntries
+from fastjournal.client._sync.subscription import Listening
+from fastjournal.client._sync.watch import Watching
 from fastjournal.errors import (
     AlreadyExists,
     BadRequest,
+    Closed,
     LeaseLost,
     NotFound,
     OutOfRange,
@@ -29,58 +36,23 @@ from fastjournal.errors import (
     SettingError,
     TimedOut,
     TooLarge,
+    Unavailable,
 )
+from fastjournal.handles import HeldLock, LeasedJob
 from fastjournal.journal.journal import Journal
-from fastjournal.leased import LeasedJob
 from fastjournal.model import NewJob, Outcome, State
-from fastjournal.testing.daemon import LocalDaemon
+from fastjournal.wire.fj.bulk import PutOutcome, encode_put_outcomes
+from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.replies import Pair, encode_error, encode_ok, encode_reply
+from fastjournal.wire.fj.requests import RequestParser
+from journal_forms import LOOPS, client_of, journal_of
+from relays import Impostor, say_hello
 
 
-class Blocking:
-    """An asyncio object as a blocking one."""
-
-    def __init__(self, thing: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._thing, self._loop = thing, loop
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._thing, name)
-        if not inspect.iscoroutinefunction(value):
-            return value
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            future = asyncio.run_coroutine_threadsafe(value(*args, **kwargs), self._loop)
-            out = future.result(30)
-            if isinstance(out, AsyncLeasedJob):
-                return Blocking(out, self._loop)
-            if isinstance(out, list) and out and isinstance(out[0], AsyncLeasedJob):
-                return [Blocking(one, self._loop) for one in out]
-            return out
-
-        return call
-
-
-@pytest.fixture(params=["embedded", "blocking", "asyncio", "asyncio on uvloop"])
+@pytest.fixture(params=LOOPS)
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    kind = request.param
-    if kind == "embedded":
-        with fastjournal.connect(tmp_path / "j") as opened:
-            yield opened
-        return
-    with LocalDaemon(tmp_path / "d", uvloop="uvloop" in kind) as daemon:
-        if kind == "blocking":
-            with fastjournal.connect(daemon.url) as client:
-                yield client
-            return
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever)
-        thread.start()
-        made = asyncio.run_coroutine_threadsafe(fastjournal.aconnect(daemon.url), loop).result(10)
-        adapter = Blocking(made, loop)
-        yield adapter
-        adapter.close()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with journal_of(request.param, tmp_path / "j") as opened:
+        yield opened
 
 
 def test_put_lease_done(journal: Any) -> None:
@@ -327,19 +299,6 @@ def test_the_clients_offer_what_the_journal_offers() -> None:
             assert not missing, f"{client.__name__}.{name} lacks {missing}"
 
 
-def test_leased_jobs_have_the_same_names() -> None:
-    def names(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
-
-    assert names(LeasedJob) - names(AsyncLeasedJob) <= {"priority", "until"}
-
-
-def entries_of(journal: Any) -> Any:
-    if isinstance(journal, Blocking):
-        return Blocking(journal._thing.entries, journal._loop)
-    return journal.entries
-
-
 def some_job(journal: Any) -> Any:
     journal.put(b"x", queue="small")
     return journal.lease("small")
@@ -353,7 +312,7 @@ def some_job(journal: Any) -> Any:
         lambda journal, data: journal.put(data, queue="q", delay=3),
         lambda journal, data: journal.put_many([{"payload": data, "queue": "q"}]),
         lambda journal, data: journal.put_many([NewJob(b"q", data)]),
-        lambda journal, data: entries_of(journal).set("k", data),
+        lambda journal, data: journal.entries.set("k", data),
         lambda journal, data: some_job(journal).done(data),
         lambda journal, data: some_job(journal).fail(data),
     ],
@@ -370,11 +329,167 @@ def test_what_is_too_large_is_refused_by_the_limit_that_holds(
     assert journal.put(bytes(1 << 20), queue="q", key="k" * 60_000).outcome is Outcome.NEW
 
 
-def test_a_pipeline_has_the_error_in_the_place_of_what_is_too_large(tmp_path: Path) -> None:
-    with LocalDaemon(tmp_path / "d") as daemon, daemon.connect() as client:
-        pipe = client.pipeline()
-        for size in (1, 5 << 20, 2, (1 << 20) + 1, 3):
-            pipe.put(bytes(size), queue="q")
-        answers = pipe.execute()
-        assert [isinstance(answer, TooLarge) for answer in answers] == [0, 1, 0, 1, 0]
-        assert sorted(len(job.value) for job in client.jobs("q")) == [1, 2, 3]
+def test_a_leased_job_is_settled_by_its_block(journal: Any) -> None:
+    receipts = [journal.put(b"%d" % n, queue="q", max_fails=1) for n in range(3)]
+    with journal.lease("q") as job:
+        assert (job.priority, job.attempt, job.until.tzinfo) == (100, 1, UTC)
+    with pytest.raises(NotFound):
+        journal.job(receipts[0].id)
+    with pytest.raises(ZeroDivisionError), journal.lease("q"):
+        _ = 1 / 0
+    assert b"ZeroDivisionError" in journal.job(receipts[1].id).result
+    with pytest.raises(SystemExit), journal.lease("q"):
+        raise SystemExit
+    assert journal.lease("q").id == receipts[2].id
+
+
+def test_a_reason_that_is_no_text_is_told_as_far_as_it_is(journal: Any) -> None:
+    receipt = journal.put(queue="q", max_fails=1)
+    assert journal.lease("q").fail("bad name \udcff") is State.FAILED
+    assert journal.job(receipt.id).result == b"bad name ?"
+
+
+def test_what_makes_the_jobs_may_fail_by_itself(journal: Any) -> None:
+    """Its error is told, whatever it is: nothing is left out in silence."""
+
+    def jobs() -> Iterator[dict[str, Any]]:
+        yield from ({"payload": b"%d" % n, "queue": "q"} for n in range(100))
+        raise Unavailable("where the jobs come from is away")
+
+    with pytest.raises(Unavailable, match="where the jobs come from"):
+        journal.put_many(jobs())
+    assert journal.queues() == []
+    assert journal.put(b"next", queue="q").outcome is Outcome.NEW
+
+
+CLIENTS = tuple(form for form in LOOPS if form != "embedded")
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    with journal_of(request.param, tmp_path / "j") as opened:
+        yield opened
+
+
+def test_a_pipeline_has_each_answer_or_error_in_its_place(client: Any) -> None:
+    client.drain("closed")
+    pipe = client.pipeline()
+    for n in range(1500):
+        pipe.put(b"%d" % n, queue="q")
+    pipe.put(queue="closed")
+    pipe.put(queue="q", delay=60, id=bytes(range(16)))
+    pipe.complete(bytes(range(16)), 7)
+    pipe.entries.set("k", 5)
+    pipe.entries.add("k", 2)
+    pipe.entries.get("k")
+    pipe.entries.get("none", "nothing there")
+    pipe.entries.delete("k")
+    answers = pipe.execute()
+    assert {answer.outcome for answer in answers[:1500]} == {Outcome.NEW}
+    assert isinstance(answers[1500], QueuePaused)
+    assert answers[1501].id == bytes(range(16))
+    assert isinstance(answers[1502], LeaseLost)
+    assert answers[1503:] == [True, 7, 7, "nothing there", True]
+    assert pipe.execute() == []
+    assert client.queue("q").ready == 1500
+
+
+def test_a_pipeline_has_the_error_in_the_place_of_what_is_too_large(client: Any) -> None:
+    pipe = client.pipeline()
+    for size in (1, 5 << 20, 2, (1 << 20) + 1, 3):
+        pipe.put(bytes(size), queue="q")
+    answers = pipe.execute()
+    assert [isinstance(answer, TooLarge) for answer in answers] == [0, 1, 0, 1, 0]
+    assert sorted(len(job.value) for job in client.jobs("q")) == [1, 2, 3]
+
+
+def test_events_are_told_one_by_one(client: Any) -> None:
+    with client.subscribe("q") as events:
+        assert events.next(0.01) is None
+        client.put(queue="q")
+        told = events.next(10)
+        assert (told.kind, told.queue) == ("due", b"q")
+
+
+def test_a_watch_and_a_closed_client(client: Any) -> None:
+    with client.entries.watch() as watch:
+        client.entries.set("k", 1)
+        assert watch.next(10).key == b"k"
+        client.close()
+        client_is_gone(watch)
+    for ask in (client.ping, client.subscribe, lambda: client.put_many([{"queue": "q"}])):
+        with pytest.raises(Closed):
+            ask()
+
+
+def client_is_gone(watch: Any) -> None:
+    """The connection of a watch breaks, and no other can be made: there is no next change."""
+    (watch._thing if hasattr(watch, "_thing") else watch)._connection.close()
+    assert watch.next(10) is None
+
+
+@pytest.mark.parametrize("form", CLIENTS)
+def test_a_daemon_that_loads_is_waited_for_with_many_calls_too(form: str) -> None:
+    """Of `put_many` and `update` as of a single call."""
+    with client_of(form, impostor_that_loads().url()) as client:
+        assert len(client.put_many([{"queue": "q"}] * 300)) == 300
+        client.entries.update({f"k{n}": n for n in range(50)})
+        assert client.entries.set("k", 1) is True
+
+
+def impostor_that_loads() -> Impostor:
+    """Refuses the first requests: it is still loading."""
+    loading = 7
+
+    def script(sock: socket.socket) -> None:
+        nonlocal loading
+        say_hello(sock)
+        parser = RequestParser()
+        while asked := sock.recv(65_536):
+            for request in parser.feed(asked):
+                number = request.identifier
+                if loading:
+                    loading -= 1
+                    sock.sendall(encode_error(number, "LOADING not yet", 0))
+                elif request.function == Function.PUTS:
+                    count = int.from_bytes(request.value[:4], "big")
+                    value = encode_put_outcomes([PutOutcome(0, bytes(16), "")] * count)
+                    pair = Pair(b"", Type.BUFFER, value)
+                    sock.sendall(encode_reply(number, 0, pairs=(pair,)))
+                else:
+                    sock.sendall(encode_ok(number, 0))
+
+    return Impostor(*[script] * 10)
+
+
+TWINS = {
+    Client: AsyncClient,
+    CachedEntries: AsyncCachedEntries,
+    ClientEntries: AsyncEntries,
+    HeldLock: AsyncHeldLock,
+    LeasedJob: AsyncLeasedJob,
+    Listening: AsyncListening,
+    Pipeline: AsyncPipeline,
+    PipelinedEntries: AsyncPipelinedEntries,
+    Watching: AsyncWatching,
+}
+
+
+@pytest.mark.parametrize("blocking", TWINS, ids=lambda kind: kind.__name__)
+def test_what_one_twin_can_the_other_can(blocking: type) -> None:
+    def offered(kind: type) -> dict[str, Any]:
+        return {
+            name: list(inspect.signature(value).parameters)
+            if callable(value := getattr(kind, name))
+            else None
+            for name in dir(kind)
+            if not name.startswith("_") and name not in MAPPING
+        }
+
+    assert offered(blocking) == offered(TWINS[blocking])
+    if issubclass(blocking, MutableMapping):
+        assert all(callable(getattr(TWINS[blocking], name)) for name in MAPPING)
+
+
+MAPPING = {"clear", "items", "keys", "popitem", "values"}
+"""What Python's own mapping offers; the asyncio twin has the same names, to be awaited."""

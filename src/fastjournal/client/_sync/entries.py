@@ -1,4 +1,5 @@
-"""`client.entries`: the key/value entries of a daemon's journal, as a mapping.
+# Made from src/fastjournal/client/_async/entries.py by tools/unasync; do not edit.
+"""`client.entries`: the key/value entries of a daemon's journal.
 
 Rules: those of the embedded mapping, and
 
@@ -8,74 +9,60 @@ Rules: those of the embedded mapping, and
    the second holds the key's lock meanwhile.
 3. `add` and `flip` are made once, however often a broken connection makes us send them.
 4. Scans go page by page by a cursor, so they survive a broken connection and a restarted daemon.
+5. What is refused for its arguments is refused by the call, not by what is done with its result.
 """
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, worker_bytes
 from fastjournal.client import entry_calls
-from fastjournal.client.numbers import Numbers
-from fastjournal.client.watching import Watching
+from fastjournal.client._sync.caller import Caller
+from fastjournal.client._sync.watch import Watching
+from fastjournal.client.blocking_transport import at_once, sleep
+from fastjournal.client.calls import Call
+from fastjournal.client.change_numbers import ChangeNumbers
+from fastjournal.client.mappings import BlockingMapping
+from fastjournal.client.retry import Backoff
 from fastjournal.clock import SECOND
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
-from fastjournal.errors import AlreadyExists, Locked, NotFound
-from fastjournal.held import HeldLock
-
-if TYPE_CHECKING:
-    from fastjournal.client.pool import Links
+from fastjournal.errors import AlreadyExists, JournalError, Locked, NotFound
+from fastjournal.handles import HeldLock
 
 __all__ = ["ClientEntries"]
 
 _PAGE = _TOGETHER = 1000
 _MISSING: Any = object()
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
-_POP_LASTS = 10 * SECOND
+_POP_LASTS = 10
 
 
-class ClientEntries(MutableMapping[bytes, EntryValue]):
+class ClientEntries(BlockingMapping):
     """The entries of a daemon's journal."""
 
-    def __init__(self, links: Links) -> None:
-        self._links = links
-        self._call = links._call
-        self._numbers = Numbers()
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._call = caller.call
+        self._numbers = ChangeNumbers()
 
-    def __getitem__(self, key: Text) -> EntryValue:
-        try:
-            return from_value(*self._call(entry_calls.get(key)))
-        except NotFound:
-            raise KeyError(key) from None
+    def __repr__(self) -> str:
+        return f"<entries of {self._caller.target.address}>"
 
-    def __setitem__(self, key: Text, value: EntryValue) -> None:
-        self._call(entry_calls.set_entry(None, key, value))
-
-    def __delitem__(self, key: Text) -> None:
-        if not self.delete(key):
-            raise KeyError(key)
-
-    def __contains__(self, key: object) -> bool:
-        if not isinstance(key, (str, bytes)):
-            return False
+    def has(self, key: Text) -> bool:
+        """Whether there is an entry of this key."""
         try:
             self.entry(key, data=False)
         except NotFound:
             return False
         return True
 
-    def __iter__(self) -> Iterator[bytes]:
-        return (entry.key for entry in self.range(data=False))
-
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """How many entries there are, each counted once whatever its keys."""
         count: int = self._call(entry_calls.count())
         return count
-
-    def __repr__(self) -> str:
-        return f"<entries of {self._links.target.address}>"
 
     def get(self, key: Text, default: Any = None) -> Any:
         """The value of a key, or `default`."""
@@ -103,10 +90,10 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         Without `overwrite` an entry that is there is `AlreadyExists`. `persist=False`: in memory
         only. `fence`: the number of a lock that must still be held.
         """
+        now = None if ttl is None and touch is None else self._caller.base()
         call = entry_calls.set_entry(
-            self._links.base(), key, value, ttl, expires, touch, overwrite, persist,
-            timestamp, fence,
-        )  # fmt: skip
+            now, key, value, ttl, expires, touch, overwrite, persist, timestamp, fence
+        )
         stored: bool = self._call(call)
         return stored
 
@@ -125,21 +112,18 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         `data=False` leaves the value out. `lease` marks it as worked on by `worker` for so long.
         `expires` keeps it at least until then.
         """
-        now = self._links.base()
+        now = self._caller.base()
         call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires)
         found: Entry = self._call(call)
         return found
 
-    def setdefault(  # type: ignore[override]
-        self, key: Text, default: EntryValue = None
-    ) -> EntryValue:
+    def setdefault(self, key: Text, default: EntryValue = None) -> Any:
         """The value of a key, stored first if there was none; in one step."""
         to_value(default)
         while True:
-            try:
-                return self[key]
-            except KeyError:
-                pass
+            value: EntryValue = self.get(key, _MISSING)
+            if value is not _MISSING:
+                return value
             try:
                 self.set(key, default, overwrite=False)
                 return default
@@ -148,7 +132,7 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
 
     def pop(self, key: Text, default: Any = _MISSING) -> Any:
         """Delete an entry and return its value; in one step."""
-        with self.lock(key, _POP_LASTS / SECOND, wait=self._links.target.timeout) as held:
+        with self.lock(key, _POP_LASTS, wait=self._caller.target.timeout) as held:
             value = self.get(key, _MISSING)
             if value is not _MISSING:
                 held.delete()
@@ -161,8 +145,9 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         """Store many, sent together."""
         pairs = other.items() if isinstance(other, Mapping) else other
         calls = [entry_calls.set_entry(None, key, value) for key, value in [*pairs, *named.items()]]
-        for start in range(0, len(calls), _TOGETHER):
-            self._links.call_many(calls[start : start + _TOGETHER])
+        for stored in self._caller.call_many(calls, together=_TOGETHER):
+            if isinstance(stored, JournalError):
+                raise stored
 
     def delete(
         self,
@@ -227,13 +212,13 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
 
     def range(self, lower: Text = b"", upper: Text = b"", *, data: bool = True) -> Iterator[Entry]:
         """The entries from `lower` to `upper`, both included, in order; empty: no bound."""
-        return self._scan(self.page(lower, upper, limit=_PAGE, data=data), data)
+        return self._scan(entry_calls.page(lower, upper, limit=_PAGE, data=data), data)
 
     def match(self, pattern: Text, *, data: bool = True) -> Iterator[Entry]:
         """The entries whose keys hold this regular expression (RE2), in order."""
         if not pattern:  # which is found in every key
             return self.range(data=data)
-        return self._scan(self.page(match=pattern, data=data), data)
+        return self._scan(entry_calls.page(match=pattern, data=data), data)
 
     def page(
         self,
@@ -249,7 +234,8 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
 
         Give its cursor back for the next page, from any process and after any restart.
         """
-        found: EntryPage = self._call(entry_calls.page(lower, upper, match, cursor, limit, data))
+        call = entry_calls.page(lower, upper, match, cursor, limit, data)
+        found: EntryPage = self._call(call)
         return found
 
     def lock(
@@ -265,44 +251,45 @@ class ClientEntries(MutableMapping[bytes, EntryValue]):
         It ends after `length` by itself. Waits up to `wait` for another to free it, then `Locked`.
         """
         who = worker_bytes(owner) if owner else self._numbers.owner()
-        held = HeldLock(self, key_bytes(key), who)
-        held.take(length, wait)
+        held = HeldLock(self, key_bytes(key), who, length, wait)
+        at_once(held.take)
         return held
 
     def watch(
         self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""
     ) -> Watching:
         """Changes as they come: of a key, of all keys that begin so, of a range, or of all keys."""
-        return Watching(self._links, watched(key, prefix, lower, upper))
+        return Watching.open(self._caller, watched(key, prefix, lower, upper))
 
     def _number(self, sender: Text = b"", timestamp: Instant | None = None) -> tuple[bytes, int]:
-        own, at = self._numbers.next(self._links.number_now())
+        own, at = self._numbers.next(self._caller.number_now())
         if timestamp is not None:
             at = instant(timestamp, "timestamp")
         return worker_bytes(sender) if sender else own, at
 
-    def _scan(self, page: EntryPage, data: bool) -> Iterator[Entry]:
+    def _scan(self, call: Call, data: bool) -> Iterator[Entry]:
         while True:
-            yield from page.entries
+            page: EntryPage = self._call(call)
+            for entry in page.entries:
+                yield entry
             if not page.cursor:
                 return
-            page = self.page(cursor=page.cursor, data=data)
+            call = entry_calls.page(cursor=page.cursor, data=data)
 
     def _lock(self, key: bytes, owner: bytes, lasts: int, wait: int) -> tuple[int, int]:
         """Fencing number and deadline of a lock, taken or kept."""
         give_up = time.monotonic_ns() + wait
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             try:
-                call = entry_calls.lock(self._links.base(), key, owner, lasts)
+                call = entry_calls.lock(self._caller.base(), key, owner, lasts)
                 taken: tuple[int, int] = self._call(call)
                 return taken
             except Locked:
                 if time.monotonic_ns() >= give_up:
                     raise
             left = (give_up - time.monotonic_ns()) / SECOND
-            time.sleep(max(0.0, min(pause * random.uniform(0.5, 1.5), left)))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            sleep(max(0.0, min(backoff.next(), left)))
 
     def _unlock(self, key: bytes, fence: int) -> bool:
         try:

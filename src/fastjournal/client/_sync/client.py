@@ -1,24 +1,25 @@
-"""The blocking client: the interface of an embedded `Journal`, over a daemon.
+# Made from src/fastjournal/client/_async/client.py by tools/unasync; do not edit.
+"""The client of a daemon: the interface of an embedded `Journal`, over a connection.
 
-Rules: those of `pool`.
+Rules: those of `retry`, and of the transport.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from fastjournal.arguments import Instant, Length, Text
-from fastjournal.client import leases, operating
-from fastjournal.client.entries import ClientEntries
-from fastjournal.client.listening import Listening
-from fastjournal.client.operating import Figures
-from fastjournal.client.pipeline import Pipeline
-from fastjournal.client.pool import Links
+from fastjournal.client import leases, operator_calls
+from fastjournal.client._sync.caller import Caller
+from fastjournal.client._sync.entries import ClientEntries
+from fastjournal.client._sync.pipeline import Pipeline
+from fastjournal.client._sync.subscription import Listening
+from fastjournal.client.operator_calls import Figures
 from fastjournal.client.puts import put, puts, taken
+from fastjournal.client.urls import Target
 from fastjournal.errors import JournalError
-from fastjournal.leased import LeasedJob
+from fastjournal.handles import LeasedJob
 from fastjournal.model import (
     DEFAULT_PRIORITY,
     Job,
@@ -30,21 +31,43 @@ from fastjournal.model import (
 )
 from fastjournal.wire.fj.bulk import REFUSED, Settle, SettleOutcome
 
-__all__ = ["Client", "Listening", "Pipeline"]
+__all__ = ["Client"]
+
+_PUTS_AHEAD = 4  # messages of `put_many` on their way
+_SETTLED = 10_000  # leases settled by one message
 
 
-class Client(Links):
+class Client:
     """A journal of a daemon; close it, or use it as a context manager."""
 
-    _entries: ClientEntries | None = None
+    def __init__(self, target: Target) -> None:
+        self.caller = Caller(target)
+        """Sends the calls of this client."""
+        self.entries = ClientEntries(self.caller)
+        """The journal's key/value entries: a mapping with more to it."""
+        self._call = self.caller.call
+
+    @classmethod
+    def open(cls, target: Target) -> Self:
+        """Connect."""
+        client = cls(target)
+        client.caller.reach()
+        return client
 
     @property
-    def entries(self) -> ClientEntries:
-        """The journal's key/value entries: a mapping with more to it."""
-        found = self._entries
-        if found is None:
-            found = self._entries = ClientEntries(self)
-        return found
+    def target(self) -> Target:
+        """Where the daemon is."""
+        return self.caller.target
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the daemon said of itself: version, journal, sync policy, roles, limits."""
+        return self.caller.pool.about
+
+    @property
+    def closed(self) -> bool:
+        """It cannot be used any more."""
+        return self.caller.pool.closed
 
     def put(
         self,
@@ -77,7 +100,9 @@ class Client(Links):
     def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
         """Take many jobs in with few messages; a refused one raises after the others are in."""
         answers: list[Receipt | JournalError] = []
-        for part in self._stream(puts(jobs)):
+        for part in self.caller.call_many(puts(jobs), ahead=_PUTS_AHEAD):
+            if isinstance(part, JournalError):
+                raise part
             answers += part
         return taken(answers)
 
@@ -166,17 +191,17 @@ class Client(Links):
         Without a queue the jobs of the key go in all queues. A tombstone keeps older puts of the
         key, or the put of that id, away for a while.
         """
-        found: bool = self._call(operating.delete(job_id, key, queue, timestamp))
+        found: bool = self._call(operator_calls.delete(job_id, key, queue, timestamp))
         return found
 
     def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
-        count: int = self._call(operating.redrive(job_id, queue))
+        count: int = self._call(operator_calls.redrive(job_id, queue))
         return count
 
     def configure(self, queue: Text, **settings: Any) -> QueueSettings:
         """Change settings of a queue and return all of them; lengths in seconds or `timedelta`."""
-        current: QueueSettings = self._call(operating.configure(queue, settings))
+        current: QueueSettings = self._call(operator_calls.configure(queue, settings))
         return current
 
     def pause(self, queue: Text) -> None:
@@ -195,7 +220,7 @@ class Client(Links):
         self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
-        found: Job = self._call(operating.job(job_id, key, queue))
+        found: Job = self._call(operator_calls.job(job_id, key, queue))
         return found
 
     def jobs(
@@ -212,64 +237,67 @@ class Client(Links):
 
         `prefix`: how their keys begin. Without `values` they come without values and results.
         """
-        pages = operating.JobPages(queue, state, prefix, offset, limit, values)
+        pages = operator_calls.JobPages(queue, state, prefix, offset, limit, values)
         while (call := pages.call()) is not None:
             self._call(call)
         return pages.jobs
 
     def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
-        found: list[QueueStatus] = self._call(operating.queues())
+        found: list[QueueStatus] = self._call(operator_calls.queues())
         return found
 
     def queue(self, name: Text) -> QueueStatus:
         """One queue."""
-        found: QueueStatus = self._call(operating.queue(name))
+        found: QueueStatus = self._call(operator_calls.queue(name))
         return found
 
     def status(self) -> Figures:
         """The whole journal: the figures of `Journal.status`, and those of the server."""
-        figures: Figures = self._call(operating.status())
+        figures: Figures = self._call(operator_calls.status())
         return figures
 
     def subscribe(self, queue: Text | None = None) -> Listening:
         """Events of a queue, or of all: `due` when it has something to give, `dead`, `lost`."""
-        return Listening(self.take_link(), queue)
+        return Listening.open(self.caller.pool, queue)
 
     def pipeline(self) -> Pipeline:
         """Collect puts and completions, send them together, read the answers together."""
-        return Pipeline(self)
+        return Pipeline(self.caller, self.entries)
 
     def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""
-        self._call(operating.maintain("sync"))
+        self._call(operator_calls.maintain("sync"))
 
     def rotate(self) -> None:
         """Go on in a new segment."""
-        self._call(operating.maintain("rotate"))
+        self._call(operator_calls.maintain("rotate"))
 
     def snapshot(self) -> None:
         """Take a snapshot now."""
-        self._call(operating.maintain("snapshot"))
+        self._call(operator_calls.maintain("snapshot"))
 
     def clean(self) -> None:
         """Run one cleaning cycle now."""
-        self._call(operating.maintain("clean"))
+        self._call(operator_calls.maintain("clean"))
 
     def ping(self) -> int:
         """The server's time, ns since 1970."""
-        now: int = self._call(operating.ping())
+        now: int = self._call(operator_calls.ping())
         return now
+
+    def server_now(self) -> int:
+        """The daemon's time as far as we know it, ns since 1970."""
+        return self.caller.server_now()
+
+    def close(self) -> None:
+        """Close the connections that are not in use, and make no more."""
+        self.caller.pool.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -277,6 +305,6 @@ class Client(Links):
 
     def _settle(self, items: list[Settle]) -> list[SettleOutcome]:
         outcomes: list[SettleOutcome] = []
-        for start in range(0, len(items), 10_000):
-            outcomes += self._call(leases.settle(items[start : start + 10_000]))
+        for start in range(0, len(items), _SETTLED):
+            outcomes += self._call(leases.settle(items[start : start + _SETTLED]))
         return outcomes

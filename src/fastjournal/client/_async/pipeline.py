@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastjournal.arguments import Text
 from fastjournal.client import entry_calls, leases, puts
+from fastjournal.client._async.caller import AsyncCaller
+from fastjournal.client._async.entries import AsyncEntries
 from fastjournal.client.calls import SMALL, Call, check_size
 from fastjournal.entry import EntryValue
 from fastjournal.errors import NotFound, TooLarge
 
-if TYPE_CHECKING:
-    from fastjournal.client.sync import Client
-
-__all__ = ["Pipeline", "PipelinedEntries"]
+__all__ = ["AsyncPipeline", "AsyncPipelinedEntries"]
 
 _TOGETHER = 1000
 
 
-class Pipeline:
+class AsyncPipeline:
     """Requests that go out together; `execute` sends them and gives their answers in order.
 
     Not sent again by itself: after `Unavailable` some may have happened. Puts may be repeated with
     the same ids.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, caller: AsyncCaller, entries: AsyncEntries) -> None:
+        self._caller = caller
         self._calls: list[Call] = []
         self._defaults: dict[int, Any] = {}
-        self.entries = PipelinedEntries(self)
+        self.entries = AsyncPipelinedEntries(self, caller, entries)
         """Requests about entries."""
 
     def put(self, payload: bytes = b"", **fields: Any) -> None:
@@ -40,20 +39,13 @@ class Pipeline:
         """Add a completion."""
         self._calls.append(leases.complete(job_id, token, result))
 
-    def execute(self) -> list[Any]:
+    async def execute(self) -> list[Any]:
         """Send all; an error stands in the place of its answer."""
         calls, self._calls = self._calls, []
         defaults, self._defaults = self._defaults, {}
         refused = self._too_large(calls)
         sent = [call for number, call in enumerate(calls) if number not in refused]
-        answers: list[Any] = []
-        if sent:
-            link = self._client.take_link()
-            try:
-                for start in range(0, len(sent), _TOGETHER):
-                    answers += link.exchange(sent[start : start + _TOGETHER])
-            finally:
-                self._client.give_back(link)
+        answers = await self._caller.call_many(sent, again=False, together=_TOGETHER)
         for number, error in refused.items():  # in order, so each finds its place
             answers.insert(number, error)
         for number, default in defaults.items():
@@ -67,7 +59,7 @@ class Pipeline:
         for number, call in enumerate(calls):
             if len(call.data) > SMALL:
                 try:
-                    check_size(call, self._client.about)
+                    check_size(call, self._caller.pool.about)
                 except TooLarge as error:
                     refused[number] = error
         return refused
@@ -76,21 +68,23 @@ class Pipeline:
         return len(self._calls)
 
 
-class PipelinedEntries:
+class AsyncPipelinedEntries:
     """Requests about entries, added to a pipeline; arguments as those of `client.entries`."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: AsyncPipeline, caller: AsyncCaller, entries: AsyncEntries) -> None:
         self._pipeline = pipeline
+        self._caller = caller
+        self._entries = entries
 
     def get(self, key: Text, default: Any = None) -> None:
         """Add a reading; its answer is the value, or `default`."""
         pipeline = self._pipeline
-        pipeline._defaults[len(pipeline._calls)] = default
+        pipeline._defaults[len(pipeline)] = default
         pipeline._calls.append(entry_calls.get_value(key))
 
     def set(self, key: Text, value: EntryValue, **how: Any) -> None:
         """Add a write; its answer is False if an equal or newer one is there."""
-        now = self._pipeline._client.base() if how else None
+        now = self._caller.base() if how else None
         self._pipeline._calls.append(entry_calls.set_entry(now, key, value, **how))
 
     def delete(self, key: Text, **how: Any) -> None:
@@ -99,7 +93,5 @@ class PipelinedEntries:
 
     def add(self, key: Text, number: float = 1, **how: Any) -> None:
         """Add an addition; its answer is the sum."""
-        name, at = self._pipeline._client.entries._number(
-            how.pop("sender", b""), how.pop("timestamp", None)
-        )
+        name, at = self._entries._number(how.pop("sender", b""), how.pop("timestamp", None))
         self._pipeline._calls.append(entry_calls.add(key, number, name, at, **how))
