@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,6 +45,7 @@ def compile_core(root: Path, work: Path) -> dict[str, Path]:
     with contextlib.chdir(source):
         extensions = mypycify(
             [*options, *files],
+            multi_file=True,  # one file of C would take the compiler more than twice as long
             opt_level=os.environ.get("FASTJOURNAL_OPTIMISE", "3"),
             debug_level="0",
             group_name="fastjournal_core",
@@ -55,8 +57,22 @@ def compile_core(root: Path, work: Path) -> dict[str, Path]:
         command: Any = Distribution({"name": "core", "ext_modules": extensions}).get_command_obj(
             "build_ext"
         )
+        build_extensions = command.build_extensions
+
+        def build_in_parallel() -> None:
+            """A file of C for each processor at a time."""
+            compile_files = command.compiler.compile
+
+            def compile_each(sources: list[str], *given: Any, **how: Any) -> list[str]:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    made = pool.map(lambda file: compile_files([file], *given, **how), sources)
+                    return [file for files in made for file in files]
+
+            command.compiler.compile = compile_each
+            build_extensions()
+
+        command.build_extensions = build_in_parallel
         command.build_lib, command.build_temp = str(work / "lib"), str(work / "temp")
-        command.parallel = os.cpu_count()
         command.ensure_finalized()
         command.run()
     lib = work / "lib"
