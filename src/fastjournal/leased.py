@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self
@@ -44,20 +45,31 @@ def reason_of(error: BaseException) -> bytes:
 class InHand:
     """What a consumer can read of a job it has leased."""
 
-    __slots__ = ("_open", "lease")
+    __slots__ = ("_lease", "_open", "id", "payload", "token")
 
+    _lease: Lease | Callable[[], Lease]
     _open: bool
-    lease: Lease
+    id: bytes
+    """The job's 16 bytes."""
+    payload: bytes
+    """What the producer put."""
+    token: int
+    """Proves that this lease is the newest one."""
 
     @property
-    def id(self) -> bytes:
-        """The job's 16 bytes."""
-        return self.lease.job.id
+    def lease(self) -> Lease:
+        """The lease, and the job as it was when it was leased."""
+        lease = self._lease
+        if not isinstance(lease, Lease):
+            lease = self._lease = lease()
+        return lease
 
-    @property
-    def payload(self) -> bytes:
-        """What the producer put."""
-        return self.lease.job.value
+    @lease.setter
+    def lease(self, lease: Lease) -> None:
+        self._lease = lease
+        self.id = lease.job.id
+        self.payload = lease.job.value
+        self.token = lease.token
 
     @property
     def key(self) -> str:
@@ -78,11 +90,6 @@ class InHand:
     def attempt(self) -> int:
         """How often the job was handed out, this time included."""
         return self.lease.job.attempts
-
-    @property
-    def token(self) -> int:
-        """Proves that this lease is the newest one."""
-        return self.lease.token
 
     @property
     def until(self) -> datetime:
@@ -106,10 +113,24 @@ class LeasedJob(InHand):
 
     __slots__ = ("_finisher",)
 
-    def __init__(self, finisher: Finisher, lease: Lease) -> None:
+    def __init__(
+        self,
+        finisher: Finisher,
+        lease: Lease | Callable[[], Lease],
+        job_id: bytes = b"",
+        token: int = 0,
+        payload: bytes = b"",
+    ) -> None:
+        """`lease` may be made later, if somebody asks for it: then the others are needed."""
         self._finisher = finisher
         self._open = True
-        self.lease = lease
+        if isinstance(lease, Lease):
+            self.lease = lease
+        else:
+            self._lease = lease
+            self.id = job_id
+            self.token = token
+            self.payload = payload
 
     def done(self, result: bytes | None = None) -> None:
         """The work is done; a result is kept for whoever asks, until the job expires."""

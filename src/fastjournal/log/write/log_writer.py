@@ -196,10 +196,10 @@ class LogWriter:
             self._judge(error)
             raise
 
-    def append_encoded(self, data: bytes, count: int, first_time: int, last_time: int) -> int:
+    def append_encoded(self, data: bytes, count: int, first_time: int, last_time: int) -> Position:
         """Write `count` records that the caller has encoded, with TIMEs behind `written_time`.
 
-        Returns at which byte of the segment `position` names the first of them begins.
+        Returns where the first of them begins.
         """
         try:
             with self._io:
@@ -210,7 +210,9 @@ class LogWriter:
                 if first_time <= active.last_time:
                     raise BadRequest(f"TIME {first_time} is not behind {active.last_time}")
                 pair.write(active, data, count, last_time)
-                return active.offset - len(data)
+                if count > 1:
+                    self.counters.group_size.observe(count)
+                return Position(active.number, active.offset - len(data))
         except BaseException as error:
             self._judge(error)
             raise
