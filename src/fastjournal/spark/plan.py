@@ -143,10 +143,12 @@ def _scanned(root: Path) -> list[Piece]:
 
 
 def _written(path: str) -> bool:
-    """Whether more than a header, or the room of one, stands in a file."""
+    """Whether a file holds more than a header and reserved room, or is none of ours."""
     handle = DISK.open_read(Path(path))
     try:
-        return has_records(handle)
+        head = handle.read(0, HEADER_SIZE)
+        foreign = any(head) and head not in (WORKQ.encode(), CAPTAIN.encode())
+        return has_records(handle) or (foreign and handle.size() > HEADER_SIZE)
     finally:
         handle.close()
 
