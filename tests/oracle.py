@@ -74,6 +74,7 @@ class Oracle:
             raise Refused("clock")
         if job.expires and now > job.expires:
             raise Refused("expired")
+        before = self.stamp
         stamp = self.draw(now)
         timestamp = job.timestamp or stamp
         waiting = working = tomb = None
@@ -96,6 +97,7 @@ class Oracle:
                 assert holder is not None
                 if job.timestamp and holder["modified"] == job.timestamp:
                     return "STALE", holder
+                self.stamp = before  # what is refused changes nothing
                 raise Refused("taken")
             if waiting:
                 return self.merge(waiting, job, timestamp, now, rules), waiting
