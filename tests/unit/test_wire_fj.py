@@ -20,7 +20,7 @@ from fastjournal.errors import (
 )
 from fastjournal.wire.fj.client import Conversation
 from fastjournal.wire.fj.error_text import CODES, error_from, error_text
-from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.frames import FRAME, MORE, FrameReader, decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     FUNCTIONS,
@@ -329,6 +329,16 @@ def test_a_guarded_parser_gives_one_message_until_it_is_opened() -> None:
     assert isinstance(first, Request) and first.function == Function.HELLO
     parser.open()
     assert len(parser.feed(b"")) == 2
+
+
+def test_a_reader_that_has_given_everything_holds_nothing_of_it() -> None:
+    """An idle connection costs no more after a large message than before."""
+    reader = FrameReader()
+    for size in (100_000, 10):
+        value = bytes(size)
+        reader.feed(encode_request(Function.SET, 1, key=b"k", value_type=1, value=value))
+        assert (reader.next(), reader.value()) == (FRAME, value)
+        assert (reader.next(), reader.data, reader.pending) == (MORE, b"", 0)
 
 
 def test_a_guarded_parser_reads_under_small_limits() -> None:

@@ -194,7 +194,10 @@ class FrameReader:
         data = self.data
         start = self._next
         end: i64 = len(data)
-        if start == end or self.closed or len(self._more):
+        if start == end:
+            self._let_go()
+            return MORE
+        if self.closed or len(self._more):
             return MORE
         have = end - start
         if have < 19 or read_i32_be(data, start) != _LEAD:
@@ -299,6 +302,13 @@ class FrameReader:
         """Give the newest frame once more at the next `next`."""
         self._next -= self.size
         self.size = 0
+
+    def _let_go(self) -> None:
+        """All that was read has been taken: an idle connection holds none of it."""
+        if self._next:
+            self.data = b""
+            self.at = self.end = 0
+            self._next = 0
 
     def _wait(self, need: i64) -> i64:
         self._need = need
