@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,11 +13,19 @@ from pathlib import Path
 import pytest
 
 from fastjournal.client.puts import puts
+from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.testing.files import Fault, MemoryFiles
 from fastjournal.wire.fj.bulk import LeaseRequest, encode_lease_request
-from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.functions import (
+    DATA,
+    OVERWRITE,
+    PERSIST,
+    PERSIST_SET,
+    Function,
+    Type,
+)
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
@@ -123,3 +132,43 @@ def test_what_a_group_could_not_write_is_not_acknowledged_by_its_other_answers(
         files.faults = {}
         assert reply is not None
         assert reply.error.startswith("READ-ONLY"), reply.pairs
+
+
+@LOOPS
+def test_answers_that_wait_for_a_sync_are_bounded(on_uvloop: bool) -> None:
+    """A slow disk and small questions about large values, each in a read of its own."""
+    release = threading.Event()
+    blocked: list[bool] = []
+
+    def sync(path: Path) -> None:
+        if blocked:
+            release.wait(30)
+
+    large = b"x" * 300_000
+    get = encode_request(Function.GET, 9, flags=DATA, key=b"k")
+    files = MemoryFiles(on_sync=sync)
+    with served(files, on_uvloop, "os") as daemon, FjPeer(daemon.port) as peer:
+        fields = {"key": b"k", "value_type": Type.BUFFER}
+        peer.ask(Function.SET, 1, flags=PERSIST_SET | OVERWRITE, value=large, **fields)
+        (connection,) = daemon.server.connections
+        assert isinstance(connection, FjConnection)
+        blocked.append(True)
+        try:
+            safe = encode_request(Function.SET, 2, flags=PERSIST | OVERWRITE, value=b"y", **fields)
+            peer.send(safe.replace(b"k", b"j", 1))
+            wait_until(lambda: daemon.call(lambda: connection.behind), what="its answer waits")
+            asked = 0
+            while not daemon.call(lambda: connection.frames.pending):
+                assert asked < 20, "every question was answered into memory"
+                asked, held = asked + 1, daemon.call(lambda: connection.held)
+                peer.send(get)
+                wait_until(
+                    lambda held=held: daemon.call(  # type: ignore[misc]
+                        lambda: connection.held > held or connection.frames.pending
+                    )
+                )
+            assert daemon.call(lambda: connection.held) < (1 << 20) + 2 * len(large)
+        finally:
+            release.set()
+        told = [peer.read() for _ in range(1 + asked)]
+        assert [reply and reply.identifier for reply in told] == [2] + [9] * asked

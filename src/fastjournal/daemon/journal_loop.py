@@ -349,8 +349,10 @@ class JournalLoop:
 
     def _hold_back(self, session: Session, time: i64, refused: bool) -> None:
         """Send these replies once what they tell is on stable storage."""
+        data = _taken(session)
         session.behind += 1
-        self._unsynced.append(_Unsynced(time, session, session.answered, _taken(session), refused))
+        session.held += len(data)
+        self._unsynced.append(_Unsynced(time, session, session.answered, data, refused))
         session.answered = []
 
     def _take_woken(self) -> list[Waiter]:
@@ -388,8 +390,9 @@ class JournalLoop:
         while waiting and (error is not None or waiting[0].time <= synced):
             held = waiting.popleft()
             session = held.session
-            session.behind -= 1
             data = held.data
+            session.behind -= 1
+            session.held -= len(data)
             if held.time > synced and not held.refused:
                 assert error is not None
                 data = session.refusals(held.answered, unknown(error), now)  # written: who knows

@@ -15,7 +15,7 @@ Rules:
    order, whatever holds them up: `serve` takes them from its front as far as it comes. While more
    than `QUEUED` bytes wait in it, and more than the message under way needs, reading pauses.
 6. What is asked for may be much larger than the question: after `TURN` bytes of answers the rest of
-   the queue waits until they have been sent.
+   the queue waits until they have been sent, also where they wait for a sync.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Connection(Session):
 
     def may_go_on(self) -> bool:
         """Whether the next requests may be carried out; see rules 1 and 6."""
-        return not (self._full or self.stuck_since or self.gone)
+        return not (self._full or self.stuck_since or self.gone or self.held > TURN)
 
     def stop_at_limit(self) -> None:
         """The answers are many: the rest of the queue waits until they have been sent."""
