@@ -40,10 +40,12 @@ test-cluster: compile  ## run the tests that start a Spark cluster of several pr
 lint: $(STAMP)  ## style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/unasync --check
 
 format: $(STAMP)  ## mend what lint can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python tools/unasync
 
 types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy

@@ -44,7 +44,7 @@ def _serve(requests: IO[str], answers: IO[str]) -> None:
     import os
     import tempfile
 
-    import fastjournal.client.sync
+    import fastjournal.client._sync.client
     import fastjournal.journal.journal
     import fastjournal.testing.daemon  # noqa: F401
 

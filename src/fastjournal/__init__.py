@@ -16,12 +16,13 @@ TYPE_CHECKING = False  # `typing` would be half of what a producer's import cost
 if TYPE_CHECKING:
     from typing import Any
 
+    from fastjournal.client import AsyncClient, Client
     from fastjournal.connecting import aconnect, connect
     from fastjournal.errors import JournalError, JournalFault, RequestError
+    from fastjournal.handles import LeasedJob
     from fastjournal.journal.engine.events import Event
     from fastjournal.journal.engine.operations import Receipt
     from fastjournal.journal.journal import Journal
-    from fastjournal.leased import LeasedJob
     from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
     from fastjournal.spool.writer import Spool
 
@@ -35,6 +36,8 @@ if _CHECKOUT or "FASTJOURNAL_PURE" in os.environ:  # else the import system deci
     choose_core(_BUILD if _CHECKOUT else None)
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "Event",
     "Job",
     "Journal",
@@ -55,12 +58,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncClient": "fastjournal.client",
+    "Client": "fastjournal.client",
     "Event": "fastjournal.journal.engine.events",
     "Job": "fastjournal.model",
     "Journal": "fastjournal.journal.journal",
     "JournalError": "fastjournal.errors",
     "JournalFault": "fastjournal.errors",
-    "LeasedJob": "fastjournal.leased",
+    "LeasedJob": "fastjournal.handles",
     "NewJob": "fastjournal.model",
     "Outcome": "fastjournal.model",
     "Priority": "fastjournal.model",

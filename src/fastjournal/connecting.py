@@ -19,8 +19,7 @@ from fastjournal.client.urls import parse_url
 from fastjournal.errors import SettingError
 
 if TYPE_CHECKING:
-    from fastjournal.client.aio import AsyncClient
-    from fastjournal.client.sync import Client
+    from fastjournal.client import AsyncClient, Client
     from fastjournal.journal.journal import Journal
 
 __all__ = ["aconnect", "connect"]
@@ -43,7 +42,7 @@ def connect(url: str | Path, **options: Any) -> Journal | Client:
         return Journal(target, **options)
     if options:
         raise SettingError(f"{min(options)} is for directories only", name="options")
-    from fastjournal.client.sync import Client
+    from fastjournal.client import Client
 
     return Client(target)
 
@@ -53,6 +52,6 @@ async def aconnect(url: str) -> AsyncClient:
     target = parse_url(url)
     if isinstance(target, Path):
         raise SettingError("a directory is opened with connect, not from asyncio", name="url")
-    from fastjournal.client.aio import AsyncClient
+    from fastjournal.client import AsyncClient
 
     return await AsyncClient.open(target)

@@ -28,6 +28,7 @@ __all__ = [
     "Closed",
     "CorruptCommand",
     "CorruptRecord",
+    "GarbledAnswer",
     "JournalError",
     "JournalFault",
     "LeaseLost",
@@ -266,6 +267,10 @@ class Unavailable(JournalFault):
     """The daemon cannot be reached."""
 
     code = "UNAVAILABLE"
+
+
+class GarbledAnswer(Unavailable, ProtocolError):
+    """The peer broke the protocol while an answer was due: nobody knows the outcome."""
 
 
 class LockTimeout(JournalFault):

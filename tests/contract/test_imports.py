@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 import fastjournal
@@ -39,6 +40,26 @@ def test_the_import_contracts_hold() -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "0 broken" in done.stdout
+
+
+def reached_from(name: str, imports: dict[str, set[str]]) -> set[str]:
+    """All modules that one imports, directly or not."""
+    found: set[str] = set()
+    left = [name]
+    while left:
+        fresh = imports[left.pop()] - found
+        found |= fresh
+        left += fresh
+    return found
+
+
+@pytest.mark.parametrize("room", ["fastjournal.client"])
+def test_no_module_of_a_room_imports_itself_by_others_imports_for_types_counted(room: str) -> None:
+    graph = grimp.build_graph("fastjournal", exclude_type_checking_imports=False, cache_dir=None)
+    inside = {name for name in graph.modules if f"{name}.".startswith(f"{room}.")}
+    imports = {name: graph.find_modules_directly_imported_by(name) & inside for name in inside}
+    assert sum(map(len, imports.values())) > 50
+    assert [name for name in sorted(inside) if name in reached_from(name, imports)] == []
 
 
 def test_a_bare_import_loads_nothing_else_of_ours() -> None:

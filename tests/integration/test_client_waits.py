@@ -15,14 +15,14 @@ import pytest
 import trustme
 
 import fastjournal
-from fastjournal.client import leases, operating
-from fastjournal.client.alink import AsyncLink
-from fastjournal.client.awatching import AsyncWatching
+from fastjournal.client import leases, operator_calls
+from fastjournal.client._async.caller import AsyncCaller
+from fastjournal.client._async.watch import AsyncWatching
+from fastjournal.client.asyncio_transport import AsyncConnection
 from fastjournal.client.calls import Call
-from fastjournal.client.pipe import Pipe
 from fastjournal.client.urls import Target, parse_url
 from fastjournal.entry import watched
-from fastjournal.errors import Closed, ProtocolError, Unavailable
+from fastjournal.errors import Closed, GarbledAnswer, ProtocolError, Unavailable
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.frames import encode_integer
@@ -66,6 +66,12 @@ async def opened(url: str) -> AsyncIterator[fastjournal.AsyncClient]:
         yield client
 
 
+def target_of(url: str) -> Target:
+    target = parse_url(url)
+    assert isinstance(target, Target)
+    return target
+
+
 def waiting(daemon: LocalDaemon) -> int:
     return daemon.call(lambda: len(daemon.server.default.engine.wakeups))
 
@@ -88,49 +94,74 @@ def test_a_pipeline_takes_no_answer_of_another_request() -> None:
         pipeline = client.pipeline()
         pipeline.entries.get("one")
         pipeline.entries.get("two")
-        link = client.take_link()
-        client.give_back(link)
+        connection = client.caller.pool.take()
+        client.caller.pool.give_back(connection)
         with pytest.raises(ProtocolError, match="not the next"):
             pipeline.execute()
-        assert link.closed
+        assert connection.closed
     server.close()
 
 
 def test_a_stream_takes_no_answer_of_another_request() -> None:
     server = Impostor(answer_backwards)
     with fastjournal.connect(server.url()) as client:
-        link = client.take_link()
-        call = operating.ping()
+        connection = client.caller.pool.take()
+        client.caller.pool.give_back(connection)
+        calls = [operator_calls.ping()] * 2
         with pytest.raises(ProtocolError, match="not the next"):
-            list(link.stream([call, call]))
-        assert link.closed
+            client.caller.call_many(calls, again=False, ahead=2)
+        assert connection.closed
     server.close()
 
 
-def test_an_answer_to_nobody_ends_the_connection_of_an_asyncio_client() -> None:
-    def script(sock: socket.socket) -> None:
-        say_hello(sock)
-        sock.sendall(encode_ok(int.from_bytes(sock.recv(65_536)[6:8], "big"), 0))
-        sock.recv(65_536)
-        sock.sendall(encode_ok(999, 0))
-        sock.recv(1)
+def answer_nobody(sock: socket.socket) -> None:
+    """Answers the first request under a number that was never sent."""
+    say_hello(sock)
+    sock.recv(65_536)
+    sock.sendall(encode_ok(999, 0))
+    sock.recv(1)
 
-    def sound(sock: socket.socket) -> None:
-        say_hello(sock)
-        answer_all(sock)
 
-    server = Impostor(script, sound)
+def answer_soundly(sock: socket.socket) -> None:
+    say_hello(sock)
+    answer_all(sock)
+
+
+def test_an_answer_to_nobody_ends_the_connection_and_the_call_goes_on_to_the_next_one() -> None:
+    one = threaded(answer_nobody, answer_soundly)
+    with fastjournal.connect(one.url(timeout=20)) as client:
+        client.ping()
+    two = threaded(answer_nobody, answer_soundly)
 
     async def main() -> None:
-        async with opened(server.url(timeout=20)) as client:
-            broken = client._pipe
+        async with opened(two.url(timeout=20)) as client:
+            broken = client.caller.pool.used_last()
             assert broken is not None
-            await client.ping()  # sent again on the next connection
-            assert not broken.open
+            await client.ping()
+            assert broken.closed
             assert isinstance(broken.fault, ProtocolError)
 
     run(main)
-    server.close()
+
+
+def test_what_may_be_sent_only_once_is_told_of_an_answer_that_is_none() -> None:
+    """Its outcome is open: `Unavailable`; and the peer is at fault: `ProtocolError`."""
+    with fastjournal.connect(threaded(answer_nobody).url()) as client:
+        with pytest.raises(GarbledAnswer) as told:
+            client.redrive(queue="q")
+        assert isinstance(told.value, Unavailable) and isinstance(told.value, ProtocolError)
+
+    async def main() -> None:
+        async with opened(threaded(answer_nobody).url()) as client:
+            with pytest.raises(GarbledAnswer):
+                await client.redrive(queue="q")
+        async with opened(threaded(answer_nobody).url()) as client:
+            pipeline = client.pipeline()
+            pipeline.entries.get("one")
+            with pytest.raises(ProtocolError):
+                await pipeline.execute()
+
+    run(main)
 
 
 def answer_all(sock: socket.socket) -> None:
@@ -165,11 +196,11 @@ def test_a_pipeline_behind_tls_reads_while_it_sends_and_goes_on(
             for number, value in enumerate(values):
                 pipeline.entries.set(f"k{number}", value)
                 pipeline.entries.get(f"k{number}")
-            link = client.take_link()
-            client.give_back(link)
+            connection = client.caller.pool.take()
+            client.caller.pool.give_back(connection)
             assert pipeline.execute()[1::2] == values
             assert client.entries.get("k3") == values[3]
-            assert link.is_fresh  # the same connection, to be used again
+            assert connection.is_sound  # the same connection, to be used again
 
 
 def test_connections_that_broke_while_idle_cost_nobody_an_error(
@@ -177,11 +208,11 @@ def test_connections_that_broke_while_idle_cost_nobody_an_error(
 ) -> None:
     with fastjournal.connect(f"fj://127.0.0.1:{relay.port}?timeout=5") as client:
         for ask in (lambda: client.put(b"x", queue="q"), lambda: client.redrive(queue="q")):
-            links = [client.take_link() for _ in range(15)]
-            for link in links:
-                client.give_back(link)
+            idle = [client.caller.pool.take() for _ in range(15)]
+            for connection in idle:
+                client.caller.pool.give_back(connection)
             relay.cut()
-            wait_until(lambda links=links: not any(link.is_fresh for link in links))  # type: ignore[misc]
+            wait_until(lambda idle=idle: not any(each.is_sound for each in idle))  # type: ignore[misc]
             ask()
 
 
@@ -210,17 +241,13 @@ def test_a_closed_asyncio_client_stays_closed_though_it_was_connecting() -> None
         say_hello(sock)
         answer_all(sock)
 
-    def first(sock: socket.socket) -> None:
-        say_hello(sock)
-        sock.sendall(encode_ok(int.from_bytes(sock.recv(65_536)[6:8], "big"), 0))
-
-    server = Impostor(first, late)
+    server = Impostor(say_hello, late)
 
     async def main() -> None:
         client = await fastjournal.aconnect(server.url(timeout=20))
-        assert client._pipe is not None
+        first = await client.caller.pool.take()
         with pytest.raises(Unavailable):
-            await client._pipe.push()  # it has ended
+            await first.pushes(20)  # it has ended
         asking = asyncio.create_task(client.ping())
         await asyncio.to_thread(reached.wait, 20)
         await client.close()
@@ -267,21 +294,12 @@ def test_a_connection_that_fell_silent_is_dropped_by_both_clients() -> None:
         say_hello(sock)
         done.wait(30)
 
-    def pings_once(sock: socket.socket) -> None:
-        say_hello(sock)
-        sock.sendall(encode_ok(int.from_bytes(sock.recv(65_536)[6:8], "big"), 0))
-        done.wait(30)
-
-    def sound(sock: socket.socket) -> None:
-        say_hello(sock)
-        answer_all(sock)
-
-    one = threaded(silent, sound)
+    one = threaded(silent, answer_soundly)
     with fastjournal.connect(one.url(timeout=0.3)) as client:
         with pytest.raises(Unavailable):
             client.ping()
         client.ping()
-    two = threaded(pings_once, sound)
+    two = threaded(silent, answer_soundly)
 
     async def main() -> None:
         async with opened(two.url(timeout=0.3)) as client:
@@ -311,14 +329,9 @@ def test_a_daemon_that_does_not_read_is_given_up_in_time() -> None:
 
     def reads_nothing(sock: socket.socket) -> None:
         say_hello(sock)
-        sock.sendall(encode_ok(int.from_bytes(sock.recv(65_536)[6:8], "big"), 0))
         done.wait(60)
 
-    def silent(sock: socket.socket) -> None:
-        say_hello(sock)
-        done.wait(60)
-
-    server = threaded(reads_nothing, *[silent] * 50)
+    server = threaded(*[reads_nothing] * 50)
 
     async def main() -> None:
         client = await fastjournal.aconnect(server.url(timeout=0.5))
@@ -359,11 +372,11 @@ async def test_a_lease_that_came_just_before_it_was_cancelled_is_given_back(tmp_
         client.put(b"x", queue="q")
         peer.send(call.data)
         granted = peer.sock.recv(65_536)
-    pipe = Pipe()
-    pipe.connection_made(Wire())
-    asking = asyncio.create_task(pipe.ask(call, 30))
+    connection = AsyncConnection(target_of("fj://127.0.0.1:1"))
+    connection.connection_made(Wire())
+    asking = asyncio.create_task(connection.ask(call))
     await asyncio.sleep(0)
-    pipe.data_received(granted)
+    connection.data_received(granted)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
@@ -371,17 +384,16 @@ async def test_a_lease_that_came_just_before_it_was_cancelled_is_given_back(tmp_
 
 
 async def test_whoever_gives_up_waiting_for_a_push_loses_none() -> None:
-    target = parse_url("fj://127.0.0.1:1")
-    assert isinstance(target, Target)
-    pipe = Pipe()
-    pipe.open = True
-    watch = AsyncWatching(AsyncLink(target), watched())
-    watch._pipe = pipe
+    target = target_of("fj://127.0.0.1:1")
+    connection = AsyncConnection(target)
+    connection.connection_made(asyncio.Transport())
+    watch = AsyncWatching(AsyncCaller(target), watched())
+    watch._connection = connection
     listening = asyncio.create_task(watch.next(10))
     for _ in range(3):
         await asyncio.sleep(0)
     (push,) = ReplyParser().feed(encode_push(1, 0, b"k", value_type=Type.BUFFER))
-    pipe._take_push(push)
+    connection._take_push(push)
     await asyncio.sleep(0)
     listening.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -412,9 +424,6 @@ def test_a_daemon_that_loads_is_waited_for_by_both_clients() -> None:
         parts = [encode_error(1, "LOADING not yet", 0)] * 2
         while asked := sock.recv(65_536):
             number = asked[6:8]
-            if asked[4:6] == b"\0\x0e":  # PING of the asyncio client
-                sock.sendall(encode_ok(int.from_bytes(number, "big"), 0))
-                continue
             value = Pair(b"", Type.INTEGER, encode_integer(3))
             data = parts.pop() if parts else encode_reply(1, 0, pairs=(value,))
             sock.sendall(data[:4] + number + data[6:])
@@ -432,10 +441,10 @@ def test_a_daemon_that_loads_is_waited_for_by_both_clients() -> None:
 def test_a_call_holds_one_number(daemon: LocalDaemon) -> None:
     """Numbers of a pipeline go round and never meet that of a single call."""
     with daemon.connect() as client:
-        link = client.take_link()
-        link._number = 0xFFFE
-        calls: list[Call] = [operating.ping()] * 5
-        assert len(link.exchange(calls)) == 5
-        assert link._number == 5
-        link.call(calls[0])
-        client.give_back(link)
+        connection = client.caller.pool.take()
+        connection._number = 0xFFFE
+        calls: list[Call] = [operator_calls.ping()] * 5
+        assert len(connection.receive(connection.send(calls))) == 5
+        assert connection._number == 5
+        connection.ask(calls[0])
+        client.caller.pool.give_back(connection)

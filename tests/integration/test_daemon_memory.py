@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from fastjournal.client.sync import Client
+from fastjournal.client import Client
 from fastjournal.config import load
 from fastjournal.errors import CorruptRecord, JournalFault, QueueFull, SettingError
 from fastjournal.testing.daemon import LocalDaemon

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fastjournal
-from fastjournal.client.sync import Client
+from fastjournal.client import Client
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.functions import DATA, Function

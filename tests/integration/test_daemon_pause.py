@@ -129,7 +129,7 @@ def test_a_peer_that_never_stops_talking_holds_no_lease_up_for_ever(
         client.put(b"x", queue="q")
         assert client.lease("q", lease=10) is not None
         busy.hello()
-        ping = fastjournal.client.operating.ping().data * 1000
+        ping = fastjournal.client.operator_calls.ping().data * 1000
 
         def talk() -> None:
             while not over.is_set():

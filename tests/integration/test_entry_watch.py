@@ -15,10 +15,7 @@ import pytest
 import trustme
 
 import fastjournal
-from entry_forms import FORMS, client_entries, entries_of
-from fastjournal.client.acache import AsyncCachedEntries
-from fastjournal.client.cache import CachedEntries
-from fastjournal.client.sync import Client
+from fastjournal.client import AsyncCachedEntries, CachedEntries, Client
 from fastjournal.entry import INTEGER
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.testing import wait_until
@@ -27,6 +24,7 @@ from fastjournal.wire.fj.functions import OVERWRITE, Function, Query, Type
 from fastjournal.wire.fj.replies import ReplyParser
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
+from journal_forms import FORMS, client_entries, entries_of
 
 QUICK = {"journal": {"sync": "os"}}
 

@@ -19,7 +19,7 @@ import fastjournal
 from fastjournal.cli.worker import load_function
 from fastjournal.client.worker import Retry, Worker
 from fastjournal.errors import BadRequest, SettingError, Unavailable
-from fastjournal.leased import LeasedJob
+from fastjournal.handles import LeasedJob
 from fastjournal.model import State
 from fastjournal.testing.daemon import LocalDaemon
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fastjournal.errors import LeaseLost
-from fastjournal.leased import LeasedJob
+from fastjournal.handles import LeasedJob
 from fastjournal.model import Job, Lease, State
 
 JOB = Job(

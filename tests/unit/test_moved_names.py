@@ -8,8 +8,22 @@ import sys
 import pytest
 
 MOVED = {
+    "fastjournal.client.acache": "AsyncCachedEntries",
+    "fastjournal.client.aentries": "AsyncEntries",
+    "fastjournal.client.aio": "AsyncClient",
+    "fastjournal.client.aleased": "AsyncLeasedJob",
+    "fastjournal.client.alistening": "AsyncListening",
+    "fastjournal.client.awatching": "AsyncWatching",
+    "fastjournal.client.cache": "CachedEntries",
+    "fastjournal.client.entries": "ClientEntries",
+    "fastjournal.client.listening": "Listening",
+    "fastjournal.client.pipeline": "Pipeline",
+    "fastjournal.client.sync": "Client",
+    "fastjournal.client.watching": "Watching",
+    "fastjournal.held": "HeldLock",
     "fastjournal.journal.view": "JournalView",
     "fastjournal.log.aio": "AsyncCommitLog",
+    "fastjournal.leased": "LeasedJob",
     "fastjournal.log.commitlog": "CommitLog",
 }
 
@@ -20,6 +34,23 @@ def test_a_documented_name_is_found_where_it_stood_with_a_warning(place: str, na
     with pytest.warns(DeprecationWarning, match="has moved"):
         module = importlib.import_module(place)
     assert getattr(module, name).__name__ == name
+
+
+def test_the_clients_and_the_worker_are_found_at_the_client() -> None:
+    from fastjournal import client
+
+    for name in client.__all__:
+        assert getattr(client, name).__name__ == name
+    with pytest.raises(AttributeError, match="nonsense"):
+        client.nonsense  # noqa: B018
+
+
+def test_what_a_worker_needs_is_found_where_it_stood_without_a_warning() -> None:
+    from fastjournal.client.worker import Retry, Source, Worker, WorkerCounts
+
+    assert {kind.__name__ for kind in (Retry, Source, Worker, WorkerCounts)} == {
+        "Retry", "Source", "Worker", "WorkerCounts",
+    }  # fmt: skip
 
 
 def test_the_commit_logs_are_found_at_the_log() -> None:

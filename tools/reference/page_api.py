@@ -24,7 +24,7 @@ clients of a daemon have the methods of `Journal`: see [clients](clients.md).
 _MODULES = {
     "fastjournal": "",
     "fastjournal.journal.entry_map": "What `journal.entries` is: see [entries](entries.md).",
-    "fastjournal.client.cache": "Entries of a daemon, kept in the client and right by pushes.",
+    "fastjournal.client": "Entries of a daemon, kept in the client and right by pushes.",
     "fastjournal.client.worker": "What runs your functions: see [workers](worker.md).",
     "fastjournal.journal.look.read_only": "A look at a journal that another process has open.",
     "fastjournal.spark": "The log as a table: see [Spark over the log](spark.md).",
@@ -33,7 +33,7 @@ _MODULES = {
 }
 _ONLY = {
     "fastjournal.journal.entry_map": {"EntryMap"},
-    "fastjournal.client.cache": {"CacheCounts", "CachedEntries"},
+    "fastjournal.client": {"AsyncCachedEntries", "CacheCounts", "CachedEntries"},
     "fastjournal.client.worker": {"Retry", "Worker", "WorkerCounts"},
 }
 """Of these modules only some names are for users."""

@@ -21,8 +21,8 @@ from fastjournal.errors import LockTimeout, NotFound, SettingError
 
 if TYPE_CHECKING:
     from fastjournal.arguments import Length, Text
+    from fastjournal.handles import LeasedJob
     from fastjournal.journal.engine.operations import Receipt
-    from fastjournal.leased import LeasedJob
     from fastjournal.log.care.cleaner import Cleaned
     from fastjournal.model import Job, NewJob, QueueSettings, QueueStatus, State
 
@@ -147,7 +147,7 @@ def open_view(directory: Path, url: str | None = None, *, follow: bool = False) 
 def _client(url: str) -> Target:
     """A journal behind a daemon. Its figures have the same names; its answers come after what the
     daemon's sync policy promises."""
-    from fastjournal.client.sync import Client
+    from fastjournal.client import Client
     from fastjournal.client.urls import parse_url
 
     target = parse_url(url)

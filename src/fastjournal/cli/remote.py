@@ -91,7 +91,7 @@ def listen(
 
 
 def _client(url: str) -> Any:
-    from fastjournal.client.sync import Client
+    from fastjournal.client import Client
     from fastjournal.client.urls import Target, parse_url
 
     target = parse_url(url)

@@ -66,7 +66,7 @@ def worker(
 
     from fastjournal.cli.stopping import Stop
     from fastjournal.client.worker import Worker
-    from fastjournal.client.worker_contract import check_result
+    from fastjournal.client.worker.results import check_result
 
     logging.basicConfig(
         stream=sys.stderr, level="INFO", format="%(asctime)s [%(levelname)s] %(message)s"

@@ -1,6 +1,6 @@
 """What a client asks and how it reads the answer; no sockets. Both clients are loops over this.
 
-The requests themselves: `puts`, `leases`, `entry_calls` and `operating`.
+The requests themselves: `puts`, `leases`, `entry_calls` and `operator_calls`.
 
 Rules:
 

@@ -2,7 +2,7 @@
 
 Rules: those of `calls`, and
 
-1. `now` is what lengths count from, see `Links.base`: None, and they are sent as they are.
+1. `now` is what lengths count from, see `Caller.base`: None, and they are sent as they are.
 2. What may be sent again: plain writes (the last one wins), additions and flips (they carry a
    number, so each is made once), reading, locking. Not: storing without overwriting, renaming.
 3. An entry persists unless told otherwise, and is answered as the daemon's sync policy promises.

@@ -20,7 +20,7 @@ from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, len
 from fastjournal.clock import SECOND
 from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
 from fastjournal.errors import BadRequest, Locked, NotFound
-from fastjournal.held import HeldLock
+from fastjournal.handles import HeldLock
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.engine.entry_watch import EntryWatch
@@ -305,9 +305,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         """
         name = key_bytes(key)
         who = worker_bytes(owner) if owner else b"here-%d" % next(self._owners)
-        held = HeldLock(self, name, who)
-        held.take(length, wait)
-        return held
+        return HeldLock(self, name, who, length, wait).take()
 
     def watch(
         self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""

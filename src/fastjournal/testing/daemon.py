@@ -20,7 +20,7 @@ from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.log.files import DISK, Files
 
 if TYPE_CHECKING:
-    from fastjournal.client.sync import Client
+    from fastjournal.client import Client
     from fastjournal.daemon.server import Server
 
 __all__ = ["LocalDaemon"]
@@ -128,7 +128,7 @@ class LocalDaemon:
         """A blocking client; `options` go into its URL."""
         from urllib.parse import urlencode
 
-        from fastjournal.client.sync import Client
+        from fastjournal.client import Client
         from fastjournal.client.urls import Target, parse_url
 
         query = "?" + urlencode(options) if options else ""

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from fastjournal.leased import LeasedJob
+    from fastjournal.handles import LeasedJob
 
 __all__ = ["KEYS", "Troupe", "handle", "produce"]
 

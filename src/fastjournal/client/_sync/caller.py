@@ -1,0 +1,120 @@
+# Made from src/fastjournal/client/_async/caller.py by tools/unasync; do not edit.
+"""Sends the calls of one client: does what `retry` says, on connections of the transport.
+
+Rules:
+
+1. What is to be done is said by the steps; here it is only done.
+2. A connection is given back before anything else is decided: an error of the daemon leaves it
+   whole, any other has ended it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from fastjournal.client.blocking_transport import Connection, Pool, at_once, sleep
+from fastjournal.client.calls import SMALL, Call
+from fastjournal.client.retry import (
+    Connect,
+    Send,
+    Sleep,
+    Steps,
+    carry_out,
+    carry_out_many,
+    reach,
+)
+from fastjournal.client.urls import Target
+from fastjournal.errors import JournalError
+
+__all__ = ["Caller"]
+
+
+class Caller:
+    """One journal of a daemon."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.pool = Pool(target)
+        at_once(self.reach)
+
+    def reach(self) -> None:
+        """Have a connection, within the time for connecting."""
+        self._perform(reach(self.target.connect_timeout))
+
+    def call(self, call: Call) -> Any:
+        """The value of a call."""
+        pool, limit = self.pool, self.target.timeout
+        failed: tuple[JournalError, float] | None = None
+        if call.again and len(call.data) <= SMALL and (last := pool.used_last()) is not None:
+            began = time.monotonic()
+            try:
+                return last.ask(call)
+            except JournalError as error:
+                failed = error, began
+            finally:
+                pool.give_back(last)
+        return self._perform(carry_out(call, pool.about, limit, failed=failed))
+
+    def call_many(
+        self, calls: Iterable[Call], *, again: bool = True, together: int = 1, ahead: int = 1
+    ) -> list[Any]:
+        """The values of many calls, see `retry.carry_out_many`."""
+        about, limit = self.pool.about, self.target.timeout
+        values: list[Any] = self._perform(
+            carry_out_many(calls, about, limit, again=again, together=together, ahead=ahead)
+        )
+        return values
+
+    def _perform(self, steps: Steps) -> Any:
+        pool = self.pool
+        connection: Connection | None = None
+        came: Any = None
+        try:
+            step = steps.send(None)
+            while True:
+                try:
+                    if isinstance(step, Connect):
+                        if connection is not None:  # on which something was refused
+                            pool.give_back(connection)
+                            connection = None
+                        connection = pool.take()
+                    elif isinstance(step, Sleep):
+                        sleep(step.seconds)
+                    else:
+                        assert connection is not None
+                        if isinstance(step, Call):
+                            came = connection.ask(step)
+                        elif isinstance(step, Send):
+                            came = connection.send(step.calls)
+                        else:
+                            came = connection.receive(step.sent)
+                except JournalError as error:
+                    if connection is not None:
+                        pool.give_back(connection)
+                        connection = None
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(came)
+        except StopIteration as ended:
+            return ended.value
+        finally:
+            if connection is not None:
+                pool.give_back(connection)
+
+    def server_now(self) -> int:
+        """The daemon's time as far as we know it, ns since 1970."""
+        return time.time_ns() + self.pool.ahead
+
+    def base(self) -> int | None:
+        """What the lengths of a call count from: None, the daemon's now when the call arrives.
+
+        A daemon that takes no lengths is sent instants of its clock, as far as we know it.
+        """
+        return None if "lengths" in self.pool.about.get("serves", ()) else self.server_now()
+
+    def number_now(self) -> int:
+        """The time for numbers of changes: ours, if the daemon judges it so, else the daemon's."""
+        own = "client-time" in self.pool.about.get("serves", ())
+        return time.time_ns() if own else self.server_now()

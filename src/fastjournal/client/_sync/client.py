@@ -1,0 +1,310 @@
+# Made from src/fastjournal/client/_async/client.py by tools/unasync; do not edit.
+"""The client of a daemon: the interface of an embedded `Journal`, over a connection.
+
+Rules: those of `retry`, and of the transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from fastjournal.arguments import Instant, Length, Text
+from fastjournal.client import leases, operator_calls
+from fastjournal.client._sync.caller import Caller
+from fastjournal.client._sync.entries import ClientEntries
+from fastjournal.client._sync.pipeline import Pipeline
+from fastjournal.client._sync.subscription import Listening
+from fastjournal.client.operator_calls import Figures
+from fastjournal.client.puts import put, puts, taken
+from fastjournal.client.urls import Target
+from fastjournal.errors import JournalError
+from fastjournal.handles import LeasedJob
+from fastjournal.model import (
+    DEFAULT_PRIORITY,
+    Job,
+    NewJob,
+    QueueSettings,
+    QueueStatus,
+    Receipt,
+    State,
+)
+from fastjournal.wire.fj.bulk import REFUSED, Settle, SettleOutcome
+
+__all__ = ["Client"]
+
+_PUTS_AHEAD = 4  # messages of `put_many` on their way
+_SETTLED = 10_000  # leases settled by one message
+
+
+class Client:
+    """A journal of a daemon; close it, or use it as a context manager."""
+
+    def __init__(self, target: Target) -> None:
+        self.caller = Caller(target)
+        """Sends the calls of this client."""
+        self.entries = ClientEntries(self.caller)
+        """The journal's key/value entries: a mapping with more to it."""
+        self._call = self.caller.call
+
+    @classmethod
+    def open(cls, target: Target) -> Self:
+        """Connect."""
+        client = cls(target)
+        client.caller.reach()
+        return client
+
+    @property
+    def target(self) -> Target:
+        """Where the daemon is."""
+        return self.caller.target
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the daemon said of itself: version, journal, sync policy, roles, limits."""
+        return self.caller.pool.about
+
+    @property
+    def closed(self) -> bool:
+        """It cannot be used any more."""
+        return self.caller.pool.closed
+
+    def put(
+        self,
+        payload: bytes = b"",
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Length | None = None,
+        due: Instant | None = None,
+        ttl: Length | None = None,
+        expires: Instant | None = None,
+        lease: Length | None = None,
+        max_attempts: int = 0,
+        max_timeouts: int = 0,
+        max_fails: int = 0,
+        mode: str | None = None,
+        timestamp: Instant | None = None,
+        id: bytes = b"",  # noqa: A002 - the name of the field
+        persist: bool = False,
+    ) -> Receipt:
+        """Take a job in; see `Journal.put`. `persist`: answer when it is on stable storage."""
+        call = put(
+            payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
+            max_timeouts, max_fails, mode, timestamp, id, persist,
+        )  # fmt: skip
+        receipt: Receipt = self._call(call)
+        return receipt
+
+    def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
+        """Take many jobs in with few messages; a refused one raises after the others are in."""
+        answers: list[Receipt | JournalError] = []
+        for part in self.caller.call_many(puts(jobs), ahead=_PUTS_AHEAD):
+            if isinstance(part, JournalError):
+                raise part
+            answers += part
+        return taken(answers)
+
+    def lease(
+        self,
+        queue: Text | None = None,
+        *,
+        queues: Sequence[Text] | None = None,
+        prefix: Text | None = None,
+        wait: Length = 0,
+        lease: Length | None = None,
+        fair: bool = True,
+        worker: Text = b"",
+        take: bool = False,
+    ) -> LeasedJob | None:
+        """The next job, or None if there is none within `wait`; see `Journal.lease`."""
+        call = leases.lease(1, queue, queues, prefix, wait, lease, fair, worker, take)
+        granted = self._call(call)
+        return LeasedJob(self, granted[0]) if granted else None
+
+    def lease_many(
+        self,
+        count: int,
+        queue: Text | None = None,
+        *,
+        queues: Sequence[Text] | None = None,
+        prefix: Text | None = None,
+        wait: Length = 0,
+        lease: Length | None = None,
+        fair: bool = True,
+        worker: Text = b"",
+        take: bool = False,
+    ) -> list[LeasedJob]:
+        """Up to `count` jobs; waits only for the first one."""
+        call = leases.lease(count, queue, queues, prefix, wait, lease, fair, worker, take)
+        return [LeasedJob(self, granted) for granted in self._call(call)]
+
+    def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
+        """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
+        until: int = self._call(leases.touch(job_id, token, extend))
+        return until
+
+    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+        """The work is done; a result is kept until the job expires."""
+        self._call(leases.complete(job_id, token, result))
+
+    def complete_many(
+        self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
+    ) -> list[bool]:
+        """Complete many (id, token, result) with one message; False where the lease was lost."""
+        outcomes = self._settle(leases.complete_many(finished))
+        return [outcome.outcome != REFUSED for outcome in outcomes]
+
+    def touch_many(
+        self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
+    ) -> list[bool]:
+        """Keep many leases (id, token) with one message; False where the lease was lost."""
+        return leases.kept(self._settle(leases.touch_many(held, extend)))
+
+    def fail(
+        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
+    ) -> State:
+        """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead."""
+        state: State = self._call(leases.fail(job_id, token, reason, delay))
+        return state
+
+    def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
+        """Give a job back unworked, to be handed out again after `delay`."""
+        self._call(leases.release(job_id, token, delay))
+
+    def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
+        """A finished job's result: (done?, result); `TimedOut` if it is not finished in time."""
+        found: tuple[bool, bytes] = self._call(leases.result(job_id, wait))
+        return found
+
+    def delete(
+        self,
+        job_id: bytes | None = None,
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+        timestamp: Instant | None = None,
+    ) -> bool:
+        """Remove a job by its id, or all jobs of a key; False if there was none, or a newer one.
+
+        Without a queue the jobs of the key go in all queues. A tombstone keeps older puts of the
+        key, or the put of that id, away for a while.
+        """
+        found: bool = self._call(operator_calls.delete(job_id, key, queue, timestamp))
+        return found
+
+    def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
+        """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
+        count: int = self._call(operator_calls.redrive(job_id, queue))
+        return count
+
+    def configure(self, queue: Text, **settings: Any) -> QueueSettings:
+        """Change settings of a queue and return all of them; lengths in seconds or `timedelta`."""
+        current: QueueSettings = self._call(operator_calls.configure(queue, settings))
+        return current
+
+    def pause(self, queue: Text) -> None:
+        """Hand nothing out of this queue until it is resumed."""
+        self.configure(queue, paused=True)
+
+    def drain(self, queue: Text) -> None:
+        """Take nothing into this queue until it is resumed."""
+        self.configure(queue, draining=True)
+
+    def resume(self, queue: Text) -> None:
+        """End a pause and a draining."""
+        self.configure(queue, paused=False, draining=False)
+
+    def job(
+        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+    ) -> Job:
+        """A job by its id or by its key; of a key the waiting job, else the one worked on."""
+        found: Job = self._call(operator_calls.job(job_id, key, queue))
+        return found
+
+    def jobs(
+        self,
+        queue: Text | None = None,
+        *,
+        state: State | None = None,
+        prefix: Text | None = None,
+        offset: int = 0,
+        limit: int = 100,
+        values: bool = True,
+    ) -> list[Job]:
+        """Jobs of one queue or of all, in order of arrival; as many requests as it takes.
+
+        `prefix`: how their keys begin. Without `values` they come without values and results.
+        """
+        pages = operator_calls.JobPages(queue, state, prefix, offset, limit, values)
+        while (call := pages.call()) is not None:
+            self._call(call)
+        return pages.jobs
+
+    def queues(self) -> list[QueueStatus]:
+        """All queues that hold rows or have settings, by name."""
+        found: list[QueueStatus] = self._call(operator_calls.queues())
+        return found
+
+    def queue(self, name: Text) -> QueueStatus:
+        """One queue."""
+        found: QueueStatus = self._call(operator_calls.queue(name))
+        return found
+
+    def status(self) -> Figures:
+        """The whole journal: the figures of `Journal.status`, and those of the server."""
+        figures: Figures = self._call(operator_calls.status())
+        return figures
+
+    def subscribe(self, queue: Text | None = None) -> Listening:
+        """Events of a queue, or of all: `due` when it has something to give, `dead`, `lost`."""
+        return Listening.open(self.caller.pool, queue)
+
+    def pipeline(self) -> Pipeline:
+        """Collect puts and completions, send them together, read the answers together."""
+        return Pipeline(self.caller, self.entries)
+
+    def sync(self) -> None:
+        """Bring everything to stable storage now, whatever the policy."""
+        self._call(operator_calls.maintain("sync"))
+
+    def rotate(self) -> None:
+        """Go on in a new segment."""
+        self._call(operator_calls.maintain("rotate"))
+
+    def snapshot(self) -> None:
+        """Take a snapshot now."""
+        self._call(operator_calls.maintain("snapshot"))
+
+    def clean(self) -> None:
+        """Run one cleaning cycle now."""
+        self._call(operator_calls.maintain("clean"))
+
+    def ping(self) -> int:
+        """The server's time, ns since 1970."""
+        now: int = self._call(operator_calls.ping())
+        return now
+
+    def server_now(self) -> int:
+        """The daemon's time as far as we know it, ns since 1970."""
+        return self.caller.server_now()
+
+    def close(self) -> None:
+        """Close the connections that are not in use, and make no more."""
+        self.caller.pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client {self.target.address} {self.about.get('journal', '')!r}>"
+
+    def _settle(self, items: list[Settle]) -> list[SettleOutcome]:
+        outcomes: list[SettleOutcome] = []
+        for start in range(0, len(items), _SETTLED):
+            outcomes += self._call(leases.settle(items[start : start + _SETTLED]))
+        return outcomes

@@ -1,0 +1,267 @@
+"""How a call is carried out though connections break: one rule, without I/O, for both clients.
+
+A generator yields what is to be done next and is sent what came of it; errors are thrown in:
+
+    Connect    take a sound connection                        nothing
+    Call       send it there and wait for its answer          its value
+    Send       send these calls together                      what `Receive` wants to know
+    Receive    wait for the answers to one `Send`             their values, errors in their places
+    Sleep      wait so many seconds                           nothing
+
+What it returns is the value of the call. The drivers: `_async.caller` and its twin.
+
+Rules:
+
+1. An error that passes by itself is met by trying again, until the time is over: the daemon cannot
+   be reached or is lost (`Unavailable`), or is still loading (`Loading`).
+2. A call whose earlier try may have happened is sent again only if it may be (`Call.again`), and
+   then says so. One that never went out, or that was refused because the daemon is loading, did not
+   happen: it may always be tried again.
+3. The pauses grow and are jittered.
+4. What may be sent again may be tried before the steps begin, on a connection of which nobody knows
+   whether it still is one: if it is not, the next try comes at once (`failed`). Everything else
+   goes out on a sound one only.
+5. An answer that is none, or a stranger's, ends the connection like any other loss.
+6. Of many calls some are on their way at a time. Each answer gives the others their time anew.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
+
+from fastjournal.client.calls import SMALL, Call, check_size, sent_again
+from fastjournal.errors import (
+    Closed,
+    GarbledAnswer,
+    JournalError,
+    Loading,
+    ProtocolError,
+    Unavailable,
+    VersionMismatch,
+)
+
+__all__ = [
+    "LONGEST_SILENCE",
+    "Attempts",
+    "Backoff",
+    "Connect",
+    "Effect",
+    "Receive",
+    "Send",
+    "Sleep",
+    "Steps",
+    "carry_out",
+    "carry_out_many",
+    "is_passing",
+    "reach",
+    "told_of_end",
+]
+
+LONGEST_SILENCE = 15.0
+"""Seconds without a word after which a listener asks whether its daemon is still there."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
+
+
+class Connect(NamedTuple):
+    """Take a connection that shows no sign of its end."""
+
+
+class Send(NamedTuple):
+    """Send calls together."""
+
+    calls: list[Call]
+
+
+class Receive(NamedTuple):
+    """Wait for the answers to what was sent."""
+
+    sent: Any
+
+
+class Sleep(NamedTuple):
+    """Wait."""
+
+    seconds: float
+
+
+Effect: TypeAlias = Connect | Call | Send | Receive | Sleep
+Steps: TypeAlias = Generator[Effect, Any, Any]
+
+_CONNECT = Connect()
+
+
+def is_passing(error: JournalError) -> bool:
+    """Whether trying again later may help."""
+    return isinstance(error, (Unavailable, Loading))
+
+
+class Backoff:
+    """Pauses that grow and are jittered."""
+
+    def __init__(self, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> None:
+        self._first, self._longest = first, longest
+        self._pause = first
+
+    def next(self) -> float:
+        """Seconds of the next pause."""
+        pause = self._pause * random.uniform(0.5, 1.5)
+        self._pause = min(self._pause * 2, self._longest)
+        return pause
+
+    def reset(self) -> None:
+        """All is well: the next pause is a short one again."""
+        self._pause = self._first
+
+
+class Attempts:
+    """The tries of one call; times are seconds of any clock that only goes forward."""
+
+    def __init__(self, again: bool, limit: float, now: float) -> None:
+        self._again = again
+        self._give_up = now + limit
+        self._backoff = Backoff()
+        self.out = False
+        """This try went out; set by who sends it."""
+        self.repeated = False
+        """An earlier try went out, and nobody knows what became of it."""
+
+    def failed(self, error: JournalError, now: float) -> float:
+        """Seconds until the next try; raises the error if there is none."""
+        if self.out and not isinstance(error, Loading):
+            self.repeated = True
+        self.out = False
+        pause = self._backoff.next()
+        late = now + pause > self._give_up
+        if late or not is_passing(error) or (self.repeated and not self._again):
+            raise error
+        return pause
+
+
+def reach(limit: float, clock: Callable[[], float] = time.monotonic) -> Steps:
+    """Have a connection."""
+    attempts = Attempts(True, limit, clock())
+    while True:
+        try:
+            yield _CONNECT
+            return
+        except JournalError as error:
+            pause = attempts.failed(error, clock())
+        yield Sleep(pause)
+
+
+def carry_out(
+    call: Call,
+    about: Mapping[str, Any],
+    limit: float,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    failed: tuple[JournalError, float] | None = None,
+) -> Steps:
+    """One call; `about`: what the daemon said of itself, `limit`: seconds for all tries.
+
+    `failed`: the error of a first try, and when it began.
+    """
+    if len(call.data) > SMALL:
+        check_size(call, about)
+    attempts = Attempts(call.again, limit, failed[1] if failed else clock())
+    if failed:
+        attempts.out = True
+        attempts.failed(failed[0], clock())
+    while True:
+        if attempts.repeated:
+            call = sent_again(call)
+        try:
+            yield _CONNECT
+            attempts.out = True
+            return (yield call)
+        except JournalError as error:
+            pause = attempts.failed(error, clock())
+        yield Sleep(pause)
+
+
+def carry_out_many(
+    calls: Iterable[Call],
+    about: Mapping[str, Any],
+    limit: float,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    again: bool,
+    together: int,
+    ahead: int,
+) -> Steps:
+    """Many calls; returns the values in their order, an error in the place of its value.
+
+    They go out `together` in one piece, `ahead` such pieces before the answers to the first. They
+    are asked for one after the other, so whoever makes them works while the daemon does. `again`:
+    all of them may be sent again.
+    """
+    left = iter(calls)
+    waiting: deque[list[Call]] = deque()  # sent or to be sent, without an answer
+    sent: deque[Any] | None = None  # what is on its way; None: there is no connection
+    values: list[Any] = []
+    is_more = True
+    attempts = Attempts(again, limit, clock())
+    while True:
+        # Outside of `try`: an error of whoever makes the calls is no error of ours.
+        fresh: list[Call] = []
+        if is_more and len(waiting) < ahead:
+            fresh = list(islice(left, together))
+            is_more = bool(fresh)
+            for call in fresh:
+                if len(call.data) > SMALL:
+                    check_size(call, about)
+            if fresh:
+                waiting.append(fresh)
+        if not waiting:
+            return values
+        try:
+            if sent is None:
+                yield _CONNECT
+                attempts.out = True
+                sent = deque()
+                for piece in waiting:
+                    sent.append((yield Send(piece)))
+            elif fresh:
+                attempts.out = True
+                sent.append((yield Send(fresh)))
+            else:
+                answers = yield Receive(sent.popleft())
+                if again:
+                    _raise_passing(answers)
+                waiting.popleft()
+                values += answers
+                attempts = Attempts(again, limit, clock())
+                attempts.out = bool(sent)
+            continue
+        except JournalError as error:
+            pause = attempts.failed(error, clock())
+        sent = None
+        if attempts.repeated:
+            waiting = deque([sent_again(call) for call in piece] for piece in waiting)
+        yield Sleep(pause)
+
+
+def told_of_end(error: JournalError, address: str, *, greeted: bool) -> JournalError:
+    """What the end of a connection by `error` means for a call that was on it.
+
+    `greeted`: HELLO was answered. Then the call may have happened, whatever the error is.
+    """
+    if isinstance(error, Closed):
+        return Closed(str(error))
+    text = f"{address}: {error}"
+    if not greeted and not isinstance(error, Unavailable):
+        return error
+    if isinstance(error, (ProtocolError, VersionMismatch)):
+        return GarbledAnswer(text)
+    return Unavailable(text)
+
+
+def _raise_passing(answers: list[Any]) -> None:
+    for answer in answers:
+        if isinstance(answer, JournalError) and is_passing(answer):
+            raise answer

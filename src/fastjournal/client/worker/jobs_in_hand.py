@@ -1,0 +1,273 @@
+"""The jobs a worker has in hand: keeping their leases, saying how each ended.
+
+Rules:
+
+1. One alone says how a job ended: whoever claims it first.
+2. Trouble with the journal is logged; a lease that was lost is counted and left alone.
+3. All leases that are due are kept with one message: a daemon that does not answer holds the
+   heartbeat up once, not once for each job.
+4. A stop takes no lock: it may come from a signal handler, in the middle of code that holds one.
+5. A result that is neither bytes nor None is dropped with a word in the log. The work was done, and
+   would be done again and again for the sake of its result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fastjournal.arguments import Length, Text, length
+from fastjournal.clock import SECOND
+from fastjournal.errors import AlreadyExists, JournalError, LeaseLost, NotFound
+from fastjournal.handles import Finisher, LeasedJob
+
+__all__ = ["JobsInHand", "Retry", "Running", "Source", "WorkerCounts"]
+
+_log = logging.getLogger("fastjournal.client.worker")
+_LOST = (LeaseLost, NotFound, AlreadyExists)
+
+
+class Source(Finisher, Protocol):
+    """What a worker needs of a journal: an embedded `Journal` and a `Client` have it."""
+
+    def lease_many(
+        self,
+        count: int,
+        queue: Text | None = None,
+        *,
+        queues: Sequence[Text] | None = None,
+        prefix: Text | None = None,
+        wait: Length = 0,
+        lease: Length | None = None,
+        fair: bool = True,
+        worker: Text = b"",
+        take: bool = False,
+    ) -> list[LeasedJob]:
+        """Up to `count` jobs."""
+
+    def complete_many(
+        self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
+    ) -> list[bool]:
+        """Complete many."""
+
+    def touch_many(
+        self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
+    ) -> list[bool]:
+        """Keep many leases."""
+
+
+class Retry(Exception):
+    """Raised by a worker's function: give the job back, to be tried again after `delay` seconds."""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        super().__init__(f"again in {delay} s")
+        self.delay = delay
+
+
+@dataclass(slots=True)
+class WorkerCounts:
+    """What a worker has done."""
+
+    leased: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    lost: int = 0
+    """Leases that were somebody else's when the work was done."""
+    released: int = 0
+    timed_out: int = 0
+    """Jobs that took longer than the time limit; counted as failed too."""
+    dropped_results: int = 0
+    """Results that were neither bytes nor None; their jobs are counted as completed."""
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A job in hand."""
+
+    job: LeasedJob
+    until: int
+    """Monotonic ns at which the lease ends, by our own clock."""
+    length: int
+    started: float = 0.0
+    """Monotonic seconds; 0: not yet."""
+    settled: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def claim(self) -> bool:
+        """Be the one who says how it ended."""
+        with self.lock:
+            first, self.settled = not self.settled, True
+            return first
+
+
+class JobsInHand:
+    """Jobs in hand."""
+
+    def __init__(self, source: Source, time_limit: Length | None, is_async: bool) -> None:
+        self.counts = WorkerCounts()
+        self._source = source
+        self._is_async = is_async
+        self._time_limit = None if time_limit is None else length(time_limit, "time_limit") / SECOND
+        self._stopping = False
+        # `put` may interrupt any other call of it: a signal handler needs no more than that.
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[Running, bytes | None] | None] = queue.SimpleQueue()
+        self._mutex = threading.Lock()
+        self._in_hand: set[Running] = set()
+
+    def stop(self) -> None:
+        """Lease nothing more and end when the running jobs have ended.
+
+        Any thread may call it, and any signal handler.
+        """
+        self._stopping = True
+        self._woken.put(None)
+
+    def _held(self) -> int:
+        with self._mutex:
+            return len(self._in_hand)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait so long, or until a job was let go of or a stop was asked for."""
+        with contextlib.suppress(queue.Empty):
+            self._woken.get(timeout=max(0.0, seconds))
+            while True:
+                self._woken.get_nowait()
+
+    def _drop(self, running: Running) -> None:
+        with self._mutex:
+            self._in_hand.discard(running)
+        self._woken.put(None)
+
+    def _finished(self, running: Running, result: Any) -> None:
+        if not running.claim():
+            self._drop(running)
+            return
+        if result is not None and not isinstance(result, bytes):
+            _log.error(
+                "job %s is done, but its result is dropped: it is bytes or None, not %s",
+                running.job.id.hex(), type(result).__name__,
+            )  # fmt: skip
+            self.counts.dropped_results += 1
+            result = None
+        self._done.put((running, result))
+
+    def _settle(self) -> None:
+        """Complete what was finished, many at a time."""
+        ended = False
+        while not ended:
+            batch = [self._done.get()]
+            while not self._done.empty():
+                batch.append(self._done.get())
+            finished = [one for one in batch if one is not None]
+            ended = len(finished) < len(batch)
+            if finished:
+                self._complete(finished)
+
+    def _complete(self, finished: list[tuple[Running, bytes | None]]) -> None:
+        items = [(r.job.id, r.job.token, result) for r, result in finished]
+        try:
+            outcomes = self._source.complete_many(items)
+        except JournalError as error:
+            _log.error("%d completions were not taken: %s", len(items), error)
+            outcomes = [False] * len(items)
+        done = sum(outcomes)
+        self.counts.completed += done
+        self.counts.lost += len(outcomes) - done
+        for running, _ in finished:
+            self._drop(running)
+
+    def _failed(self, running: Running, error: BaseException) -> None:
+        if not running.claim():
+            self._drop(running)
+            return
+        job = running.job
+        try:
+            if isinstance(error, Retry):
+                self._source.release(job.id, job.token, error.delay)
+                self.counts.retried += 1
+            else:
+                text = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+                self._source.fail(job.id, job.token, text[-65_536:])
+                self.counts.failed += 1
+                _log.info("job %s failed: %r", job.id.hex(), error)
+        except _LOST:
+            self.counts.lost += 1
+        except JournalError as trouble:
+            _log.error("failure of %s was not taken: %s", job.id.hex(), trouble)
+        self._drop(running)
+
+    def _release(self, running: Running) -> None:
+        if running.claim():
+            try:
+                self._source.release(running.job.id, running.job.token)
+                self.counts.released += 1
+            except JournalError as error:
+                _log.warning("job %s was not given back: %s", running.job.id.hex(), error)
+        self._drop(running)
+
+    def _beat(self) -> None:
+        """Touch leases of which a third has passed; fail jobs that are past their time."""
+        while True:
+            with self._mutex:
+                hand = [r for r in self._in_hand if not r.settled]
+            now = time.monotonic_ns()
+            nearest = min((r.until - r.length * 2 // 3 for r in hand), default=now + SECOND)
+            self._touch([r for r in hand if r.until - now < r.length // 3 * 2])
+            for running in hand:
+                if self._is_late(running):
+                    self.counts.timed_out += 1
+                    self._failed_late(running)
+            if self._stopping and not hand:
+                return
+            time.sleep(min(max((nearest - time.monotonic_ns()) / SECOND, 0.01), 0.25))
+
+    def _is_late(self, running: Running) -> bool:
+        return (
+            self._time_limit is not None
+            and not self._is_async
+            and running.started > 0
+            and not running.settled
+            and time.monotonic() - running.started > self._time_limit
+        )
+
+    def _failed_late(self, running: Running) -> None:
+        if not running.claim():
+            return
+        job = running.job
+        try:
+            self._source.fail(job.id, job.token, f"time limit of {self._time_limit} s".encode())
+            self.counts.failed += 1
+        except _LOST:
+            self.counts.lost += 1
+        except JournalError as trouble:
+            _log.error("failure of %s was not taken: %s", job.id.hex(), trouble)
+
+    def _touch(self, due: Sequence[Running]) -> None:
+        """Keep these leases, all of one length with one message."""
+        by_length: dict[int, list[Running]] = {}
+        for running in due:
+            by_length.setdefault(running.length, []).append(running)
+        for lasts, together in by_length.items():
+            began = time.monotonic_ns()
+            try:
+                kept = self._source.touch_many(
+                    [(r.job.id, r.job.token) for r in together], lasts / SECOND
+                )
+            except JournalError as error:
+                _log.warning("%d leases were not prolonged: %s", len(together), error)
+                continue
+            for running, is_ours in zip(together, kept, strict=True):
+                if is_ours:
+                    running.until = began + lasts
+                elif not running.settled and running.claim():
+                    self.counts.lost += 1
+                    _log.warning("lease of job %s was lost", running.job.id.hex())
