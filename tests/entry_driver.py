@@ -130,6 +130,10 @@ class Embedded:
         cursor.close()
         return sorted(line for state in states for line in state.lines())
 
+    def images(self) -> list[bytes]:
+        """The images of all rows as they stand, values read from the log where they lie there."""
+        return sorted(self.journal._state.lines(self.journal.engine.value))
+
     def replayed_digest(self) -> str:
         """The state that the files give, by hash."""
         return replay(Stream(HOME, WORKQ, files=self.files)).state.digest()
