@@ -10,11 +10,11 @@ Rules:
    their length when the wall clock is stepped.
 """
 
-from __future__ import annotations
-
 import logging
 import time
-from typing import Protocol
+from typing import Any, Final, Protocol, final
+
+from mypy_extensions import mypyc_attr
 
 __all__ = [
     "MICROSECOND",
@@ -26,11 +26,11 @@ __all__ = [
     "SystemClock",
 ]
 
-MICROSECOND = 1_000
-MILLISECOND = 1_000_000
-SECOND = 1_000_000_000
-_STEP = SECOND  # what more the wall clock is ahead of the monotonic one counts as a step
-_SLOWER = 100  # time goes on slower by one part of so many while the wall clock is behind
+MICROSECOND: Final = 1_000
+MILLISECOND: Final = 1_000_000
+SECOND: Final = 1_000_000_000
+_STEP: Final = SECOND  # what more the wall clock is ahead of the monotonic one counts as a step
+_SLOWER: Final = 100  # time goes on slower by one part of so many while the wall clock is behind
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class Clock(Protocol):
         """Ns since some fixed moment; never goes back."""
 
 
+@mypyc_attr(native_class=False)
 class SystemClock:
     """The machine's own clocks."""
 
@@ -55,6 +56,7 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
+@final
 class SteadyClock:
     """A wall clock that never goes back and never leaps under running leases.
 
@@ -75,17 +77,19 @@ class SteadyClock:
     """
 
     def __init__(self, clock: Clock, *, hold_steps: bool = False) -> None:
-        self._clock = clock
+        self._clock: Any = clock
         self._holds = hold_steps
-        self._last = clock.now(), clock.monotonic()
-        self._behind = False  # rule 3 is at work, and that was told
+        self._last: tuple[int, int] = (clock.now(), clock.monotonic())
+        self._behind = False
+        """Rule 3 is at work, and that was told."""
         self.stepped = False
         """A step forward waits for `take_step`."""
 
     def now(self) -> int:
         """Wall clock, ns since 1970 UTC, by the rules above."""
         before, then = self._last
-        wall, at = self._clock.now(), self._clock.monotonic()
+        wall: int = self._clock.now()
+        at: int = self._clock.monotonic()
         steady = before + at - then
         if wall < steady:
             return steady if steady - wall < MILLISECOND else self._wait_for_wall()
@@ -97,7 +101,8 @@ class SteadyClock:
     def step(self) -> int:
         """The step forward that waits to be taken; 0 if there is none."""
         before, then = self._last
-        wall, at = self._clock.now(), self._clock.monotonic()
+        wall: int = self._clock.now()
+        at: int = self._clock.monotonic()
         ahead = wall - (before + at - then)
         self.stepped = ahead > _STEP
         return ahead if self.stepped else 0
@@ -112,19 +117,21 @@ class SteadyClock:
     def go_on_from(self, instant: int) -> None:
         """Never say less than this: what was written by then has happened."""
         if self.now() < instant:
-            self._last = instant, self._clock.monotonic()
+            self._last = (instant, self.monotonic())
 
     def of_wall(self, instant: int, slack: int) -> int:
         """An instant of the wall clock by this one; the same if they differ by at most `slack`.
 
         A clock that once was ahead and was set right leaves this one ahead.
         """
-        ahead = self.now() - self._clock.now()
+        wall: int = self._clock.now()
+        ahead = self.now() - wall
         return instant + ahead if instant and ahead > slack else instant
 
     def monotonic(self) -> int:
         """Ns since some fixed moment; never goes back."""
-        return self._clock.monotonic()
+        at: int = self._clock.monotonic()
+        return at
 
     def _follow(self, wall: int, at: int) -> int:
         if self._behind:
@@ -136,7 +143,8 @@ class SteadyClock:
     def _wait_for_wall(self) -> int:
         """Rule 3. Looks once more: a pause between reading the two clocks looks like a step."""
         before, then = self._last
-        wall, at = self._clock.now(), self._clock.monotonic()
+        wall: int = self._clock.now()
+        at: int = self._clock.monotonic()
         passed = at - then
         slow = before + passed - passed // _SLOWER
         if wall >= slow:

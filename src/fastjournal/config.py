@@ -92,7 +92,7 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     snapshot_bytes: Annotated[int, Meta(ge=0)] = 256 << 20
     """Growth of the log, in bytes, after which a snapshot is taken; 0: never by itself."""
     memory_limit: Annotated[int, Meta(ge=0)] = 0
-    """Bytes of values that a journal holds in memory, the others stay on disk; 0: 16 MiB."""
+    """Bytes of values that a journal holds in memory, the others stay on disk; 0: 8 MiB."""
     history: Literal["delete", "archive"] = "delete"
     """What becomes of cleaned segments; `archive` keeps a whole copy of each."""
     on_failure: Literal["stop", "die"] = "stop"

@@ -16,6 +16,7 @@ import math
 import struct
 from typing import Final, TypeAlias
 
+from fastjournal.buffers import read_i64_be
 from fastjournal.errors import BadRequest, OutOfRange, WrongType
 
 __all__ = [
@@ -123,6 +124,8 @@ def _name(kind: int) -> str:
 
 
 def _integer(data: bytes) -> int:
+    if len(data) == 8:
+        return int(read_i64_be(data, 0))
     if len(data) not in _INTEGER_SIZES:
         raise WrongType(f"an integer has 1, 2, 4 or 8 bytes, not {len(data)}")
     return int.from_bytes(data, "big", signed=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -53,22 +54,49 @@ class LeasedJob:
     exception goes on in any case, even if the lease was lost meanwhile.
     """
 
-    __slots__ = ("_finisher", "_open", "lease")
+    __slots__ = ("_finisher", "_lease", "_open", "id", "payload", "token")
 
-    def __init__(self, finisher: Finisher, lease: Lease) -> None:
+    id: bytes
+    """The job's 16 bytes."""
+    payload: bytes
+    """What the producer put."""
+    token: int
+    """Proves that this lease is the newest one."""
+
+    def __init__(
+        self,
+        finisher: Finisher,
+        lease: Lease | Callable[[], Lease],
+        job_id: bytes = b"",
+        token: int = 0,
+        payload: bytes = b"",
+    ) -> None:
+        """`lease` may be made later, if somebody asks for it: then the others are needed."""
         self._finisher = finisher
         self._open = True
-        self.lease = lease
+        self._lease: Lease | Callable[[], Lease]
+        if isinstance(lease, Lease):
+            self.lease = lease
+        else:
+            self._lease = lease
+            self.id = job_id
+            self.token = token
+            self.payload = payload
 
     @property
-    def id(self) -> bytes:
-        """The job's 16 bytes."""
-        return self.lease.job.id
+    def lease(self) -> Lease:
+        """The lease, and the job as it was when it was leased."""
+        lease = self._lease
+        if not isinstance(lease, Lease):
+            lease = self._lease = lease()
+        return lease
 
-    @property
-    def payload(self) -> bytes:
-        """What the producer put."""
-        return self.lease.job.value
+    @lease.setter
+    def lease(self, lease: Lease) -> None:
+        self._lease = lease
+        self.id = lease.job.id
+        self.payload = lease.job.value
+        self.token = lease.token
 
     @property
     def key(self) -> str:
@@ -89,11 +117,6 @@ class LeasedJob:
     def attempt(self) -> int:
         """How often the job was handed out, this time included."""
         return self.lease.job.attempts
-
-    @property
-    def token(self) -> int:
-        """Proves that this lease is the newest one."""
-        return self.lease.token
 
     @property
     def until(self) -> datetime:

@@ -1,7 +1,7 @@
 """No command answers bad input with a trace: one line, and an exit code that docs/cli.md tells.
 
-Each command of the command line stands in one of the tables below, or a test fails. Those of Spark
-begin a session before they look at their input; they are tested where Spark is.
+Each command of the command line stands in one of the tables below, or a test fails. What those of
+Spark see before they begin a session is tested here, the rest where Spark is.
 """
 
 from __future__ import annotations
@@ -70,6 +70,25 @@ ON_LOGS = {
 """Commands that take the directory of a log."""
 ON_SPOOLS = ("spool stat", "spool dump", "spool verify")
 ON_TOKENS = {"token add": ["web", "--role", "read"], "token list": [], "token remove": ["web"]}
+PLACE = "PLACE"
+ON_SPARK: dict[str, list[str]] = {
+    "spark sql": ["select 1", PLACE],
+    "spark replay": [PLACE],
+    "spark audit": [PLACE],
+    "spark shell": [PLACE],
+    "spark clean": [PLACE],
+    "spark trim": [PLACE, "--before", "2020-01-01"],
+    "spark stream": [PLACE, "--checkpoint", "checkpoint"],
+    "spark export": [PLACE, "--out", "lake"],
+    "spark report": [PLACE],
+}
+"""Commands of Spark that read a directory."""
+BEYOND_SPARK: dict[str, list[str]] = {
+    "spark consume": ["fj://127.0.0.1:1", "q", "os:getcwd"],
+    "spark apply": ["fj://127.0.0.1:1", "select 1"],
+    "spark load": ["rows.parquet", "fj://127.0.0.1:1"],
+}
+"""Those that begin a session before they look at where they read."""
 WRONG: list[list[str]] = [
     ["put"],
     ["put", "x", "--queue", "q", "--delay", "soon"],
@@ -241,9 +260,8 @@ if os.geteuid():  # root may read it
 
 def test_every_command_is_given_bad_input_here() -> None:
     here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_SPOOLS, *ON_TOKENS}
-    here |= {"serve", "forward", "worker", "demo", "version"}
-    every = {name.removeprefix("fastjournal ") for name in COMMANDS}
-    assert {name for name in every if not name.startswith("spark ")} == here
+    here |= {"serve", "forward", "worker", "demo", "version", *ON_SPARK, *BEYOND_SPARK}
+    assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 
 @pytest.mark.parametrize("line", WRONG, ids=" ".join)
@@ -359,6 +377,29 @@ def test_a_place_without_a_log_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
     told(run(*command.split(), str(place(tmp_path)), *ON_LOGS[command]), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("place", [a_file, missing, below_a_file, too_long, a_ring])
+@pytest.mark.parametrize("command", ON_SPARK)
+def test_a_place_without_a_journal_is_named_before_spark_begins(
+    run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
+) -> None:
+    there = str(place(tmp_path))
+    line = [there if one == PLACE else one for one in ON_SPARK[command]]
+    told(run(*command.split(), *line), USAGE)
+
+
+@pytest.mark.parametrize("command", [*ON_SPARK, *BEYOND_SPARK])
+def test_a_command_of_spark_that_cannot_be_meant_is_an_error_of_usage(
+    run: Command, tmp_path: Path, command: str
+) -> None:
+    with Journal(tmp_path / "jobs", background=False) as journal:
+        journal.put(b"x", queue="q")
+    arguments = (ON_SPARK | BEYOND_SPARK)[command]
+    line = [str(tmp_path / "jobs") if one == PLACE else one for one in arguments]
+    told(run(*command.split()), USAGE)
+    told(run(*command.split(), *line, "--nonsense"), USAGE)
+    told(run(*command.split(), *line, "--conf", "nonsense"), USAGE)
 
 
 def test_verify_tells_damage_from_a_typo(run: Command, tmp_path: Path) -> None:

@@ -210,6 +210,8 @@ def clean_run(sync: str, failing: Callable[[str], Fault | None] | None = None) -
     assert run.closed is None and len(run.acknowledged) == len(run.begun) == 16
     assert [path.name for path in run.rotated] == [f"{n:09d}.log" for n in (2, 5, 6)]
     run.check(files.killed(), power_loss=False)
+    reserved = [what for what in files.operations if what.startswith("reserve ")]
+    assert bool(reserved) == (sync == "always"), "the sweeps go over reserved room too"
     return list(files.operations)
 
 

@@ -149,7 +149,7 @@ def test_a_write_cut_short_by_a_full_disk_counts_as_a_full_disk(batch: bool) -> 
 def test_a_full_disk_that_cuts_writes_short_lets_the_timers_wait_and_the_journal_close() -> None:
     """One try a second, not one after the other; and no error at the end."""
     files, clock = MemoryFiles(), ManualClock()
-    j = opened(files, clock, background=True)
+    j = opened(files, clock, background=True, sync="os")
     j.put(b"x" * 100, queue="q")
     j.lease("q", lease=1)
     j.engine.reserve.give_up()

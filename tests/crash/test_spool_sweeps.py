@@ -19,8 +19,8 @@ from fastjournal import Journal, NewJob
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
 from fastjournal.journal.engine.reserve import RESERVE_SIZE
+from fastjournal.journal.journal import Receiver
 from fastjournal.journal.language.commands import Sender
-from fastjournal.journal.receiving import Receiver
 from fastjournal.model import Mode
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of, sender_name, spool_tag

@@ -110,6 +110,32 @@ def test_the_log_has_its_share_of_every_limit() -> None:
 
 
 @LOOPS
+def test_who_is_let_in_at_one_door_finds_the_others_open(tmp_path: Path, uvloop: bool) -> None:
+    ports = []
+    for _ in range(2):
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            ports.append(sock.getsockname()[1])
+
+    def opens(port: int) -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", port)) == 0
+
+    async def start() -> None:
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        given = {"data": str(tmp_path / "d"), "listen": addresses[:1], "workq": addresses[1:]}
+        server = make_server(load(environment={}, overrides=given), log=Said())
+        starting = asyncio.create_task(server.start())
+        while not opens(ports[0]):  # noqa: ASYNC110 - no event tells of a door
+            await asyncio.sleep(0)
+        assert opens(ports[1])
+        await starting
+        await server.stop()
+
+    on_loop(uvloop, start)
+
+
+@LOOPS
 def test_what_the_limit_of_open_files_leaves_is_told_at_the_start(
     tmp_path: Path, uvloop: bool
 ) -> None:

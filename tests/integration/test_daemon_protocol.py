@@ -31,6 +31,7 @@ from fastjournal.wire.fj.bulk import (
     encode_lease_request,
     encode_settle,
 )
+from fastjournal.wire.fj.forward import decode_forwarded, encode_forward
 from fastjournal.wire.fj.frames import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     BY_ID,
@@ -44,7 +45,7 @@ from fastjournal.wire.fj.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.fj.job_codec import encode_jobs, encode_short
+from fastjournal.wire.fj.job_codec import encode_job, encode_jobs, encode_short
 from fastjournal.wire.fj.json_values import load
 from fastjournal.wire.fj.lease_codec import decode_leased
 from fastjournal.wire.fj.replies import Reply
@@ -185,6 +186,23 @@ def test_fail_touch_release_by_id(peer: FjPeer) -> None:
     assert outcome.instant > time.time_ns()
     shown = peer.ask(Function.INSPECT, ttl=0, value_type=Type.STRING, value=b"job", **by_id)
     assert load(shown.value or b"")["note"] == "why"
+
+
+def test_a_job_whose_key_has_no_domain_is_refused_by_itself(peer: FjPeer) -> None:
+    jobs = [PutRequest(b"q", b"first", b"a"), PutRequest(b"", b"", b"/no/domain"),
+            PutRequest(b"q", b"last", b"z")]  # fmt: skip
+    put = peer.ask(Function.PUTS, value_type=Type.BUFFER, value=encode_jobs(jobs))
+    outcomes = decode_put_outcomes(put.value or b"")
+    assert [o.outcome for o in outcomes] == [0, Putting.REFUSED, 0]
+    assert outcomes[1].error.startswith("CLIENT-ERROR the key has no domain")
+    value = encode_forward([2, 3, 4], [encode_job(job) for job in jobs])
+    for _ in range(2):  # the second time all of them have come before
+        sent = peer.ask(Function.FORWARD, key=b"sender", value_type=Type.BUFFER, value=value)
+        assert sent.error == ""
+        told = decode_forwarded(sent.value or b"")
+        assert (told.mark, told.refused, [mark for mark, _ in told.errors]) == (4, 1, [3])
+        assert told.errors[0][1].startswith("CLIENT-ERROR the key has no domain")
+    assert told.repeated == 2
 
 
 def test_bulk_functions_have_one_outcome_per_item(peer: FjPeer) -> None:

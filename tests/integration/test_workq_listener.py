@@ -294,6 +294,21 @@ def test_delete_of_a_running_run_ends_it_and_harms_nobody(peer: Peer, other: Pee
     assert peer.ask(b"inspect server\r\n").startswith(b"+OK 1\r\nserver 2\r\n")
 
 
+def test_run_takes_an_id_whose_job_was_deleted(
+    daemon: LocalDaemon, peer: Peer, other: Peer
+) -> None:
+    """A tombstone is no job."""
+    job = uuid.uuid4()
+    with daemon.connect() as client:
+        assert client.delete(job.bytes) is False
+        name = str(job).encode()
+        peer.send(b"run %b q 1000 10000 4\r\nping\r\n" % name)
+        assert other.ask(b"lease q 10000\r\n") == b"+OK 1\r\n%b q 1000 4\r\nping\r\n" % name
+        assert other.ask(b"complete %b 4\r\npong\r\n" % name) == b"+OK\r\n"
+        assert peer.read() == b"+OK 1\r\n%b 1 4\r\npong\r\n" % name
+        assert client.jobs() == []
+
+
 def test_run_leaves_no_job_behind_when_its_client_leaves(daemon: LocalDaemon, peer: Peer) -> None:
     job = new_id()
     gone = Peer(daemon.workq_port)

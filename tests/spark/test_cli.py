@@ -90,7 +90,7 @@ def test_audit_ends_with_a_code_for_ci(spark: SparkSession, write_journal: Write
     (found,) = lines(run("audit", orphan, "--json", "--no-second-opinion", code=1))
     assert (found["rule"], found["row_id"]) == ("orphan", (b"o" * 16).hex())
     bad = write_journal([[b"\xc8" + bytes(20)]], name="bad")
-    assert "command" in run("audit", bad, "--no-second-opinion", code=2)
+    assert "command" in run("audit", bad, "--no-second-opinion", code=3)
 
 
 def test_clean_tells_what_went(spark: SparkSession, write_journal: Write) -> None:

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 from fastjournal.errors import LeaseLost, NotFound
-from fastjournal.journal.journal import Journal
-from fastjournal.journal.receiving import Receiver
+from fastjournal.journal.journal import Journal, Receiver
 from fastjournal.model import NewJob
 from fastjournal.spark import attempts, attempts_fields_numba, attempts_numba
 from fastjournal.spark.attempts import Fold, parts_of

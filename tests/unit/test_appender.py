@@ -262,6 +262,33 @@ def test_the_interval_ticker_syncs_only_what_is_new(log: Log) -> None:
     assert log.files.syncs == before + 1, "a released appender does not tick"
 
 
+def test_under_interval_an_append_does_not_wait_for_the_timers_sync(log: Log) -> None:
+    ticker = ManualTicker()
+    reached, let_go = threading.Event(), threading.Event()
+
+    def slow(path: Path) -> None:
+        reached.set()
+        assert let_go.wait(20)
+
+    with log.stream.open_appender(sync="interval", ticker=ticker) as appender:
+        appender.append(b"a")
+        log.files.on_sync = slow
+        ticking = threading.Thread(target=ticker.fire)
+        ticking.start()
+        assert reached.wait(20)
+        beside = threading.Thread(target=appender.append, args=(b"b",))
+        beside.start()
+        beside.join(20)
+        waits = beside.is_alive()
+        let_go.set()
+        ticking.join(20)
+        beside.join(20)
+        assert not waits
+        log.files.on_sync = None
+        ticker.fire()
+        assert synced(log) == [b"a", b"b"]
+
+
 def test_interval_syncs_a_segment_closed_by_rotation_and_the_directory(log: Log) -> None:
     """The real server forgets both."""
     ticker = ManualTicker()

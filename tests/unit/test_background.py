@@ -10,7 +10,7 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import LockTimeout, NotFound, Stopped
-from fastjournal.journal.language.commands import Command, Put, Sender
+from fastjournal.journal.language.commands import Put, Sender
 from fastjournal.log.stream import Stream
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, wait_until
 
@@ -64,16 +64,15 @@ def test_a_timer_that_meets_a_fault_of_ours_stops_the_journal_and_says_so(
     j = opened(MemoryFiles(), clock, background=False)
     j.put(b"x", queue="q")
     j.lease("q", lease=1)
-    encode = j.engine.encode
 
-    def broken(command: Command) -> bytes:
+    def broken(now: int) -> int:
         raise RuntimeError("a fault of ours")
 
-    j.engine.encode = broken
+    j.engine.read_until = broken
     clock.advance(5)
     j._background.start()
     wait_until(lambda: j.status().log.failure != "", what="the journal stops")
-    j.engine.encode = encode
+    j.engine.read_until = None
     assert "a fault of ours" in j.status().log.failure
     assert "a fault of ours" in caplog.text
     assert "Traceback" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import Row
 from fastjournal.journal.state.rows import Rows
 from fastjournal.log.read.cursor import Cursor
-from fastjournal.log.segment import WORKQ
+from fastjournal.log.segment import WORKQ, Position
 from fastjournal.log.stream import Stream
 from fastjournal.model import MAX_INSTANT, State, Where
 from fastjournal.put_request import PLAIN, PutRequest
@@ -192,15 +193,16 @@ def test_a_refused_command_changes_nothing(j: Journal, files: MemoryFiles) -> No
 def test_an_interrupt_between_log_and_state_stops_the_journal(j: Journal, engine: Engine) -> None:
     """What was logged and not applied would be another state after the next start."""
 
-    class Interrupted:
-        def apply(self, *_: object) -> None:
-            raise KeyboardInterrupt
+    append = engine.log.append_encoded
 
-    state = engine.state
-    engine.state = Interrupted()  # type: ignore[assignment]
+    def interrupted(*records: Any) -> Position:
+        append(*records)
+        raise KeyboardInterrupt
+
+    engine.log.append_encoded = interrupted  # type: ignore[method-assign]
     with engine.lock, pytest.raises(KeyboardInterrupt):
         engine.commit(k.Purge(bytes(16), b"q", b"", 0))
-    engine.state = state
+    engine.log.append_encoded = append  # type: ignore[method-assign]
     assert engine.log.failure is not None
     with pytest.raises(Stopped):
         j.close()

@@ -58,6 +58,21 @@ def test_a_directory_without_a_manifest_has_none() -> None:
     assert said(files).entries == {}, "nothing is sealed, and from then on that is known"
 
 
+def test_a_segment_that_another_writer_named_and_removed_needs_no_line() -> None:
+    """A snapshot that is quicker than the thread which names what rotation left."""
+    stream, files = a_stream(content(1, 2), content(3, 4), content(5, 6))
+    late = ManifestFile(stream)
+    ManifestFile(stream).cover(3)
+    for number in (1, 2):
+        files.remove(HERE / segment_name(number))
+    late.seal(2, 4)
+    assert (list(said(files).entries), said(files).floor) == ([], 3)
+    late.seal(3, 6)
+    assert said(files).entries == {3: sealed(3, 5, 6)}
+    with pytest.raises(SegmentError):
+        late.seal(4, 7)
+
+
 def test_segments_are_measured_when_they_are_taken_in() -> None:
     stream, files = a_stream(content(1, 2), HEADER, content(3, 5, 4))
     ManifestFile(stream).take_in(3)

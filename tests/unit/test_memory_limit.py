@@ -16,7 +16,7 @@ from fastjournal.journal.look.read_only import JournalView
 from fastjournal.journal.state.row import Row
 from fastjournal.journal.state.values import Values
 from fastjournal.log.care.cleaner import read_segment, sealed_segments
-from fastjournal.log.segment import WORKQ
+from fastjournal.log.segment import WORKQ, Position
 from fastjournal.log.stream import Stream
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 
@@ -343,28 +343,29 @@ def test_a_snapshot_takes_the_values_it_covers_with_it(small: Small) -> None:
 
 
 def test_a_segment_that_ends_while_a_record_is_noted_does_not_lose_its_value(small: Small) -> None:
-    """The log goes on in another segment between a write and the look at where it ended."""
-    engine = small.journal.engine
+    """The log goes on in another segment between a write and the look at where it stands."""
+    log = small.journal.engine.log
     small.fill(3)
-    noted, rotate = engine.written, engine.log.rotate
+    append, rotate = log.append_encoded, log.rotate
     paths: list[Path] = []
 
-    def rotate_first(size: int) -> None:
+    def append_and_rotate(*records: Any) -> Position:
+        at = append(*records)
         paths.append(rotate())
-        noted(size)
+        return at
 
-    engine.written = rotate_first  # type: ignore[method-assign]
+    log.append_encoded = append_and_rotate  # type: ignore[method-assign]
     small.entries["raced"] = value(50)
-    engine.written = noted  # type: ignore[method-assign]
-    assert small.row("raced").offset == 0
+    log.append_encoded = append  # type: ignore[method-assign]
+    assert small.row("raced").segment == log.position.segment - 1
     small.fill(20)
     assert small.entries["raced"] == value(50)
-    engine.written = rotate_first  # type: ignore[method-assign]
+    log.append_encoded = append_and_rotate  # type: ignore[method-assign]
     small.entries["raced too"] = value(51)
-    engine.written = noted  # type: ignore[method-assign]
-    engine.log.rotate = lambda: paths[-1]  # type: ignore[method-assign]
+    log.append_encoded = append  # type: ignore[method-assign]
+    log.rotate = lambda: paths[-1]  # type: ignore[method-assign]
     small.journal.snapshot()  # for whom the log was rotated just then
-    engine.log.rotate = rotate  # type: ignore[method-assign]
+    log.rotate = rotate  # type: ignore[method-assign]
     small.fill(20)
     assert small.entries["raced"] == value(50)
     assert small.entries["raced too"] == value(51)
@@ -480,7 +481,7 @@ def test_the_status_tells_jobs_from_entries_and_the_memory_used(small: Small) ->
     assert status.unlogged_bytes > 0
     plain = Journal(HOME.with_name("plain"), files=small.files, background=False)
     status = plain.status()
-    assert (status.memory_limit, status.value_bytes, status.unlogged_bytes) == (16 * MIB, 0, 0)
+    assert (status.memory_limit, status.value_bytes, status.unlogged_bytes) == (8 * MIB, 0, 0)
     plain.close()
 
 
@@ -501,11 +502,31 @@ def test_a_view_of_a_large_journal_holds_little_and_finds_all(small: Small) -> N
     view.close()
 
 
-def test_without_a_limit_16_mib_of_values_are_held() -> None:
+def test_without_a_limit_8_mib_of_values_are_held() -> None:
     small = Small(None)  # type: ignore[arg-type]
     small.fill(100)
     assert all(small.holds(f"k{number}") for number in range(100))
     small.journal.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "memory_limit",
+        "evict_from",
+        "segment_size",
+        "snapshot_bytes",
+        "max_payload",
+        "sync_interval",
+    ],
+)
+@pytest.mark.parametrize("wrong", ["x", 1.5, True, b"1", [4096]])
+def test_a_size_that_is_no_whole_number_is_refused(name: str, wrong: object) -> None:
+    files = MemoryFiles()
+    with pytest.raises(SettingError) as caught:
+        Journal("/j", files=files, background=False, **{name: wrong})  # type: ignore[arg-type]
+    assert caught.value.name == name
+    assert not files.exists(Path("/j"))
 
 
 @pytest.mark.parametrize("wrong", [{"memory_limit": 64}, {"memory_limit": -1}, {"evict_from": 0}])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fastjournal.journal.state.orders import Expiry, Order, Timeline
 from fastjournal.journal.state.queue_rows import Moments, QueueRows
 from fastjournal.journal.state.row import FUTURE, QueueRules, Row
+from fastjournal.journal.state.rows import Rows
 
 RULES = QueueRules(b"q")
 
@@ -88,7 +89,7 @@ queue_steps = st.lists(
 @given(queue_steps)
 def test_the_first_moment_of_all_queues_is_known(story: list[tuple[int, int, bool]]) -> None:
     moments = Moments()
-    queues = [QueueRows(b"%d" % n, {}) for n in range(5)]
+    queues = [QueueRows(b"%d" % n, Rows()) for n in range(5)]
     here: list[tuple[Row, QueueRows]] = []
     for number, (which, instant, push) in enumerate(story, 1):
         if push or not here:

@@ -204,6 +204,27 @@ def test_a_record_behind_zeros_is_a_tear_only_after_a_restart_of_the_machine(
     assert len(left.content(FIRST)) == lost_at
 
 
+def test_a_segment_that_was_copied_while_it_was_written_ends_where_the_copy_has_a_hole() -> None:
+    """`cp` has read a page before its records came, and the next one after that."""
+    files = MemoryFiles()
+    log = opened(files)
+    log.wait_synced(log.append_one(b"safe"))
+    end = log.position.offset
+    early = files.content(FIRST)
+    copied = files.killed()  # the mark was copied first
+    for number in range(100):
+        log.append_one(b"%d" % number * 100)
+    content = early[:4096] + files.content(FIRST)[4096:]
+    copied.put(FIRST, content)
+    stream = stream_on(copied)
+    assert stored(copied) == [b"safe"]
+    assert [f.torn for check in verify(stream) for f in check.faults] == [True]
+    report = recover(stream)
+    assert report.cut is not None and report.cut.offset == end
+    assert copied.content(report.cut.copy) == content[end:]
+    assert stored(copied) == [b"safe"]
+
+
 def test_a_torn_record_before_the_zeros_is_cut_with_a_copy() -> None:
     files = killed()
     end = written_end(files)
@@ -423,7 +444,7 @@ def test_one_buffer_of_encoded_records_goes_with_one_write() -> None:
     begin = len(files.operations)
     first = clock.now()
     data = encode(first, b"a") + encode(first + 5, b"b")
-    assert log.append_encoded(data, 2, first, first + 5) == HEADER_SIZE
+    assert log.append_encoded(data, 2, first, first + 5).offset == HEADER_SIZE
     assert [one for one in files.operations[begin:] if one.startswith("write")] == [
         f"write {FIRST.name}"
     ]
@@ -433,9 +454,9 @@ def test_one_buffer_of_encoded_records_goes_with_one_write() -> None:
         log.append_encoded(data, 2, first + 5, first + 6)
     assert log.failure is None
     big = encode(first + 6, bytes(5000))
-    assert log.append_encoded(big, 1, first + 6, first + 6) == HEADER_SIZE + len(data)
+    assert log.append_encoded(big, 1, first + 6, first + 6).offset == HEADER_SIZE + len(data)
     last = encode(first + 7, b"c")
-    assert log.append_encoded(last, 1, first + 7, first + 7) == HEADER_SIZE
+    assert log.append_encoded(last, 1, first + 7, first + 7).offset == HEADER_SIZE
     assert log.position.segment == 2
     assert stored(files) == [b"a", b"b", bytes(5000), b"c"]
     assert log.counters.writes == 4

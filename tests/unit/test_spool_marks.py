@@ -10,7 +10,7 @@ import pytest
 from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange, TooLarge
-from fastjournal.journal.receiving import Receiver
+from fastjournal.journal.journal import Receiver
 from fastjournal.model import Mode, NewJob
 from fastjournal.spool.frames import sender_name, spool_tag
 from fastjournal.testing import ManualClock, MemoryFiles

@@ -14,7 +14,7 @@ from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes, job_of
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
 from fastjournal.wire.fj.functions import Function, Type
-from fastjournal.wire.fj.job_codec import encode_job, encode_short, read_job
+from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, encode_job, encode_short, read_job
 from fastjournal.wire.fj.requests import encode_request
 from spooling import payloads
 
@@ -163,6 +163,21 @@ def test_requests_of_other_writers_are_understood(tmp_path: Path) -> None:
     frames = [item for item in file.read(0) if isinstance(item, Frame)]
     read = [job_bytes(item) for item in frames]
     assert [read_job(data, 0, len(data)).new_job() for data in read] == jobs
+
+
+def test_lengths_of_other_writers_count_from_when_the_job_was_put(tmp_path: Path) -> None:
+    """However long it lies in the spool, a delay does not begin with its arrival."""
+    job = PutRequest(b"q", b"x", b"k", due=5 * HOUR, expires=9 * HOUR, timestamp=NOW)
+    value = encode_job(job, int(DELAY | LIFETIME))
+    message = encode_request(Function.SET, 1, timestamp=NOW, value_type=Type.JOB, value=value)
+    (tmp_path / name_of(T)).write_bytes(HEADER + frame(message))
+    (entry,) = scan(tmp_path)
+    assert entry.job is not None
+    assert (entry.job.due, entry.job.expires) == (NOW + 5 * HOUR, NOW + 9 * HOUR)
+    (item,) = opened(tmp_path).read(0)
+    assert isinstance(item, Frame)
+    data = job_bytes(item)
+    assert read_job(data, 0, len(data), now=NOW + 100 * HOUR).new_job() == entry.job
 
 
 @pytest.mark.parametrize(

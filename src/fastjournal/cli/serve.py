@@ -56,7 +56,7 @@ def serve(
     memory_limit: Annotated[
         int | None,
         typer.Option(
-            help="Bytes of values a journal holds in memory; the others stay on disk. [16 MiB]"
+            help="Bytes of values a journal holds in memory; the others stay on disk. [8 MiB]"
         ),
     ] = None,
     tokens: Annotated[

@@ -119,7 +119,7 @@ def audit(
 ) -> None:
     """Look for everything that a sound journal would not have written.
 
-    Exit code **0**: nothing, or notes only. **1**: warnings. **2**: errors.
+    Exit code **0**: nothing, or notes only. **1**: warnings. **3**: errors.
 
     Examples:
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastjournal.cli.output import console
+from fastjournal.cli.stopping import SIGNALS, Stop
 from fastjournal.errors import BadRequest, JournalError, Unavailable
 
 if TYPE_CHECKING:
@@ -112,19 +113,17 @@ def spark_session(
 
 
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set, instead of breaking Spark's own calls off.
+def stopping() -> Iterator[Stop]:
+    """Set by Ctrl-C and SIGTERM, instead of breaking Spark's own calls off.
 
     Outside the main thread nobody sets it.
     """
-    over = threading.Event()
+    over = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield over
         return
-    kept = {
-        number: signal.signal(number, lambda *_: over.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    kept = {number: signal.getsignal(number) for number in SIGNALS}
+    over.listen()
     try:
         yield over
     finally:

@@ -12,7 +12,10 @@ import contextlib
 import queue
 import signal
 
-__all__ = ["Stop"]
+__all__ = ["SIGNALS", "Stop"]
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stop:
@@ -24,13 +27,21 @@ class Stop:
 
     def listen(self) -> None:
         """From now on SIGTERM and Ctrl-C ask."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             signal.signal(number, lambda *_: self.ask())
 
     def ask(self) -> None:
         """Ask; any thread may, and any signal handler."""
         self.asked = True
         self._told.put(None)
+
+    def set(self) -> None:
+        """The same by the name that an event of `threading` has for it."""
+        self.ask()
+
+    def is_set(self) -> bool:
+        """Whether asked."""
+        return self.asked
 
     def wait(self, seconds: float) -> bool:
         """Wait so long, or until asked; whether asked."""

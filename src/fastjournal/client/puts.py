@@ -19,7 +19,7 @@ from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.errors import JournalError, ProtocolError
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, Outcome, Receipt
 from fastjournal.put_request import PutRequest
-from fastjournal.wire.fj.bulk import REFUSED, PutOutcome, decode_put_outcomes
+from fastjournal.wire.fj.bulk import REFUSED, PutOutcomeReader
 from fastjournal.wire.fj.error_text import error_from
 from fastjournal.wire.fj.frames import value_class, write_value_head
 from fastjournal.wire.fj.functions import PERSIST, VALUE_SHIFT
@@ -144,19 +144,19 @@ def put(
 
 
 def _read_receipt(reply: Reply) -> Receipt:
-    found = decode_put_outcomes(value_of(reply))
-    if len(found) != 1:
+    reader = PutOutcomeReader(value_of(reply))
+    if reader.count != 1 or not reader.next():
         raise ProtocolError("one outcome was expected")
-    put = found[0]
-    if put.outcome == REFUSED:
-        raise error_from(put.error)
-    return _receipt(put)
+    if reader.outcome == REFUSED:
+        raise error_from(reader.error)
+    return _receipt(reader)
 
 
-def _receipt(put: PutOutcome) -> Receipt:
-    if put.outcome >= len(_OUTCOMES):
-        raise ProtocolError(f"unknown outcome {put.outcome} of a put")
-    receipt: Receipt = _new(Receipt, (put.id, _OUTCOMES[put.outcome]))
+def _receipt(reader: PutOutcomeReader) -> Receipt:
+    outcome = reader.outcome
+    if outcome >= len(_OUTCOMES):
+        raise ProtocolError(f"unknown outcome {outcome} of a put")
+    receipt: Receipt = _new(Receipt, (reader.id, _OUTCOMES[outcome]))
     return receipt
 
 
@@ -205,11 +205,12 @@ def _puts_call(parts: list[bytes], start: int, stop: int) -> Call:
 
 def _read_receipts(reply: Reply) -> list[Receipt | JournalError]:
     found: list[Receipt | JournalError] = []
-    for put in decode_put_outcomes(value_of(reply)):
-        if put.outcome == REFUSED:
-            found.append(error_from(put.error))
+    reader = PutOutcomeReader(value_of(reply))
+    while reader.next():
+        if reader.outcome == REFUSED:
+            found.append(error_from(reader.error))
         else:
-            found.append(_receipt(put))
+            found.append(_receipt(reader))
     return found
 
 

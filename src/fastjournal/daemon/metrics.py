@@ -153,7 +153,7 @@ def _of_jobs(hosts: list[JournalLoop]) -> Iterator[Metric]:
     )
     for host in hosts:
         counts = host.engine.counts
-        ratio.add_metric([host.name], counts.merges / counts.puts if counts.puts else 0)
+        ratio.add_metric([host.name], int(counts.merges) / int(counts.puts) if counts.puts else 0)
     yield ratio
 
 

@@ -88,6 +88,7 @@ class Server(Context):
         self._files = files
         self._open_files = open_files or open_limit()
         self._listeners: list[Listener] = []
+        self._closed_doors: list[Listener] = []
         self._tls = server_context(settings.tls)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dashboard: Page | None = None
@@ -237,6 +238,7 @@ class Server(Context):
         if "workq" not in given:
             for address in self.settings.workq:
                 await self._listen("workq", address)
+        self._let_in()  # all at once: whoever is answered at one door finds the others open
 
     async def _listen(self, protocol: str, address: str) -> None:
         if address.startswith("unix:"):
@@ -252,7 +254,7 @@ class Server(Context):
             self._add(protocol, sock)
 
     def _add(self, protocol: str, sock: socket.socket, *, made: bool = False) -> None:
-        """Let peers in that come to this socket."""
+        """Make the door of a socket; `_let_in` opens it."""
         tls = self._tls if protocol == "fj" and sock.family != socket.AF_UNIX else None
         listener = Listener(
             self.loop,
@@ -268,13 +270,19 @@ class Server(Context):
         )
         self._listeners.append(listener)
         self.addresses[protocol].append(listener.address)
-        listener.open()
+        self._closed_doors.append(listener)
+
+    def _let_in(self) -> None:
+        for listener in self._closed_doors:
+            listener.open()
+        self._closed_doors.clear()
 
     async def _listen_http(self, sockets: list[socket.socket]) -> None:
         for sock in sockets:
             self._add("http", sock)
         if not sockets:
             await self._listen("http", self.settings.http)
+        self._let_in()  # readiness is asked for while journals are read
 
     async def _open_dashboard(self) -> None:
         self._dashboard = self._make_dashboard(self, self._tls)

@@ -19,6 +19,7 @@ from mypy_extensions import i64
 from fastjournal.buffers import BytesWriter
 from fastjournal.errors import JournalError
 from fastjournal.journal.engine.engine import Engine
+from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.engine.operations import Operations
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.state.apply import JournalState
@@ -132,6 +133,7 @@ class Session:
         self.journal = journal
         self.engine: Engine = journal.engine
         self.operations: Operations = journal.operations
+        self.entries: EntryOperations = journal.entries.operations
         self.state: JournalState = journal.engine.state
 
     def stamp(self, timestamp: i64) -> i64:

@@ -1,6 +1,6 @@
 """The journal: jobs and entries as rows, every change of which is a record of the log.
 
-    journal    `Journal`, the embedded product; administration, consuming, receiving are parts of it
+    journal    `Journal`, the embedded product; `Receiver`, which takes in numbered jobs
     entry_map  `journal.entries`, the face of entries
     look       jobs, queues and figures, without changing anything
     disk       from a directory to a state and back

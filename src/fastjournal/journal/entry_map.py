@@ -35,8 +35,8 @@ __all__ = ["EntryMap"]
 _T = TypeVar("_T")
 _PAGE = 1000
 _MISSING: Any = object()
-_SCAN_VALUES = Reading()
-_SCAN_KEYS = Reading(data=False)
+_WITH_VALUE = Reading()
+_PROBE = Reading(data=False)
 
 
 class EntryMap(MutableMapping[bytes, EntryValue]):
@@ -53,7 +53,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
 
     def __getitem__(self, key: Text) -> EntryValue:
         try:
-            return self.entry(key).value
+            return self._ask(self.operations.get, key_bytes(key), _WITH_VALUE).value
         except NotFound:
             raise KeyError(key) from None
 
@@ -64,7 +64,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         name = key_bytes(key)
 
         def drop() -> None:
-            self.operations.get(name, _SCAN_KEYS)
+            self.operations.get(name, _PROBE)
             self.operations.delete(name)
 
         try:
@@ -76,13 +76,13 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         if not isinstance(key, (str, bytes)):
             return False
         try:
-            self.entry(key, data=False)
+            self._ask(self.operations.read, key_bytes(key), _PROBE)
         except NotFound:
             return False
         return True
 
     def __iter__(self) -> Iterator[bytes]:
-        return (entry.key for entry in self._scan(Scan(RANGE, b"", limit=_PAGE), _SCAN_KEYS))
+        return (entry.key for entry in self._scan(Scan(RANGE, b"", limit=_PAGE), _PROBE))
 
     def __len__(self) -> int:
         with self._engine.lock:

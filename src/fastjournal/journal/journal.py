@@ -14,7 +14,9 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -26,13 +28,29 @@ from fastjournal.arguments import (
     Instant,
     Length,
     Text,
+    id_bytes,
+    instant,
+    key_bytes,
     length,
     put_request,
+    queue_bytes,
+    result_bytes,
+    token_number,
+    worker_bytes,
 )
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
-from fastjournal.errors import BadRequest, JournalError, NoSpace, SettingError
-from fastjournal.journal.administration import Administration
-from fastjournal.journal.consuming import Consuming
+from fastjournal.errors import (
+    AlreadyExists,
+    BadRequest,
+    Closed,
+    JournalError,
+    LeaseLost,
+    NoSpace,
+    NotFound,
+    SettingError,
+    TimedOut,
+)
+from fastjournal.handles import LeasedJob
 from fastjournal.journal.decide.ground import Ground, Limits
 from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.disk.background import Background
@@ -40,29 +58,38 @@ from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
 from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
 from fastjournal.journal.disk.upkeep import Upkeep
 from fastjournal.journal.engine.engine import Engine
+from fastjournal.journal.engine.events import Subscription
+from fastjournal.journal.engine.forwarding import Taken
 from fastjournal.journal.engine.operations import OUTCOMES, Operations, Receipt
 from fastjournal.journal.engine.reserve import Reserve
 from fastjournal.journal.entry_map import EntryMap
 from fastjournal.journal.language.commands import Mark
-from fastjournal.journal.look.inspection import Inspection
+from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row, as_it_is, lease_of
 from fastjournal.journal.state.values import CACHE, Values
+from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
 from fastjournal.log.write.log_writer import LogWriter
-from fastjournal.model import DEFAULT_PRIORITY, NewJob
-from fastjournal.put_request import PutRequest, checked_request
+from fastjournal.model import DEFAULT_PRIORITY, NewJob, QueueSettings, State, Where
+from fastjournal.put_request import PutRequest, checked_request, request_or_error
 
-__all__ = ["Journal", "Receipt"]
+__all__ = ["Journal", "Receipt", "Receiver"]
 
 MIN_MEMORY = 1024
 """The smallest memory limit: less is surely a mistake about its unit."""
 _new: Any = tuple.__new__
+_ALL = Where()
+_EVENTS = frozenset(("due", "dead", "changed", "lost"))
+_LENGTHS = frozenset(
+    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
+)
 
 
-class Journal(Consuming, Administration, Inspection):
+class Journal(Inspection):
     """A durable job queue; close it, or use it as a context manager."""
 
     def __init__(
@@ -92,13 +119,20 @@ class Journal(Consuming, Administration, Inspection):
         `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
         log after which a snapshot is taken, 0 for never. `history`: `delete`, or `archive` to copy
         sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
-        `memory_limit`: bytes of values to hold in memory, None for 16 MiB; the others are read from
+        `memory_limit`: bytes of values to hold in memory, None for 8 MiB; the others are read from
         the log when they are asked for. With a limit segments are no larger than a sixteenth of it,
         for cleaning holds one in memory, and what lives in memory only counts too. `evict_from` is
         deprecated and means nothing: values of all sizes are left in the log.
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
+        for name, given in (
+            ("segment_size", segment_size), ("max_payload", max_payload),
+            ("snapshot_bytes", snapshot_bytes), ("memory_limit", memory_limit),
+            ("sync_interval", sync_interval), ("evict_from", evict_from),
+        ):  # fmt: skip
+            if given is not None and type(given) is not int:
+                raise SettingError(f"{name} is a whole number, not {given!r}", name=name)
         if not 1 <= max_payload <= 8 * 1024 * 1024:
             raise SettingError("max_payload must be 1 byte to 8 MiB", name="max_payload")
         if snapshot_bytes < 0:
@@ -176,6 +210,22 @@ class Journal(Consuming, Administration, Inspection):
             engine = getattr(self, "_engine", None)
             if engine is not None:
                 engine.fetching.close_files()
+
+    @property
+    def engine(self) -> Engine:
+        """State, log and lock, for whoever serves the journal to others (the daemon)."""
+        return self._engine
+
+    @property
+    def operations(self) -> Operations:
+        """The requests themselves, to be called under `engine.lock`."""
+        return self._operations
+
+    def _check_open(self) -> None:
+        """First of all in a request, under the lock."""
+        if self._closed:
+            raise Closed("the journal is closed")
+        self._engine.begin()
 
     def put(
         self,
@@ -264,6 +314,392 @@ class Journal(Consuming, Administration, Inspection):
         """The journal's key/value entries: a mapping with more to it."""
         return self._entries
 
+    def lease(
+        self,
+        queue: Text | None = None,
+        *,
+        queues: Sequence[Text] | None = None,
+        prefix: Text | None = None,
+        wait: Length = 0,
+        lease: Length | None = None,
+        fair: bool = True,
+        worker: Text = b"",
+        take: bool = False,
+    ) -> LeasedJob | None:
+        """The next job, or None if there is none within `wait`.
+
+        Asks one `queue`, some `queues`, those with a `prefix`, or all. `fair`: queues take turns;
+        else the most urgent job of all comes first. `take`: the job goes at once instead of being
+        leased.
+        """
+        where = where_of(queue, queues, prefix)
+        leased = self._lease(where, 1, wait, lease, fair, worker, take)
+        return leased[0] if leased else None
+
+    def lease_many(
+        self,
+        count: int,
+        queue: Text | None = None,
+        *,
+        queues: Sequence[Text] | None = None,
+        prefix: Text | None = None,
+        wait: Length = 0,
+        lease: Length | None = None,
+        fair: bool = True,
+        worker: Text = b"",
+        take: bool = False,
+    ) -> list[LeasedJob]:
+        """Up to `count` jobs; waits only for the first one."""
+        if type(count) is not int or count < 1:
+            raise BadRequest(f"count must be a number of at least 1, not {count!r}")
+        where = where_of(queue, queues, prefix)
+        return self._lease(where, count, wait, lease, fair, worker, take)
+
+    def _lease(
+        self,
+        where: Where,
+        count: int,
+        wait: Length,
+        lease: Length | None,
+        fair: bool,
+        worker: Text,
+        take: bool,
+    ) -> list[LeasedJob]:
+        lasts = 0 if lease is None else length(lease, "lease")
+        consumer = worker_bytes(worker) if worker else b""
+        give_up = 0
+        if wait:
+            give_up = self._clock.monotonic() + length(wait, "wait")
+        engine, operations = self._engine, self._operations
+        handle = 0
+        try:
+            while True:
+                with engine.lock:
+                    if handle:
+                        engine.wakeups.forget(handle)
+                    self._check_open()
+                    if count == 1:
+                        rows = operations.lease(where, 1, consumer, lasts, fair, take)
+                    else:
+                        with engine.batch():
+                            rows = operations.lease(where, count, consumer, lasts, fair, take)
+                    leased = [self._in_hand(row) for row in rows]
+                    time = engine.last_time
+                    if leased or not give_up:
+                        break
+                    left = give_up - self._clock.monotonic()
+                    if left <= 0:
+                        break
+                    gate = threading.Lock()
+                    gate.acquire()
+                    handle = engine.wakeups.wait_for_row(where, gate.release)
+                    due = operations.next_due
+                if due:
+                    left = min(left, max(0, due - self._clock.now()))
+                gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+        except BaseException:
+            if handle:  # what it was woken for, if it was, is another's to take
+                with engine.lock:
+                    engine.wakeups.forget(handle)
+                    engine.pass_on()
+            raise
+        if leased:
+            engine.settle(time)
+        return leased
+
+    def _in_hand(self, row: Row) -> LeasedJob:
+        """A row that was just handed out, as it is now."""
+        value = self._engine.value(row)
+        shown = partial(lease_of, as_it_is(row, value))
+        return LeasedJob(self, shown, row.id, row.attempts, value)
+
+    def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
+        """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
+        id_bytes(job_id)
+        lasts = 0 if extend is None else length(extend, "extend")
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            until = self._operations.touch(job_id, token_number(token), lasts)
+            time = engine.last_time
+        engine.settle(time)
+        return until
+
+    def touch_many(
+        self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
+    ) -> list[bool]:
+        """Keep many leases (id, token) with one write; False where the lease was lost."""
+        leases = [(id_bytes(job_id), token_number(token)) for job_id, token in held]
+        lasts = 0 if extend is None else length(extend, "extend")
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            with engine.batch():
+                outcomes = [self._is_kept(job_id, token, lasts) for job_id, token in leases]
+            time = engine.last_time
+        engine.settle(time)
+        return outcomes
+
+    def _is_kept(self, job_id: bytes, token: int | None, lasts: int) -> bool:
+        try:
+            self._operations.touch(job_id, token, lasts)
+        except (NotFound, LeaseLost, AlreadyExists):
+            return False
+        return True
+
+    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+        """The work is done; a result is kept until the job expires."""
+        id_bytes(job_id)
+        token = token_number(token)
+        if result is not None:
+            result_bytes(result)
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            self._operations.complete(job_id, token, result)
+            time = engine.last_time
+        engine.settle(time)
+
+    def complete_many(
+        self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
+    ) -> list[bool]:
+        """Complete many (id, token, result) with one write; False where the lease was lost."""
+        ends = [
+            (
+                id_bytes(job_id),
+                token_number(token),
+                None if result is None else result_bytes(result),
+            )
+            for job_id, token, result in finished
+        ]
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            with engine.batch():
+                outcomes = self._operations.complete_many(ends)
+            time = engine.last_time
+        engine.settle(time)
+        return outcomes
+
+    def fail(
+        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
+    ) -> State:
+        """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead.
+
+        DELETED if newer work of the same key waits, which makes this one needless. `delay`
+        overrules the back-off of the queue.
+        """
+        id_bytes(job_id)
+        wait = None if delay is None else length(delay, "delay")
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            state = self._operations.fail(job_id, token_number(token), result_bytes(reason), wait)
+            time = engine.last_time
+        engine.settle(time)
+        return state
+
+    def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
+        """Give a job back unworked, to be handed out again after `delay`."""
+        id_bytes(job_id)
+        wait = 0 if delay is None else length(delay, "delay")
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            self._operations.release(job_id, token_number(token), wait)
+            time = engine.last_time
+        engine.settle(time)
+
+    def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
+        """A finished job's result: (done?, result); `TimedOut` if it is not finished in time.
+
+        A job that was done without a result has an empty one, as long as its end is remembered.
+        `NotFound` once the job is gone otherwise: deleted, or expired.
+        """
+        id_bytes(job_id)
+        give_up = self._clock.monotonic() + length(wait, "wait")
+        engine = self._engine
+        found: tuple[bool, bytes] | None = None
+        missing: NotFound | None = None
+        while True:
+            with engine.lock:
+                self._check_open()
+                time = engine.last_time
+                try:
+                    found = result_of(self._state, job_id, self._clock.now())
+                except NotFound as error:
+                    missing = error
+                    break
+                if found is not None:
+                    break
+                left = give_up - self._clock.monotonic()
+                if left <= 0:
+                    raise TimedOut("the job is not finished")
+                gate = threading.Lock()
+                gate.acquire()
+                handle = engine.wakeups.wait_for_end(job_id, gate.release)
+            try:
+                gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+            finally:
+                with engine.lock:
+                    engine.wakeups.forget(handle, job_id)
+        engine.settle_reading(time)
+        if missing is not None:
+            raise missing
+        assert found is not None
+        return found
+
+    def delete(
+        self,
+        job_id: bytes | None = None,
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+        timestamp: Instant | None = None,
+    ) -> bool:
+        """Remove a job by its id, or all jobs of a key; False if there was none, or a newer one.
+
+        Without a queue the jobs of the key go in all queues. A tombstone keeps older puts of the
+        key, or the put of that id, away for a while.
+        """
+        if (job_id is None) == (key is None):
+            raise BadRequest("give an id or a key")
+        if job_id is not None:
+            id_bytes(job_id)
+        engine = self._engine
+        stamp = 0 if timestamp is None else engine.stamp_of(instant(timestamp, "timestamp"))
+        with engine.lock:
+            self._check_open()
+            if job_id is not None:
+                deleted = self._operations.delete(job_id, stamp)
+            else:
+                name = key_bytes(key or b"")
+                if queue is None:
+                    deleted = self._operations.delete_everywhere(name, stamp)
+                else:
+                    deleted = self._operations.delete_key(queue_bytes(queue), name, stamp)
+            time = engine.last_time
+        if deleted.command is not None:
+            engine.settle(time)
+        return bool(deleted)
+
+    def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
+        """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
+        if (job_id is None) == (queue is None):
+            raise BadRequest("give an id or a queue")
+        if job_id is not None:
+            id_bytes(job_id)
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            if job_id is not None:
+                self._operations.redrive(job_id)
+                count = 1
+            else:
+                with engine.batch():
+                    count = self._operations.redrive_queue(queue_bytes(queue or b""))
+            time = engine.last_time
+        engine.settle(time)
+        return count
+
+    def configure(self, queue: Text, **settings: Any) -> QueueSettings:
+        """Change settings of a queue and return all of them; lengths in seconds or `timedelta`."""
+        name = queue_bytes(queue)
+        changes = {
+            setting: length(value, setting) if setting in _LENGTHS else value
+            for setting, value in settings.items()
+        }
+        engine = self._engine
+        with engine.lock:
+            self._check_open()
+            current = self._operations.configure(name, changes)
+            time = engine.last_time
+        engine.settle(time)
+        return current
+
+    def pause(self, queue: Text) -> None:
+        """Hand nothing out of this queue until it is resumed."""
+        self.configure(queue, paused=True)
+
+    def drain(self, queue: Text) -> None:
+        """Take nothing into this queue until it is resumed."""
+        self.configure(queue, draining=True)
+
+    def resume(self, queue: Text) -> None:
+        """End a pause and a draining."""
+        self.configure(queue, paused=False, draining=False)
+
+    def subscribe(self, *kinds: str, backlog: int = 1000) -> Subscription:
+        """Events of these kinds, all unless told: `due`, `dead`, `changed`; see `Event`.
+
+        Queues that have something to hand out are told as `due` at once.
+        """
+        if backlog < 1:
+            raise BadRequest(f"backlog must be at least 1, not {backlog}")
+        unknown = set(kinds) - _EVENTS
+        if unknown:
+            raise BadRequest(f"unknown kinds of events: {', '.join(sorted(unknown))}")
+        engine = self._engine
+
+        def forget(subscription: Subscription) -> None:
+            with engine.lock:
+                if subscription in engine.subscriptions:
+                    engine.subscriptions.remove(subscription)
+
+        subscription = Subscription(frozenset(kinds) or _EVENTS, backlog, forget)
+        with engine.lock:
+            self._check_open()
+            engine.subscribe(subscription)
+        return subscription
+
+    def tick(self) -> int:
+        """Let time do its work now: due jobs, lost leases, expiry; returns how many changed."""
+        with self._engine.lock:
+            self._check_open()
+            count = self._engine.tick()
+        if self._log.failure is None:
+            self._upkeep.begin_generation()
+        return count
+
+    def clean(self) -> list[Cleaned]:
+        """Run one cleaning cycle now."""
+        return self._background.clean()
+
+    def snapshot(self) -> None:
+        """Take a snapshot now, so that the next opening is quick and the log below it can go."""
+        self._background.snapshot()
+
+    def rotate(self) -> None:
+        """Go on in a new segment."""
+        with self._engine.lock:
+            self._check_open()
+        self._log.rotate()
+
+    def sync(self) -> None:
+        """Bring everything to stable storage now, whatever the policy."""
+        with self._engine.lock:
+            self._check_open()
+        self._log.sync()
+
+    def status(self) -> JournalStatus:
+        """The whole journal."""
+        with self._engine.lock:
+            values = self._engine.values
+            return JournalStatus(
+                *self._row_counts(),
+                self._log.status(),
+                self._log.options.sync,
+                self._upkeep.status,
+                self.replayed.records,
+                self.replay_seconds,
+                self.replayed.clean,
+                not self._engine.reserve.held,
+                *self._kinds(),
+                values.limit,
+                values.bytes,
+                values.unlogged,
+            )
+
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""
         engine = self._engine
@@ -302,3 +738,47 @@ class Journal(Consuming, Administration, Inspection):
         except JournalError:
             if error is None:  # else the error under way tells more
                 raise
+
+
+class Receiver:
+    """Takes in the jobs of senders, each of them once."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._engine = journal.engine
+        self._operations = journal.operations
+
+    def put_from(self, sender: bytes, jobs: Iterable[tuple[int, NewJob]]) -> Taken:
+        """Take in those (mark, job) of a sender whose marks are new, however often they are sent.
+
+        Marks grow and begin above 1. A refused job does not stop the rest, see `Taken.refused`.
+        """
+        engine = self._engine
+        with engine.lock:
+            pairs = [(mark, request_or_error(job)) for mark, job in jobs]
+            taken = self._operations.forwarding.put_from(sender, pairs)
+            time = engine.last_time
+        engine.settle(time)
+        return taken
+
+    def mark_of(self, sender: bytes) -> int:
+        """How far a sender has come; 0 for one that is not known."""
+        with self._engine.lock:
+            return self._engine.state.mark_of(sender)
+
+    def forget_sender(self, sender: bytes) -> None:
+        """Nothing of this sender will come again."""
+        with self._engine.lock:
+            self._operations.forwarding.forget_sender(sender)
+
+
+def where_of(queue: Text | None, queues: Sequence[Text] | None, prefix: Text | None) -> Where:
+    """Which queues are meant: one, some, those with a prefix, or all."""
+    if queues is None and prefix is None:
+        return _ALL if queue is None else Where((queue_bytes(queue),))
+    if sum(given is not None for given in (queue, queues, prefix)) > 1:
+        raise BadRequest("give one of queue, queues and prefix")
+    if queues is not None:
+        if isinstance(queues, (str, bytes)) or not queues:
+            raise BadRequest("queues must be a list of names")
+        return Where(tuple(queue_bytes(name) for name in queues))
+    return Where(prefix=worker_bytes(prefix))

@@ -247,9 +247,19 @@ class ManifestFile:
 
         `last`: its largest TIME, if it holds a record.
         """
-        segment = self._identify(number, last)
+        try:
+            segment = self._identify(number, last)
+        except SegmentError:
+            if self._is_named(number):  # by a cleaner or a snapshot, and it may be gone since
+                return
+            raise
         with self._changing() as lines:
             self._name(lines, [*self._unnamed(lines, number - 1), segment])
+
+    def _is_named(self, number: int) -> bool:
+        with self._changing() as lines:
+            self._known = lines
+            return number <= lines.manifest.used
 
     def take_in(self, upto: int) -> None:
         """Name all segments up to a number that have no line yet; all of them are sealed."""

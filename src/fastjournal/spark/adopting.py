@@ -19,10 +19,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fastjournal.errors import BadRequest, Locked, LockTimeout
-from fastjournal.journal.journal import Journal
+from fastjournal.journal.journal import Journal, Receiver
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.language.commands import Group, Put, Sender
-from fastjournal.journal.receiving import Receiver
 from fastjournal.log.scan.encode_columns import encode_column
 from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.log.segment import WORKQ

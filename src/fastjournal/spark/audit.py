@@ -114,9 +114,12 @@ def _replayable(directory: str) -> bool:
 
 
 def exit_code(found: DataFrame) -> int:
-    """0 when nothing is wrong, 1 for warnings only, 2 for errors: for use in CI."""
+    """0 when nothing is wrong, 1 for warnings only, 3 for errors: for use in CI.
+
+    2 is for a command that could not be understood or carried out.
+    """
     kinds = {row["severity"] for row in found.select("severity").distinct().collect()}
-    return 2 if "error" in kinds else 1 if "warning" in kinds else 0
+    return 3 if "error" in kinds else 1 if "warning" in kinds else 0
 
 
 class _Known:

@@ -50,13 +50,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["Consumed", "Source", "consume", "opened", "per_job"]
+__all__ = ["Consumed", "Source", "StopSign", "consume", "opened", "per_job"]
 
 _log = logging.getLogger(__name__)
 _LOST = (LeaseLost, NotFound, AlreadyExists)
 _AT_ONCE = 10_000  # jobs asked for with one message
 _SECOND = 1_000_000_000
 _GIVE_UP = 3  # Spark jobs in a row that fail as a whole
+
+
+class StopSign(Protocol):
+    """How a consumer is told to end: a `threading.Event`, or what a signal handler may set."""
+
+    def set(self) -> None:
+        """Say so."""
+
+    def is_set(self) -> bool:
+        """Whether that was said."""
 
 
 class Source(Protocol):
@@ -123,7 +133,7 @@ def consume(
     batch: int = 50_000,
     *,
     once: bool = False,
-    stop: threading.Event | None = None,
+    stop: StopSign | None = None,
     lease: Length | None = None,
     wait: float = 1.0,
     depth: int = 2,
@@ -160,7 +170,7 @@ class _Consumer:
     fn: Work
     batch: int
     once: bool
-    stop: threading.Event
+    stop: StopSign
     lease: Length | None
     wait: float
     partitions: int

@@ -18,8 +18,11 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -183,7 +186,24 @@ def _staging(given: str | None, target: str, checkpoint: str) -> str:
         )
     if checkpoint:
         return str(Path(checkpoint) / _FOLDER)
-    return str(Path(tempfile.gettempdir()) / f"fastjournal-{_FOLDER}")
+    return str(private_folder(Path(tempfile.gettempdir())))
+
+
+def private_folder(parent: Path) -> Path:
+    """A directory of this user alone, the same each time: a repeated write finds what it staged.
+
+    Its name is known to everybody, so one that somebody else has made is refused.
+    """
+    path = parent / f"fastjournal-{os.geteuid()}-{_FOLDER}"
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise SettingError(
+            f"stagingLocation: {path} is not a directory of this user alone; name another one",
+            name="stagingLocation",
+        )
+    return path
 
 
 def _version(text: str) -> int:

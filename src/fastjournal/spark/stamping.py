@@ -5,7 +5,7 @@ Rules:
 1. Only rows without a key: behind the queue's name two zero bytes stand for key and aliases, so the
    place of the instants follows from the length of the name and of the rank.
 2. A row arrives a nanosecond after the one before it, and is due no earlier than that: the same
-   values as `Puts.put_plain` would give.
+   values as `Puts.put` would give.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,7 @@ from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load,
 from fastjournal.spark.report import report_directory
 from fastjournal.spark.schema import struct
 from fastjournal.spark.settings import Settings
-from fastjournal.spark.sink import JournalWriter, SinkSettings
+from fastjournal.spark.sink import JournalWriter, SinkSettings, private_folder
 from fastjournal.spark.source import JournalReader
 from fastjournal.spark.staging import stage
 from fastjournal.spark.stream import JournalStreamReader, StreamSettings
@@ -502,6 +503,20 @@ def test_relative_paths_mean_the_drivers_directory(
     assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 500
     assert stream.directory == str(journal)
     assert sink.staging == str(journal.parent / "checkpoint" / "spark-staged")
+
+
+def test_what_is_staged_without_a_place_is_for_this_user_alone(tmp_path: Path) -> None:
+    for _ in range(2):
+        found = private_folder(tmp_path)
+        assert stat.S_IMODE(found.stat().st_mode) == 0o700
+    found.chmod(0o755)
+    with pytest.raises(SettingError, match="stagingLocation"):
+        private_folder(tmp_path)
+    found.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    found.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SettingError, match="stagingLocation"):
+        private_folder(tmp_path)
 
 
 def test_a_batch_staged_by_the_version_before_is_counted_instead(tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from fastjournal.errors import BadRequest, JournalError, Locked, OutOfRange, TooLarge  # noqa: E402
-from fastjournal.journal.journal import Journal  # noqa: E402
+from fastjournal.journal.journal import Journal, Receiver  # noqa: E402
 from fastjournal.journal.language import codec  # noqa: E402
 from fastjournal.journal.language.commands import Put  # noqa: E402
-from fastjournal.journal.receiving import Receiver  # noqa: E402
 from fastjournal.log.segment import WORKQ  # noqa: E402
 from fastjournal.log.stream import Stream  # noqa: E402
 from fastjournal.model import Job  # noqa: E402

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
-from fastjournal.journal.receiving import Receiver
+from fastjournal.journal.journal import Receiver
 from fastjournal.model import Mode, NewJob
 from fastjournal.put_request import checked_request
 from fastjournal.spark.glance import glance

@@ -29,6 +29,8 @@ __all__ = ["SERVED", "carry_out"]
 
 _NOP: Final[i64] = int(Function.NOP)
 _SET: Final[i64] = int(Function.SET)
+_GET: Final[i64] = int(Function.GET)
+_ADD: Final[i64] = int(Function.ADD)
 _DONE: Final[i64] = int(Function.DONE)
 _PING: Final[i64] = int(Function.PING)
 _PUTS: Final[i64] = int(Function.PUTS)
@@ -43,8 +45,11 @@ Handler = Callable[[Session, Request, int], bytes]
 def carry_out(session: Session, frame: FrameReader, now: i64) -> None:
     """Carry out a function and write the answer, unless it comes later."""
     function = frame.function
-    if function == _SET and frame.kind == _JOB:
-        jobs.set_job(session, frame, now)
+    if function == _SET:
+        if frame.kind == _JOB:
+            jobs.set_job(session, frame, now)
+        else:
+            entries.set_entry(session, frame, now)
     elif function == _LEASE:
         jobs.lease_many(session, frame, now)
     elif function == _DONE:
@@ -55,8 +60,14 @@ def carry_out(session: Session, frame: FrameReader, now: i64) -> None:
         jobs.puts(session, frame, now)
     elif function == _FORWARD:
         jobs.forward(session, frame, now)
+    elif function == _GET:
+        entries.get_any(session, frame, now)
+    elif function == _ADD:
+        entries.add(session, frame, now)
     elif function in (_PING, _NOP):
         write_ok(session.out, frame.identifier, now)
+    elif int(function) in _ENTRIES:
+        _ENTRIES[int(function)](session, frame, now)
     else:
         handler = _RARE.get(int(function))
         if handler is None:
@@ -86,18 +97,18 @@ def _listen(session: Session, request: Request, now: int) -> bytes:
     return encode_ok(request.identifier, now)
 
 
-_RARE: Final[dict[int, Handler]] = {
-    Function.QUIT: _quit,
-    Function.SET: entries.set_entry,
-    Function.GET: entries.get_any,
+_ENTRIES: Final[dict[int, Callable[[Session, FrameReader, i64], None]]] = {
     Function.DELETE: entries.delete_any,
-    Function.ADD: entries.add,
     Function.NOT: entries.flip,
     Function.TRUNCATE: entries.truncate,
     Function.LOCK: entries.lock,
     Function.UNLOCK: entries.unlock,
     Function.RENAME: entries.rename,
     Function.ALIAS: entries.alias,
+}
+
+_RARE: Final[dict[int, Handler]] = {
+    Function.QUIT: _quit,
     Function.NEXT: jobs.next_job,
     Function.FAIL: jobs.fail,
     Function.LISTEN: _listen,
@@ -118,7 +129,8 @@ _RARE: Final[dict[int, Handler]] = {
 SERVED: Final[i64] = sum(
     1 << number
     for number in (
-        *_RARE, _NOP, _DONE, _PING, _PUTS, _LEASE, _SETTLE, _FORWARD, int(Function.HELLO),
+        *_RARE, *_ENTRIES, _NOP, _SET, _GET, _ADD, _DONE, _PING, _PUTS, _LEASE, _SETTLE, _FORWARD,
+        int(Function.HELLO),
     )
 )  # fmt: skip
 """The functions that are carried out, as bits."""

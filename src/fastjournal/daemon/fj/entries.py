@@ -12,35 +12,44 @@ Rules: those of `dispatch`, and
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
+from fastjournal.buffers import BytesWriter
 from fastjournal.clock import SECOND
 from fastjournal.daemon.fj import jobs
-from fastjournal.daemon.fj.jobs import deadline_of
 from fastjournal.daemon.session import KEY, Session, Subject
-from fastjournal.entry import Entry
 from fastjournal.errors import NotFound
-from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
+from fastjournal.journal.entries.ground import is_busy, is_kept, keys_of, touch_length
 from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.plan import Decided
 from fastjournal.journal.entries.reads import Reading
-from fastjournal.model import State
-from fastjournal.wire.fj.entry_codec import ALL, decode_who, encode_entry
-from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.journal.state.row import DELETED_ROW, Row
+from fastjournal.wire.fj.entry_codec import ALL, decode_who, write_entry
+from fastjournal.wire.fj.frames import NO_VALUE, FrameReader, decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
+    BY_ID,
     DATA,
     EXACT,
     JOBS,
     LISTEN,
     LOCKED,
     OVERWRITE,
+    PERSIST,
+    PERSIST_SET,
+    QUERY_BITS,
+    QUERY_SHIFT,
     STALE,
+    TIMEOUT,
     TTL,
     WORKED_ON,
     Query,
     Type,
 )
-from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
-from fastjournal.wire.fj.requests import Request
+from fastjournal.wire.fj.replies import Pair, write_ok, write_reply, write_value_reply
+from fastjournal.wire.fj.requests import request_of
 
 __all__ = [
     "add",
@@ -55,235 +64,290 @@ __all__ = [
     "unlock",
 ]
 
+_RANGE: Final[i64] = int(Query.RANGE) << QUERY_SHIFT
+_PATTERN: Final[i64] = int(Query.PATTERN) << QUERY_SHIFT
+_CURSOR: Final[i64] = int(Query.CURSOR) << QUERY_SHIFT
+_INTEGER: Final[i64] = int(Type.INTEGER)
+_LASTS: Final[i64] = PERSIST | PERSIST_SET
 
-def _operations(session: Session) -> EntryOperations:
-    return session.journal.entries.operations
 
-
-def _by(session: Session, request: Request) -> Writer:
+def _by(session: Session, frame: FrameReader) -> Writer:
     """Who makes a change."""
-    if request.upper is None:
+    if frame.flags & QUERY_BITS != _RANGE:
         return Writer(session.name or session.own_name)
-    fence, name = decode_who(request.upper)
+    fence, name = decode_who(frame.upper)
     return Writer(name or session.name or session.own_name, fence)
 
 
-def set_entry(session: Session, request: Request, now: int) -> bytes:
-    """Store an entry."""
-    kind = request.value_type
-    assert kind is not None
-    decided = _operations(session).set(
-        request.key,
-        kind,
-        request.value,
-        timestamp=session.stamp(request.timestamp),
-        expires=deadline_of(request, now),
-        ttl=(request.ttl or 0) * SECOND,
-        exact=request.flags & EXACT != 0,
-        overwrite=request.flags & OVERWRITE != 0,
-        persist=request.persist,
-        by=_by(session, request),
-    )
-    if request.flags & LISTEN:
-        session.listen(Subject(KEY, request.key), request.identifier)
-    return encode_ok(request.identifier, now, _flags(session, decided))
+def _sender(session: Session, frame: FrameReader) -> bytes:
+    """Whose change is made once; empty: it is made whenever it is asked for."""
+    if not frame.timestamp:
+        return b""
+    if frame.flags & QUERY_BITS != _RANGE:
+        return session.name
+    return decode_who(frame.upper)[1] or session.name
 
 
-def _safe(session: Session, decided: Decided) -> int:
+def _safe(session: Session, decided: Decided) -> i64:
     """Bit 9, unless the effect is in memory only: no sync brings that to stable storage."""
     return session.stable if decided.remembered is None or decided.logged is not None else 0
 
 
-def _flags(session: Session, decided: Decided) -> int:
-    return _safe(session, decided) | (STALE if decided.stale else 0)
+def _flags(session: Session, decided: Decided) -> i64:
+    flags = _safe(session, decided)
+    if decided.stale:
+        flags |= STALE
+    return flags
 
 
-def get_any(session: Session, request: Request, now: int) -> bytes:
-    """Read one entry or job, or several entries."""
-    operations = _operations(session)
-    if request.query is not Query.KEY:
-        return _several(session, request, now)
-    all_of_it = request.ttl == ALL
-    if (
-        not all_of_it
-        and operations.find(request.key, now) is None
-        and _has_jobs(session, request.key)
-    ):
-        return jobs.get(session, request, now)
-    reading = _reading(session, request, now)
-    entry = operations.get(request.key, reading)
-    flags = request.flags & DATA | _marks(reading.worker, entry)
-    leased = request.timeout is not None and not request.flags & EXACT
-    timeout = entry.lease_until if leased else entry.expires
-    pair = _pair(entry, request)
-    pair.key = b""
-    return encode_reply(
-        request.identifier, entry.modified, flags=flags, timeout=timeout or None, pairs=(pair,)
+def set_entry(session: Session, frame: FrameReader, now: i64) -> None:
+    """Store an entry."""
+    flags = frame.flags
+    ttl: i64 = 0
+    if flags & TTL:
+        ttl = frame.ttl * SECOND
+    decided = session.entries.set(
+        frame.key,
+        frame.kind,
+        frame.value(),
+        timestamp=session.stamp(frame.timestamp),
+        expires=jobs.deadline(frame, now),
+        ttl=ttl,
+        exact=flags & EXACT != 0,
+        overwrite=flags & OVERWRITE != 0,
+        persist=flags & _LASTS != 0,
+        by=_by(session, frame),
+        now=now,
     )
+    if flags & LISTEN:
+        session.listen(Subject(KEY, frame.key), int(frame.identifier))
+    write_ok(session.out, frame.identifier, now, _flags(session, decided))
+
+
+def get_any(session: Session, frame: FrameReader, now: i64) -> None:
+    """Read one entry or job, or several entries."""
+    if frame.flags & QUERY_BITS:
+        _several(session, frame, now)
+        return
+    entries = session.entries
+    key = frame.key
+    if not _wants_all(frame) and entries.find(key, now) is None and _has_jobs(session, key):
+        session.out.write(jobs.get(session, request_of(frame), now))
+        return
+    reading = _reading(session, frame, now)
+    row = entries.read(key, reading, now)
+    at = entries.ground.base.time(now)
+    timeout = row.expires
+    if frame.flags & (TIMEOUT | EXACT) == TIMEOUT:
+        timeout = row.when if is_busy(row, at) else 0
+    flags = frame.flags & DATA | _marks(session, row, reading.worker, at)
+    pair = _pair(session, frame, row, b"", at)
+    write_reply(session.out, frame.identifier, row.modified, flags, (pair,), timeout=timeout or -1)
+
+
+def _wants_all(frame: FrameReader) -> bool:
+    """All that is known of an entry is to be told."""
+    return frame.flags & TTL != 0 and frame.ttl == ALL
 
 
 def _has_jobs(session: Session, key: bytes) -> bool:
     """Whether there are jobs of a key; a tombstone is none."""
-    return any(
-        row.queue.name and row.state is not State.DELETED
-        for row in session.state.keys.everywhere(key)
-    )
+    for row in session.state.keys.everywhere(key):
+        if row.queue.name and row.stage != DELETED_ROW:
+            return True
+    return False
 
 
-def _several(session: Session, request: Request, now: int) -> bytes:
-    if request.query is Query.CURSOR:
-        scan = Scan.resume(request.key)
-    elif request.query is Query.PATTERN:
-        scan = Scan(PATTERN, b"", request.key)
+def _several(session: Session, frame: FrameReader, now: i64) -> None:
+    query = frame.flags & QUERY_BITS
+    if query == _CURSOR:
+        scan = Scan.resume(frame.key)
+    elif query == _PATTERN:
+        scan = Scan(PATTERN, b"", frame.key)
     else:
-        scan = Scan(RANGE, request.key, request.upper or b"", request.limit or 0)
-    reading = _reading(session, request, now)
-    page = _operations(session).page(scan, reading)
-    flags = request.flags & DATA
-    for entry in page.entries:
-        flags |= _marks(reading.worker, entry)
-    pairs = [_pair(entry, request) for entry in page.entries]
-    return encode_reply(
-        request.identifier, now, flags=flags, pairs=pairs, several=True, cursor=page.cursor or None
-    )
+        scan = Scan(RANGE, frame.key, frame.upper, frame.limit)
+    reading = _reading(session, frame, now)
+    entries = session.entries
+    page = entries.rows(scan, reading, now)
+    at = entries.ground.base.time(now)
+    flags = frame.flags & DATA
+    pairs: list[Pair] = []
+    for key, row in page.rows:
+        flags |= _marks(session, row, reading.worker, at)
+        pairs.append(_pair(session, frame, row, key, at))
+    write_reply(session.out, frame.identifier, now, flags, pairs, True, page.cursor or None)
 
 
-def _reading(session: Session, request: Request, now: int) -> Reading:
-    exact = request.flags & EXACT != 0
-    until = deadline_of(request, now)
-    return Reading(
-        data=request.flags & DATA != 0,
-        touch=True if exact and not until else None,
-        expires=until if exact else 0,
-        lease=0 if exact else until,
-        worker=request.value or session.name or session.own_name,
-        skip=request.flags & WORKED_ON != 0,
-    )
+def _reading(session: Session, frame: FrameReader, now: i64) -> Reading:
+    flags = frame.flags
+    until = jobs.deadline(frame, now)
+    worker = session.name or session.own_name
+    if frame.kind != NO_VALUE:
+        worker = frame.value() or worker
+    skip = flags & WORKED_ON != 0
+    if flags & EXACT:
+        return Reading(flags & DATA != 0, None if until else True, until, 0, worker, skip)
+    return Reading(flags & DATA != 0, None, 0, until, worker, skip)
 
 
-def _marks(worker: bytes, entry: Entry) -> int:
-    busy = entry.lease_until and entry.worker != worker
-    return (WORKED_ON if busy else 0) | (LOCKED if entry.locked else 0)
+def _marks(session: Session, row: Row, worker: bytes, at: i64) -> i64:
+    """The bits of a reply that tell of a lease of somebody else, and of a lock."""
+    marks: i64 = 0
+    if is_busy(row, at) and row.rare.worker != worker:
+        marks = WORKED_ON
+    if _is_locked(session, row, at):
+        marks |= LOCKED
+    return marks
 
 
-def _pair(entry: Entry, request: Request) -> Pair:
-    if request.ttl == ALL:
-        return Pair(entry.key, entry.kind, encode_entry(entry))
-    return Pair(entry.key, entry.kind, entry.data, entry.expires if request.flags & TTL else None)
+def _is_locked(session: Session, row: Row, at: i64) -> bool:
+    locks = session.entries.locks
+    return len(locks) > 0 and locks.holder(keys_of(row), at) is not None
 
 
-def delete_any(session: Session, request: Request, now: int) -> bytes:
+def _pair(session: Session, frame: FrameReader, row: Row, key: bytes, at: i64) -> Pair:
+    """An entry as it was asked for; its value is read from the log if need be."""
+    value = b""
+    if frame.flags & DATA:
+        held = row.value
+        value = session.engine.value(row) if held is None else held
+    if not _wants_all(frame):
+        return Pair(key, row.kind, value, row.expires if frame.flags & TTL else None)
+    until: i64 = 0
+    worker = b""
+    if is_busy(row, at):
+        until = row.when
+        worker = row.rare.worker
+    picture = BytesWriter()
+    write_entry(
+        picture, row.inserted, row.modified, row.expires, touch_length(row), until, row.attempts,
+        is_kept(row), _is_locked(session, row, at), worker, keys_of(row), value,
+    )  # fmt: skip
+    return Pair(key, row.kind, picture.getvalue())
+
+
+def delete_any(session: Session, frame: FrameReader, now: i64) -> None:
     """Delete an entry and the jobs of a key."""
-    if request.by_id or request.value or request.flags & JOBS:
-        return jobs.delete(session, request, now)
-    operations = _operations(session)
+    flags = frame.flags
+    named = frame.kind != NO_VALUE and frame.at < frame.end
+    if flags & (BY_ID | JOBS) or named:
+        session.out.write(jobs.delete(session, request_of(frame), now))
+        return
     # An empty queue is no queue: the entry alone is meant.
-    both = request.value_type is None
+    both = frame.kind == NO_VALUE
     if both and not session.may_take:  # whoever only produces deletes the entry, never jobs
-        if _has_jobs(session, request.key):
+        if _has_jobs(session, frame.key):
             jobs.check_may_delete(session)
         both = False
-    decided = operations.delete(
-        request.key,
-        timestamp=session.stamp(request.timestamp),
-        purge=request.flags & OVERWRITE != 0,
-        persist=request.persist,
-        by=_by(session, request),
+    decided = session.entries.delete(
+        frame.key,
+        timestamp=session.stamp(frame.timestamp),
+        purge=flags & OVERWRITE != 0,
+        persist=flags & _LASTS != 0,
+        by=_by(session, frame),
+        now=now,
     )
-    found, stale = decided.found, decided.stale
+    found = decided.found
+    stale = decided.stale
     if both:
-        others = jobs.delete_everywhere(session, request)
-        found, stale = found + others.found, stale or others.stale
-    pair = Pair(b"", Type.INTEGER, encode_integer(found))
-    flags = _safe(session, decided) | (STALE if stale and not found else 0)
-    return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
+        others = jobs.delete_everywhere(session, request_of(frame))
+        found += others.found
+        stale = stale or others.stale
+    answer = _safe(session, decided)
+    if stale and not found:
+        answer |= STALE
+    _write_value(session, frame, now, answer, _INTEGER, encode_integer(found))
 
 
-def _changed(session: Session, request: Request, decided: Decided, now: int) -> bytes:
+def _write_value(
+    session: Session, frame: FrameReader, now: i64, flags: i64, kind: i64, value: bytes
+) -> None:
+    write_value_reply(session.out, frame.identifier, now, flags, kind, len(value))
+    session.out.write(value)
+
+
+def _write_changed(session: Session, frame: FrameReader, decided: Decided, now: i64) -> None:
     """The value as it is now."""
-    pair = Pair(b"", decided.kind, decided.data)
     flags = _flags(session, decided) | DATA
-    return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
+    _write_value(session, frame, now, flags, decided.kind, decided.data)
 
 
-def _sender(session: Session, request: Request) -> bytes:
-    if not request.timestamp:
-        return b""
-    return session.name if request.upper is None else decode_who(request.upper)[1] or session.name
-
-
-def add(session: Session, request: Request, now: int) -> bytes:
+def add(session: Session, frame: FrameReader, now: i64) -> None:
     """Add to a number; answered with the sum."""
-    assert request.value_type is not None
-    decided = _operations(session).add(
-        request.key,
-        request.value_type,
-        request.value,
-        sender=_sender(session, request),
-        number=request.timestamp,
-        timestamp=session.stamp(request.timestamp),
-        persist=request.persist,
-        by=_by(session, request),
+    decided = session.entries.add(
+        frame.key,
+        frame.kind,
+        frame.value(),
+        sender=_sender(session, frame),
+        number=frame.timestamp,
+        timestamp=session.stamp(frame.timestamp),
+        persist=frame.flags & _LASTS != 0,
+        by=_by(session, frame),
+        now=now,
     )
-    return _changed(session, request, decided, now)
+    _write_changed(session, frame, decided, now)
 
 
-def flip(session: Session, request: Request, now: int) -> bytes:
+def flip(session: Session, frame: FrameReader, now: i64) -> None:
     """Turn a boolean over; answered with the new one."""
-    decided = _operations(session).flip(
-        request.key,
-        sender=_sender(session, request),
-        number=request.timestamp,
-        timestamp=session.stamp(request.timestamp),
-        by=_by(session, request),
+    decided = session.entries.flip(
+        frame.key,
+        sender=_sender(session, frame),
+        number=frame.timestamp,
+        timestamp=session.stamp(frame.timestamp),
+        by=_by(session, frame),
+        now=now,
     )
-    return _changed(session, request, decided, now)
+    _write_changed(session, frame, decided, now)
 
 
-def truncate(session: Session, request: Request, now: int) -> bytes:
+def truncate(session: Session, frame: FrameReader, now: i64) -> None:
     """Cut or fill up a value."""
-    decided = _operations(session).truncate(
-        request.key,
-        decode_integer(request.value),
-        timestamp=session.stamp(request.timestamp),
-        by=_by(session, request),
+    decided = session.entries.truncate(
+        frame.key,
+        decode_integer(frame.value()),
+        timestamp=session.stamp(frame.timestamp),
+        by=_by(session, frame),
+        now=now,
     )
-    return encode_ok(request.identifier, now, _flags(session, decided))
+    write_ok(session.out, frame.identifier, now, _flags(session, decided))
 
 
-def lock(session: Session, request: Request, now: int) -> bytes:
+def lock(session: Session, frame: FrameReader, now: i64) -> None:
     """Lock a key; answered with the fencing number and the deadline."""
-    until = deadline_of(request, now)
-    held = _operations(session).lock(request.key, _by(session, request).owner, until)
+    owner = _by(session, frame).owner
+    held = session.entries.lock(frame.key, owner, jobs.deadline(frame, now))
     pair = Pair(b"", Type.INTEGER, encode_integer(held.fence))
-    return encode_reply(request.identifier, now, timeout=held.until, flags=DATA, pairs=(pair,))
+    write_reply(session.out, frame.identifier, now, DATA, (pair,), timeout=held.until)
 
 
-def unlock(session: Session, request: Request, now: int) -> bytes:
+def unlock(session: Session, frame: FrameReader, now: i64) -> None:
     """Free a lock."""
-    if not _operations(session).unlock(request.key, _by(session, request)):
+    if not session.entries.unlock(frame.key, _by(session, frame)):
         raise NotFound("there is no lock")
-    return encode_ok(request.identifier, now)
+    write_ok(session.out, frame.identifier, now)
 
 
-def rename(session: Session, request: Request, now: int) -> bytes:
+def rename(session: Session, frame: FrameReader, now: i64) -> None:
     """Give an entry another key."""
-    decided = _operations(session).rename(
-        request.key,
-        request.value,
-        timestamp=session.stamp(request.timestamp),
-        overwrite=request.flags & OVERWRITE != 0,
-        by=_by(session, request),
+    decided = session.entries.rename(
+        frame.key,
+        frame.value(),
+        timestamp=session.stamp(frame.timestamp),
+        overwrite=frame.flags & OVERWRITE != 0,
+        by=_by(session, frame),
+        now=now,
     )
-    return encode_ok(request.identifier, now, _flags(session, decided))
+    write_ok(session.out, frame.identifier, now, _flags(session, decided))
 
 
-def alias(session: Session, request: Request, now: int) -> bytes:
+def alias(session: Session, frame: FrameReader, now: i64) -> None:
     """Give an entry a further key."""
-    decided = _operations(session).alias(
-        request.key,
-        request.value,
-        timestamp=session.stamp(request.timestamp),
-        by=_by(session, request),
+    decided = session.entries.alias(
+        frame.key,
+        frame.value(),
+        timestamp=session.stamp(frame.timestamp),
+        by=_by(session, frame),
+        now=now,
     )
-    return encode_ok(request.identifier, now, _flags(session, decided))
+    write_ok(session.out, frame.identifier, now, _flags(session, decided))

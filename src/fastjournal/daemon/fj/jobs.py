@@ -88,7 +88,7 @@ from fastjournal.wire.fj.requests import Request
 
 __all__ = [
     "check_may_delete",
-    "deadline_of",
+    "deadline",
     "delete",
     "delete_everywhere",
     "done",
@@ -128,7 +128,7 @@ def set_job(session: Session, frame: FrameReader, now: i64) -> None:
     job = read_job(frame.data, frame.at, frame.end, frame.key, frame.timestamp, now)
     asked = frame.flags
     if asked & TIMEOUT and not job.expires:
-        job.expires = _deadline(frame, now)
+        job.expires = deadline(frame, now)
     if asked & TTL and not job.ttl:
         job.ttl = frame.ttl * SECOND
     outcome = _put(session, job, asked, now)
@@ -637,8 +637,10 @@ def _ask_later(
     session.wait(Waiter(session, request.identifier, retry, where, row_id), wait_ms / 1000)
 
 
-def _deadline(frame: FrameReader, now: i64) -> i64:
-    """When what a request asks for is to end; it says so."""
+def deadline(frame: FrameReader, now: i64) -> i64:
+    """When what a request asks for is to end; 0: it does not say."""
+    if not frame.flags & TIMEOUT:
+        return 0
     if not frame.flags & LENGTH:
         return frame.timeout
     return now + frame.timeout if frame.timeout < MAX_INSTANT - now else MAX_INSTANT

@@ -30,6 +30,7 @@ from fastjournal.daemon.session import Waiter
 from fastjournal.daemon.transport import QUEUED, TURN, Connection
 from fastjournal.daemon.workq.views import living, order, view
 from fastjournal.errors import AlreadyExists, JournalError, NotFound
+from fastjournal.journal.decide.ground import gone
 from fastjournal.journal.engine.engine import leases_of
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import FUTURE, READY, Row
@@ -273,8 +274,14 @@ class WorkqConnection(Connection):
 
     def _run(self, c: w.Run, now: int) -> bytes:
         state = self.state
-        if c.id in state.rows:
-            raise AlreadyExists("Duplicate job")
+        row = state.rows.get(c.id)
+        if row is not None:  # as for an add: what is deleted or has expired is not there
+            if row.state is State.DELETED:
+                self.engine.commit(gone(row))
+            elif 0 < row.expires < now:
+                self.engine.commit(k.Expire(c.id))
+            else:
+                raise AlreadyExists("Duplicate job")
         self.mentioned.mention(c.name)
         policy = k.policy_of(_RUN_FLAGS, 0, c.ttr_ms, 0, 0, 0)
         stamp = max(now, state.last_inserted + 1)

@@ -10,9 +10,8 @@ Rules:
 3. A result wakes everybody who waits for it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import final
 
 from fastjournal.model import Where
 
@@ -22,6 +21,7 @@ Wake = Callable[[], None]
 """Called once, under the journal's lock; must not block."""
 
 
+@final
 class Wakeups:
     """The waiting consumers and callers of one journal."""
 
@@ -55,7 +55,7 @@ class Wakeups:
             if not callers:
                 del self.callers[row_id]
 
-    def ready(self, queues: Iterable[tuple[bytes, int]]) -> None:
+    def ready(self, queues: list[tuple[bytes, int]]) -> None:
         """Queues that have so many rows to give."""
         if not self.consumers:
             return
@@ -90,4 +90,4 @@ class Wakeups:
                 wake()
 
     def __len__(self) -> int:
-        return len(self.consumers) + sum(map(len, self.callers.values()))
+        return len(self.consumers) + sum([len(waiting) for waiting in self.callers.values()])

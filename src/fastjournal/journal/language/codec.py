@@ -111,7 +111,16 @@ from fastjournal.journal.language.settings_codec import SETTING_NUMBERS, read_se
 from fastjournal.journal.language.varint import Reader
 from fastjournal.log.record import BrokenRecord, decode_time
 
-__all__ = ["SETTING_NUMBERS", "TYPE_NAMES", "TYPE_OF", "decode", "encode", "is_own", "row_ids"]
+__all__ = [
+    "SETTING_NUMBERS",
+    "TYPE_NAMES",
+    "TYPE_OF",
+    "decode",
+    "encode",
+    "is_own",
+    "row_ids",
+    "write_command",
+]
 
 _PLAIN_END: Final[i64] = 1 << 56
 _FIRST_OWN: Final = bytes((PUT,))
@@ -154,13 +163,18 @@ def encode(command: Command, zone: int = 0) -> bytes:
     `zone` are the two zone bytes of Workq times: 0 as documented, 0xFFFF as the real server writes.
     """
     out = BytesWriter()
+    write_command(out, command, zone)
+    return out.getvalue()
+
+
+def write_command(out: BytesWriter, command: Command, zone: i64) -> None:
+    """The same into a buffer."""
     if zone and isinstance(command, Add):
         command.write_job(out, ADD, zone)
     elif zone and isinstance(command, Schedule):
         command.write_job(out, SCHEDULE, zone)
     else:
         command.write(out)
-    return out.getvalue()
 
 
 def decode(payload: bytes) -> Command:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastjournal.arguments import Text, id_bytes, key_bytes, queue_bytes
+from fastjournal.clock import SteadyClock
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.disk.upkeep import UpkeepStatus
+from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.commands import End
-from fastjournal.journal.look.access import Access
 from fastjournal.journal.look.listing import Lister, Listing
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import (
@@ -78,9 +79,12 @@ def result_of(state: JournalState, job_id: bytes, now: int) -> tuple[bool, bytes
     return None
 
 
-class Inspection(Access):
-    """The reading side of a `Journal`."""
+class Inspection:
+    """The reading side of a `Journal`, and all of a `JournalView`."""
 
+    _engine: Engine
+    _state: JournalState
+    _clock: SteadyClock
     _lister: Lister | None = None
 
     def job(
@@ -159,25 +163,6 @@ class Inspection(Access):
                 raise NotFound(f"no queue {name!r}")
             self._state.promote(self._clock.now())
             return self._queue_status(data)
-
-    def status(self) -> JournalStatus:
-        """The whole journal."""
-        with self._engine.lock:
-            values = self._engine.values
-            return JournalStatus(
-                *self._row_counts(),
-                self._log.status(),
-                self._log.options.sync,
-                self._upkeep.status,
-                self.replayed.records,
-                self.replay_seconds,
-                self.replayed.clean,
-                not self._engine.reserve.held,
-                *self._kinds(),
-                values.limit,
-                values.bytes,
-                values.unlogged,
-            )
 
     def _row_counts(self) -> tuple[int, int, int, int, int, int, int, int]:
         """Rows, queues, and how many jobs stand where."""

@@ -22,6 +22,7 @@ from typing import Self, cast
 from fastjournal.arguments import id_bytes
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
 from fastjournal.errors import (
+    Closed,
     CorruptCommand,
     CorruptRecord,
     LockTimeout,
@@ -66,9 +67,6 @@ class _Alone:
         self.load, self.value = self.fetching.load, self.fetching.value
         self.last_time = 0
 
-    def begin(self) -> None:
-        """Nothing is ever under way here."""
-
     def settle_reading(self, time: int) -> None:
         """What was read is what is there."""
 
@@ -106,7 +104,8 @@ class JournalView(Inspection):
 
     def refresh(self) -> int:
         """Take in what was logged since; returns how many records that were."""
-        self._check_open()
+        if self._closed:
+            raise Closed("the journal is closed")
         now = self._clock.now()
         stale = now - self._looked > _STALE
         cursor = self._cursor

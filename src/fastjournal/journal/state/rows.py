@@ -114,8 +114,12 @@ class Rows:
         table = self._table
         mask: i64 = len(table) - 1
         at = i64(row.hash) & mask
-        while table[at] is not row:
+        found = table[at]
+        while found is not row:
+            if found is None:
+                raise KeyError(row.id)
             at = at + 1 & mask
+            found = table[at]
         table[at] = _GONE
         line = self._line
         place = i64(row.number) - self._base

@@ -26,7 +26,7 @@ from fastjournal.journal.state.rows import Rows
 
 __all__ = ["CACHE", "UNREADABLE", "Values"]
 
-CACHE: Final = 16 * 1024 * 1024
+CACHE: Final = 8 * 1024 * 1024
 """Bytes of values held in memory where nobody says how many."""
 
 UNREADABLE: Final[i32] = -2_147_483_648
@@ -97,7 +97,8 @@ class Values:
         if not size or self.segment == UNREADABLE:
             return
         row.segment = self.segment
-        row.offset = i32(self.record if self.record <= _LAST_OFFSET else 0)
+        if self.record <= _LAST_OFFSET:
+            row.offset = i32(self.record)
         if self.segment:
             row.value = None
         else:
@@ -137,7 +138,10 @@ class Values:
         for row in self.fresh:
             if not row.segment and row.policy.flags & PERSIST:
                 row.segment = i32(segment)
-                row.offset = i32(i64(row.offset) + start if start else 0)
+                if start:
+                    row.offset = i32(i64(row.offset) + start)
+                else:
+                    row.offset = 0
             last = row
         self.fresh = []
         self._shrink(last)

@@ -4,9 +4,10 @@ Rules:
 
 1. Torn is normal, damaged is not. Only the tail of the newest segment with records is mended by
    itself, and only behind `synced.pos` (a segment older than the one it names was synced whole).
-   A fault there is a tear if no valid record follows. If one
-   follows it is still a tear when the operating system has started again since: then unsynced
-   writes may have been lost in any order. Everything else is damage, refused with file, offset and
+   A fault there is a tear if no valid record follows. If one follows it is still a tear when the
+   operating system has started again since, for then unsynced writes may have been lost in any
+   order; or when it begins with reserved room (see `resync`), for then the file was copied while it
+   was written. Everything else is damage, refused with file, offset and
    reason.
 2. What is cut is first copied to `<name>.torn-<time>` and synced. Zeros to the very end of the
    newest segment are room reserved ahead, no tear: they are cut off, and not worth a copy.

@@ -6,7 +6,9 @@ Rules:
    does not hide what lies behind it. Only the number of false beginnings that are tried is bounded,
    so bytes made of them never hang a reader.
 2. `log.record` has the words for a fault; only zeros to the very end have a name of their own. In
-   the newest segment, behind what was synced, they are no fault: room reserved ahead.
+   the newest segment, behind what was synced, they are no fault: room reserved ahead. Zeros from a
+   record's beginning to the end of a page, and something behind them, are such room in a file that
+   was copied while it was written.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from itertools import islice
 from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, decode
 from fastjournal.log.scan.columns import Buffer
 
-__all__ = ["TRIES", "fault_reason", "is_blank", "next_valid"]
+__all__ = ["TRIES", "fault_reason", "is_blank", "is_reserved", "next_valid"]
 
 _SOME = 4096  # bytes
 TRIES = 200_000  # beginnings of a record that are tried behind a faulty one: under a second
 _BEGIN = re.compile(rb"\x01\0\0\0[\x0c-\x10]")  # of a record: version, seconds of 1678 to 2262
 _BLANK = bytes(1 << 16)
+_PAGE = 4096  # bytes
+_LEAST = 4  # zeros: fewer may be anything
 
 
 def next_valid(
@@ -45,6 +49,12 @@ def is_blank(data: Buffer, at: int, end: int) -> bool:
         bytes(data[start : min(start + step, end)]) == _BLANK[: min(step, end - start)]
         for start in range(at, end, step)
     )
+
+
+def is_reserved(data: Buffer, at: int, end: int, base: int = 0) -> bool:
+    """Whether the zeros of reserved room begin here; `base`: where `data` stands in its file."""
+    page = -(-(base + at + _LEAST) // _PAGE) * _PAGE - base
+    return is_blank(data, at, min(page, end))
 
 
 def fault_reason(data: Buffer, at: int, end: int, max_payload: int = MAX_PAYLOAD) -> str:

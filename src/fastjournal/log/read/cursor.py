@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from fastjournal.errors import BadRequest, CorruptRecord, JournalError, SegmentError
 from fastjournal.log.care.recovery import Safe
-from fastjournal.log.care.resync import next_valid
+from fastjournal.log.care.resync import is_reserved, next_valid
 from fastjournal.log.files import FileHandle, FileLock
 from fastjournal.log.record import BrokenRecord, Record, decode, decode_many, uvarint
 from fastjournal.log.segment import HEADER_SIZE, Position
@@ -201,7 +201,8 @@ class Cursor:
         try:
             decode(data, 0, len(data), limit)
         except BrokenRecord as broken:
-            found = next_valid(data, 1, None, limit)
+            reserved = is_reserved(data, 0, len(data), self._offset)
+            found = None if reserved else next_valid(data, 1, None, limit)
             if not safe.is_torn(self._number, self._offset, found):
                 at = None if found is None else self._offset + found
                 raise CorruptRecord(self._path(), self._offset, broken.reason, at) from None

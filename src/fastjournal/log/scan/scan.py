@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fastjournal.errors import CorruptRecord, SettingError
-from fastjournal.log.care.resync import fault_reason, is_blank, next_valid
+from fastjournal.log.care.resync import fault_reason, is_blank, is_reserved, next_valid
 from fastjournal.log.record import MAX_PAYLOAD
 from fastjournal.log.scan.columns import Buffer, Chunk, Damage, gaps_to_binary
 from fastjournal.log.scan.engines import PLAIN, engines, fitting, walker
@@ -175,7 +175,8 @@ class Scan:
         """Judge the bytes at `at`: None for the end of the log, else where to go on."""
         blank = is_blank(self._data, at, self._stop)
         resume = None if blank else next_valid(self._data, at + 1, self._stop, self._max_payload)
-        if self._is_torn(at, resume):
+        reserved = is_reserved(self._data, at, self._stop)
+        if self._is_torn(at, None if reserved else resume):
             self.torn = not blank
             return None
         reason = fault_reason(self._data, at, self._stop, self._max_payload)

@@ -66,6 +66,9 @@ class CommitLog(LogWriter):
 
     def write(self, payload: bytes) -> int | None:
         """Write one payload; returns its TIME, or None at once under the strategy `behind`."""
+        short = type(payload) is bytes and len(payload) <= self.stream.max_payload
+        if short and self.strategy == "wait":
+            return self._lead_or_wait((payload,))
         return self.write_batch((payload,))
 
     def write_batch(self, payloads: Sequence[bytes]) -> int | None:
@@ -76,14 +79,7 @@ class CommitLog(LogWriter):
         if self.strategy == "behind":
             self.submit(payloads, None)
             return None
-        payloads = frozen(payloads, self.stream.max_payload)
-        queue = self._queue
-        try:
-            if len(payloads) <= queue.size and queue.try_lead():
-                return self._write(payloads)
-            return self._wait(payloads)
-        finally:
-            queue.end_lead()
+        return self._lead_or_wait(frozen(payloads, self.stream.max_payload))
 
     def submit(self, payloads: Sequence[bytes], done: Done | None) -> None:
         """Queue payloads and return; `done` is called on another thread, also with an error.
@@ -97,10 +93,7 @@ class CommitLog(LogWriter):
 
     def rotate(self) -> Path:
         """Go on in the standby segment, behind the writes that wait already; returns its path."""
-        try:
-            return self.stream.segment_path(self._wait(()))
-        finally:
-            self._queue.end_lead()
+        return self.stream.segment_path(self._lead_or_wait(()))
 
     def active_logs(self) -> tuple[Path, Path]:
         """The segment being written and the one that comes next; always two."""
@@ -129,18 +122,27 @@ class CommitLog(LogWriter):
         if self._lost is not None:
             raise self._lost
 
-    def _wait(self, payloads: Sequence[bytes]) -> int:
-        """Queue an entry and wait for its outcome, or lead for all who wait."""
-        waiter = Waiter()
+    def _lead_or_wait(self, payloads: Sequence[bytes]) -> int:
+        """Write at once if nobody does, else queue, and then lead or be told the outcome."""
+        queue, waiter = self._queue, None
         try:
-            self._queue.put(Queued(payloads, waiter))
-            while not waiter.wait():
-                while not waiter.told and self._write_group():
-                    pass
-        except BaseException:
-            self._queue.give_up(waiter)
+            try:
+                if payloads and len(payloads) <= queue.size and queue.try_lead():
+                    return self._write(payloads)
+                waiter = Waiter()
+                queue.put(Queued(payloads, waiter))
+                if not waiter.wait():
+                    queue.take_lead()
+                    self._write_group()
+                return waiter.outcome()
+            finally:
+                queue.end_lead()
+        except JournalError:
             raise
-        return waiter.outcome()
+        except BaseException as error:  # an interrupt: nobody may wait for who is gone
+            if queue.interrupt(waiter):
+                self.stop(error)
+            raise
 
     def _write(self, payloads: Sequence[bytes]) -> int:
         time = self.append(payloads)
@@ -150,11 +152,11 @@ class CommitLog(LogWriter):
             self.wait_synced(time)
         return time
 
-    def _write_group(self) -> bool:
-        """As the leader: do what comes next in the queue; False if there is nothing."""
+    def _write_group(self) -> None:
+        """As the leader: do what comes next in the queue, if a failure has left anything there."""
         group = self._queue.take()
         if not group:
-            return False
+            return
         payloads = group[0].payloads
         if len(group) > 1:
             payloads = [payload for entry in group for payload in entry.payloads]
@@ -176,7 +178,6 @@ class CommitLog(LogWriter):
             raise
         else:
             tell_group(group, value)
-        return True
 
     def _begin_writer(self) -> None:
         with self._begun:

@@ -59,12 +59,12 @@ _log = logging.getLogger(__name__)
 class Waiter:
     """A thread that waits for one outcome; a bare lock wakes it fastest."""
 
-    __slots__ = ("_gate", "error", "thread", "told", "value")
+    __slots__ = ("_gate", "error", "leads", "told", "value")
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
         self._gate.acquire()
-        self.thread = get_ident()
+        self.leads = False
         self.told = False
         self.value = 0
         self.error: JournalError | None = None
@@ -72,10 +72,12 @@ class Waiter:
     def done(self, value: int, error: JournalError | None) -> None:
         """Tell the outcome."""
         self.value, self.error, self.told = value, error, True
-        self._gate.release()
+        if not self.leads:  # else it is awake
+            self._gate.release()
 
     def lead(self) -> None:
         """Let it do the work of all who wait."""
+        self.leads = True
         self._gate.release()
 
     def wait(self) -> bool:
@@ -118,6 +120,7 @@ class CommitQueue:
         self._queue: deque[Queued] = deque()
         self._mutex = threading.Lock()
         self._work = threading.Condition(self._mutex)  # for the writer thread, and for `drain`
+        self._sleeping = 0  # threads to be notified
         self._leader = 0  # the thread that leads
 
     def check(self) -> None:
@@ -152,27 +155,34 @@ class CommitQueue:
             if not self._leader:
                 self._choose()
 
+    def take_lead(self) -> None:
+        """On a thread whose waiter was told to lead."""
+        with self._mutex:
+            self._leader = get_ident()
+
     def end_lead(self) -> None:
         """Let the next one lead; harmless for a thread that does not."""
         if self._leader == get_ident():
             with self._mutex:
-                self._leader = 0
                 self._choose()
 
     def _choose(self) -> None:
         waiter = self._queue[0].waiter if self._queue else None
         if waiter is not None:
-            self._leader = waiter.thread
+            self._leader = self._leader or -1  # until that one takes it
             waiter.lead()
         else:
-            self._work.notify_all()
+            if self._sleeping:
+                self._work.notify_all()
+            self._leader = 0
 
-    def give_up(self, waiter: Waiter) -> None:
-        """A thread stops waiting, by an interrupt: what it queued goes on without it."""
+    def interrupt(self, waiter: Waiter | None) -> bool:
+        """A thread stops waiting or leading, by an interrupt; returns whether it led."""
         with self._mutex:
             for entry in self._queue:
-                if entry.waiter is waiter:
-                    entry.waiter = None
+                if waiter is not None and entry.waiter is waiter:
+                    entry.waiter = None  # what it queued goes on without it
+            return self._leader == get_ident() or (waiter is not None and waiter.leads)
 
     def wait_to_lead(self) -> bool:
         """On the writer thread: wait until there is something to lead; False: at the end."""
@@ -180,9 +190,14 @@ class CommitQueue:
             while self._leader or not self._queue:
                 if self.closing or self._failure is not None:
                     return False
-                self._work.wait()
+                self._sleep()
             self._leader = get_ident()
             return True
+
+    def _sleep(self) -> None:
+        self._sleeping += 1
+        self._work.wait()
+        self._sleeping -= 1
 
     def take(self) -> list[Queued]:
         """As the leader: the next writes, or a rotation alone; none if a failure took them."""
@@ -210,8 +225,8 @@ class CommitQueue:
     def drain(self) -> None:
         """Wait until all that was queued is done."""
         with self._mutex:
-            while self._queue or self._leader:
-                self._work.wait()
+            while (self._queue or self._leader) and self._failure is None:
+                self._sleep()
 
     def fail(self, failure: Stopped) -> None:
         """End for good and tell everybody in the queue."""
@@ -226,13 +241,14 @@ class CommitQueue:
 
 def tell_group(group: Sequence[Queued], value: int, error: JournalError | None = None) -> None:
     """Tell a group the TIME of its last record, the new segment, or an error."""
-    told: Told = []
-    for entry in reversed(group):
+    value -= sum([len(entry.payloads) for entry in group])
+    for entry in group:
+        value += len(entry.payloads)
         if entry.done is not None:
-            told.append((value, entry.done))
-        value -= len(entry.payloads)
-    told.reverse()
-    tell(told, error)
+            try:
+                entry.done(value, error)
+            except Exception:
+                _log.exception("a completion callback failed")
 
 
 def frozen(payloads: Sequence[bytes], limit: int) -> Sequence[bytes]:

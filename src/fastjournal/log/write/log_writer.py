@@ -196,10 +196,10 @@ class LogWriter:
             self._judge(error)
             raise
 
-    def append_encoded(self, data: bytes, count: int, first_time: int, last_time: int) -> int:
+    def append_encoded(self, data: bytes, count: int, first_time: int, last_time: int) -> Position:
         """Write `count` records that the caller has encoded, with TIMEs behind `written_time`.
 
-        Returns at which byte of the segment `position` names the first of them begins.
+        Returns where the first of them begins.
         """
         try:
             with self._io:
@@ -210,7 +210,9 @@ class LogWriter:
                 if first_time <= active.last_time:
                     raise BadRequest(f"TIME {first_time} is not behind {active.last_time}")
                 pair.write(active, data, count, last_time)
-                return active.offset - len(data)
+                if count > 1:
+                    self.counters.group_size.observe(count)
+                return Position(active.number, active.offset - len(data))
         except BaseException as error:
             self._judge(error)
             raise
@@ -224,7 +226,7 @@ class LogWriter:
         if not self._always:
             self._check_known()
             return
-        me, waiter = get_ident(), None
+        waiter = None
         try:
             with self._mutex:
                 if time <= self.synced_time:
@@ -234,17 +236,28 @@ class LogWriter:
                     waiter = Waiter()
                     self._waiting.append((time, waiter))
                 else:
-                    self._leader = me
-            if waiter is None or not waiter.wait():
-                self._sync()
-            else:
+                    self._leader = get_ident()
+            if waiter is not None and waiter.wait():
                 waiter.outcome()
-        finally:
-            if waiter is not None and not waiter.told:  # it leads, or it was interrupted
+                return
+            if waiter is not None:
                 with self._mutex:
-                    self._waiting = [one for one in self._waiting if one[1] is not waiter]
-            if self._leader == me:
-                self._hand_on()
+                    self._leader = get_ident()
+                    self._forget(waiter)
+            self._sync()
+            self._hand_on()
+        except JournalError:
+            raise
+        except BaseException as error:  # an interrupt: nobody may wait for who is gone
+            with self._mutex:
+                leads = self._leader == get_ident() or (waiter is not None and waiter.leads)
+                self._forget(waiter)
+            if leads:
+                self.stop(error)
+            raise
+
+    def _forget(self, waiter: Waiter | None) -> None:
+        self._waiting = [one for one in self._waiting if one[1] is not waiter]
 
     def when_synced(self, time: int, done: Done) -> None:
         """Call `done` once the record of that TIME is as safe as the policy promises.
@@ -431,13 +444,12 @@ class LogWriter:
         tell((one for one in callbacks if one[0] <= last_time), None)
 
     def _hand_on(self) -> None:
-        """Let one of those who still wait sync next."""
+        """Let one of those who still wait sync next; it takes the lead when it wakes."""
         with self._mutex:
-            self._leader = 0
             if self._waiting:
-                _, waiter = self._waiting.pop(0)
-                self._leader = waiter.thread
-                waiter.lead()
+                self._waiting[0][1].lead()
+            else:
+                self._leader = 0
 
     def _tell_stopped(self, failure: Stopped) -> None:
         with self._mutex:

@@ -62,6 +62,7 @@ __all__ = [
     "Action",
     "LeaseRequest",
     "PutOutcome",
+    "PutOutcomeReader",
     "PutOutcomes",
     "Putting",
     "Settle",
@@ -569,23 +570,47 @@ def encode_put_outcomes(outcomes: Sequence[PutOutcome]) -> bytes:
     return found.value()
 
 
+@final
+class PutOutcomeReader:
+    """The outcomes of PUTS; `next` goes to the next one, whose fields stand here until then."""
+
+    def __init__(self, value: bytes) -> None:
+        end: i64 = len(value)
+        self.count: i64 = _count(value, 0, end, _PUT_OUTCOME, "outcomes")
+        self.outcome: i64 = 0
+        self.id: bytes = NO_ID
+        self.error: str = ""
+        """Why, if it was refused."""
+        self._value = value
+        self._at: i64 = 4
+        self._text: i64 = 4 + _PUT_OUTCOME * self.count
+
+    def next(self) -> bool:
+        """Go to the next outcome; False if there is none."""
+        value, at = self._value, self._at
+        if at == 4 + _PUT_OUTCOME * self.count:
+            if self._text != len(value):
+                raise BadRequest("bytes behind the outcomes")
+            return False
+        self._at = at + _PUT_OUTCOME
+        self.outcome = value[at]
+        self.id = value[at + 1 : at + _PUT_OUTCOME]
+        if self.outcome == REFUSED:
+            text = self._text
+            stop = _text_end(value, text, len(value))
+            self.error = value[text + 2 : stop].decode("utf-8", "replace")
+            self._text = stop
+        else:
+            self.error = ""
+        return True
+
+
 def decode_put_outcomes(value: bytes) -> list[PutOutcome]:
     """Read the outcomes of PUTS."""
     found: list[PutOutcome] = []
-    end: i64 = len(value)
-    at: i64 = 4
-    texts = at + _PUT_OUTCOME * _count(value, 0, end, _PUT_OUTCOME, "outcomes")
-    stop = texts
-    while at < texts:
-        item = PutOutcome(value[at], value[at + 1 : at + _PUT_OUTCOME])
-        if item.outcome == REFUSED:
-            text_at = stop + 2
-            stop = _text_end(value, stop, end)
-            item.error = value[text_at:stop].decode("utf-8", "replace")
-        found.append(item)
-        at += _PUT_OUTCOME
-    if stop != end:
-        raise BadRequest("bytes behind the outcomes")
+    reader = PutOutcomeReader(value)
+    while reader.next():
+        found.append(PutOutcome(int(reader.outcome), reader.id, reader.error))
     return found
 
 

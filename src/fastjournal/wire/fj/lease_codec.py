@@ -34,7 +34,6 @@ from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u3
 __all__ = [
     "LEASED_SIZE",
     "decode_leased",
-    "encode_lease_reply",
     "encode_leased",
     "leased_size",
     "short_of",
@@ -155,18 +154,6 @@ def encode_leased(lease: Lease) -> Pair:
     out = BytesWriter()
     _write_lease(out, lease)
     return Pair(lease.job.key, _JOB, out.getvalue())
-
-
-def encode_lease_reply(identifier: int, timestamp: int, lease: Lease, flags: int = 0) -> bytes:
-    """The whole reply to a LEASE of one job."""
-    job = lease.job
-    longest: i64 = len(job.key)
-    size = leased_size(job.queue, job.worker, job.note, job.value)
-    out = BytesWriter()
-    write_lease_head(out, identifier, timestamp, flags, 1, longest, size)
-    write_leased_pair(out, longest, size, job.key, size)
-    _write_lease(out, lease)
-    return out.getvalue()
 
 
 def _write_lease(out: BytesWriter, lease: Lease) -> None:
