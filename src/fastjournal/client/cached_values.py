@@ -3,9 +3,11 @@
 Rules:
 
 1. A value during whose fetching a push of its key was seen is not remembered.
-2. An entry is not served beyond its expiry. One with a touch length is never remembered: reading
+2. Of fetches of a key at the same time that got different values nobody knows which is the newer:
+   neither is remembered.
+3. An entry is not served beyond its expiry. One with a touch length is never remembered: reading
    must touch it. Nor is one of more than a quarter of `max_bytes`.
-3. Threads may use it side by side.
+4. Threads may use it side by side.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class CachedValues:
         self._pushes = 0
         self._pushed: dict[bytes, int] = {}
         """Of keys that are being fetched: which push was the last of each."""
+        self._fetched: dict[bytes, Any] = {}
+        """Of keys that are being fetched: what others got meanwhile; `MISSING`: this and that."""
         self.hits = self.misses = self.forgotten = self.cleared = 0
 
     def find(self, key: bytes, now: int) -> Any:
@@ -68,15 +72,20 @@ class CachedValues:
         """It was; remember it, unless a push was seen in between: then False."""
         with self._lock:
             clean = self._pushed.get(key, 0) <= began
+            differs = self._fetched.get(key, entry) != entry
             left = self._fetching[key] - 1
             if left:
                 self._fetching[key] = left
+                self._fetched[key] = MISSING if differs else entry
             else:
                 del self._fetching[key]
+                self._fetched.pop(key, None)
                 self._pushed.pop(key, None)
+            if differs:
+                self._drop(key)
             size = _size(key, entry)
             touched = entry is not None and entry.ttl
-            if not keep or not clean or touched or size > self._max_bytes // 4:
+            if not keep or not clean or differs or touched or size > self._max_bytes // 4:
                 return clean
             self._drop(key)
             self._values[key] = entry

@@ -69,8 +69,9 @@ class AsyncCachedEntries(AsyncLookup):
         name = key_bytes(key)
         if not self._watched.holds(name):
             return await self._entries.entry(name)
-        listens = await self._take_pushes()
-        found = self._values.find(name, self._caller.server_now()) if listens else MISSING
+        async with self._lock:  # nothing may come between the pushes and what they leave
+            listens = await self._take_pushes()
+            found = self._values.find(name, self._caller.server_now()) if listens else MISSING
         if found is MISSING:
             found = await self._fetch(name, listens)
         if found is None:
@@ -146,18 +147,17 @@ class AsyncCachedEntries(AsyncLookup):
 
     async def _take_pushes(self) -> bool:
         """Take in what has arrived; False if nobody listens: then nothing here may be trusted."""
-        async with self._lock:
-            try:
-                if self._watch is None:
-                    self._watch = await AsyncWatching.open(self._caller, self._watched)
-                    self._values.clear()
-                changes = await self._watch.here(self._max_silence)
-            except JournalError:
-                await self._forget_all()
-                return False
-            for change in changes:
-                self._values.changed(change)
-            return True
+        try:
+            if self._watch is None:
+                self._watch = await AsyncWatching.open(self._caller, self._watched)
+                self._values.clear()
+            changes = await self._watch.here(self._max_silence)
+        except JournalError:
+            await self._forget_all()
+            return False
+        for change in changes:
+            self._values.changed(change)
+        return True
 
     async def _forget_all(self) -> None:
         self._values.clear()

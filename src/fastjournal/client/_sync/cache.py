@@ -70,8 +70,9 @@ class CachedEntries(BlockingLookup):
         name = key_bytes(key)
         if not self._watched.holds(name):
             return self._entries.entry(name)
-        listens = self._take_pushes()
-        found = self._values.find(name, self._caller.server_now()) if listens else MISSING
+        with self._lock:  # nothing may come between the pushes and what they leave
+            listens = self._take_pushes()
+            found = self._values.find(name, self._caller.server_now()) if listens else MISSING
         if found is MISSING:
             found = self._fetch(name, listens)
         if found is None:
@@ -147,18 +148,17 @@ class CachedEntries(BlockingLookup):
 
     def _take_pushes(self) -> bool:
         """Take in what has arrived; False if nobody listens: then nothing here may be trusted."""
-        with self._lock:
-            try:
-                if self._watch is None:
-                    self._watch = Watching.open(self._caller, self._watched)
-                    self._values.clear()
-                changes = self._watch.here(self._max_silence)
-            except JournalError:
-                self._forget_all()
-                return False
-            for change in changes:
-                self._values.changed(change)
-            return True
+        try:
+            if self._watch is None:
+                self._watch = Watching.open(self._caller, self._watched)
+                self._values.clear()
+            changes = self._watch.here(self._max_silence)
+        except JournalError:
+            self._forget_all()
+            return False
+        for change in changes:
+            self._values.changed(change)
+        return True
 
     def _forget_all(self) -> None:
         self._values.clear()
