@@ -6,11 +6,13 @@ Rules: those of `calls`, and
 2. What may be sent again: plain writes (the last one wins), additions and flips (they carry a
    number, so each is made once), reading, locking. Not: storing without overwriting, renaming.
 3. An entry persists unless told otherwise, and is answered as the daemon's sync policy promises.
+4. What callers hand in may be of any type: `arguments` and `to_value` check it, so that both builds
+   of the core refuse it in the same words.
 """
 
 from typing import Any, Final
 
-from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
+from fastjournal.arguments import instant, key_bytes, length, worker_bytes
 from fastjournal.client.calls import Call, make_call, nothing, value_of
 from fastjournal.clock import SECOND
 from fastjournal.entry import Entry, EntryChange, EntryPage, EntryValue, from_value, to_value
@@ -63,7 +65,7 @@ def _who(fence: int = 0, name: bytes = b"") -> dict[str, Any]:
     return {"query": Query.RANGE, "upper": encode_who(fence, name)}
 
 
-def _stamp(timestamp: Instant | None) -> int:
+def _stamp(timestamp: Any) -> int:
     return 0 if timestamp is None else instant(timestamp, "timestamp")
 
 
@@ -76,14 +78,14 @@ def _until(now: int | None, lasts: int) -> dict[str, int]:
 
 def set_entry(
     now: int | None,
-    key: Text,
-    value: EntryValue,
-    ttl: Length | None = None,
-    expires: Instant | None = None,
-    touch: Length | None = None,
+    key: Any,
+    value: Any,
+    ttl: Any = None,
+    expires: Any = None,
+    touch: Any = None,
     overwrite: bool = True,
     persist: bool = True,
-    timestamp: Instant | None = None,
+    timestamp: Any = None,
     fence: int = 0,
 ) -> Call:
     """Store a value; the answer is False if an equal or newer one is there."""
@@ -120,12 +122,12 @@ def _not_stale(reply: Reply) -> bool:
     return not reply.stale
 
 
-def get(key: Text) -> Call:
+def get(key: Any) -> Call:
     """Type and bytes of a value."""
     return Call(encode_request(Function.GET, 1, flags=DATA, key=key_bytes(key)), _read_value)
 
 
-def get_value(key: Text) -> Call:
+def get_value(key: Any) -> Call:
     """As `get`, but the answer is the value itself."""
     return get(key).read_by(_read_python)
 
@@ -142,12 +144,12 @@ def _read_value(reply: Reply) -> tuple[int, bytes]:
 
 def entry(
     now: int | None,
-    key: Text,
+    key: Any,
     data: bool = True,
-    lease: Length | None = None,
-    worker: Text = b"",
+    lease: Any = None,
+    worker: Any = b"",
     skip_worked_on: bool = False,
-    expires: Instant | None = None,
+    expires: Any = None,
 ) -> Call:
     """An entry with all that is known of it."""
     if lease is not None and expires is not None:
@@ -174,9 +176,9 @@ def entry(
 
 
 def page(
-    lower: Text = b"",
-    upper: Text = b"",
-    match: Text = b"",
+    lower: Any = b"",
+    upper: Any = b"",
+    match: Any = b"",
     cursor: bytes = b"",
     limit: int = 0,
     data: bool = True,
@@ -203,9 +205,7 @@ def _read_page(reply: Reply) -> EntryPage:
     )
 
 
-def delete(
-    key: Text, purge: bool = False, timestamp: Instant | None = None, fence: int = 0
-) -> Call:
+def delete(key: Any, purge: bool = False, timestamp: Any = None, fence: int = 0) -> Call:
     """Delete an entry; the answer says whether there was one."""
     # An empty queue: the entry alone, no jobs of this key. Only a tombstone of an unknown key needs
     # to be told that it is to last.
@@ -221,7 +221,7 @@ def _is_counted(reply: Reply) -> bool:
 
 
 def add(
-    key: Text, number: float, sender: bytes, timestamp: int, persist: bool = True, fence: int = 0
+    key: Any, number: Any, sender: bytes, timestamp: int, persist: bool = True, fence: int = 0
 ) -> Call:
     """Add to a number; `sender` and `timestamp` (ns) number the addition."""
     kind, data = to_value(number)
@@ -239,13 +239,13 @@ def change(reply: Reply) -> EntryValue:
     return from_value(reply.pairs[0].type, value_of(reply))
 
 
-def flip(key: Text, sender: bytes, timestamp: int, fence: int = 0) -> Call:
+def flip(key: Any, sender: bytes, timestamp: int, fence: int = 0) -> Call:
     """Turn a boolean over; `sender` and `timestamp` (ns) number the change."""
     fields: dict[str, Any] = {"timestamp": timestamp, "key": key_bytes(key)}
     return make_call(Function.NOT, change, fields | _who(fence, sender))
 
 
-def truncate(key: Text, size: int, fence: int = 0) -> Call:
+def truncate(key: Any, size: Any, fence: int = 0) -> Call:
     """Cut or fill up a value."""
     if type(size) is not int or size < 0:
         raise BadRequest("a size is a number, not negative")
@@ -256,7 +256,7 @@ def truncate(key: Text, size: int, fence: int = 0) -> Call:
 
 
 def rename(
-    key: Text, new: Text, overwrite: bool = False, timestamp: Instant | None = None, fence: int = 0
+    key: Any, new: Any, overwrite: bool = False, timestamp: Any = None, fence: int = 0
 ) -> Call:
     """Give an entry another key; the answer is False if a newer write forbids it."""
     fields: dict[str, Any] = {
@@ -266,7 +266,7 @@ def rename(
     return make_call(Function.RENAME, _not_stale, fields | _who(fence), again=False)
 
 
-def alias(key: Text, further: Text, fence: int = 0) -> Call:
+def alias(key: Any, further: Any, fence: int = 0) -> Call:
     """Give an entry a further key."""
     fields: dict[str, Any] = {
         "key": key_bytes(key), "value_type": Type.BUFFER, "value": key_bytes(further),

@@ -8,11 +8,11 @@ Rules: those of `calls`, and
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
-from fastjournal.arguments import Length, Text, length, queue_bytes
+from fastjournal.arguments import length, queue_bytes
 from fastjournal.buffers import BytesWriter
 from fastjournal.client.calls import Call, nothing, value_of
 from fastjournal.clock import MILLISECOND, SECOND
@@ -61,13 +61,13 @@ __all__ = [
 
 def lease(
     count: int,
-    queue: Text | None,
-    queues: Sequence[Text] | None,
-    prefix: Text | None,
-    wait: Length,
-    lasts: Length | None,
+    queue: Any,
+    queues: Any,
+    prefix: Any,
+    wait: Any,
+    lasts: Any,
     fair: bool,
-    worker: Text,
+    worker: Any,
     take: bool,
 ) -> Call:
     """Lease up to `count` jobs; a consumer asks the same again and again, so it is kept."""
@@ -78,13 +78,13 @@ def lease(
 @functools.lru_cache(256)
 def _lease(
     count: int,
-    queue: Text | None,
-    queues: Sequence[Text] | None,
-    prefix: Text | None,
-    wait: Length,
-    lasts: Length | None,
+    queue: Any,
+    queues: Any,
+    prefix: Any,
+    wait: Any,
+    lasts: Any,
     fair: bool,
-    worker: Text,
+    worker: Any,
     take: bool,
 ) -> Call:
     """Lease up to `count` jobs."""
@@ -132,7 +132,7 @@ def give_back(call: Call, reply: Reply) -> Call | None:
     )
 
 
-def complete(job_id: bytes, token: int | None, result: bytes | None) -> Call:
+def complete(job_id: Any, token: int | None, result: bytes | None) -> Call:
     """The work is done."""
     if len(job_id) != 16:
         raise BadRequest("an id has 16 bytes")
@@ -176,7 +176,7 @@ def complete_many(
     ]
 
 
-def touch_many(leases: Iterable[tuple[bytes, int]], extend: Length | None) -> list[Settle]:
+def touch_many(leases: Iterable[tuple[bytes, int]], extend: Any) -> list[Settle]:
     """The items of `settle` for leases to be kept."""
     lasts = None if extend is None else length(extend, "extend")
     return [Settle(Action.TOUCH, job_id, token, lasts) for job_id, token in leases]
@@ -206,7 +206,7 @@ def one_settled(outcomes: list[SettleOutcome]) -> SettleOutcome:
     return outcomes[0]
 
 
-def fail(job_id: bytes, token: int | None, reason: bytes, delay: Length | None) -> Call:
+def fail(job_id: Any, token: int | None, reason: bytes, delay: Any) -> Call:
     """The work failed."""
     wait = None if delay is None else length(delay, "delay")
     item = Settle(Action.FAIL, job_id, token or 0, wait, b"", reason)
@@ -220,7 +220,7 @@ def _read_failed(reply: Reply) -> State:
     return State.FAILED if outcome == Settling.DEAD else State.DELETED
 
 
-def touch(job_id: bytes, token: int, extend: Length | None) -> Call:
+def touch(job_id: Any, token: int, extend: Any) -> Call:
     """Keep a lease."""
     lasts = None if extend is None else length(extend, "extend")
     item = Settle(Action.TOUCH, job_id, token, lasts)
@@ -231,7 +231,7 @@ def _read_touched(reply: Reply) -> int:
     return one_settled(_read_settled(reply)).instant
 
 
-def release(job_id: bytes, token: int, delay: Length | None) -> Call:
+def release(job_id: Any, token: int, delay: Any) -> Call:
     """Give a job back."""
     wait = None if delay is None else length(delay, "delay")
     item = Settle(Action.RELEASE, job_id, token, wait)
@@ -242,7 +242,7 @@ def _read_released(reply: Reply) -> None:
     one_settled(_read_settled(reply))
 
 
-def result(job_id: bytes, wait: Length) -> Call:
+def result(job_id: Any, wait: Any) -> Call:
     """Wait for a result."""
     wait_ns = length(wait, "wait")
     data = encode_request(
