@@ -21,6 +21,7 @@ import pytest
 
 import fastjournal
 from fastjournal import Journal
+from fastjournal.compiled import describe_core
 from fastjournal.errors import JournalError, Stopped
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 
@@ -114,7 +115,7 @@ def test_an_interrupt_at_any_line_stops_the_journal_or_changes_nothing(kind: str
             assert j.status().log.failure
         with opened(files.killed(), clock) as again:
             check_replay(again)
-    assert number > 30
+    assert number > (30 if describe_core() == "pure" else 10)  # a compiled line cannot be struck
     assert 0 < stopped < number // 2
 
 
@@ -163,7 +164,7 @@ class Waits:
         self.put = put
 
     def call(self, frame: FrameType, event: str, _: Any) -> Any:
-        return self.line if frame.f_code.co_filename.endswith("consuming.py") else None
+        return self.line if frame.f_code.co_filename.endswith("journal/journal.py") else None
 
     def line(self, frame: FrameType, event: str, _: Any) -> Any:
         if event != "line" or not frame.f_locals.get("handle") or _is_bare(frame):

@@ -260,14 +260,14 @@ def test_sending_again_after_any_crash_gives_the_rows_of_sending_once(sender: by
             ) as again:
                 put_from(again, sender, jobs())
                 assert picture(again) == want
-                digest = again.engine.state.digest()
+                digest = again.digest()
                 taken = put_from(again, sender, jobs())
                 assert taken.repeated + len(taken.refused) == len(jobs())
-                assert again.engine.state.digest() == digest
+                assert again.digest() == digest
             with Journal(
                 "/j", files=image, clock=ManualClock(NOW + 2 * SECOND), background=False
             ) as again:
-                assert again.engine.state.digest() == digest
+                assert again.digest() == digest
         if not crashed:
             break
 

@@ -31,6 +31,7 @@ import os
 import re
 import secrets
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ __all__ = [
     "add_token",
     "allowed_functions",
     "check_exposure",
+    "function_bits",
     "is_local",
     "make_token",
     "read_tokens",
@@ -66,10 +68,15 @@ _LOOKS = frozenset((Function.STATUS, Function.INSPECT, Function.LIST, Function.R
 """What the role `read` may call."""
 
 
+def function_bits(functions: Iterable[int]) -> int:
+    """Functions as bits: that of number n is bit n."""
+    return sum(1 << number for number in set(functions))
+
+
 def allowed_functions(roles: frozenset[str]) -> int:
     """The functions that these roles may call, as bits."""
-    return sum(
-        1 << number
+    return function_bits(
+        number
         for number, row in FUNCTIONS.items()
         if row.role is Role.ANYONE
         or "admin" in roles

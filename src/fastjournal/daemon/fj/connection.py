@@ -21,7 +21,7 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from fastjournal.buffers import BytesWriter
-from fastjournal.daemon.auth import EVERYTHING, Grant, allowed_functions
+from fastjournal.daemon.auth import EVERYTHING, Grant, allowed_functions, function_bits
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.fj.dispatch import SERVED, carry_out
 from fastjournal.daemon.session import Waiter
@@ -47,9 +47,8 @@ __all__ = ["FjConnection"]
 _HELLO: Final[i64] = int(Function.HELLO)
 _LEASE: Final[i64] = int(Function.LEASE)
 _JOB: Final[i64] = int(Type.JOB)
-_READS: Final[i64] = sum(
-    1 << number
-    for number in (
+_READS: Final[i64] = function_bits(
+    (
         Function.NOP, Function.QUIT, Function.PING, Function.HELLO, Function.GET, Function.STATUS,
         Function.RESULT, Function.INSPECT, Function.LIST, Function.LISTEN, Function.UNLISTEN,
     )

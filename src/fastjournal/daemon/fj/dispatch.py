@@ -17,6 +17,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from fastjournal.daemon.auth import function_bits
 from fastjournal.daemon.fj import admin, entries, jobs
 from fastjournal.daemon.session import KEY, QUEUE, RANGE, Session, Subject
 from fastjournal.errors import BadFunction, BadRequest
@@ -126,11 +127,11 @@ _RARE: Final[dict[int, Handler]] = {
     Function.MAINTAIN: admin.maintain,
 }
 
-SERVED: Final[i64] = sum(
-    1 << number
-    for number in (
-        *_RARE, *_ENTRIES, _NOP, _SET, _GET, _ADD, _DONE, _PING, _PUTS, _LEASE, _SETTLE, _FORWARD,
-        int(Function.HELLO),
+SERVED: Final[i64] = function_bits(
+    (
+        *_RARE, *_ENTRIES, Function.NOP, Function.SET, Function.GET, Function.ADD, Function.DONE,
+        Function.PING, Function.PUTS, Function.LEASE, Function.SETTLE, Function.FORWARD,
+        Function.HELLO,
     )
 )  # fmt: skip
 """The functions that are carried out, as bits."""
