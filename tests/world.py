@@ -139,7 +139,7 @@ class World:
         self.step()
         before = self.journal.digest()
         copy = [dict(row) for row in self.oracle.rows]
-        stamp = self.oracle.stamp
+        stamp, known = self.oracle.stamp, self.oracle.known
         outcomes = []
         time = self.next_time()
         try:
@@ -153,7 +153,7 @@ class World:
             try:
                 self.ask(lambda operations: put_all(operations, jobs))
             except RequestError:
-                self.oracle.stamp = stamp
+                self.oracle.stamp, self.oracle.known = stamp, known
                 assert self.journal.digest() == before
                 return
             raise

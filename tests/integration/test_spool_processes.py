@@ -158,9 +158,9 @@ def rows_of(data: Path) -> tuple[dict[str, list[int]], dict[str, bytes]]:
         for row in rows:
             if row.key:
                 assert row.key.decode() not in keyed, "two rows of a key"
-                keyed[row.key.decode()] = row.value
+                keyed[row.key.decode()] = journal.engine.value(row)
             else:
-                name, number, *_ = row.value.decode().split(" ")
+                name, number, *_ = journal.engine.value(row).decode().split(" ")
                 found[name].append(int(number))
     return found, keyed
 

@@ -360,7 +360,7 @@ class Engine:
             return 0
         timers = self.jobs.timers
         now: i64 = self.clock.now()
-        read_until = now
+        read_until = NEVER
         if self.read_until is not None and timers.lease_overdue(now):
             read_until = self.read_until(now)
         with self.batch():
