@@ -115,8 +115,12 @@ def test_an_interrupt_at_any_line_stops_the_journal_or_changes_nothing(kind: str
             assert j.status().log.failure
         with opened(files.killed(), clock) as again:
             check_replay(again)
-    assert number > (30 if describe_core() == "pure" else 10)  # a compiled line cannot be struck
-    assert 0 < stopped < number // 2
+    # A compiled line cannot be struck: there are fewer of them, and what is set in memory has none
+    # between its decision and its end.
+    pure = describe_core() == "pure"
+    assert number > (30 if pure else 10)
+    assert stopped < number // 2
+    assert stopped or not (pure or kind != "set in memory")
 
 
 def test_an_interrupted_wait_for_a_job_leaves_nobody_behind_and_wakes_the_next() -> None:

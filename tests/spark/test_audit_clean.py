@@ -60,7 +60,7 @@ def test_findings_are_rows_with_their_place(spark: SparkSession, write_journal: 
     damaged.write_bytes(bytes(data))
     found = audit(spark, path)
     assert told(found) == {("error", "damage"), ("error", "one-waiting")}
-    assert exit_code(found) == 2
+    assert exit_code(found) == 3
     row = found.where("rule = 'damage'").first()
     assert row is not None and row["segment"] == 1 and row["offset"] > 8
     twins = found.where("rule = 'one-waiting'").first()

@@ -81,7 +81,7 @@ def test_the_state_of_a_whole_copy_is_that_of_the_journal(copy: Path) -> None:
     assert share_count(settings) == 1
     here = replay_share(copy, Share(), None, settings)
     there = replay_share(uri(copy), Share(), None, settings)
-    assert {k: str(v) for k, v in there.rows.items()}.keys() == here.rows.keys()
+    assert set(there.rows.keys()) == set(here.rows.keys())
     assert len(there.rows) == 37
 
 
