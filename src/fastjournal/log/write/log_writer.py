@@ -57,6 +57,7 @@ from fastjournal.log.write.counters import Counters, LogStatus
 __all__ = ["EXIT_DIE", "LogWriter", "always", "never"]
 
 EXIT_DIE = 4
+_NOBODY_YET = -1  # no thread has this number: the leader is chosen and not yet awake
 _SLOW = 0.005  # seconds of a sync, on average, that an event loop should not wait for
 _log = logging.getLogger(__name__)
 
@@ -243,7 +244,7 @@ class LogWriter:
             if waiter is not None:
                 with self._mutex:
                     self._leader = get_ident()
-                    self._forget(waiter)
+                    self._check_known()
             self._sync()
             self._hand_on()
         except JournalError:
@@ -444,10 +445,15 @@ class LogWriter:
         tell((one for one in callbacks if one[0] <= last_time), None)
 
     def _hand_on(self) -> None:
-        """Let one of those who still wait sync next; it takes the lead when it wakes."""
+        """Let one of those who still wait sync next; it takes the lead when it wakes.
+
+        It no longer counts as waiting: if a sync on another thread told it too, it would go without
+        leading, and nobody ever would again.
+        """
         with self._mutex:
             if self._waiting:
-                self._waiting[0][1].lead()
+                self._leader = _NOBODY_YET
+                self._waiting.pop(0)[1].lead()
             else:
                 self._leader = 0
 
