@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,8 +35,11 @@ def load_core(root: Path) -> ModuleType:
     return module
 
 
-def compile_core(root: Path, work: Path) -> dict[str, Path]:
-    """Compile the core below `work`; returns the binaries by their place in a wheel."""
+def compile_core(root: Path, work: Path, objects: Path | None = None) -> dict[str, Path]:
+    """Compile the core below `work`; returns the binaries by their place in a wheel.
+
+    `objects`: a directory that keeps what the C compiler made, for files of C that stay the same.
+    """
     from mypyc.build import mypycify
     from setuptools import Distribution
 
@@ -62,10 +67,24 @@ def compile_core(root: Path, work: Path) -> dict[str, Path]:
         def build_in_parallel() -> None:
             """A file of C for each processor at a time."""
             compile_files = command.compiler.compile
+            headers = b"".join(sorted(path.read_bytes() for path in work.rglob("*.h")))
+
+            def compile_one(source: str, given: tuple[Any, ...], how: dict[str, Any]) -> list[str]:
+                if objects is None:
+                    return list(compile_files([source], *given, **how))
+                flags = repr((sys.version, how.get("extra_postargs"), how.get("macros")))
+                state = sha256(headers + Path(source).read_bytes() + flags.encode()).hexdigest()
+                kept = objects / f"{state}.o"
+                if not kept.exists():
+                    (made,) = compile_files([source], *given, **how)
+                    fresh = kept.with_suffix(f".{os.getpid()}")
+                    shutil.copy2(made, fresh)
+                    fresh.replace(kept)
+                return [str(kept)]
 
             def compile_each(sources: list[str], *given: Any, **how: Any) -> list[str]:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    made = pool.map(lambda file: compile_files([file], *given, **how), sources)
+                    made = pool.map(lambda source: compile_one(source, given, how), sources)
                     return [file for files in made for file in files]
 
             command.compiler.compile = compile_each
