@@ -18,7 +18,7 @@ import pytest
 import fastjournal
 from daemon_process import DaemonProcess
 from fastjournal.client.entry_calls import page as page_call
-from fastjournal.entry import STRING, VOID
+from fastjournal.entry_value import STRING, VOID
 from fastjournal.errors import LeaseLost, Locked
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.put_request import PutRequest

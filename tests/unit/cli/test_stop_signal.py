@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from fastjournal.cli.spark_session import stopping
-from fastjournal.cli.stopping import SIGNALS
+from fastjournal.cli.spark.session import stopping
+from fastjournal.cli.stop_signal import SIGNALS
 
 
 @pytest.mark.parametrize("number", SIGNALS)

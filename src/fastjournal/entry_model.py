@@ -6,41 +6,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from fastjournal.arguments import Text, as_datetime, key_bytes
-from fastjournal.entry_value import (
-    BOOLEAN,
-    BUFFER,
-    FLOAT,
-    INTEGER,
-    STRING,
-    VOID,
-    EntryValue,
-    added,
-    flipped,
-    from_value,
-    resized,
-    to_value,
-)
+from fastjournal.entry_value import VOID, EntryValue, from_value
 from fastjournal.errors import BadRequest
 
-__all__ = [
-    "BOOLEAN",
-    "BUFFER",
-    "FLOAT",
-    "INTEGER",
-    "STRING",
-    "VOID",
-    "Entry",
-    "EntryChange",
-    "EntryPage",
-    "EntryValue",
-    "Watched",
-    "added",
-    "flipped",
-    "from_value",
-    "resized",
-    "to_value",
-    "watched",
-]
+__all__ = ["Entry", "EntryChange", "EntryPage", "Watched", "watched"]
 
 
 class Entry(NamedTuple):

@@ -13,9 +13,8 @@ from typing import Annotated
 
 import typer
 
-from fastjournal.cli import spark_clean, spark_lake, spark_stream
-from fastjournal.cli.spark_print import print_frame
-from fastjournal.cli.spark_session import (
+from fastjournal.cli.spark import clean, lake, stream
+from fastjournal.cli.spark.session import (
     LOCAL,
     AsOf,
     Conf,
@@ -26,6 +25,7 @@ from fastjournal.cli.spark_session import (
     Parquet,
     Place,
     end_progress,
+    print_frame,
     spark_session,
 )
 
@@ -38,7 +38,7 @@ app = typer.Typer(
 )
 
 # One line for each module with more commands.
-_FAMILIES = (spark_clean.app, spark_stream.app, spark_lake.app)
+_FAMILIES = (clean.app, stream.app, lake.app)
 
 for family in _FAMILIES:
     app.add_typer(family)

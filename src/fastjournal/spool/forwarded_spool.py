@@ -12,7 +12,9 @@ Rules:
    of their own, a line of JSON in `report.jsonl`, both on stable storage. Who may not read the file
    may not read the copy. Doing it again changes nothing.
 4. One forwarder at a time: it holds `forwarder.lock`.
-5. Others may write into the directory: a name that leads elsewhere is refused (see `opening`).
+5. Others may write into the directory: names are opened and made as `spool_dir` says. What goes on
+   inside `quarantine/` holds on to the open directory, so nobody can put another one in its place.
+6. File operations are those of an object: tests give it one in memory.
 """
 
 from __future__ import annotations
@@ -20,17 +22,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 from fastjournal.diskfull import short_write
-from fastjournal.log.files import FileHandle, FileLock
-from fastjournal.spool.directory import GOING
-from fastjournal.spool.files import SpoolDisk, SpoolFiles
+from fastjournal.log.files import DiskFiles, DiskHandle, FileHandle, FileLock, Files
 from fastjournal.spool.frames import SUFFIX, hour_of, name_of, spool_tag
-from fastjournal.spool.reader import Damage, Frame, SpoolFile
+from fastjournal.spool.reader import Damage, Frame, SpooledHandle, SpoolFile, open_spooled
+from fastjournal.spool.spool_dir import (
+    GOING,
+    SHARED,
+    checked_mode,
+    identity,
+    make_file,
+    mode_in,
+    open_file,
+    open_folder,
+)
 
-__all__ = ["LOCK", "QUARANTINE", "Shelf"]
+__all__ = ["LOCK", "QUARANTINE", "Folder", "ForwardedSpool", "SpoolDisk", "SpoolFiles"]
 
 QUARANTINE = "quarantine"
 LOCK = "forwarder.lock"
@@ -38,7 +50,103 @@ _DONE = b"D"
 _REPORT = "report.jsonl"
 
 
-class Shelf:
+class Folder(Protocol):
+    """A directory inside the spool, held open; files are told by their names."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is anything of that name."""
+
+    def create(self, name: str, mode: int) -> FileHandle:
+        """Make a new file, for at most these people."""
+
+    def append(self, name: str) -> FileHandle:
+        """A file to append to, made if it is missing."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Put `source` in the place of `target`."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+    def sync(self) -> None:
+        """Make the names durable."""
+
+
+class SpoolFiles(Files, Protocol):
+    """The file operations of a forwarder."""
+
+    def spool_identity(self, directory: Path) -> bytes:
+        """The 16 bytes that name the spool."""
+
+    def open_spooled(self, path: Path) -> SpooledHandle:
+        """Open a spool file to read it and to mark its frames."""
+
+    def folder(self, directory: Path) -> AbstractContextManager[Folder]:
+        """A directory inside the spool, made if it is missing."""
+
+
+class _DiskFolder:
+    def __init__(self, fd: int, mode: int) -> None:
+        self._fd = fd
+        self._mode = mode
+
+    def exists(self, name: str) -> bool:
+        try:
+            os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def create(self, name: str, mode: int) -> FileHandle:
+        return DiskHandle(make_file(name, mode_in(self._fd, mode & self._mode), self._fd))
+
+    def append(self, name: str) -> FileHandle:
+        with contextlib.suppress(FileExistsError):
+            return self.create(name, self._mode)
+        return DiskHandle(open_file(name, os.O_RDWR | os.O_APPEND, self._fd))
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def remove(self, name: str) -> None:
+        os.unlink(name, dir_fd=self._fd)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+
+class SpoolDisk(DiskFiles):
+    """Spools on the disks of the operating system."""
+
+    def __init__(self, mode: int = SHARED) -> None:
+        """`mode`: of the files that are made, 0660 or 0600."""
+        self._mode = checked_mode(mode)
+
+    def spool_identity(self, directory: Path) -> bytes:
+        os.makedirs(directory, exist_ok=True)
+        return identity(str(directory))
+
+    def open_spooled(self, path: Path) -> SpooledHandle:
+        return open_spooled(str(path), os.O_RDWR)
+
+    @contextlib.contextmanager
+    def folder(self, directory: Path) -> Iterator[Folder]:
+        mode = mode_in(str(directory.parent), self._mode)
+        entered = mode | (mode >> 2) & 0o111  # who may read may enter
+        made = False
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, entered)
+            made = True
+        fd = open_folder(str(directory))
+        try:
+            if made:
+                os.fchmod(fd, entered)  # whatever the umask
+            yield _DiskFolder(fd, mode)
+        finally:
+            os.close(fd)
+
+
+class ForwardedSpool:
     """A spool's directory, for the one forwarder that serves it."""
 
     def __init__(self, path: str | os.PathLike[str], files: SpoolFiles | None = None) -> None:

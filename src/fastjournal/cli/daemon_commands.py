@@ -1,8 +1,9 @@
-"""Commands for a running daemon: `ping`, `status`, `listen`."""
+"""Commands for a daemon: `ping`, `status`, `listen` ask a running one, `token` makes its tokens."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -10,14 +11,16 @@ import typer
 from fastjournal.cli.output import instant, json_line, table
 from fastjournal.errors import SettingError
 
-__all__ = ["app"]
+__all__ = ["app", "tokens"]
 
 app = typer.Typer()
+tokens = typer.Typer(help="Tokens of a daemon: make, list and remove them.", no_args_is_help=True)
 
 _Url = Annotated[
     str, typer.Option(help="Where the daemon is.", envvar="FASTJOURNAL_URL", show_envvar=False)
 ]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+_File = Annotated[Path, typer.Argument(help="The file of tokens.")]
 _DEFAULT = "fj://127.0.0.1"
 
 
@@ -88,6 +91,73 @@ def listen(
                 typer.echo(f"{instant(event.at)} {event.kind} {name}")
             if number == limit:
                 return
+
+
+@tokens.command()
+def add(
+    file: _File,
+    name: Annotated[str, typer.Argument(help="Who will use it.")],
+    role: Annotated[
+        list[str], typer.Option(help="read, produce, consume or admin; several times.")
+    ],
+    journal: Annotated[
+        list[str] | None, typer.Option(help="Only for this journal; several times. Else all.")
+    ] = None,
+    json: _Json = False,
+) -> None:
+    """Make a token and print it. It is not kept: only its hash is in the file.
+
+    Examples:
+
+        fastjournal token add ./tokens web --role produce
+
+        fastjournal token add ./tokens resizer --role consume --journal images
+    """
+    from fastjournal.daemon.auth import add_token
+
+    token = add_token(file, name, role, journal or [])
+    if json:
+        json_line({"name": name, "token": token, "roles": role, "journals": journal or ["*"]})
+    else:
+        typer.echo(token)
+
+
+@tokens.command("list")
+def list_tokens(file: _File, json: _Json = False) -> None:
+    """Show names, roles and journals.
+
+    Examples:
+
+        fastjournal token list ./tokens
+    """
+    from fastjournal.daemon.auth import read_tokens
+
+    grants = read_tokens(file).grants
+    if json:
+        for grant in grants:
+            json_line(
+                {
+                    "name": grant.name,
+                    "roles": sorted(grant.roles),
+                    "journals": sorted(grant.journals),
+                }
+            )
+        return
+    rows = [(g.name, ", ".join(sorted(g.roles)), ", ".join(sorted(g.journals))) for g in grants]
+    table(("name", "roles", "journals"), rows)
+
+
+@tokens.command()
+def remove(file: _File, name: Annotated[str, typer.Argument(help="Whose token.")]) -> None:
+    """Take a token out of the file; a running daemon forgets it at SIGHUP.
+
+    Examples:
+
+        fastjournal token remove ./tokens web
+    """
+    from fastjournal.daemon.auth import remove_token
+
+    remove_token(file, name)
 
 
 def _client(url: str) -> Any:

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. `open_target` is for commands that change something: it takes the journal for itself, or says
+1. `open_journal` is for commands that change something: it takes the journal for itself, or says
    who has it. `open_view` is for those that only look: it takes nothing, and works beside the
    process the journal belongs to.
 2. Commands know only the two protocols here, never what is behind them; the type checker holds both
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fastjournal.log.care.cleaner import Cleaned
     from fastjournal.model import Job, NewJob, QueueSettings, QueueStatus, State
 
-__all__ = ["Target", "View", "open_target", "open_view"]
+__all__ = ["OpenJournal", "View", "open_journal", "open_view"]
 
 
 class View(Protocol):
@@ -68,7 +68,7 @@ class View(Protocol):
     ) -> None: ...
 
 
-class Target(View, Protocol):
+class OpenJournal(View, Protocol):
     """A whole journal."""
 
     def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]: ...
@@ -116,7 +116,7 @@ class Target(View, Protocol):
     def snapshot(self) -> None: ...
 
 
-def open_target(directory: Path, url: str | None = None, *, create: bool = False) -> Target:
+def open_journal(directory: Path, url: str | None = None, *, create: bool = False) -> OpenJournal:
     """A journal to be changed; that of a directory is made if missing and `create` says so."""
     if url is not None:
         return _client(url)
@@ -144,7 +144,7 @@ def open_view(directory: Path, url: str | None = None, *, follow: bool = False) 
     return JournalView(directory, follow=follow)
 
 
-def _client(url: str) -> Target:
+def _client(url: str) -> OpenJournal:
     """A journal behind a daemon. Its figures have the same names; its answers come after what the
     daemon's sync policy promises."""
     from fastjournal.client import Client

@@ -26,8 +26,8 @@ from fastjournal.cli.arguments import (
     one_of,
     seconds,
 )
-from fastjournal.cli.job_tables import setting_text, settings_values
-from fastjournal.cli.open_journal import open_target
+from fastjournal.cli.journal.job_tables import setting_text, settings_values
+from fastjournal.cli.journal.open_journal import open_journal
 from fastjournal.cli.output import bytes_text, json_line
 
 __all__ = ["app"]
@@ -61,14 +61,14 @@ def delete(
         fastjournal delete --entry greeting
     """
     if entry is not None:
-        from fastjournal.cli.entries import unset
+        from fastjournal.cli.journal.entries import unset
 
         if job is not None or key is not None:
             raise typer.BadParameter("give an id, --key or --entry")
         unset(entry, False, directory, url)
         return
     one_of(job, key, "give an id, --key or --entry")
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         found = journal.delete(job, key=as_bytes(key), queue=as_bytes(queue))
     if not found:
         typer.echo("there was no such job", err=True)
@@ -94,7 +94,7 @@ def redrive(
         fastjournal redrive --queue example.com
     """
     one_of(job, queue, "give an id or --queue")
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         count = journal.redrive(job, queue=as_bytes(queue))
     typer.echo(f"{count} waiting again")
     if not count:
@@ -154,7 +154,7 @@ def configure(
         fastjournal configure example.com
     """
     changes = dict(_setting(pair) for pair in settings or [])
-    with open_target(directory, url, create=bool(changes)) as journal:
+    with open_journal(directory, url, create=bool(changes)) as journal:
         current = settings_values(journal.configure(as_bytes(queue) or b"", **changes))
     if as_json:
         json_line({"queue": queue, **current})
@@ -174,7 +174,7 @@ def clean(directory: Directory = HERE, url: Url = None, as_json: Json = False) -
 
         fastjournal clean
     """
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         cleaned = journal.clean()
     if cleaned is None:
         typer.echo("the daemon has cleaned", err=as_json)
@@ -201,7 +201,7 @@ def snapshot(directory: Directory = HERE, url: Url = None) -> None:
 
         fastjournal snapshot
     """
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         journal.snapshot()
         rows = journal.status().rows
     typer.echo(f"snapshot of {rows:,} jobs")
@@ -209,7 +209,7 @@ def snapshot(directory: Directory = HERE, url: Url = None) -> None:
 
 def _tell(directory: Path, url: str | None, verb: str, queue: str, done: str) -> None:
     """Steer one queue and say so."""
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         getattr(journal, verb)(as_bytes(queue))
     typer.echo(f"{queue} {done}")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.output import bytes_text, json_line
-from fastjournal.cli.spark_session import (
+from fastjournal.cli.spark.session import (
     LOCAL,
     Conf,
     Json,
@@ -225,7 +225,7 @@ def consume(
         fastjournal spark consume ./jobs mail mailer:send --each --once
     """
     from fastjournal.cli.worker import load_function
-    from fastjournal.connecting import connect
+    from fastjournal.connect_url import connect
 
     work = load_function(function)
     source: Any = connect(url)
@@ -292,7 +292,7 @@ def apply(
         fastjournal spark apply fj://127.0.0.1 --directory /var/lib/fastjournal/default \\
             --action delete "select id from jobs where queue = 'old'"
     """
-    from fastjournal.connecting import connect
+    from fastjournal.connect_url import connect
 
     place = directory or Path(url.removeprefix("embedded:"))
     with spark_session(master, conf, [place]) as spark:

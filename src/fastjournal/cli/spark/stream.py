@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.output import json_line
-from fastjournal.cli.spark_session import (
+from fastjournal.cli.spark.session import (
     LOCAL,
     Conf,
     Directory,

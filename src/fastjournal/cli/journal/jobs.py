@@ -31,8 +31,8 @@ from fastjournal.cli.arguments import (
     payload_given,
     seconds,
 )
-from fastjournal.cli.job_tables import lease_values, text
-from fastjournal.cli.open_journal import open_target
+from fastjournal.cli.journal.job_tables import lease_values, text
+from fastjournal.cli.journal.open_journal import open_journal
 from fastjournal.cli.output import json_line, preview, table
 from fastjournal.errors import BadRequest
 
@@ -119,7 +119,7 @@ def put(
             raise typer.BadParameter("--lines brings payloads and keys with it")
         common = {} if queue is None else {"queue": as_bytes(queue)}
         jobs = _jobs_of(lines, common)
-    with open_target(directory, url, create=True) as journal:
+    with open_journal(directory, url, create=True) as journal:
         while batch := list(islice(jobs, _BATCH)):
             for receipt in journal.put_many(batch):
                 word = receipt.outcome.name.lower()
@@ -169,7 +169,7 @@ def lease(
 
         fastjournal lease --take --json | jq -r .payload
     """
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         leased = journal.lease_many(
             count,
             queues=[name for name in map(as_bytes, queues or []) if name is not None] or None,
@@ -216,7 +216,7 @@ def done(
 
         fastjournal done 3c0f9d3e8a7b4c25a8f3f0b1c2d3e4f5 1 --result '42 pages'
     """
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         journal.complete(job, token, None if result is None else payload_given(result))
     typer.echo(f"{job.hex()} done")
 
@@ -245,7 +245,7 @@ def fail(
     """
     from fastjournal.model import State
 
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         state = journal.fail(job, token, payload_given(reason), delay)
     words = {State.WAITING: "will be tried again", State.FAILED: "dead"}
     typer.echo(f"{job.hex()} {words.get(state, 'gone: a newer job of its key waits')}")
@@ -272,7 +272,7 @@ def touch(
     """
     from fastjournal.cli.output import instant
 
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         until = journal.touch(job, token, extend)
     typer.echo(f"{job.hex()} until {instant(until)}")
 
@@ -294,7 +294,7 @@ def release(
 
         fastjournal release 3c0f9d3e8a7b4c25a8f3f0b1c2d3e4f5 1 --delay 30
     """
-    with open_target(directory, url) as journal:
+    with open_journal(directory, url) as journal:
         journal.release(job, token, delay)
     typer.echo(f"{job.hex()} released")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastjournal.cli.output import bytes_text, json_line, table
-from fastjournal.cli.spark_session import LOCAL, Conf, DryRun, Json, Master, spark_session
+from fastjournal.cli.spark.session import LOCAL, Conf, DryRun, Json, Master, spark_session
 
 if TYPE_CHECKING:
     from fastjournal.spark.clean import CleanReport

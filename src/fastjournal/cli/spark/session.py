@@ -1,4 +1,4 @@
-"""What the commands of `fastjournal spark` share: their options, the session, the bar of tasks.
+"""What the commands of `fastjournal spark` share: options, the session, the bar of tasks, results.
 
 Rules:
 
@@ -16,16 +16,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastjournal.cli.output import console
-from fastjournal.cli.stopping import SIGNALS, Stop
+from fastjournal.cli.output import console, json_line, preview, table
+from fastjournal.cli.stop_signal import SIGNALS, Stop
 from fastjournal.errors import BadRequest, JournalError, Unavailable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "LOCAL",
@@ -39,6 +39,7 @@ __all__ = [
     "Parquet",
     "Place",
     "end_progress",
+    "print_frame",
     "spark_session",
     "stopping",
 ]
@@ -67,6 +68,7 @@ Conf = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")]
 
 LOCAL = "local[*]"
+_CELL = 60  # characters of one
 _SMALL = 256 << 20  # bytes of log below which a JVM that starts quickly is the better one
 
 
@@ -221,3 +223,34 @@ def _progress(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         end_progress()
+
+
+def print_frame(frame: DataFrame, as_json: bool, parquet: Path | None, limit: int) -> None:
+    """Print or write a result; a table shows at most `limit` rows and says so."""
+    if parquet is not None:
+        frame.write.parquet(str(parquet))
+        return
+    if as_json:
+        for row in frame.toLocalIterator():
+            end_progress()
+            json_line({name: _plain(value) for name, value in row.asDict(recursive=True).items()})
+        return
+    rows = frame.limit(limit + 1).collect()
+    end_progress()
+    numbers = [name for name, kind in frame.dtypes if kind in {"int", "bigint", "smallint"}]
+    table(frame.columns, [[_cell(v) for v in row] for row in rows[:limit]], right=numbers)
+    if len(rows) > limit:
+        sys.stderr.write(f"only the first {limit} rows; --limit, --json or --parquet for more\n")
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value).hex() if isinstance(value, (bytes, bytearray)) else value
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, (bytes, bytearray)):
+        text = bytes(value)
+        return text.hex() if len(text) == 16 else preview(text, _CELL)
+    return str(value)
