@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from fastjournal.cli.spark import app
+from fastjournal.cli.spark.commands import app
 from fastjournal.journal.journal import Journal
 from fastjournal.spark.consume.loop import consume
 from fastjournal.spark.lake.exporter import export

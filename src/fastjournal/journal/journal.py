@@ -72,7 +72,8 @@ from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import MIN_SEGMENT_SIZE
+from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, QueueSettings, State, Where
 from fastjournal.put_request import PutRequest, checked_request, request_or_error

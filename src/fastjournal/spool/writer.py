@@ -10,13 +10,16 @@ Rules:
    the order in which it put them, also when the clock is set back.
 4. Who has a file open holds a shared `flock` on it from before its first write: a forwarder removes
    a file only under the exclusive one, so nothing is ever written into a removed file. Nobody waits
-   for these locks: a producer that cannot have one takes the next file.
-5. The size of the spool is looked up after every so many bytes, never for each put.
-6. Importing this module loads the standard library, crc and hash only, and little of the first.
+   for these locks: a producer that cannot have one takes the next file. So it does where what has
+   the name is no file of this spool's people.
+5. A file is closed when the last thread has let go of it, never while one may be writing.
+6. The size of the spool is looked up after every so many bytes, never for each put.
+7. Importing this module loads the standard library, crc and hash only, and little of the first.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from stat import S_ISSOCK
@@ -33,19 +36,21 @@ from fastjournal.errors import (
     TooLarge,
 )
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.spool.directory import (
+from fastjournal.spool.frames import HOUR, crc, name_of
+from fastjournal.spool.spool_dir import (
+    SHARED,
+    ForeignFile,
     begin_boot,
     boot_id,
+    checked_mode,
     create_file,
     hours,
     identity,
     is_this_boot,
+    open_file,
     sync_directory,
     used,
 )
-from fastjournal.spool.frames import HOUR, crc, name_of
-from fastjournal.spool.openfile import GOING_AWAY, NOT_THERE, OpenFile, open_locked
-from fastjournal.spool.opening import SHARED, checked_mode
 
 TYPE_CHECKING = False  # `typing` would be half of what the import costs
 if TYPE_CHECKING:
@@ -57,7 +62,7 @@ if TYPE_CHECKING:
     from fastjournal.clock import Clock
     from fastjournal.model import NewJob
 
-__all__ = ["MAX_BYTES", "WAKE", "Spool"]
+__all__ = ["GOING_AWAY", "MAX_BYTES", "NOT_THERE", "WAKE", "Spool", "open_locked"]
 
 MAX_BYTES = 8 << 30
 """Size of all files of a spool together, unless told otherwise."""
@@ -65,6 +70,8 @@ MAX_WRITE = 64 << 20
 """Largest `put_many`, in bytes."""
 WAKE = "wake.sock"
 """Where a forwarder without other means listens for producers."""
+
+NOT_THERE, GOING_AWAY = -1, -2
 
 _FILE_LIMIT = 2 << 30  # then the file of the next hour is begun early; half of what a mark can say
 _LOOK = 16 << 20  # bytes written between two looks at the size of the spool, at most
@@ -393,3 +400,49 @@ def _text(value: object) -> bytes:
         except UnicodeEncodeError:
             return b""
     return b""
+
+
+class OpenFile:
+    """A file that is being written; closed when the last thread has let go of it."""
+
+    __slots__ = ("fd", "hour", "named", "room", "until")
+
+    def __init__(self, fd: int, hour: int, until: int) -> None:
+        self.fd = fd
+        self.hour = hour
+        self.named = False
+        """Its name is on stable storage."""
+        self.until = until
+        """From this instant on another file is written."""
+        self.room = 0
+        """Bytes that may be written before the next look at the size of the spool."""
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def open_locked(path: str) -> int:
+    """A descriptor whose file cannot be removed while it is open; or `NOT_THERE`, `GOING_AWAY`."""
+    try:
+        fd = open_file(path, os.O_WRONLY | os.O_APPEND)
+    except FileNotFoundError:
+        return NOT_THERE
+    except ForeignFile:
+        return GOING_AWAY
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return GOING_AWAY
+        try:
+            same = os.path.samestat(os.lstat(path), os.fstat(fd))
+        except FileNotFoundError:
+            same = False
+    except OSError:
+        os.close(fd)
+        raise
+    if not same:  # it was removed between the two steps
+        os.close(fd)
+        return NOT_THERE
+    return fd

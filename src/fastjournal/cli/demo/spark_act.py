@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastjournal.cli.demo.stage import Stage
-from fastjournal.cli.spark_session import LOCAL, spark_session
+from fastjournal.cli.spark.session import LOCAL, spark_session
 
 if TYPE_CHECKING:
     from fastjournal.model import Job

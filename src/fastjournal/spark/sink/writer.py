@@ -73,7 +73,7 @@ SINK_OPTIONS: Mapping[str, str] = {
 }
 """Every option of the sinks with what it does."""
 
-DELIVERER = "fastjournal.delivering:open_target"
+DELIVERER = "fastjournal.spool.daemon_destination:open_delivery"
 _FOLDER = "spark-staged"
 _URLS = ("fj://", "fjs://", "unix:")
 # Spark hands these to every sink by itself.

@@ -22,9 +22,9 @@ from pyspark.sql.datasource import InputPartition
 from fastjournal.errors import NotFound
 from fastjournal.spark.options import Settings
 from fastjournal.spark.schema import arrow_schema
-from fastjournal.spool.directory import IDENTITY, hours
 from fastjournal.spool.frames import HOUR, sender_name, spool_tag
-from fastjournal.spool.reader import Entry, scan
+from fastjournal.spool.reader import SpooledJob, read_spool
+from fastjournal.spool.spool_dir import IDENTITY, hours
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ def spool_rows(part: SpoolHour, settings: Settings) -> Iterator[pa.RecordBatch]:
         rows.clear()
         return pa.RecordBatch.from_pydict(columns, schema=schema)
 
-    for entry in scan(part.directory, lambda hour: hour == part.hour):
+    for entry in read_spool(part.directory, lambda hour: hour == part.hour):
         if settings.since is not None and entry.put_at < settings.since:
             continue
         if settings.until is not None and entry.put_at >= settings.until:
@@ -87,7 +87,7 @@ def spool_rows(part: SpoolHour, settings: Settings) -> Iterator[pa.RecordBatch]:
         yield batch()
 
 
-def _row(directory: str, sender: bytes, entry: Entry) -> dict[str, Any]:
+def _row(directory: str, sender: bytes, entry: SpooledJob) -> dict[str, Any]:
     end = entry.offset + entry.size
     row: dict[str, Any] = {
         "put": _moment(entry.put_at),

@@ -37,7 +37,8 @@ from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import BrokenRecord, decode_time
 from fastjournal.log.scan.scan import Buffer, TearRule, verify
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name, segment_name
-from fastjournal.log.stream import Stream, has_records, read_growing
+from fastjournal.log.segment_directory import has_records, read_growing
+from fastjournal.log.stream import Stream
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings
 from fastjournal.spark.storage.object_store import list_segments, read_head, read_whole

@@ -25,7 +25,8 @@ from fastjournal.log.files import DISK
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
-from fastjournal.log.stream import Stream, read_growing
+from fastjournal.log.segment_directory import read_growing
+from fastjournal.log.stream import Stream
 from fastjournal.spark.storage.segments import Piece, check_gone, first_time, journal_segments
 
 __all__ = ["Reached", "Tail", "loss", "pieces_between"]
