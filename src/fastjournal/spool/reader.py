@@ -39,8 +39,9 @@ from fastjournal.spool.frames import (
     next_frame,
 )
 from fastjournal.spool.spool_dir import ForeignFile, hours, open_file
-from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, VALUE_BITS, Function, Type
-from fastjournal.wire.fj.job_codec import DELAY, encode_job, read_job
+from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.job_codec import encode_job, read_job
+from fastjournal.wire.fj.put_message import find_job
 from fastjournal.wire.fj.requests import Limits, Request, RequestParser
 
 __all__ = [
@@ -60,9 +61,6 @@ READ = 1 << 20
 SETTLE = SECOND
 _LIMITS = Limits(max_value=MAX_FRAME, max_message=MAX_FRAME)
 _WINDOW = 4 * MAX_FRAME
-_SET = b"FJ\0\1\0\2"
-_PLAIN_FLAGS = VALUE_BITS | PERSIST | PERSIST_SET
-_VALUE_AT = (0, 21, 22, 24)  # where the value of a SET without a key begins, by its size class
 
 
 class Frame(NamedTuple):
@@ -259,21 +257,9 @@ def open_to_read(path: str, hour: int) -> SpoolFile:
 
 def job_bytes(frame: Frame) -> bytes:
     """The job of a frame as layout 2 with its key inside; `JournalError` if there is none."""
-    data = frame.data
-    # As our writer makes them: SET without a key, type 6, layout 2 with all that the job needs and
-    # nothing that counts from its arrival. Then the value is taken as it is.
-    if data[12:18] == _SET and len(data) > 36 and data[30] == 0:
-        flags = data[20] << 8 | data[21]
-        at = HEAD_SIZE + _VALUE_AT[(flags >> 1) & 3]
-        if (
-            not flags & ~_PLAIN_FLAGS
-            and flags & VALUE_BITS
-            and data[at - 1] == 6
-            and data[at] == 2
-            and data[at + 1] < DELAY
-            and (data[at + 82 : at + 84] == b"\0\0" or any(data[at + 44 : at + 52]))
-        ):
-            return data[at:]
+    at = find_job(frame.data, HEAD_SIZE)  # as our writer makes them: taken as it is
+    if at > 0:
+        return frame.data[at:]
     return encode_job(job_of(frame))
 
 

@@ -23,7 +23,6 @@ import fcntl
 import os
 import time
 from stat import S_ISSOCK
-from struct import Struct
 from struct import error as struct_error
 
 from fastjournal.diskfull import write_failure
@@ -36,7 +35,7 @@ from fastjournal.errors import (
     TooLarge,
 )
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.spool.frames import HOUR, crc, name_of
+from fastjournal.spool.frames import HOUR, frame, name_of
 from fastjournal.spool.spool_dir import (
     SHARED,
     ForeignFile,
@@ -51,6 +50,7 @@ from fastjournal.spool.spool_dir import (
     sync_directory,
     used,
 )
+from fastjournal.wire.fj.put_message import encode_put
 
 TYPE_CHECKING = False  # `typing` would be half of what the import costs
 if TYPE_CHECKING:
@@ -76,14 +76,7 @@ NOT_THERE, GOING_AWAY = -1, -2
 _FILE_LIMIT = 2 << 30  # then the file of the next hour is begun early; half of what a mark can say
 _LOOK = 16 << 20  # bytes written between two looks at the size of the spool, at most
 _AHEAD = 30 * 24  # hours by which files of other producers may be ahead and still be joined
-_NO_ID = bytes(16)
 _MAX_VALUE = 1024 * 1024
-_HEAD = Struct(">4sII").pack
-# Header of a SET without a key, size and type of its value, then a job of layout 2: see
-# `wire.fj.frames` and `wire.fj.job_codec`. One for each size class of the value.
-_JOB = "BBBB16sqQQQQQIIIHHI"
-_JOB_SIZE = 88
-_FORMS = tuple(Struct(f">2sHHHHQB{size}B{_JOB}").pack for size in "BHI")
 _USUAL = {"payload", "key", "queue", "priority"}
 
 
@@ -247,17 +240,7 @@ class Spool:
             or not 0 <= priority <= 255
         ):
             return self._any(now, payload=payload, key=key, queue=queue, priority=priority)
-        size = 89 + len(queue_data) + len(key_data) + len(payload)
-        kind = 0 if size < 256 else 1 if size < 65_536 else 2
-        message = b"".join((
-            _FORMS[kind](
-                b"FJ", 1, 2, 1, 0x202 + 2 * kind, now // 1000, 0, size, 6,
-                2, mode, 1, 0, _NO_ID, priority, 0, 0, stamp, 0, 0, 0, 0, 0,
-                len(queue_data), len(key_data), len(payload),
-            ),
-            queue_data, key_data, payload,
-        ))  # fmt: skip
-        return _HEAD(b"fjR\0", len(message), crc(message)) + message
+        return frame(encode_put(now, queue_data, payload, key_data, mode, priority, 0, 0, stamp))
 
     def _any(self, now: int, **given: Any) -> bytes:
         """The frame of any job; refuses what `Journal.put` refuses."""
@@ -280,23 +263,12 @@ class Spool:
         return self._encode(job, now)
 
     def _encode(self, job: NewJob, now: int) -> bytes:
-        (
-            queue, value, key, mode, priority, due, expires, stamp, lease, max_attempts,
-            max_timeouts, max_fails, kind, ttl, job_id,
-        ) = job  # fmt: skip
-        stamp = stamp or (now if key else 0)
-        size = 1 + _JOB_SIZE + len(queue) + len(key) + len(value)
-        wide = 0 if size < 256 else 1 if size < 65_536 else 2
+        if job.key and not job.timestamp:
+            job = job._replace(timestamp=now)
         try:
-            head = _FORMS[wide](
-                b"FJ", 1, 2, 1, 0x202 + 2 * wide, now // 1000, 0, size, 6, 2, mode, kind, 0,
-                job_id or _NO_ID, priority, due, expires, stamp, lease, ttl, max_attempts,
-                max_timeouts, max_fails, len(queue), len(key), len(value),
-            )  # fmt: skip
+            return frame(encode_put(now, *job))
         except struct_error as error:
             raise OutOfRange(f"the job does not fit: {error}") from None
-        message = b"".join((head, queue, key, value))
-        return _HEAD(b"fjR\0", len(message), crc(message)) + message
 
     def _append(self, data: bytes, now: int, sync: bool | None) -> None:
         file = self._file

@@ -215,3 +215,18 @@ def test_a_spool_can_be_read_without_permission_to_write(tmp_path: Path) -> None
     with pytest.raises(OSError):
         file.handle.write_at(b"D", 10)
     assert payloads(tmp_path) == [b"a"]
+
+
+@pytest.mark.parametrize("size", range(88))
+def test_a_frame_with_the_beginning_of_a_job_is_refused_as_any_other_that_holds_none(
+    size: int,
+) -> None:
+    job = encode_job(PutRequest(b"", timestamp=NOW))[:size]
+    message = encode_request(
+        Function.SET, 1, flags=0x200, timestamp=NOW, value_type=Type.JOB, value=job
+    )
+    # As wide as a large value: where the job begins is the end of a short frame.
+    wide = message[:9] + b"\x06" + message[10:19] + (size + 1).to_bytes(4, "big") + b"\x06" + job
+    for data in (frame(message), frame(wide)):
+        with pytest.raises(JournalError):
+            job_bytes(Frame(0, len(data), data))
