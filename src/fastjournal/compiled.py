@@ -77,6 +77,7 @@ CORE = (
     "fastjournal.log.record",
     "fastjournal.put_request",
     "fastjournal.wire.fj.bulk",
+    "fastjournal.wire.fj.client",
     "fastjournal.wire.fj.entry_codec",
     "fastjournal.wire.fj.forward",
     "fastjournal.wire.fj.frames",
