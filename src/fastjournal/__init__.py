@@ -10,14 +10,16 @@ Rules:
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # `typing` would be half of what a producer's import costs
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
     from typing import Any
 
     from fastjournal.client import AsyncClient, Client
-    from fastjournal.connecting import aconnect, connect
+    from fastjournal.connect_url import aconnect, connect
     from fastjournal.errors import JournalError, JournalFault, RequestError
     from fastjournal.handles import LeasedJob
     from fastjournal.journal.engine.events import Event
@@ -74,9 +76,24 @@ _HOMES = {
     "RequestError": "fastjournal.errors",
     "Spool": "fastjournal.spool.writer",
     "State": "fastjournal.model",
-    "aconnect": "fastjournal.connecting",
-    "connect": "fastjournal.connecting",
+    "aconnect": "fastjournal.connect_url",
+    "connect": "fastjournal.connect_url",
 }
+
+
+class _MovedModules:
+    """Asked for modules that nobody else has found."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not name.startswith("fastjournal."):
+            return None
+        from fastjournal.moved_names import find_moved
+
+        return find_moved(name)
+
+
+sys.meta_path.append(_MovedModules)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import SettingError
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 DAY = 86_400 * SECOND
-MAX_INSTANT = 2**63 - 1
+MAX_INSTANT: Final = 2**63 - 1
 """The last instant that can be stored, in the year 2262."""
 
 
