@@ -415,7 +415,7 @@ class Journal:
         return LeasedJob(self, Granted(row, value), row.id, row.attempts, value)
 
     def touch(
-        self, job_id: bytes | Unchecked, token: int | Unchecked | None, extend: Length | None = None
+        self, job_id: bytes | Unchecked, token: int | Unchecked, extend: Length | None = None
     ) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
         row_id = id_bytes(job_id)
@@ -511,7 +511,7 @@ class Journal:
         return state
 
     def release(
-        self, job_id: bytes | Unchecked, token: int | Unchecked | None, delay: Length | None = None
+        self, job_id: bytes | Unchecked, token: int | Unchecked, delay: Length | None = None
     ) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
         row_id = id_bytes(job_id)
