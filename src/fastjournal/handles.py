@@ -18,6 +18,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mypy_extensions import mypyc_attr
+
 from fastjournal.arguments import Length, as_datetime, length
 from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
@@ -46,6 +48,7 @@ class Finisher(Protocol):
         """Give the job back unworked."""
 
 
+@mypyc_attr(acyclic=True)
 class LeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
