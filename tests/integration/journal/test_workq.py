@@ -17,7 +17,7 @@ from fastjournal.errors import NotFound
 from fastjournal.journal.language import commands as k
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 
-CASES = Path(__file__).parents[1] / "golden" / "workq"
+CASES = Path(__file__).parents[2] / "golden" / "workq"
 NAMES = sorted(path.name for path in CASES.iterdir() if path.is_dir())
 # Workq's numbers: new, completed, failed, pending (given back), leased.
 STATES = {

@@ -31,7 +31,7 @@ from fastjournal.wire.fj.replies import Pair, encode_reply
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "wire" / "fj-worked-examples.json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "wire" / "fj-worked-examples.json"
 EXAMPLES = {e["name"]: bytes.fromhex(e["bytes"]) for e in json.loads(GOLDEN.read_text())}
 T = 1_700_000_000_000_000_000
 US = 1000

@@ -65,7 +65,7 @@ def test_a_picture_of_another_layout_is_refused() -> None:
 
 
 def test_the_golden_picture_reads_as_its_name_says() -> None:
-    golden = Path(__file__).parents[1] / "golden" / "wire" / "fj-extensions.json"
+    golden = Path(__file__).parents[2] / "golden" / "wire" / "fj-extensions.json"
     example = next(e for e in json.loads(golden.read_text()) if "all of a, also" in e["name"])
     _, kind, value, _ = example["means"]["pairs"][0]
     entry = decode_entry(b"a", kind, bytes.fromhex(value))

@@ -27,7 +27,7 @@ from fastjournal.journal.journal import Journal
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture

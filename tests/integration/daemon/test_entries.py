@@ -42,7 +42,7 @@ S = 1_000_000_000
 EXAMPLES = {
     example["name"]: bytes.fromhex(example["bytes"])
     for example in json.loads(
-        (Path(__file__).parents[1] / "golden" / "wire" / "fj-worked-examples.json").read_text()
+        (Path(__file__).parents[2] / "golden" / "wire" / "fj-worked-examples.json").read_text()
     )
 }
 
