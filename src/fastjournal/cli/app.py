@@ -31,6 +31,7 @@ from fastjournal.cli import (
     remote,
     spark,
     spool,
+    tasks,
     token,
 )
 from fastjournal.cli.serve import ServeCommand, serve
@@ -55,6 +56,7 @@ app.add_typer(operator_commands.app)
 app.add_typer(entries.app)
 app.add_typer(lock_and_watch.app)
 app.add_typer(remote.app)
+app.add_typer(tasks.app)
 app.add_typer(token.app, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
