@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fastjournal.journal.journal import Journal
     from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
     from fastjournal.spool.writer import Spool
+    from fastjournal.tables import apply_tables, read_tables
 
 __version__ = "0.1.0"
 
@@ -54,7 +55,9 @@ __all__ = [
     "State",
     "__version__",
     "aconnect",
+    "apply_tables",
     "connect",
+    "read_tables",
 ]
 
 _HOMES = {
@@ -75,7 +78,9 @@ _HOMES = {
     "Spool": "fastjournal.spool.writer",
     "State": "fastjournal.model",
     "aconnect": "fastjournal.connecting",
+    "apply_tables": "fastjournal.tables",
     "connect": "fastjournal.connecting",
+    "read_tables": "fastjournal.tables",
 }
 
 

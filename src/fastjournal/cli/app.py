@@ -35,6 +35,7 @@ from fastjournal.cli import (
 )
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.worker import worker
+from fastjournal.cli.workq import WorkqCommand, workq
 from fastjournal.errors import CorruptCommand, JournalError, SegmentError
 
 __all__ = ["app", "main"]
@@ -61,6 +62,7 @@ app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
 app.command(cls=ServeCommand)(serve)
 app.command()(spool.forward)
+app.command(cls=WorkqCommand)(workq)
 app.command()(worker)
 
 
