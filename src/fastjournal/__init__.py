@@ -10,15 +10,17 @@ Rules:
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # `typing` would be half of what a producer's import costs
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
     from typing import Any
 
     from fastjournal.client import AsyncClient, Client
     from fastjournal.client.worker import Retry, Worker
-    from fastjournal.connecting import aconnect, connect
+    from fastjournal.connect_url import aconnect, connect
     from fastjournal.errors import (
         AlreadyExists,
         BadRequest,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from fastjournal.journal.journal import Journal
     from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
     from fastjournal.spool.writer import Spool
+    from fastjournal.tables import apply_tables, read_tables
     from fastjournal.tasks import Discard, Handle, Middleware, Retries, TaskFailed, Tasks
 
 __version__ = "0.1.0"
@@ -102,7 +105,9 @@ __all__ = [
     "Worker",
     "__version__",
     "aconnect",
+    "apply_tables",
     "connect",
+    "read_tables",
 ]
 
 _HOMES = {
@@ -147,9 +152,26 @@ _HOMES = {
     "Unauthorized": "fastjournal.errors",
     "Unavailable": "fastjournal.errors",
     "Worker": "fastjournal.client.worker",
-    "aconnect": "fastjournal.connecting",
-    "connect": "fastjournal.connecting",
+    "aconnect": "fastjournal.connect_url",
+    "connect": "fastjournal.connect_url",
+    "apply_tables": "fastjournal.tables",
+    "read_tables": "fastjournal.tables",
 }
+
+
+class _MovedModules:
+    """Asked for modules that nobody else has found."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not name.startswith("fastjournal."):
+            return None
+        from fastjournal.moved_names import find_moved
+
+        return find_moved(name)
+
+
+sys.meta_path.append(_MovedModules)
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from fastjournal.arguments import Length, as_datetime, length
-from fastjournal.entry import EntryValue
+from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
 from fastjournal.failure_text import failure_text
 from fastjournal.model import Lease, State

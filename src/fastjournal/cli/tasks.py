@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import HERE, Directory, Json, Url
-from fastjournal.cli.open_journal import open_target, open_view
+from fastjournal.cli.journal.open_journal import open_journal, open_view
 from fastjournal.cli.output import instant, json_line, table
 from fastjournal.errors import SettingError
 
@@ -122,7 +122,7 @@ def schedules(
     from fastjournal.tasks.announcing import forget_schedule, known_schedules
 
     if forget is not None:
-        with open_target(directory, url) as journal:
+        with open_journal(directory, url) as journal:
             forget_schedule(journal, forget)
         return
     with open_view(directory, url) as journal:
@@ -151,7 +151,7 @@ def restart_on_change(arguments: list[str]) -> int:
     import signal
     import subprocess
 
-    from fastjournal.cli.stopping import Stop
+    from fastjournal.cli.stop_signal import Stop
 
     stop = Stop()
     stop.listen()

@@ -263,7 +263,7 @@ class Tasks:
         return self._opened
 
     def _open(self) -> Any:
-        from fastjournal.connecting import connect
+        from fastjournal.connect_url import connect
 
         where = self.place
         if self.is_spool:
@@ -280,7 +280,7 @@ class Tasks:
         where = self.place
         opened: Any
         if isinstance(where, (str, Path)) and not isinstance(parse_url(str(where)), Path):
-            from fastjournal.connecting import aconnect
+            from fastjournal.connect_url import aconnect
 
             opened = await aconnect(str(where))
         else:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fastjournal.arguments import Text, key_bytes
 from fastjournal.clock import SteadyClock
-from fastjournal.entry import EntryValue, from_value
+from fastjournal.entry_value import EntryValue, from_value
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.state.row import Row
 
