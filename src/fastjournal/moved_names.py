@@ -53,7 +53,7 @@ class MovedModules:
                 setattr(module, name, getattr(found, name))
 
 
-_PLACES = MovedModules(
+_MOVED = MovedModules(
     {
         "fastjournal.connecting": ["fastjournal.connect_url"],
         "fastjournal.delivering": ["fastjournal.spool.daemon_destination"],
@@ -69,4 +69,4 @@ _PLACES = MovedModules(
 
 def find_moved(name: str) -> ModuleSpec | None:
     """The module of this name, if it has moved and no room knows of it."""
-    return _PLACES.find_spec(name)
+    return _MOVED.find_spec(name)

@@ -39,9 +39,13 @@ __all__ = [
     "one_of",
     "payload_given",
     "seconds",
+    "yes_or_no",
 ]
 
 _UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_TRUTH = {"yes": True, "true": True, "on": True, "1": True} | {
+    "no": False, "false": False, "off": False, "0": False,
+}  # fmt: skip
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
 
@@ -62,6 +66,14 @@ def moment(text: str) -> datetime:
             f"not an instant: {text!r} (for example 2026-01-31T12:00)"
         ) from None
     return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def yes_or_no(text: str) -> bool:
+    """The truth of yes, true, on, 1; no, false, off, 0."""
+    try:
+        return _TRUTH[text.strip().lower()]
+    except KeyError:
+        raise typer.BadParameter(f"not yes or no: {text!r}") from None
 
 
 def job_id(text: str) -> bytes:
