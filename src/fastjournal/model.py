@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import SettingError
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 DAY = 86_400 * SECOND
-MAX_INSTANT = 2**63 - 1
+MAX_INSTANT: Final = 2**63 - 1
 """The last instant that can be stored, in the year 2262."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+import wire_values
 from fastjournal.compiled import describe_core
 from fastjournal.errors import JournalError
 from fastjournal.model import Job, Lease, State
@@ -117,7 +118,7 @@ def value(draw: Random) -> bytes:
     if kind == 0:
         return job_codec.encode_job(job(draw), draw.choice((0, 4, 8, 12)))
     if kind == 1:
-        return job_codec.encode_jobs([job(draw) for _ in range(draw.randrange(4))])
+        return wire_values.encode_jobs([job(draw) for _ in range(draw.randrange(4))])
     if kind == 2:
         jobs = [job_codec.encode_job(job(draw)) for _ in range(3)]
         return forward.encode_forward([2, 9, 300], jobs)
@@ -132,8 +133,10 @@ def value(draw: Random) -> bytes:
         return bulk.encode_lease_request(
             bulk.LeaseRequest((b"a", b"b"), draw.randrange(1, 500), 10, 30, worker=b"w")
         )
-    outcomes = [bulk.PutOutcome(draw.randrange(4), draw.randbytes(16)) for _ in range(2)]
-    return bulk.encode_put_outcomes([*outcomes, bulk.PutOutcome(bulk.REFUSED, error="TOO-LARGE")])
+    outcomes = [wire_values.PutOutcome(draw.randrange(4), draw.randbytes(16)) for _ in range(2)]
+    return wire_values.encode_put_outcomes(
+        [*outcomes, wire_values.PutOutcome(bulk.REFUSED, error="TOO-LARGE")]
+    )
 
 
 def damaged(draw: Random, data: bytes, first: int) -> bytes:
@@ -190,9 +193,9 @@ VALUES: tuple[Callable[[bytes], Any], ...] = (
     lambda data: job_codec.read_jobs(data, 0, len(data), NOW, NOW),
     lambda data: forward.read_forward(data, 0, len(data), NOW, b"twelve bytes").jobs,
     lambda data: lease_codec.decode_leased(Pair(b"k", 6, data)),
-    bulk.decode_settle,
+    wire_values.decode_settle,
     bulk.decode_lease_request,
-    bulk.decode_put_outcomes,
+    wire_values.decode_put_outcomes,
     bulk.decode_settle_outcomes,
     lambda data: entry_codec.decode_entry(b"k", 1, data),
     entry_codec.decode_who,

@@ -326,7 +326,7 @@ def _position(text: str) -> Position:
 
 
 def _instant(text: str) -> int:
-    from fastjournal.spark.settings import instant as parse
+    from fastjournal.spark.options import instant as parse
 
     return parse(text)
 

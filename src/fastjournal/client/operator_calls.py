@@ -48,6 +48,27 @@ _LENGTHS = frozenset(
 class Figures:
     """Figures of a daemon, to be read like the status of an embedded journal: by attribute."""
 
+    rows: int
+    """All of them: jobs, entries, tombstones."""
+    queues: int
+    ready: int
+    future: int
+    held: int
+    leased: int
+    completed: int
+    dead: int
+    jobs: int
+    """Rows in queues."""
+    entries: int
+    sync: str
+    clean_start: bool
+    disk_full: bool
+    replayed_records: int
+    replay_seconds: float
+    log: Figures
+    upkeep: Figures
+    server: Figures
+
     def __init__(self, data: Mapping[str, Any]) -> None:
         for name, value in data.items():
             setattr(self, name, Figures(value) if isinstance(value, dict) else value)

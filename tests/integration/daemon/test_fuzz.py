@@ -38,10 +38,10 @@ from fastjournal.wire.fj.functions import (
     Type,
 )
 from fastjournal.wire.fj.hello import Hello, encode_hello
-from fastjournal.wire.fj.job_codec import encode_jobs, encode_short
 from fastjournal.wire.fj.replies import ReplyParser
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
+from wire_values import encode_jobs, encode_short
 
 ID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c4"
 

@@ -26,7 +26,6 @@ from fastjournal.wire.fj.bulk import (
     Putting,
     Settle,
     Settling,
-    decode_put_outcomes,
     decode_settle_outcomes,
     encode_lease_request,
     encode_settle,
@@ -45,12 +44,13 @@ from fastjournal.wire.fj.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.fj.job_codec import encode_job, encode_jobs, encode_short
+from fastjournal.wire.fj.job_codec import encode_job
 from fastjournal.wire.fj.json_values import load
 from fastjournal.wire.fj.lease_codec import decode_leased
 from fastjournal.wire.fj.replies import Reply
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
+from wire_values import decode_put_outcomes, encode_jobs, encode_short
 
 T0 = 1_700_000_000_000_000_000
 

@@ -22,9 +22,10 @@ from fastjournal.spool.reader import (
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
 from fastjournal.wire.fj.functions import Function, Type
-from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, encode_job, encode_short, read_job
+from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, encode_job, read_job
 from fastjournal.wire.fj.requests import encode_request
 from spooling import payloads
+from wire_values import encode_short
 
 NOW = 1_700_000_000 * SECOND
 T = NOW // HOUR

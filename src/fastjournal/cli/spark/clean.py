@@ -18,7 +18,7 @@ from fastjournal.cli.output import bytes_text, json_line, table
 from fastjournal.cli.spark.session import LOCAL, Conf, DryRun, Json, Master, spark_session
 
 if TYPE_CHECKING:
-    from fastjournal.spark.clean import CleanReport
+    from fastjournal.spark.maintain.clean import CleanReport
 
 __all__ = ["app"]
 
@@ -45,7 +45,7 @@ def clean(
         fastjournal spark clean ./jobs ./other --json
     """
     with spark_session(master, conf, directories) as spark:
-        from fastjournal.spark.clean import clean as clean_all
+        from fastjournal.spark.maintain.clean import clean as clean_all
 
         reports = clean_all(spark, list(directories), lock_seconds=wait, dry_run=dry_run)
     _print_reports(reports, as_json, dry_run)
@@ -69,11 +69,11 @@ def trim(
 
         fastjournal spark trim ./jobs/archive --before 2026-01-01 --queue mail --queue sms
     """
-    from fastjournal.spark.settings import instant
+    from fastjournal.spark.options import instant
 
     moment = instant(before, "before")
     with spark_session(master, conf, [directory]) as spark:
-        from fastjournal.spark.archive import trim_archive
+        from fastjournal.spark.maintain.trim import trim_archive
 
         report = trim_archive(spark, directory, before=moment, queues=queue or [], dry_run=dry_run)
     _print_reports([report], as_json, dry_run)

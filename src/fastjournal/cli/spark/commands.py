@@ -128,7 +128,7 @@ def audit(
         fastjournal spark audit ./jobs --json --no-second-opinion
     """
     with spark_session(master, conf, [directory]) as spark:
-        from fastjournal.spark.audit import exit_code
+        from fastjournal.spark.audit.run import exit_code
         from fastjournal.spark.table import JournalTable
 
         found = JournalTable.for_path(spark, directory).audit(opinion=second_opinion).cache()

@@ -27,8 +27,8 @@ from fastjournal.cli.spark.session import (
 )
 
 if TYPE_CHECKING:
-    from fastjournal.spark.consume import Consumed
-    from fastjournal.spark.export import ExportReport
+    from fastjournal.spark.consume.loop import Consumed
+    from fastjournal.spark.lake.exporter import ExportReport
 
 __all__ = ["app"]
 
@@ -76,15 +76,15 @@ def export(
 
         fastjournal spark export ./jobs -o ./lake --every 60
     """
-    from fastjournal.spark.settings import instant
+    from fastjournal.spark.options import instant
 
     end = None if until is None else instant(until, "until")
     with (
         spark_session(master, conf, _local(source), bar=every is None) as spark,
         stopping() as stop,
     ):
-        from fastjournal.spark.export import export as run
-        from fastjournal.spark.export_schema import TABLES
+        from fastjournal.spark.lake.exporter import export as run
+        from fastjournal.spark.lake.tables import TABLES
 
         while True:
             told = run(
@@ -158,13 +158,13 @@ def report(
 
         fastjournal spark report ./jobs --json > report.json
     """
-    from fastjournal.spark.settings import instant
+    from fastjournal.spark.options import instant
 
     usual, targets = _targets(target or [])
     start = None if since is None else instant(since, "since")
     end = None if until is None else instant(until, "until")
     with spark_session(master, conf, _local(source)) as spark:
-        from fastjournal.spark.report import report as look
+        from fastjournal.spark.report.write import report as look
 
         told = look(
             spark, source, archive=archive, since=start, until=end, target=usual, targets=targets,
@@ -231,8 +231,8 @@ def consume(
     source: Any = connect(url)
     try:
         with spark_session(master, conf, [], bar=False) as spark, stopping() as stop:
-            from fastjournal.spark.consume import consume as run
-            from fastjournal.spark.consume import per_job
+            from fastjournal.spark.consume.loop import consume as run
+            from fastjournal.spark.consume.loop import per_job
 
             _ship(work)
             told = run(
@@ -296,7 +296,7 @@ def apply(
 
     place = directory or Path(url.removeprefix("embedded:"))
     with spark_session(master, conf, [place]) as spark:
-        from fastjournal.spark.consume_frames import apply_frame
+        from fastjournal.spark.consume.bulk_edit import apply_frame
         from fastjournal.spark.table import JournalTable
 
         JournalTable.for_path(spark, place).create_views()

@@ -135,7 +135,7 @@ def stopping() -> Iterator[Stop]:
 
 def _small_conf(master: str, directories: Sequence[Path | str]) -> dict[str, str]:
     """For a small log on this machine: a JVM that starts quickly rather than runs fast."""
-    from fastjournal.spark.plan import journal_segments
+    from fastjournal.spark.storage.segments import journal_segments
 
     size = sum(piece.size for one in directories for piece in journal_segments(one))
     if not master.startswith("local") or size > _SMALL:
@@ -148,7 +148,7 @@ def _small_conf(master: str, directories: Sequence[Path | str]) -> dict[str, str
 
 def _told(error: Exception, log: Path | None = None) -> JournalError:
     """An error of Spark as one of ours, in one line."""
-    from fastjournal.spark.failure import explain
+    from fastjournal.spark.errors import explain
 
     ours = explain(error)
     if ours is not None:

@@ -68,6 +68,7 @@ from fastjournal.journal.language.commands import (
     KEYS,
     LEASE,
     MARK,
+    PLAIN_END,
     PURGE,
     PUT,
     QUEUE,
@@ -124,7 +125,6 @@ __all__ = [
     "write_command",
 ]
 
-_PLAIN_END: Final[i64] = 1 << 56
 _FIRST_OWN: Final = bytes((PUT,))
 _NO_TIME: Final = bytes((1,)) + bytes(12)
 
@@ -245,7 +245,7 @@ def _read_put(reader: Reader) -> Put:
     ttl = reader.uv()
     kind = reader.byte()
     value = reader.blob()
-    if not ttl and reader.ahead() == _PLAIN_END:
+    if not ttl and reader.ahead() == PLAIN_END:
         reader.at += 8
         return Put(
             row, queue, key, rank, due, inserted, modified, expires, kind, value,
