@@ -55,6 +55,7 @@ class MovedModules:
 
 _MOVED = MovedModules(
     {
+        "fastjournal.compiled": ["fastjournal.package.compiled"],
         "fastjournal.connecting": ["fastjournal.connect_url"],
         "fastjournal.delivering": ["fastjournal.spool.daemon_destination"],
         "fastjournal.entry": ["fastjournal.entry_model", "fastjournal.entry_value"],
