@@ -64,7 +64,7 @@ app.command()(worker)
 @app.command()
 def version() -> None:
     """Print the version, and which build of the core runs: compiled or pure."""
-    from fastjournal.compiled import describe_core
+    from fastjournal.package.compiled import describe_core
 
     typer.echo(f"{__version__} ({describe_core()} core)")
 
