@@ -99,6 +99,6 @@ def beat(daemon: LocalDaemon, journal: str = "default") -> None:
     """Let the dashboard look at its figures now."""
     dashboard = daemon.server._dashboard
     assert dashboard is not None
-    asyncio.run_coroutine_threadsafe(dashboard.pulses[journal].look(), daemon.server.loop).result(
-        20
-    )
+    asyncio.run_coroutine_threadsafe(
+        dashboard.backstage.pulses[journal].look(), daemon.server.loop
+    ).result(20)

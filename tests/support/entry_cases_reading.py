@@ -6,7 +6,7 @@ import pytest
 
 from entry_driver import Driver, S
 from entry_table import case, integer, keys
-from fastjournal.entry import BUFFER, INTEGER, STRING, VOID
+from fastjournal.entry_value import BUFFER, INTEGER, STRING, VOID
 from fastjournal.errors import (
     BadCursor,
     BadPattern,

@@ -8,7 +8,7 @@ import pytest
 
 from entry_driver import Driver, S
 from entry_table import TICK, case, integer, keys
-from fastjournal.entry import BOOLEAN, BUFFER, FLOAT, INTEGER, STRING, VOID
+from fastjournal.entry_value import BOOLEAN, BUFFER, FLOAT, INTEGER, STRING, VOID
 from fastjournal.errors import (
     AlreadyExists,
     ClockSkew,

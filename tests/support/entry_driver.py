@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Protocol
 
 from fastjournal import Journal
-from fastjournal.entry import Entry, EntryPage
+from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.journal.disk.replay import replay
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
 from fastjournal.journal.entries.locks import Lock, Writer

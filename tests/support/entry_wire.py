@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fastjournal.entry import Entry, EntryPage
+from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.errors import NotFound
 from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.journal.entries.plan import Decided

@@ -11,18 +11,18 @@ from typing import Any
 from fastjournal import Journal
 from fastjournal.errors import Unavailable
 from fastjournal.log.files import FileHandle
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
-from fastjournal.spool.reader import scan
-from fastjournal.spool.shelf import Shelf
+from fastjournal.spool.reader import read_spool
 from fastjournal.testing import Crash, MemoryFiles
 from fastjournal.testing.files import _MemoryHandle
 from fastjournal.wire.fj.error_text import error_text
 from fastjournal.wire.fj.forward import Forwarded, read_forward
 
 __all__ = [
-    "CrashingShelf",
-    "CrashingTarget",
-    "JournalTarget",
+    "CrashingDestination",
+    "CrashingSpool",
+    "JournalDestination",
     "SpoolMemory",
     "Steps",
     "drain",
@@ -95,7 +95,7 @@ class SpoolMemory(MemoryFiles):
         yield _Folder(self, directory)
 
 
-class JournalTarget:
+class JournalDestination:
     """A journal of this process, as a daemon would serve it."""
 
     def __init__(self, journal: Journal) -> None:
@@ -148,7 +148,7 @@ class Steps:
             raise Crash
 
 
-class CrashingShelf(Shelf):
+class CrashingSpool(ForwardedSpool):
     """Dies before or after a change of the directory."""
 
     def __init__(self, path: Path, steps: Steps) -> None:
@@ -174,10 +174,10 @@ class CrashingShelf(Shelf):
         return result
 
 
-class CrashingTarget:
+class CrashingDestination:
     """Loses the connection, the request or the answer."""
 
-    def __init__(self, target: JournalTarget, steps: Steps) -> None:
+    def __init__(self, target: JournalDestination, steps: Steps) -> None:
         self._target = target
         self._steps = steps
 
@@ -226,7 +226,7 @@ def drain(forwarder: Forwarder, target: Any, *, rounds: int = 10_000) -> None:
 
 def payloads(path: Path | str) -> list[bytes]:
     """The payloads in a spool, done or not, in order."""
-    return [entry.job.value for entry in scan(path) if entry.job is not None]
+    return [entry.job.value for entry in read_spool(path) if entry.job is not None]
 
 
 def rows(journal: Journal) -> Iterable[Any]:

@@ -21,7 +21,7 @@ from fastjournal.client._async.watch import AsyncWatching
 from fastjournal.client.asyncio_transport import AsyncConnection
 from fastjournal.client.calls import Call
 from fastjournal.client.urls import Target, parse_url
-from fastjournal.entry import watched
+from fastjournal.entry_model import watched
 from fastjournal.errors import Closed, GarbledAnswer, ProtocolError, Unavailable
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon

@@ -16,9 +16,9 @@ from fastjournal import Journal, Outcome, Spool, aconnect
 from fastjournal.client import entry_calls
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import ClockSkew
+from fastjournal.spool.daemon_destination import DaemonDestination
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
-from fastjournal.spool.shelf import Shelf
-from fastjournal.spool.target import DaemonTarget
 from fastjournal.testing import ManualClock, MemoryFiles
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.functions import LENGTH, TIMEOUT, Function, Type
@@ -159,8 +159,8 @@ def test_a_newer_spooled_job_wins_over_an_older_direct_one(
         put = client.put(b"older", key="k", queue="q")
         with Spool(tmp_path / "s") as spool:
             spool.put(b"newer", key="k", queue="q")
-        forwarder, target = Forwarder(Shelf(tmp_path / "s")), DaemonTarget(daemon.url)
-        forwarder.shelf.lock()
+        forwarder, target = Forwarder(ForwardedSpool(tmp_path / "s")), DaemonDestination(daemon.url)
+        forwarder.spool.lock()
         while forwarder.send(target) or forwarder.in_flight:
             forwarder.receive(target, 10)
         assert (forwarder.figures.merged, forwarder.figures.refused) == (1, 0)

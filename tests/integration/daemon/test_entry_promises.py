@@ -18,7 +18,7 @@ import pytest
 import fastjournal
 from daemon_process import DaemonProcess
 from fastjournal.client.entry_calls import page as page_call
-from fastjournal.entry import STRING, VOID
+from fastjournal.entry_value import STRING, VOID
 from fastjournal.errors import LeaseLost, Locked
 from fastjournal.journal.entries.cursor import Scan
 from fastjournal.put_request import PutRequest
@@ -139,7 +139,7 @@ def test_quit_is_answered_and_the_connection_ends(examples: AtT) -> None:
 
 
 def test_set_with_expiry_and_ttl_is_kept_so(examples: AtT) -> None:
-    """Section 4.8, D-19."""
+    """FJ-TCH-1: Section 4.8, D-19."""
     e = examples
     e.at(7)
     asked = EXAMPLES["SET k = void, expiry T + 30 s, ttl 30 s, overwrite"]

@@ -16,7 +16,7 @@ import trustme
 
 import fastjournal
 from fastjournal.client import AsyncCachedEntries, CachedEntries, Client
-from fastjournal.entry import INTEGER
+from fastjournal.entry_value import INTEGER
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon

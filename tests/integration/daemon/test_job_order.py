@@ -12,9 +12,9 @@ import pytest
 from fastjournal import Journal, Outcome, Spool, aconnect
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import ClockSkew, NotFound
+from fastjournal.spool.daemon_destination import DaemonDestination
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
-from fastjournal.spool.shelf import Shelf
-from fastjournal.spool.target import DaemonTarget
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.frames import decode_integer
 from fastjournal.wire.fj.functions import OVERWRITE, PERSIST, Function, Type
@@ -138,9 +138,9 @@ def test_deletions_hold_over_a_restart_a_snapshot_and_cleaning(tmp_path: Path) -
 
 
 def forward(directory: Path, daemon: LocalDaemon) -> Any:
-    forwarder, target = Forwarder(Shelf(directory)), DaemonTarget(daemon.url)
+    forwarder, target = Forwarder(ForwardedSpool(directory)), DaemonDestination(daemon.url)
     try:
-        forwarder.shelf.lock()
+        forwarder.spool.lock()
         while forwarder.send(target) or forwarder.in_flight:
             forwarder.receive(target, 10)
         return forwarder.figures

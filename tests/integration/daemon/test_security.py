@@ -32,7 +32,7 @@ from fastjournal.daemon.auth import (
 from fastjournal.errors import BadRequest, NotFound, SettingError, Unauthorized, Unavailable
 from fastjournal.model import Mode
 from fastjournal.put_request import PutRequest
-from fastjournal.spool.target import DaemonTarget
+from fastjournal.spool.daemon_destination import DaemonDestination
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.forward import decode_forwarded, encode_forget, encode_forward
 from fastjournal.wire.fj.functions import FUNCTIONS, Function, Type
@@ -619,7 +619,7 @@ def test_no_token_goes_to_another_machine_in_clear(monkeypatch: pytest.MonkeyPat
         return asyncio.run(fastjournal.aconnect(url))
 
     faces: list[Callable[[str], object]] = [
-        parse_url, fastjournal.connect, from_asyncio, DaemonTarget,
+        parse_url, fastjournal.connect, from_asyncio, DaemonDestination,
     ]  # fmt: skip
     urls = ["fj://fj_secret@192.0.2.1", "fj://example.com?token=fj_secret", "fj://[2001:db8::1]"]
     for face in faces:

@@ -21,9 +21,9 @@ import pytest
 from fastjournal import Journal
 from fastjournal.daemon.auth import add_token
 from fastjournal.errors import Unauthorized, Unavailable
-from fastjournal.spool.reader import scan
+from fastjournal.spool.daemon_destination import DaemonDestination
+from fastjournal.spool.reader import read_spool
 from fastjournal.spool.service import Runner, Service
-from fastjournal.spool.target import DaemonTarget
 from fastjournal.spool.writer import Spool
 from fastjournal.testing.daemon import LocalDaemon
 from spooling import payloads
@@ -224,7 +224,7 @@ def test_killed_at_random_alone_and_together_nothing_is_lost_or_repeated(
         producer.check(found[producer.name])
         newest = max(n for n in found[producer.name] if n % 10 == 0)
         assert int(keyed[producer.name].split()[1]) >= newest - 10
-    assert {entry.state for entry in scan(spool)} <= {"done", "damaged"}
+    assert {entry.state for entry in read_spool(spool)} <= {"done", "damaged"}
 
 
 class Proxy:
@@ -295,7 +295,7 @@ def forwarding() -> Iterator[Callable[..., Runner]]:
     def start(path: Path, url: str, **options: int) -> Runner:
         runner = Runner(
             str(path),
-            lambda: DaemonTarget(url),
+            lambda: DaemonDestination(url),
             wait=lambda seconds: None,
             **options,  # type: ignore[arg-type]
         )
@@ -408,9 +408,9 @@ def test_a_token_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
             spool.put_many([{"payload": b"a %d" % n, "queue": "q"} for n in range(3000)])
         url = f"fjs://127.0.0.1:{daemon.port}?ca={tmp_path / 'ca.pem'}"
         with pytest.raises(Unauthorized):
-            DaemonTarget(url)
+            DaemonDestination(url)
         with pytest.raises(Unavailable):
-            DaemonTarget(f"fjs://127.0.0.1:{daemon.port}")
+            DaemonDestination(f"fjs://127.0.0.1:{daemon.port}")
         url += f"&token={token}"
         process = run("forward", "--spool", str(tmp_path / "spool"), "--to", url, "--once")
         assert process.wait(60) == 0
@@ -438,12 +438,12 @@ def test_forwarding_once_ends_when_the_daemon_refuses_it(tmp_path: Path) -> None
         assert (code, text.startswith("error: "), "refuses" in text) == (2, True, True)
         code, text = forward(daemon, tokens[0], "nix")
         assert (code, text.startswith("error: "), "nix" in text) == (2, True, True)
-        assert [entry.state for entry in scan(directory)] == ["ready"]
+        assert [entry.state for entry in read_spool(directory)] == ["ready"]
         assert forward(daemon, tokens[0]) == (0, "")
         spool.put(b"a 1", queue="q")
         code, text = forward(daemon, tokens[1])
         assert (code, "belongs to another token" in text) == (2, True)
-        assert [entry.state for entry in scan(directory)] == ["done", "ready"]
+        assert [entry.state for entry in read_spool(directory)] == ["done", "ready"]
         assert forward(daemon, tokens[0]) == (0, "")
     found, _ = rows_of(tmp_path / "data")
     assert found["a"] == [0, 1]
@@ -483,7 +483,7 @@ def test_eight_processes_write_at_once_and_nothing_is_torn_or_mixed(
     for writer in writers:
         assert writer.wait(500) == 0
     next_of = dict.fromkeys(names, 0)
-    for entry in scan(tmp_path):
+    for entry in read_spool(tmp_path):
         assert entry.state == "ready" and entry.job is not None
         name, number, rest = entry.job.value.decode().split(" ")
         assert int(number) == next_of[name]
@@ -527,4 +527,4 @@ def test_a_producer_without_room_is_told_and_others_go_on_behind_what_it_tore(
     with Spool(tmp_path) as spool:
         spool.put(b"after", queue="q")
     assert payloads(tmp_path) == [*(b"%d" % number for number in range(count)), b"after"]
-    assert [entry.state for entry in scan(tmp_path)].count("damaged") == 1
+    assert [entry.state for entry in read_spool(tmp_path)].count("damaged") == 1

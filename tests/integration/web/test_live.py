@@ -33,7 +33,7 @@ def journal(daemon: LocalDaemon) -> Journal:
 def pulse_of(daemon: LocalDaemon) -> Pulse:
     dashboard = daemon.server._dashboard
     assert dashboard is not None
-    return dashboard.pulses["default"]
+    return dashboard.backstage.pulses["default"]
 
 
 class Stream:

@@ -289,11 +289,11 @@ def test_a_bug_is_told_in_the_log_and_not_on_the_page(
     visitor.log_in(tokens["boss"])
     dashboard = daemon.server._dashboard
     assert dashboard is not None
-    kept = dashboard.pulses.pop("default")
+    kept = dashboard.backstage.pulses.pop("default")
     try:
         answer = visitor.get("/j/default/")
     finally:
-        dashboard.pulses["default"] = kept
+        dashboard.backstage.pulses["default"] = kept
     assert answer.status == 500
     assert "KeyError" not in answer.text
     assert "internal error" in said.getvalue()

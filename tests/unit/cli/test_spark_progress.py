@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastjournal.cli.spark_session import _progress, end_progress
+from fastjournal.cli.spark.session import _progress, end_progress
 
 pytest.importorskip("pyspark")
 

@@ -12,8 +12,8 @@ import fastjournal
 from fastjournal.cli.app import app
 from fastjournal.clock import SECOND
 from fastjournal.errors import NotFound, SettingError
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.frames import HOUR, name_of
-from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
@@ -29,11 +29,11 @@ def spool(tmp_path: Path) -> Path:
         writer.put(b"done", queue="q")
         writer.put(b"a", queue="q", key="k")
         writer.put(b"\xff\0", queue="q")
-    shelf = Shelf(tmp_path)
-    file = shelf.open(NOW // HOUR)
+    forwarded = ForwardedSpool(tmp_path)
+    file = forwarded.open(NOW // HOUR)
     assert file is not None
     file.look()
-    shelf.mark(file, file.read(0, most=1))  # type: ignore[arg-type]
+    forwarded.mark(file, file.read(0, most=1))  # type: ignore[arg-type]
     path = tmp_path / name_of(NOW // HOUR)
     path.write_bytes(path.read_bytes() + b"fjR\0damage")
     return tmp_path

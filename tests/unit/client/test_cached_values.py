@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastjournal.client.cached_values import MISSING, CachedValues
-from fastjournal.entry import Entry, EntryChange
+from fastjournal.entry_model import Entry, EntryChange
 
 OLD, NEW = (Entry(b"k", 1, data, 0, 0, 0, 0, True) for data in (b"old", b"new"))
 

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastjournal.errors import CorruptCommand
+from fastjournal.journal.disk.retention import fate
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import TYPE_NAMES, TYPE_OF, decode, encode, row_ids
 from fastjournal.journal.language.varint import Reader, sv, uv
+from fastjournal.journal.state.apply import JournalState
 from fastjournal.model import DEFAULT_SETTINGS, QueueSettings
 
 ID = bytes(range(16))
@@ -298,3 +300,10 @@ def test_an_instant_past_2262_is_read_as_the_last_one_that_can_be_told() -> None
     touch = decode(b"\x24" + ID + b"\xff" * 8)
     assert isinstance(touch, k.Touch)
     assert touch.expires == 2**63 - 1
+
+
+@pytest.mark.parametrize("kind", sorted(set(range(256)) - set(TYPE_NAMES)))
+def test_the_cleaner_calls_no_record_spent_whose_type_it_does_not_know(kind: int) -> None:
+    """It may be of a later version, and say something of a row that is not here."""
+    with pytest.raises(CorruptCommand):
+        fate(JournalState(), T1, bytes((kind,)) + ID)

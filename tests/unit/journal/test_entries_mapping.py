@@ -9,7 +9,7 @@ import pytest
 
 from entry_driver import Embedded, S
 from fastjournal import Journal
-from fastjournal.entry import INTEGER, EntryValue
+from fastjournal.entry_value import INTEGER, EntryValue
 from fastjournal.errors import (
     BadRequest,
     ClockSkew,

@@ -8,7 +8,7 @@ import pytest
 
 from core import NOW, S
 from fastjournal.journal.language import commands as k
-from fastjournal.journal.language.codec import TYPE_NAMES, TYPE_OF
+from fastjournal.journal.language.codec import BROADCAST, TYPE_NAMES, TYPE_OF
 from fastjournal.journal.language.transitions import STEPS, TRANSITIONS, is_legal, markdown
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.model import State
@@ -82,8 +82,10 @@ def test_a_record_of_an_unknown_row_is_ignored_wq_cmd_12() -> None:
 
 
 def test_every_row_record_has_steps_and_every_line_uses_known_records() -> None:
-    rowless = {"GROUP", "MARK", "QUEUE", "SENDER", "ENDS"}
-    assert {TYPE_NAMES[number] for number in STEPS} == set(TYPE_NAMES.values()) - rowless
+    assert set(STEPS) == set(TYPE_NAMES) - BROADCAST
+    assert {TYPE_NAMES[number] for number in BROADCAST} == {
+        "GROUP", "MARK", "QUEUE", "SENDER", "ENDS",
+    }  # fmt: skip
     for line in TRANSITIONS:
         assert set(line.records) <= set(STEPS)
 

@@ -22,10 +22,10 @@ from fastjournal.log.read.by_time import Lookup
 from fastjournal.log.read.search import find_records
 from fastjournal.log.record import encode
 from fastjournal.log.segment import HEADER_SIZE, Position, segment_name
-from fastjournal.log.stream import has_records, read_growing
+from fastjournal.log.segment_directory import has_records, read_growing
 from fastjournal.log.write.log_writer import LogWriter, never
-from fastjournal.spark.plan import journal_segments, load, newest_time
-from fastjournal.spark.tail import Tail
+from fastjournal.spark.storage.segments import journal_segments, load, newest_time
+from fastjournal.spark.stream.tail import Tail
 from fastjournal.testing import Fault, ManualClock, MemoryFiles
 
 HERE = Path("/log")

@@ -15,16 +15,15 @@ from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalFault, SettingError
 from fastjournal.log.files import DISK
-from fastjournal.spool.files import SpoolDisk
+from fastjournal.spool.forwarded_spool import LOCK, QUARANTINE, ForwardedSpool, SpoolDisk
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.frames import HEADER, HOUR, frame, name_of
-from fastjournal.spool.opening import ForeignFile
-from fastjournal.spool.reader import scan
-from fastjournal.spool.shelf import LOCK, QUARANTINE, Shelf
+from fastjournal.spool.reader import read_spool
+from fastjournal.spool.spool_dir import ForeignFile
 from fastjournal.spool.watch import PingWatch
 from fastjournal.spool.writer import WAKE, Spool
 from fastjournal.testing import ManualClock, MemoryFiles
-from spooling import JournalTarget, drain, payloads, rows
+from spooling import JournalDestination, drain, payloads, rows
 
 NOW = 1_700_000_000 * SECOND
 T = NOW // HOUR
@@ -101,9 +100,9 @@ def test_a_forwarder_leaves_a_foreign_name_alone_and_forwards_the_rest(
     with Spool(spool, clock=clock) as producer:
         producer.put(b"a", queue="q")
     placed(spool / name_of(T - 5), secret)
-    forwarder = Forwarder(Shelf(spool), clock=clock)
+    forwarder = Forwarder(ForwardedSpool(spool), clock=clock)
     clock.advance(3 * 3600)
-    drain(forwarder, JournalTarget(journal))
+    drain(forwarder, JournalDestination(journal))
     assert [row.value for row in rows(journal)] == [b"a"]
     assert secret.read_bytes() == SECRET
     assert SECRET not in everything(spool)
@@ -119,7 +118,7 @@ def test_many_foreign_names_do_not_crowd_out_the_files(
         producer.put(b"a", queue="q")
     for hour in range(T - 300, T):
         place_link(spool / name_of(hour), secret)
-    drain(Forwarder(Shelf(spool), clock=clock), JournalTarget(journal))
+    drain(Forwarder(ForwardedSpool(spool), clock=clock), JournalDestination(journal))
     assert [row.value for row in rows(journal)] == [b"a"]
 
 
@@ -151,7 +150,7 @@ def test_who_looks_into_a_spool_is_told_of_a_foreign_name(
     spool: Path, secret: Path, placed: Callable[[Path, Path], None]
 ) -> None:
     placed(spool / name_of(T), secret)
-    (entry,) = scan(spool)
+    (entry,) = read_spool(spool)
     assert (entry.state, entry.job, entry.data) == ("damaged", None, b"")
     assert "not opened" in entry.reason
 
@@ -170,7 +169,7 @@ def test_the_names_of_a_spool_are_not_read_through_a_foreign_name(
 def test_a_lock_is_not_taken_through_a_link(spool: Path, secret: Path) -> None:
     place_link(spool / LOCK, secret)
     with pytest.raises(OSError):
-        Shelf(spool).lock()
+        ForwardedSpool(spool).lock()
     assert secret.read_bytes() == SECRET
 
 
@@ -193,7 +192,7 @@ def test_nothing_is_quarantined_through_a_link(
     (spool / QUARANTINE).symlink_to(elsewhere)
     (spool / name_of(T)).write_bytes(HEADER + frame(b"nonsense"))
     with pytest.raises(ForeignFile):
-        drain(Forwarder(Shelf(spool), clock=clock), JournalTarget(journal))
+        drain(Forwarder(ForwardedSpool(spool), clock=clock), JournalDestination(journal))
     assert list(elsewhere.iterdir()) == []
 
 
@@ -204,7 +203,7 @@ def test_a_report_is_not_written_through_a_link(
     (spool / QUARANTINE / "report.jsonl").symlink_to(secret)
     (spool / name_of(T)).write_bytes(HEADER + frame(b"nonsense"))
     with pytest.raises(ForeignFile):
-        drain(Forwarder(Shelf(spool), clock=clock), JournalTarget(journal))
+        drain(Forwarder(ForwardedSpool(spool), clock=clock), JournalDestination(journal))
     assert secret.read_bytes() == SECRET
 
 
@@ -250,7 +249,9 @@ def test_files_are_never_wider_than_the_directory_whatever_the_umask(
         producer.put(b"a", queue="q")
         producer.put(b"b", queue="q", ttl=1)
     clock.advance(5)
-    drain(Forwarder(Shelf(spool, SpoolDisk(mode)), clock=clock), JournalTarget(journal))
+    drain(
+        Forwarder(ForwardedSpool(spool, SpoolDisk(mode)), clock=clock), JournalDestination(journal)
+    )
     assert mode_of(spool / name_of(T)) == files
     assert mode_of(spool / "spool.id") == mode_of(spool / "spool.boot") == names
     quarantine = spool / QUARANTINE
@@ -267,7 +268,7 @@ def test_a_copy_is_for_nobody_who_may_not_read_the_file(
     place = spool / name_of(T)
     place.write_bytes(HEADER + frame(b"nonsense"))
     place.chmod(0o600)
-    drain(Forwarder(Shelf(spool), clock=clock), JournalTarget(journal))
+    drain(Forwarder(ForwardedSpool(spool), clock=clock), JournalDestination(journal))
     (copy,) = (spool / QUARANTINE).glob("*.bad")
     assert mode_of(copy) == 0o600
 

@@ -19,19 +19,18 @@ from fastjournal.errors import (
     Unauthorized,
     Unavailable,
 )
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of
-from fastjournal.spool.metrics import SpoolCollector
-from fastjournal.spool.reader import scan
-from fastjournal.spool.service import Runner, pause
-from fastjournal.spool.shelf import Shelf
+from fastjournal.spool.reader import read_spool
+from fastjournal.spool.service import Runner, SpoolCollector, pause
 from fastjournal.spool.watch import InotifyWatch, PingWatch, watch
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock, MemoryFiles
 from fastjournal.wire.fj.forward import Forwarded, read_forward
 from fastjournal.wire.fj.functions import Function
 from fastjournal.wire.fj.requests import encode_request
-from spooling import JournalTarget, SpoolMemory, drain, payloads, rows
+from spooling import JournalDestination, SpoolMemory, drain, payloads, rows
 
 NOW = 1_700_000_000 * SECOND
 T = NOW // HOUR
@@ -49,12 +48,12 @@ def journal(clock: ManualClock) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def target(journal: Journal) -> JournalTarget:
-    return JournalTarget(journal)
+def target(journal: Journal) -> JournalDestination:
+    return JournalDestination(journal)
 
 
 def forwarder_of(path: Path, clock: ManualClock, **options: int) -> Forwarder:
-    return Forwarder(Shelf(path), clock=clock, **options)
+    return Forwarder(ForwardedSpool(path), clock=clock, **options)
 
 
 def values(journal: Journal) -> list[bytes]:
@@ -68,7 +67,7 @@ def put(path: Path, clock: ManualClock, *payloads: bytes) -> None:
 
 
 def test_jobs_arrive_in_order_and_are_marked_done(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """FJ-M2-1, FJ-M2-3."""
     wanted = [b"%d" % number for number in range(50)]
@@ -76,38 +75,38 @@ def test_jobs_arrive_in_order_and_are_marked_done(
     forwarder = forwarder_of(tmp_path, clock, batch_jobs=7)
     drain(forwarder, target)
     assert values(journal) == wanted
-    assert {entry.state for entry in scan(tmp_path)} == {"done"}
+    assert {entry.state for entry in read_spool(tmp_path)} == {"done"}
     assert len(target.sent) == 8
     assert forwarder.figures.forwarded == 50
 
 
 def test_the_id_of_a_job_tells_where_it_was_put(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     put(tmp_path, clock, b"a", b"b")
-    shelf = Shelf(tmp_path)
+    forwarded = ForwardedSpool(tmp_path)
     drain(forwarder_of(tmp_path, clock), target)
-    ends = [entry.offset + entry.size for entry in scan(tmp_path)]
+    ends = [entry.offset + entry.size for entry in read_spool(tmp_path)]
     ids = [row.id for row in rows(journal)]
-    assert [job_id[:8] for job_id in ids] == [shelf.tag] * 2
+    assert [job_id[:8] for job_id in ids] == [forwarded.tag] * 2
     assert [int.from_bytes(job_id[9:12], "big") for job_id in ids] == [T, T]
     assert [int.from_bytes(job_id[12:], "big") for job_id in ids] == ends
 
 
 def test_nothing_is_marked_before_its_answer(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget
+    tmp_path: Path, clock: ManualClock, target: JournalDestination
 ) -> None:
-    """FJ-SAFE-1."""
+    """FJ-IMP-3, FJ-SAFE-1."""
     put(tmp_path, clock, b"a", b"b", b"c")
     forwarder = forwarder_of(tmp_path, clock, batch_jobs=1, window=2)
     assert forwarder.send(target) == 2
-    assert {entry.state for entry in scan(tmp_path)} == {"ready"}
+    assert {entry.state for entry in read_spool(tmp_path)} == {"ready"}
     forwarder.receive(target, 0)
-    assert [entry.state for entry in scan(tmp_path)] == ["done", "done", "ready"]
+    assert [entry.state for entry in read_spool(tmp_path)] == ["done", "done", "ready"]
 
 
 def test_no_more_batches_are_under_way_than_the_window_allows(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget
+    tmp_path: Path, clock: ManualClock, target: JournalDestination
 ) -> None:
     put(tmp_path, clock, *[b"x"] * 20)
     forwarder = forwarder_of(tmp_path, clock, batch_jobs=2, window=3)
@@ -119,7 +118,7 @@ def test_no_more_batches_are_under_way_than_the_window_allows(
 
 
 def test_what_is_sent_again_changes_nothing(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """FJ-M2-4, F18: the answers were lost, then the marks too."""
     put(tmp_path, clock, *[b"%d" % number for number in range(10)])
@@ -138,7 +137,7 @@ def test_what_is_sent_again_changes_nothing(
 
 
 def test_a_job_that_was_worked_on_and_is_gone_does_not_come_back(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     put(tmp_path, clock, b"a")
     forwarder = forwarder_of(tmp_path, clock)
@@ -153,7 +152,7 @@ def test_a_job_that_was_worked_on_and_is_gone_does_not_come_back(
 
 
 def test_a_restarted_forwarder_skips_what_is_done(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget
+    tmp_path: Path, clock: ManualClock, target: JournalDestination
 ) -> None:
     """FJ-M2-4."""
     put(tmp_path, clock, b"a", b"b")
@@ -165,7 +164,7 @@ def test_a_restarted_forwarder_skips_what_is_done(
 
 
 def test_repeated_keys_merge_by_the_rule(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     with Spool(tmp_path, clock=clock) as spool:
         spool.put(b"old", key="k", queue="q", priority=50)
@@ -179,7 +178,7 @@ def test_repeated_keys_merge_by_the_rule(
 
 
 def test_a_newer_direct_put_is_not_undone_by_an_older_spooled_one(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     with Spool(tmp_path, clock=clock) as spool:
         spool.put(b"spooled", key="k", queue="q")
@@ -190,7 +189,7 @@ def test_a_newer_direct_put_is_not_undone_by_an_older_spooled_one(
 
 
 def test_a_producer_whose_clock_is_ahead_is_not_refused(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     ahead = ManualClock(NOW + 3600 * SECOND)
     with Spool(tmp_path, clock=ahead) as spool:
@@ -203,7 +202,7 @@ def test_a_producer_whose_clock_is_ahead_is_not_refused(
 
 
 def test_a_draining_queue_takes_what_was_promised(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     journal.configure("q", draining=True)
     put(tmp_path, clock, b"a")
@@ -212,7 +211,7 @@ def test_a_draining_queue_takes_what_was_promised(
 
 
 def test_delays_and_lives_count_from_the_put_not_from_the_arrival(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     with Spool(tmp_path, clock=clock) as spool:
         spool.put(b"a", queue="q", delay=100, ttl=1000)
@@ -223,7 +222,7 @@ def test_delays_and_lives_count_from_the_put_not_from_the_arrival(
 
 
 def test_refused_and_damaged_ones_are_set_aside_and_do_not_hold_up_the_rest(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     journal.put(b"taken", key="k", queue="q")
     with Spool(tmp_path, clock=clock) as spool:
@@ -252,11 +251,11 @@ def test_refused_and_damaged_ones_are_set_aside_and_do_not_hold_up_the_rest(
     drain(again, target)
     assert (tmp_path / "quarantine" / "report.jsonl").read_text().splitlines() == report
     assert again.figures.damaged == 0
-    assert [entry.state for entry in scan(tmp_path)].count("damaged") == 1
+    assert [entry.state for entry in read_spool(tmp_path)].count("damaged") == 1
 
 
 def test_a_torn_frame_in_the_newest_file_is_left_until_something_follows(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     put(tmp_path, clock, b"a", b"b")
     path = tmp_path / name_of(T)
@@ -275,7 +274,7 @@ def test_a_torn_frame_in_the_newest_file_is_left_until_something_follows(
 
 
 def test_newer_files_wait_for_a_frame_that_may_be_on_its_way(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """The order of a producer is kept over the change of the hour."""
     put(tmp_path, clock, b"a", b"b")
@@ -293,7 +292,7 @@ def test_newer_files_wait_for_a_frame_that_may_be_on_its_way(
 
 
 def test_a_job_put_into_an_older_file_late_is_forwarded_too(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """Each file has a mark of its own: nothing is taken for a repeat."""
     late = Spool(tmp_path, clock=ManualClock(NOW))
@@ -308,7 +307,7 @@ def test_a_job_put_into_an_older_file_late_is_forwarded_too(
 
 
 def test_finished_files_go_when_they_are_older_than_the_last_hour(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """FJ-M2-6."""
     put(tmp_path, clock, b"a")
@@ -328,7 +327,7 @@ def test_finished_files_go_when_they_are_older_than_the_last_hour(
 def test_a_large_file_goes_as_soon_as_there_is_a_newer_one(
     tmp_path: Path,
     clock: ManualClock,
-    target: JournalTarget,
+    target: JournalDestination,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from fastjournal.spool import forwarder as module
@@ -347,7 +346,7 @@ def test_a_large_file_goes_as_soon_as_there_is_a_newer_one(
 def test_more_files_than_may_be_open_are_forwarded_in_turns(
     tmp_path: Path,
     clock: ManualClock,
-    target: JournalTarget,
+    target: JournalDestination,
     journal: Journal,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -367,7 +366,7 @@ def test_more_files_than_may_be_open_are_forwarded_in_turns(
 
 
 def test_a_file_stays_while_a_producer_has_it_open(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     idle = Spool(tmp_path, clock=ManualClock(NOW))
     idle.put(b"a", queue="q")
@@ -384,7 +383,7 @@ def test_a_file_stays_while_a_producer_has_it_open(
 
 
 def test_a_file_of_the_same_hour_that_comes_again_is_forwarded(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """FJ-M2-6: an append recreates it. Its places were used before, by jobs that still wait."""
     put(tmp_path, clock, b"a")
@@ -398,7 +397,7 @@ def test_a_file_of_the_same_hour_that_comes_again_is_forwarded(
 
 
 def test_a_day_without_a_forwarder_loses_nothing_and_leaves_nothing(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """FJ-M2-7."""
     wanted = []
@@ -418,7 +417,7 @@ def test_a_day_without_a_forwarder_loses_nothing_and_leaves_nothing(
 
 
 def test_the_torn_end_of_an_old_file_is_set_aside(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     put(tmp_path, clock, b"a", b"b")
     path = tmp_path / name_of(T)
@@ -434,7 +433,7 @@ def test_the_torn_end_of_an_old_file_is_set_aside(
 
 
 def test_what_comes_while_a_file_is_about_to_go_is_forwarded(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     late = ManualClock(NOW)
     put(tmp_path, late, b"a")
@@ -450,7 +449,7 @@ def test_what_comes_while_a_file_is_about_to_go_is_forwarded(
 
 
 def test_an_answer_that_falls_short_is_a_fault(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, clock, b"a")
     forwarder = forwarder_of(tmp_path, clock)
@@ -458,11 +457,11 @@ def test_an_answer_that_falls_short_is_a_fault(
     monkeypatch.setattr(target, "receive", lambda seconds: [Forwarded(9)])
     with pytest.raises(ProtocolError):
         forwarder.receive(target, 0)
-    assert {entry.state for entry in scan(tmp_path)} == {"ready"}
+    assert {entry.state for entry in read_spool(tmp_path)} == {"ready"}
 
 
 def test_the_backlog_and_its_age_are_told(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget
+    tmp_path: Path, clock: ManualClock, target: JournalDestination
 ) -> None:
     put(tmp_path, clock, b"a", b"b")
     clock.advance(30)
@@ -476,7 +475,7 @@ def test_the_backlog_and_its_age_are_told(
 
 
 def test_a_spool_has_one_forwarder(tmp_path: Path) -> None:
-    one, two = Shelf(tmp_path), Shelf(tmp_path)
+    one, two = ForwardedSpool(tmp_path), ForwardedSpool(tmp_path)
     one.lock()
     with pytest.raises(LockTimeout):
         two.lock()
@@ -494,13 +493,13 @@ def test_pauses_grow_to_a_minute_and_are_jittered() -> None:
 
 
 def test_a_runner_tries_again_until_the_daemon_is_there(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     put(tmp_path, clock, b"a")
     pauses: list[float] = []
     tries = iter([Unavailable("no daemon"), OSError("no route"), target])
 
-    def connect() -> JournalTarget:
+    def connect() -> JournalDestination:
         found = next(tries)
         if isinstance(found, Exception):
             raise found
@@ -521,14 +520,14 @@ def test_a_runner_tries_again_until_the_daemon_is_there(
 
 @pytest.mark.parametrize("refusal", [Unauthorized("no such token"), NotFound("no such journal")])
 def test_a_runner_that_is_refused_says_so_and_goes_on_once_it_may(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal,
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal,
     refusal: JournalError, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     put(tmp_path, clock, b"a")
     pauses: list[float] = []
     may = False
 
-    def connect() -> JournalTarget:
+    def connect() -> JournalDestination:
         if not may:
             raise refusal
         return target
@@ -548,7 +547,7 @@ def test_a_runner_that_is_refused_says_so_and_goes_on_once_it_may(
     assert (len(pauses), runner.figures().denied, told()) == (3, str(refusal), 1)
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
     assert "refuses this forwarder" in caplog.text
-    assert {entry.state for entry in scan(tmp_path)} == {"ready"}
+    assert {entry.state for entry in read_spool(tmp_path)} == {"ready"}
     may = True
     for _ in range(4):
         runner.turn(watcher)
@@ -557,15 +556,15 @@ def test_a_runner_that_is_refused_says_so_and_goes_on_once_it_may(
 
 
 def test_a_runner_whose_daemon_fails_sends_again(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     put(tmp_path, clock, b"a", b"b")
 
-    class Lossy(JournalTarget):
+    class Lossy(JournalDestination):
         def receive(self, seconds: float) -> list[Forwarded]:
             raise Unavailable("cut")
 
-    targets: Iterator[JournalTarget] = iter([Lossy(journal), target])
+    targets: Iterator[JournalDestination] = iter([Lossy(journal), target])
     runner = Runner(
         str(tmp_path), lambda: next(targets), clock=clock, wait=lambda s: None, how="ping"
     )
@@ -574,13 +573,13 @@ def test_a_runner_whose_daemon_fails_sends_again(
     for _ in range(6):
         runner.turn(watcher)
     assert values(journal) == [b"a", b"b"]
-    assert {entry.state for entry in scan(tmp_path)} == {"done"}
+    assert {entry.state for entry in read_spool(tmp_path)} == {"done"}
     assert runner.figures().repeated == 2
     watcher.close()
 
 
 def test_a_job_that_spoils_its_batch_is_found_and_set_aside(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """Sound frames whose jobs are malformed: the journal refuses the whole request."""
     wanted = [b"%d" % number for number in range(100)]
@@ -602,7 +601,7 @@ def test_a_job_that_spoils_its_batch_is_found_and_set_aside(
     for _ in range(200):
         runner.turn(watcher)
     assert values(journal) == wanted
-    assert {entry.state for entry in scan(tmp_path)} == {"done"}
+    assert {entry.state for entry in read_spool(tmp_path)} == {"done"}
     assert len(list((tmp_path / "quarantine").glob("*.bad"))) == 2
     assert runner.figures().refused == 2
     watcher.close()
@@ -628,7 +627,7 @@ def test_a_watch_is_readable_after_a_put(tmp_path: Path, how: str) -> None:
 
 
 def test_a_full_disk_holds_up_nothing_and_what_is_refused_stays_until_there_is_room(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     put(tmp_path, clock, b"a")
     path = tmp_path / name_of(T)
@@ -637,7 +636,7 @@ def test_a_full_disk_holds_up_nothing_and_what_is_refused_stays_until_there_is_r
     files = SpoolMemory.copy_of(tmp_path)
     files.capacity = sum(map(len, files.snapshot().values()))
     clock.advance(3 * 3600)
-    forwarder = Forwarder(Shelf(tmp_path, files), clock=clock)
+    forwarder = Forwarder(ForwardedSpool(tmp_path, files), clock=clock)
     for _ in range(3):
         drain(forwarder, target)
         clock.advance(2)
@@ -660,7 +659,7 @@ def test_a_full_disk_holds_up_nothing_and_what_is_refused_stays_until_there_is_r
 
 
 def test_a_torn_last_frame_is_no_backlog_once_nobody_goes_on_with_it(
-    tmp_path: Path, clock: ManualClock, target: JournalTarget, journal: Journal
+    tmp_path: Path, clock: ManualClock, target: JournalDestination, journal: Journal
 ) -> None:
     """A disk that was full when the frame was written: nothing more comes, nothing waits."""
     put(tmp_path, clock, b"a", b"b")

@@ -10,7 +10,15 @@ from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
 from fastjournal.put_request import PutRequest
 from fastjournal.spool.frames import HEADER, HOUR, frame, name_of
-from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes, job_of, open_to_read, scan
+from fastjournal.spool.reader import (
+    Damage,
+    Frame,
+    SpoolFile,
+    job_bytes,
+    job_of,
+    open_to_read,
+    read_spool,
+)
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
 from fastjournal.wire.fj.functions import Function, Type
@@ -88,7 +96,7 @@ def test_every_flipped_byte_costs_one_frame_and_no_more(tmp_path: Path) -> None:
     for at in range(8 + size, 8 + 2 * size):
         data[at] ^= 0x10
         path.write_bytes(data)
-        found = [entry.job.value if entry.job else entry.state for entry in scan(tmp_path)]
+        found = [entry.job.value if entry.job else entry.state for entry in read_spool(tmp_path)]
         data[at] ^= 0x10
         if at == 8 + size + 2:  # the state: neither ready nor done
             assert found == [b"a", "damaged", b"c"]
@@ -115,7 +123,7 @@ def test_a_file_without_its_header_is_read(tmp_path: Path) -> None:
     path.write_bytes(bytes(8) + data[8:])
     assert payloads(tmp_path) == [b"a", b"b"]
     path.write_bytes(b"")
-    assert list(scan(tmp_path)) == []
+    assert list(read_spool(tmp_path)) == []
 
 
 def test_frames_larger_than_one_reading_are_read(tmp_path: Path) -> None:
@@ -131,15 +139,15 @@ def test_scan_tells_hour_offset_state_and_job(tmp_path: Path) -> None:
         spool.put(b"a", queue="q", key="k")
         clock.advance(3600)
         spool.put(b"b", queue="q")
-    first, second = scan(tmp_path)
+    first, second = read_spool(tmp_path)
     assert (first.hour, first.offset, first.state, first.put_at) == (T, 8, "ready", NOW)
     assert first.file == "20231114T22.fjq"
     assert second.hour == T + 1
-    assert [entry.hour for entry in scan(tmp_path, lambda hour: hour > T)] == [T + 1]
+    assert [entry.hour for entry in read_spool(tmp_path, lambda hour: hour > T)] == [T + 1]
     with (tmp_path / first.file).open("r+b") as file:
         file.seek(10)
         file.write(b"D")
-    assert [entry.state for entry in scan(tmp_path)] == ["done", "ready"]
+    assert [entry.state for entry in read_spool(tmp_path)] == ["done", "ready"]
 
 
 def test_requests_of_other_writers_are_understood(tmp_path: Path) -> None:
@@ -156,7 +164,7 @@ def test_requests_of_other_writers_are_understood(tmp_path: Path) -> None:
                        value=encode_job(PutRequest(b"q", b"three", b"k"))),
     ]  # fmt: skip
     (tmp_path / name_of(T)).write_bytes(HEADER + b"".join(map(frame, messages)))
-    jobs = [entry.job for entry in scan(tmp_path)]
+    jobs = [entry.job for entry in read_spool(tmp_path)]
     assert [job.value for job in jobs if job] == [b"one", b"two", b"three"]
     assert all(job and job.key == b"k" and job.timestamp == NOW for job in jobs)
     assert jobs[1] and jobs[1].expires == NOW + HOUR
@@ -172,7 +180,7 @@ def test_lengths_of_other_writers_count_from_when_the_job_was_put(tmp_path: Path
     value = encode_job(job, int(DELAY | LIFETIME))
     message = encode_request(Function.SET, 1, timestamp=NOW, value_type=Type.JOB, value=value)
     (tmp_path / name_of(T)).write_bytes(HEADER + frame(message))
-    (entry,) = scan(tmp_path)
+    (entry,) = read_spool(tmp_path)
     assert entry.job is not None
     assert (entry.job.due, entry.job.expires) == (NOW + 5 * HOUR, NOW + 9 * HOUR)
     (item,) = opened(tmp_path).read(0)
@@ -197,7 +205,7 @@ def test_a_frame_that_puts_no_job_says_so(tmp_path: Path, message: bytes) -> Non
     with pytest.raises(JournalError):
         job_bytes(item)
     (tmp_path / name_of(T)).write_bytes(HEADER + frame(message))
-    (entry,) = scan(tmp_path)
+    (entry,) = read_spool(tmp_path)
     assert entry.job is None and entry.reason
 
 
@@ -208,3 +216,18 @@ def test_a_spool_can_be_read_without_permission_to_write(tmp_path: Path) -> None
     with pytest.raises(OSError):
         file.handle.write_at(b"D", 10)
     assert payloads(tmp_path) == [b"a"]
+
+
+@pytest.mark.parametrize("size", range(88))
+def test_a_frame_with_the_beginning_of_a_job_is_refused_as_any_other_that_holds_none(
+    size: int,
+) -> None:
+    job = encode_job(PutRequest(b"", timestamp=NOW))[:size]
+    message = encode_request(
+        Function.SET, 1, flags=0x200, timestamp=NOW, value_type=Type.JOB, value=job
+    )
+    # As wide as a large value: where the job begins is the end of a short frame.
+    wide = message[:9] + b"\x06" + message[10:19] + (size + 1).to_bytes(4, "big") + b"\x06" + job
+    for data in (frame(message), frame(wide)):
+        with pytest.raises(JournalError):
+            job_bytes(Frame(0, len(data), data))

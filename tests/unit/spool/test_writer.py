@@ -26,10 +26,10 @@ from fastjournal.errors import (
     WriteFailed,
 )
 from fastjournal.model import NewJob
-from fastjournal.spool.directory import hours
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.frames import HEADER, HOUR, hour_of, name_of
-from fastjournal.spool.reader import Frame, job_bytes, open_to_read, scan
-from fastjournal.spool.shelf import Shelf
+from fastjournal.spool.reader import Frame, job_bytes, open_to_read, read_spool
+from fastjournal.spool.spool_dir import hours
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
 from fastjournal.wire.fj.functions import Function
@@ -80,7 +80,7 @@ def test_a_put_says_what_the_put_of_a_journal_says(
     """FJ-M1-1: the frame holds a complete FJ request with every field of the job."""
     with Spool(tmp_path, clock=ManualClock(NOW)) as spool:
         spool.put(**arguments)
-    (entry,) = scan(tmp_path)
+    (entry,) = read_spool(tmp_path)
     want = new_job(NOW, **{"payload": b"", **arguments})
     if want.key and not want.timestamp:
         want = want._replace(timestamp=NOW)
@@ -150,7 +150,7 @@ def test_a_clock_that_is_set_back_does_not_change_the_order(tmp_path: Path) -> N
     with Spool(tmp_path, clock=clock) as other:
         other.put(b"c", queue="q")
     assert files(tmp_path) == ["20231114T22.fjq"]
-    jobs = [entry.job for entry in scan(tmp_path)]
+    jobs = [entry.job for entry in read_spool(tmp_path)]
     assert [job.value for job in jobs if job] == [b"a", b"b", b"c"]
     assert jobs[1] and jobs[0] and jobs[1].timestamp > jobs[0].timestamp
 
@@ -223,7 +223,7 @@ def test_a_write_that_is_cut_short_raises_and_is_passed_over(tmp_path: Path) -> 
         room[0] = 10_000
         spool.put(b"after", queue="q")
     assert payloads(tmp_path) == [b"before", b"after"]
-    assert [entry.state for entry in scan(tmp_path)] == ["ready", "damaged", "ready"]
+    assert [entry.state for entry in read_spool(tmp_path)] == ["ready", "damaged", "ready"]
 
 
 @pytest.mark.parametrize(
@@ -306,14 +306,14 @@ def test_a_file_from_before_the_machine_started_anew_is_not_written_to(tmp_path:
 
 def test_a_file_that_a_producer_has_open_cannot_be_taken_away(tmp_path: Path) -> None:
     """FJ-M2-2, D-18: the lock of a producer is shared, and lasts as long as it has the file."""
-    shelf = Shelf(tmp_path)
+    forwarded = ForwardedSpool(tmp_path)
     spool = Spool(tmp_path)
     spool.put(b"a", queue="q")
-    file = shelf.open(hours(str(tmp_path))[0])
+    file = forwarded.open(hours(str(tmp_path))[0])
     assert file is not None
-    assert not shelf.seize(file)
+    assert not forwarded.seize(file)
     spool.close()
-    assert shelf.seize(file)
+    assert forwarded.seize(file)
 
 
 def test_a_producer_does_not_write_into_a_file_that_is_being_taken_away(tmp_path: Path) -> None:
@@ -321,20 +321,20 @@ def test_a_producer_does_not_write_into_a_file_that_is_being_taken_away(tmp_path
     clock = ManualClock(NOW)
     with Spool(tmp_path, clock=clock) as spool:
         spool.put(b"a", queue="q")
-    shelf = Shelf(tmp_path)
-    file = shelf.open(NOW // HOUR)
-    assert file is not None and shelf.seize(file)
+    forwarded = ForwardedSpool(tmp_path)
+    file = forwarded.open(NOW // HOUR)
+    assert file is not None and forwarded.seize(file)
     with Spool(tmp_path, clock=clock) as spool:
         spool.put(b"b", queue="q")
-    assert [entry.hour - NOW // HOUR for entry in scan(tmp_path)] == [0, 1]
-    shelf.set_aside(file)
+    assert [entry.hour - NOW // HOUR for entry in read_spool(tmp_path)] == [0, 1]
+    forwarded.set_aside(file)
     with Spool(tmp_path, clock=clock) as spool:
         spool.put(b"c", queue="q")
     assert payloads(tmp_path) == [b"b", b"c"]
 
 
 def test_a_file_that_was_taken_away_between_opening_and_locking_is_let_go(tmp_path: Path) -> None:
-    from fastjournal.spool.openfile import open_locked
+    from fastjournal.spool.writer import open_locked
 
     with Spool(tmp_path, clock=ManualClock(NOW)) as spool:
         spool.put(b"a", queue="q")
@@ -405,7 +405,8 @@ HEAVY = (
     "typing", "collections", "re", "asyncio", "ssl", "socket", "logging", "pathlib", "inspect",
     "dataclasses", "threading",
     "json", "datetime", "typer", "msgspec", "rich", "structlog", "prometheus_client", "numpy",
-    "fastjournal.wire", "fastjournal.journal", "fastjournal.model", "urllib", "subprocess",
+    "fastjournal.wire.fj.job_codec", "fastjournal.wire.fj.frames", "fastjournal.journal",
+    "fastjournal.model", "urllib", "subprocess",
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from fastjournal.web.formatting import (
     span,
     text,
 )
-from fastjournal.web.life_steps import phases_of
+from fastjournal.web.job_lookup import phases_of
 
 NOW = 1_700_000_000 * SECOND
 

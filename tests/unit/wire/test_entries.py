@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastjournal.entry import Entry, Watched, watched
+from fastjournal.entry_model import Entry, Watched, watched
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.wire.fj.entry_codec import (
     decode_entry,
