@@ -86,6 +86,7 @@ CORE = (
     "fastjournal.log.write.segment_writer",
     "fastjournal.log.write.synced_mark",
     "fastjournal.put_request",
+    "fastjournal.spool.sound_frames",
     "fastjournal.wire.fj.bulk",
     "fastjournal.wire.fj.client",
     "fastjournal.wire.fj.entry_codec",
