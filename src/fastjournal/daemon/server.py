@@ -28,8 +28,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from fastjournal.archive.shipper import ArchiveOptions
+from fastjournal.archive.store import join_address
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.config import WEB_CONNECTIONS, WORKQ_PORT, Settings, parse_address
+from fastjournal.config import (
+    WEB_CONNECTIONS,
+    WORKQ_PORT,
+    JournalSettings,
+    Settings,
+    parse_address,
+)
 from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
 from fastjournal.daemon.context import PROMISES, Context, wire_limits
 from fastjournal.daemon.journal_loop import JournalLoop
@@ -216,7 +224,7 @@ class Server(Context):
     async def _open(self, name: str, path: Path) -> None:
         self.log.info("replaying", journal=name, path=str(path))
         journal = await asyncio.to_thread(
-            open_journal, path, self.settings, self._files, self.clock
+            open_journal, path, self.settings, self._files, self.clock, name
         )
         self.journals[name] = JournalLoop(name, journal, self.loop)
         self.log.info(
@@ -325,7 +333,11 @@ def find_journals(settings: Settings) -> dict[str, Path]:
 
 
 def open_journal(
-    path: Path, settings: Settings, files: Files = DISK, clock: Clock = SYSTEM_CLOCK
+    path: Path,
+    settings: Settings,
+    files: Files = DISK,
+    clock: Clock = SYSTEM_CLOCK,
+    name: str = "default",
 ) -> Journal:
     """Open one journal: recover and replay it."""
     if files is DISK:
@@ -342,11 +354,24 @@ def open_journal(
         snapshot_bytes=options.snapshot_bytes,
         memory_limit=options.memory_limit or None,
         history=options.history,
+        archive=join_address(options.archive, name) if options.archive else None,
+        archive_options=_archive_options(options) if options.archive else None,
         max_payload=settings.limits.max_payload,
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
         files=files,
         clock=clock,
+    )
+
+
+def _archive_options(options: JournalSettings) -> ArchiveOptions:
+    return ArchiveOptions(
+        interval=options.archive_interval,
+        max_lag=options.archive_max_lag,
+        behind=options.archive_behind,
+        keep_days=options.archive_keep_days,
+        keep_versions=options.archive_keep_versions,
+        compress=options.archive_compress,
     )
 
 

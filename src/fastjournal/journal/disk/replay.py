@@ -41,6 +41,8 @@ class Replayed:
     """Whether the last record says that the journal was closed in order."""
     own: bool
     """Whether there is anything that the Workq server cannot read."""
+    overlap: int = 0
+    """The TIME as of which the snapshot ended; 0 without one."""
 
 
 def replay(
@@ -96,4 +98,6 @@ def _replay(
     finally:
         cursor.close()
     clean = until is None and playback.clean
-    return Replayed(state, snapshot, as_of, playback.count, clean, playback.own)
+    return Replayed(
+        state, snapshot, as_of, playback.count, clean, playback.own, int(playback.overlap)
+    )
