@@ -145,6 +145,10 @@ class Shipper:
         self.on_behind: Callable[[str], object] | None = None
         """Called once when the archive is too far behind and the journal is to stop."""
 
+    def is_own_archive(self) -> bool:
+        """Whether the journal's own shipper uses this archive."""
+        return self._read_lineage() is not None
+
     @property
     def hold(self) -> int:
         """Segments below this number may be cleaned; see rule 2."""

@@ -23,7 +23,7 @@ import google_crc32c
 from fastjournal.archive.store import CHUNK
 from fastjournal.errors import SegmentError
 from fastjournal.log.files import FileHandle
-from fastjournal.log.manifest import Manifest, Sealed
+from fastjournal.log.manifest import Manifest, Sealed, measure
 from fastjournal.log.manifest import read as read_log_manifest
 from fastjournal.log.record import MAX_PAYLOAD, TIME_SIZE, BrokenRecord, Walk, decode_time
 from fastjournal.log.segment import HEADER_SIZE
@@ -84,8 +84,13 @@ class Source:
         *,
         settle: Callable[[], object] | None = None,
         synced: Callable[[], Mark | None] | None = None,
+        measures: bool = False,
     ) -> None:
-        """`snapshot`: the newest one. `settle`: syncs the log. `synced`: how far it is safe."""
+        """`snapshot`: the newest one. `settle`: syncs the log. `synced`: how far it is safe.
+
+        `measures`: read through segments that are sealed and not named, for nobody will name them.
+        """
+        self._measures = measures
         self.stream = stream
         self._snapshot = snapshot
         self._settle = settle
@@ -100,14 +105,16 @@ class Source:
         known = read_log_manifest(stream.files, stream.path) or Manifest()
         sealed = tuple(known.entries.values())
         unnamed = [n for n in stream.segments() if known.used < n < mark.segment]
+        if self._measures:
+            sealed += tuple(measure(stream, number) for number in unnamed)
+            unnamed = []
         last = max(mark.last_time, max((one.last for one in sealed), default=0))
         tail = None
         if mark.segment > known.used and not unnamed and mark.offset > HEADER_SIZE:
             tail = Tail(mark.segment, mark.offset, mark.last_time)
         snapshot = None if self._snapshot is None else self._snapshot()
-        return View(
-            sealed, known.used, tail, snapshot, last, not unnamed, known.dropped_to, known.floor
-        )
+        used = max(known.used, max((one.number for one in sealed), default=-1))
+        return View(sealed, used, tail, snapshot, last, not unnamed, known.dropped_to, known.floor)
 
     def segment(self, one: Sealed) -> Content:
         """The bytes of a sealed segment."""

@@ -22,6 +22,7 @@ except ImportError:
 
 from fastjournal import __version__
 from fastjournal.cli import (
+    archive,
     entries,
     inspect_commands,
     jobs,
@@ -57,11 +58,14 @@ app.add_typer(lock_and_watch.app)
 app.add_typer(remote.app)
 app.add_typer(token.app, name="token")
 app.add_typer(log.app, name="log")
+app.add_typer(archive.app, name="archive")
 app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
 app.command(cls=ServeCommand)(serve)
 app.command()(spool.forward)
 app.command()(worker)
+app.command()(archive.backup)
+app.command()(archive.restore)
 
 
 @app.command()

@@ -59,6 +59,10 @@ def serve(
             help="Bytes of values a journal holds in memory; the others stay on disk. [8 MiB]"
         ),
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(help="Ship all history to this place, such as s3://bucket/jobs or a path."),
+    ] = None,
     tokens: Annotated[
         Path | None, typer.Option(help="File of tokens; see `fastjournal token`.")
     ] = None,
@@ -95,6 +99,7 @@ def serve(
         "journals": journal, "tokens": tokens, "insecure": insecure or None,
         "journal": {
             "sync": sync, "sync_interval": sync_interval, "memory_limit": memory_limit,
+            "archive": archive,
         },
         "tls": {"certificate": tls_cert, "key": tls_key, "client_ca": tls_client_ca},
         "log": {"format": log_format, "level": log_level},

@@ -213,11 +213,9 @@ def _of_memory(hosts: list[JournalLoop]) -> Iterator[Metric]:
 
 
 def _of_archives(hosts: list[JournalLoop]) -> Iterator[Metric]:
-    """How far the archives are; nothing where there is none."""
+    """How far the archives are; no figure where there is none."""
     statuses = [(host.name, host.journal.archive_status()) for host in hosts]
     known = [(name, status) for name, status in statuses if status is not None]
-    if not known:
-        return
     labels = ["journal"]
     lag = GaugeFamily(
         "fastjournal_archive_lag_seconds", "How long something waits to be shipped", labels=labels
