@@ -77,7 +77,8 @@ class SteadyClock:
     """
 
     def __init__(self, clock: Clock, *, hold_steps: bool = False) -> None:
-        self._clock: Any = clock
+        self._wall: Any = clock.now
+        self._monotonic: Any = clock.monotonic
         self._holds = hold_steps
         self._last: tuple[int, int] = (clock.now(), clock.monotonic())
         self._behind = False
@@ -88,8 +89,8 @@ class SteadyClock:
     def now(self) -> int:
         """Wall clock, ns since 1970 UTC, by the rules above."""
         before, then = self._last
-        wall: int = self._clock.now()
-        at: int = self._clock.monotonic()
+        wall: int = self._wall()
+        at: int = self._monotonic()
         steady = before + at - then
         if wall < steady:
             return steady if steady - wall < MILLISECOND else self._wait_for_wall()
@@ -101,8 +102,8 @@ class SteadyClock:
     def step(self) -> int:
         """The step forward that waits to be taken; 0 if there is none."""
         before, then = self._last
-        wall: int = self._clock.now()
-        at: int = self._clock.monotonic()
+        wall: int = self._wall()
+        at: int = self._monotonic()
         ahead = wall - (before + at - then)
         self.stepped = ahead > _STEP
         return ahead if self.stepped else 0
@@ -124,13 +125,13 @@ class SteadyClock:
 
         A clock that once was ahead and was set right leaves this one ahead.
         """
-        wall: int = self._clock.now()
+        wall: int = self._wall()
         ahead = self.now() - wall
         return instant + ahead if instant and ahead > slack else instant
 
     def monotonic(self) -> int:
         """Ns since some fixed moment; never goes back."""
-        at: int = self._clock.monotonic()
+        at: int = self._monotonic()
         return at
 
     def _follow(self, wall: int, at: int) -> int:
@@ -143,8 +144,8 @@ class SteadyClock:
     def _wait_for_wall(self) -> int:
         """Rule 3. Looks once more: a pause between reading the two clocks looks like a step."""
         before, then = self._last
-        wall: int = self._clock.now()
-        at: int = self._clock.monotonic()
+        wall: int = self._wall()
+        at: int = self._monotonic()
         passed = at - then
         slow = before + passed - passed // _SLOWER
         if wall >= slow:

@@ -21,10 +21,13 @@ __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "sourc
 
 CORE = (
     "fastjournal.arguments",
+    "fastjournal.client._sync.caller",
+    "fastjournal.client.blocking_transport",
     "fastjournal.client.calls",
     "fastjournal.client.entry_calls",
     "fastjournal.client.leases",
     "fastjournal.client.puts",
+    "fastjournal.client.retry",
     "fastjournal.clock",
     "fastjournal.daemon.fj.connection",
     "fastjournal.daemon.fj.dispatch",
@@ -74,6 +77,7 @@ CORE = (
     "fastjournal.log.record",
     "fastjournal.put_request",
     "fastjournal.wire.fj.bulk",
+    "fastjournal.wire.fj.client",
     "fastjournal.wire.fj.entry_codec",
     "fastjournal.wire.fj.forward",
     "fastjournal.wire.fj.frames",

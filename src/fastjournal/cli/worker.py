@@ -15,7 +15,7 @@ import typer
 from fastjournal.errors import Loading, SettingError, Unavailable
 
 if TYPE_CHECKING:
-    from fastjournal.cli.stopping import Stop
+    from fastjournal.cli.stop_signal import Stop
 
 __all__ = ["worker"]
 
@@ -64,7 +64,7 @@ def worker(
     import os
     import socket
 
-    from fastjournal.cli.stopping import Stop
+    from fastjournal.cli.stop_signal import Stop
     from fastjournal.client.worker import Worker
     from fastjournal.client.worker.results import check_result
 
@@ -95,7 +95,7 @@ def worker(
 
 def _connected(url: str, stop: Stop) -> Any:
     """What to lease from, once it is there; None if we were asked to stop before."""
-    from fastjournal.connecting import connect
+    from fastjournal.connect_url import connect
 
     if url.startswith("spool:"):
         raise SettingError("nothing can be leased from a spool", name="url")

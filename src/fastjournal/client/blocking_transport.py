@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
 from time import sleep
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fastjournal.client import operator_calls
 from fastjournal.client.calls import Call, numbered, read_answer
@@ -40,11 +40,11 @@ from fastjournal.wire.fj.replies import Reply, ReplyParser
 
 __all__ = ["Connection", "Lock", "Pool", "Sent", "at_once", "sleep"]
 
-_READ = 256 << 10
-_FIRST = 64 << 10
+_READ: Final = 256 << 10
+_FIRST: Final = 64 << 10
 """Most answers are small, and a larger buffer costs a fresh mapping of memory each time."""
-_TIMEVAL = struct.Struct("@ll")
-_ALONE = 1
+_TIMEVAL: Final = struct.Struct("@ll")
+_ALONE: Final = 1
 """The number of a request that goes alone."""
 
 Sent: TypeAlias = list[Call]
@@ -88,7 +88,10 @@ class Connection:
         self._number = 1
         self._timeout = -1.0
         self._plain = not target.tls
+        self._limit: float = target.timeout
         self._sock = self._connect()
+        self._send_all: Any = self._sock.sendall
+        self._recv: Any = self._sock.recv
         try:
             self._say_hello()
         except BaseException:
@@ -119,18 +122,16 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """It is open, and every answer has come and was taken."""
-        return not (self._waiting or self._values or self.closed)
+        return not self.closed and not self._waiting and not self._values
 
     def ask(self, call: Call, *, listen: bool = False) -> Any:
         """Send a call and wait for its answer; `Unavailable` if nobody knows the outcome."""
-        wait = call.wait + self.target.timeout
-        sock = self._sock
+        wait = call.wait + self._limit
         try:
             if wait != self._timeout:
                 self._set_timeout(wait)
-            self._waiting.append((call, _ALONE))
-            sock.sendall(call.data)
-            reply = self._receive_one(sock.recv(_FIRST))
+            self._send_all(call.data)
+            reply = self._receive_one(self._recv(_FIRST))
         except BaseException as error:
             self._end(error)
             raise
@@ -212,11 +213,10 @@ class Connection:
                 else:
                     raise _stranger(reply)
             if found is not None:
-                self._waiting.clear()
                 return found
             if parser.fault is not None:
                 raise parser.fault
-            data = self._sock.recv(_READ)
+            data = self._recv(_READ)
 
     def _take(self, data: bytes) -> None:
         """Bytes that came: answers to what was sent together, and pushes."""

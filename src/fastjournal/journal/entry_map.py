@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, length, worker_bytes
 from fastjournal.clock import SECOND
-from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
+from fastjournal.entry_model import Entry, EntryPage, watched
+from fastjournal.entry_value import EntryValue, from_value, to_value
 from fastjournal.errors import BadRequest, Locked, NotFound
 from fastjournal.handles import HeldLock
 from fastjournal.journal.engine.engine import Engine

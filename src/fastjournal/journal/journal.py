@@ -72,9 +72,17 @@ from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import MIN_SEGMENT_SIZE
+from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
 from fastjournal.log.write.log_writer import LogWriter
-from fastjournal.model import DEFAULT_PRIORITY, NewJob, QueueSettings, State, Where
+from fastjournal.model import (
+    DEFAULT_PRIORITY,
+    SETTING_LENGTHS,
+    NewJob,
+    QueueSettings,
+    State,
+    Where,
+)
 from fastjournal.put_request import PutRequest, checked_request, request_or_error
 
 if TYPE_CHECKING:
@@ -87,9 +95,6 @@ MIN_MEMORY = 1024
 _new: Any = tuple.__new__
 _ALL = Where()
 _EVENTS = frozenset(("due", "dead", "changed", "lost"))
-_LENGTHS = frozenset(
-    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
-)
 
 
 class Journal(Inspection):
@@ -630,7 +635,7 @@ class Journal(Inspection):
         """Change settings of a queue and return all of them; lengths in seconds or `timedelta`."""
         name = queue_bytes(queue)
         changes = {
-            setting: length(value, setting) if setting in _LENGTHS else value
+            setting: length(value, setting) if setting in SETTING_LENGTHS else value
             for setting, value in settings.items()
         }
         engine = self._engine

@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-
 from archiving import TroubledStore, check_sound, restored_rows, rows, work_a_while
+
 from fastjournal import Journal
 from fastjournal.archive.care import prune
 from fastjournal.archive.manifest import Manifest, find_newest

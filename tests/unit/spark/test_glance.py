@@ -10,7 +10,7 @@ from fastjournal import Journal
 from fastjournal.journal.journal import Receiver
 from fastjournal.model import Mode, NewJob
 from fastjournal.put_request import checked_request
-from fastjournal.spark.glance import glance
+from fastjournal.spark.sink.glance import glance
 from fastjournal.spool.frames import sender_name, spool_tag
 
 NAME = sender_name(spool_tag(bytes(16)), 472_222)

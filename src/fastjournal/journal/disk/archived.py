@@ -23,7 +23,8 @@ from fastjournal.journal.disk.snapshot import (
 from fastjournal.journal.disk.upkeep import Upkeep
 from fastjournal.log.care.recovery import Safe
 from fastjournal.log.scan.scan import FAILFAST, verify
-from fastjournal.log.stream import Stream, read_growing
+from fastjournal.log.segment_directory import read_growing
+from fastjournal.log.stream import Stream
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.log.write.synced_mark import Mark
 

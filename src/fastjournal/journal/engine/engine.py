@@ -30,7 +30,7 @@ Rules:
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar, final
 
@@ -88,7 +88,6 @@ from fastjournal.model import Lease as LeaseView
 __all__ = ["NEVER", "Batch", "Engine", "leases_of"]
 
 _BATCH_BYTES: Final[i64] = RESERVE_SIZE // 2
-_NO_BATCH: Final[AbstractContextManager[None]] = nullcontext()
 _Answer = TypeVar("_Answer")
 
 
@@ -288,11 +287,9 @@ class Engine:
             self.log.stop(error)
             raise
 
-    def batch(self) -> "AbstractContextManager[Batch | None]":
+    def batch(self) -> "Batch":
         """Commands committed inside are logged together; see rule 3."""
-        if self.batching is not None or not self.reserve.held:
-            return _NO_BATCH
-        return Batch(self)
+        return Batch(self, self.batching is None and self.reserve.held)
 
     def wrote(self, last: i64) -> None:
         """All that was applied is in the log, the newest record with this TIME."""
@@ -589,8 +586,10 @@ def _members(command: Command) -> tuple[Command, ...]:
 class Batch:
     """Commands that are applied and wait to be logged together."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, leads: bool) -> None:
+        """`leads`: else it is part of the batch under way, or there is none (rule 3)."""
         self._engine = engine
+        self._leads = leads
         self._untold: list[_Told] = []
         self._out = BytesWriter()
         self._count: i64 = 0
@@ -600,7 +599,8 @@ class Batch:
         """A command is in the buffer, and not wholly applied."""
 
     def __enter__(self) -> "Batch":
-        self._engine.batching = self
+        if self._leads:
+            self._engine.batching = self
         return self
 
     def __exit__(
@@ -609,6 +609,8 @@ class Batch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if not self._leads:
+            return
         engine = self._engine
         try:
             if self._applying and error is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from mypy_extensions import i64
 
-from fastjournal.entry import Entry, EntryPage
+from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.errors import JournalFault
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.entries.cursor import Scan

@@ -43,7 +43,8 @@ Rules:
 
 1. `encode(decode(payload)) == payload` for everything we write. Unknown types, bytes that end too
    early, bytes left over: `CorruptCommand`.
-2. One table of types, `TYPE_OF`; nobody else knows their numbers but by the names in `commands`.
+2. One table of types, `TYPE_OF`, and of those that name no row, `BROADCAST`; nobody else knows
+   their numbers but by the names in `commands`.
 3. To change a layout: raise its version byte, keep the old reader under its number, add a golden
    file. A new setting gets the next number; numbers are never used twice.
 """
@@ -67,6 +68,7 @@ from fastjournal.journal.language.commands import (
     KEYS,
     LEASE,
     MARK,
+    PLAIN_END,
     PURGE,
     PUT,
     QUEUE,
@@ -112,6 +114,7 @@ from fastjournal.journal.language.varint import Reader
 from fastjournal.log.record import BrokenRecord, decode_time
 
 __all__ = [
+    "BROADCAST",
     "SETTING_NUMBERS",
     "TYPE_NAMES",
     "TYPE_OF",
@@ -122,7 +125,6 @@ __all__ = [
     "write_command",
 ]
 
-_PLAIN_END: Final[i64] = 1 << 56
 _FIRST_OWN: Final = bytes((PUT,))
 _NO_TIME: Final = bytes((1,)) + bytes(12)
 
@@ -155,6 +157,8 @@ TYPE_OF: Final[dict[type, int]] = {
 TYPE_NAMES: Final[dict[int, str]] = {
     number: command.__name__.upper() for command, number in TYPE_OF.items()
 }
+BROADCAST: Final[frozenset[int]] = frozenset((GROUP, MARK, QUEUE, SENDER, ENDS))
+"""Types that name no single row: the 16 bytes after the type byte are not an id."""
 
 
 def encode(command: Command, zone: int = 0) -> bytes:
@@ -203,7 +207,7 @@ def row_ids(payload: bytes) -> tuple[bytes, ...]:
         command = decode(payload)
         assert isinstance(command, Group)
         return tuple([member.id for member in command.members if member.id])
-    return () if kind in (MARK, QUEUE, SENDER, ENDS) else (payload[1:17],)
+    return () if kind in BROADCAST else (payload[1:17],)
 
 
 def read_command(reader: Reader) -> Command:
@@ -241,7 +245,7 @@ def _read_put(reader: Reader) -> Put:
     ttl = reader.uv()
     kind = reader.byte()
     value = reader.blob()
-    if not ttl and reader.ahead() == _PLAIN_END:
+    if not ttl and reader.ahead() == PLAIN_END:
         reader.at += 8
         return Put(
             row, queue, key, rank, due, inserted, modified, expires, kind, value,

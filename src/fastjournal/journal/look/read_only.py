@@ -46,7 +46,8 @@ from fastjournal.log.files import DISK, FileLock, Files
 from fastjournal.log.manifest import check_segments
 from fastjournal.log.read.cursor import Cursor
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.stream import Stream, has_records
+from fastjournal.log.segment_directory import has_records
+from fastjournal.log.stream import Stream
 from fastjournal.log.write.counters import Counters, LogStatus
 
 __all__ = ["JournalView"]

@@ -38,7 +38,8 @@ from fastjournal.errors import (
 from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.stream import MAX_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import MAX_SEGMENT_SIZE
+from fastjournal.log.stream import Stream
 from fastjournal.log.write.appender import name_sealed, open_newest, take_in
 from fastjournal.log.write.counters import Counters
 from fastjournal.log.write.segment_writer import SegmentWriter

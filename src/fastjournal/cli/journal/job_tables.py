@@ -1,0 +1,203 @@
+"""Jobs, queues and journals as people and programs see them.
+
+Rules:
+
+1. Bytes that are text are shown as text. In JSON a payload that is not is `payload_hex` instead of
+   `payload`; so is a result.
+2. `state` is where the job stands: waiting, leased, completed, dead. For people a waiting job is
+   ready, future or held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.cli.output import instant, preview
+from fastjournal.model import SETTING_LENGTHS, State
+
+if TYPE_CHECKING:
+    from fastjournal.journal.look.inspection import JournalStatus
+    from fastjournal.model import Job, Lease, QueueSettings, QueueStatus
+
+__all__ = [
+    "JOB_COLUMNS",
+    "QUEUE_COLUMNS",
+    "QUEUE_NUMBERS",
+    "STATES",
+    "distance",
+    "job_row",
+    "job_values",
+    "lease_values",
+    "queue_row",
+    "queue_values",
+    "setting_text",
+    "settings_values",
+    "span",
+    "status_values",
+    "text",
+]
+
+STATES = {
+    "waiting": State.WAITING,
+    "leased": State.PROCESSING,
+    "completed": State.COMPLETED,
+    "dead": State.FAILED,
+}
+_WORDS = {state: word for word, state in STATES.items()}
+_SECOND = 1_000_000_000
+
+JOB_COLUMNS = ("id", "state", "queue", "key", "priority", "due", "attempts", "payload")
+QUEUE_NUMBERS = ("ready", "future", "held", "leased", "completed", "dead")
+QUEUE_COLUMNS = ("queue", *QUEUE_NUMBERS, "next", "")
+
+
+def text(data: bytes) -> str:
+    """Bytes for people: text, with what is none escaped."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def span(ns: int) -> str:
+    """A length in the largest unit that says enough: 250ms, 59s, 12m, 5h, 3d."""
+    if ns < _SECOND:
+        return f"{ns // 1_000_000}ms"
+    whole = ns // _SECOND
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def distance(time: int, now: int) -> str:
+    """How far away an instant is; a dash for none."""
+    if not time:
+        return "-"
+    return f"in {span(time - now)}" if time > now else f"{span(now - time)} ago"
+
+
+def job_values(job: Job) -> dict[str, Any]:
+    """A job for programs."""
+    values: dict[str, Any] = {
+        "id": job.id.hex(),
+        "state": _WORDS.get(job.state, "deleted"),
+        "queue": text(job.queue),
+        "key": text(job.key),
+        "priority": job.priority,
+        "due": job.due,
+        "inserted": job.inserted,
+        "modified": job.modified,
+        "expires": job.expires,
+        "held": job.held,
+        "attempts": job.attempts,
+        "timeouts": job.timeouts,
+        "fails": job.fails,
+        "max_attempts": job.max_attempts,
+        "max_timeouts": job.max_timeouts,
+        "max_fails": job.max_fails,
+        "lease": job.lease,
+        "lease_start": job.lease_start,
+        "lease_until": job.lease_until,
+        "worker": text(job.worker),
+        "note": text(job.note),
+        **_content("payload", job.value),
+    }
+    if job.state in (State.COMPLETED, State.FAILED):
+        values |= _content("result", job.result)
+    return values
+
+
+def lease_values(lease: Lease) -> dict[str, Any]:
+    """A leased job for programs, its token first."""
+    values = job_values(lease.job)
+    return {"id": values.pop("id"), "token": lease.token, "until": lease.until, **values}
+
+
+def job_row(job: Job, now: int) -> list[str]:
+    """A job for people: the cells of `JOB_COLUMNS`."""
+    word = _WORDS.get(job.state, "deleted")
+    if job.state is State.WAITING:
+        word = "held" if job.held else "future" if job.due > now else "ready"
+    when = job.lease_until if job.state is State.PROCESSING else job.due
+    return [
+        job.id.hex(),
+        word,
+        text(job.queue),
+        text(job.key),
+        str(job.priority),
+        distance(when, now),
+        str(job.attempts),
+        preview(job.value, 40),
+    ]
+
+
+def queue_values(queue: QueueStatus) -> dict[str, Any]:
+    """A queue for programs."""
+    return {
+        "queue": text(queue.name),
+        **{name: getattr(queue, name) for name in QUEUE_NUMBERS},
+        "next_due": queue.next_due,
+        "settings": settings_values(queue.settings),
+    }
+
+
+def queue_row(queue: QueueStatus, now: int) -> list[str]:
+    """A queue for people: the cells of `QUEUE_COLUMNS`."""
+    words = [word for word in ("paused", "draining") if getattr(queue.settings, word)]
+    return [
+        text(queue.name),
+        *(f"{getattr(queue, name):,}" for name in QUEUE_NUMBERS),
+        distance(queue.next_due, now),
+        ", ".join(words),
+    ]
+
+
+def settings_values(settings: QueueSettings) -> dict[str, Any]:
+    """The settings of a queue for programs; lengths in ns."""
+    return asdict(settings)
+
+
+def setting_text(name: str, value: Any) -> str:
+    """One setting as it is typed in `fastjournal configure`."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name in SETTING_LENGTHS:
+        return f"{value / _SECOND:g}s"
+    return str(value)
+
+
+def status_values(status: JournalStatus) -> dict[str, Any]:
+    """A journal for programs."""
+    return {
+        "rows": status.rows,
+        "jobs": status.jobs,
+        "entries": status.entries,
+        "queues": status.queues,
+        **{name: getattr(status, name) for name in QUEUE_NUMBERS},
+        "memory_limit": status.memory_limit,
+        "value_bytes": status.value_bytes,
+        "unlogged_bytes": status.unlogged_bytes,
+        "log_bytes": status.log.counters.bytes,
+        "log_records": status.log.counters.writes,
+        "written_time": status.log.written_time,
+        "written_at": instant(status.log.written_time),
+        "segment": Path(status.log.active).name,  # a daemon tells the name only
+        "replayed_records": status.replayed_records,
+        "replay_seconds": status.replay_seconds,
+        "clean_start": status.clean_start,
+        "archive": _archive_values(getattr(status, "archive", None)),
+    }
+
+
+def _archive_values(archive: Any) -> dict[str, Any] | None:
+    """How far an archive is, as the journal or a daemon tells it."""
+    if archive is None:
+        return None
+    return dict(archive._asdict()) if hasattr(archive, "_asdict") else asdict(archive)
+
+
+def _content(name: str, data: bytes) -> dict[str, str]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_hex": data.hex()}
