@@ -23,6 +23,7 @@ from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
 
 __all__ = [
     "MAX_VALUE",
+    "NEVER",
     "PUT_ARGUMENTS",
     "Instant",
     "Length",
@@ -48,6 +49,8 @@ Instant = datetime | int | float | Unchecked
 
 MAX_VALUE: Final = 1024 * 1024
 """Largest payload, in bytes, unless a journal is told otherwise."""
+NEVER: Final = timedelta(days=106_751)
+"""As the delay of a failure: it is not tried again, the job is dead."""
 PUT_ARGUMENTS: Final = frozenset(
     (
         "payload", "key", "queue", "priority", "delay", "due", "ttl", "expires", "lease",

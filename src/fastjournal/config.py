@@ -32,6 +32,7 @@ __all__ = [
     "LogSettings",
     "Settings",
     "TlsSettings",
+    "journal_settings",
     "load",
     "parse_address",
 ]
@@ -95,6 +96,21 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of values that a journal holds in memory, the others stay on disk; 0: 8 MiB."""
     history: Literal["delete", "archive"] = "delete"
     """What becomes of cleaned segments; `archive` keeps a whole copy of each."""
+    archive: str = ""
+    """Where all history is shipped to, below the name of each journal: `s3://bucket/jobs`,
+    `gs://`, `az://`, `file:///backup` or a path; empty: nowhere."""
+    archive_interval: _Seconds = 5.0
+    """Seconds after which what is new is shipped, if 4 MiB have not come before."""
+    archive_max_lag: Annotated[float, Meta(gt=0)] = 86_400.0
+    """Seconds that cleaning waits for what is not shipped yet."""
+    archive_behind: Literal["clean", "stop"] = "clean"
+    """Then: clean, and begin the archive anew later; or stop taking writes."""
+    archive_keep_days: Annotated[float, Meta(ge=0)] = 0.0
+    """Instants older than this need not be restorable; 0: all are kept."""
+    archive_keep_versions: Annotated[int, Meta(ge=2)] = 100
+    """Manifests that are kept in the archive."""
+    archive_compress: bool = False
+    """Pack sealed segments with zstd."""
     on_failure: Literal["stop", "die"] = "stop"
     """After a failed sync: refuse every write, or end the process with exit code 4."""
     zone_bytes: Literal["0000", "ffff"] = "0000"
@@ -138,6 +154,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Journals to make if they are missing; those in `data` are served anyway."""
     default_journal: _Name = "default"
     """The journal of clients that name none, and of the Workq protocol."""
+    tables: str = ""
+    """File of declared queues and journals, made true at the start; see docs/queues.md."""
     tokens: str = ""
     """File of token hashes; with it every client must show one."""
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "660"
@@ -172,11 +190,34 @@ def load(
     _merge(data, _from_environment(os.environ if environment is None else environment))
     _merge(data, overrides or {})
     try:
-        return msgspec.convert(data, Settings, strict=False)
+        settings = msgspec.convert(data, Settings, strict=False)
+        _check_interval(data.get("journal", {}), settings.journal)
+        return settings
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$.")
         name = where.rstrip("`")
         raise SettingError(f"{name or 'settings'}: {text}", name=name) from None
+
+
+def journal_settings(settings: Settings, name: str, told: Mapping[str, Any]) -> Settings:
+    """The settings as they hold for one journal, of which something else is told."""
+    both = {"journals": [name], "journal": msgspec.structs.asdict(settings.journal) | dict(told)}
+    try:
+        own = msgspec.convert(both, Settings, strict=False).journal
+        _check_interval(told, own)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$.")
+        raise SettingError(f"journals.{name}: {text}", name=where.rstrip("`")) from None
+    return msgspec.structs.replace(settings, journal=own)
+
+
+def _check_interval(told: Mapping[str, Any], journal: JournalSettings) -> None:
+    """Refuse an interval that nothing would follow."""
+    if "sync_interval" in told and journal.sync != "interval":
+        raise SettingError(
+            f"journal.sync_interval means nothing with sync {journal.sync}",
+            name="journal.sync_interval",
+        )
 
 
 def parse_address(address: str, port: int = DEFAULT_PORT) -> tuple[str, int]:

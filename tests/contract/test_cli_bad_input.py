@@ -42,6 +42,7 @@ ON_JOURNALS: dict[str, list[str]] = {
     "drain": ["q"],
     "resume": ["q"],
     "configure": ["q", "lease=5m"],
+    "apply": [str(Path(__file__).parents[1] / "tables.toml")],
     "clean": [],
     "snapshot": [],
     "set": ["k", "v"],
@@ -49,11 +50,13 @@ ON_JOURNALS: dict[str, list[str]] = {
     "add": ["k"],
     "unset": ["k"],
     "scan": [],
+    "workers": [],
+    "schedules": [],
     "lock": ["k", "true"],
     "watch": ["k", "--limit", "1"],
 }
 """Commands that take `--dir` or `--url`, with arguments that are right."""
-MAKING = ("put", "configure", "set", "add", "lock")
+MAKING = ("put", "configure", "apply", "set", "add", "lock")
 """Those that make a journal where there is none."""
 WAITING = ("top", "watch")
 """Those that wait for something to happen."""
@@ -61,6 +64,7 @@ EACH_WAY = ("put", "done", "list", "top", "get", "lock", "watch")
 """One for each way in which a command opens a journal."""
 ON_DAEMONS = {"ping": [], "status": [], "listen": []}
 """Commands that only take `--url`."""
+PLACE_OF_ARCHIVE = "PLACE"
 ON_LOGS = {
     "log dump": [],
     "log stat": [],
@@ -68,6 +72,14 @@ ON_LOGS = {
     "log repair": ["--salvage", "--yes"],
 }
 """Commands that take the directory of a log."""
+ON_ARCHIVES: dict[str, list[str]] = {
+    "archive list": [PLACE_OF_ARCHIVE],
+    "archive verify": [PLACE_OF_ARCHIVE],
+    "archive prune": [PLACE_OF_ARCHIVE],
+    "restore": [PLACE_OF_ARCHIVE, "jobs"],
+    "backup": [PLACE_OF_ARCHIVE, "archive"],
+}
+"""Commands that take an archive, or a journal to make one of."""
 ON_SPOOLS = ("spool stat", "spool dump", "spool verify")
 ON_TOKENS = {"token add": ["web", "--role", "read"], "token list": [], "token remove": ["web"]}
 PLACE = "PLACE"
@@ -116,6 +128,14 @@ WRONG: list[list[str]] = [
     ["configure", "q", "nonsense=1"],
     ["configure", "q", "lease"],
     ["configure", "q", "concurrency=-1"],
+    ["apply"],
+    ["apply", "/nowhere/tables.toml"],
+    ["workq", "-cmdlog-sync", "os"],
+    ["workq", "-cmdlog-path", "/nowhere/at/all"],
+    ["workq", "-cmdlog-path", ".", "-cmdlog-sync", "often"],
+    ["workq", "-cmdlog-path", ".", "-cmdlog-sync", "os", "-cmdlog-sync-int", "5"],
+    ["serve", "/nowhere/at/all/data"],
+    ["serve", "--sync", "os", "--sync-interval", "5"],
     ["clean", "surplus"],
     ["snapshot", "surplus"],
     ["set"],
@@ -170,6 +190,14 @@ WRONG: list[list[str]] = [
     ["worker", "os:getcwd", "--url", "file"],
     ["worker", "os:getcwd", "--url", "file/below"],
     ["worker", "os:getcwd", "--concurrency", "0"],
+    ["worker", "os:getcwd", "--mode", "processes"],
+    ["worker", "os:sep"],
+    ["worker", "os:getcwd", "--dir", "a", "--url", "fj://127.0.0.1"],
+    ["worker", "os:getcwd", "--grace", "soon"],
+    ["tasks"],
+    ["tasks", "nonsense"],
+    ["tasks", "no.such:thing"],
+    ["tasks", "os:getcwd"],
     ["demo", "file", "--brief"],
     ["demo", "file/below", "--brief"],
     ["version", "surplus"],
@@ -259,8 +287,9 @@ if os.geteuid():  # root may read it
 
 
 def test_every_command_is_given_bad_input_here() -> None:
-    here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_SPOOLS, *ON_TOKENS}
-    here |= {"serve", "forward", "worker", "demo", "version", *ON_SPARK, *BEYOND_SPARK}
+    here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
+    here |= {"serve", "workq", "forward", "worker", "tasks", "demo", "version"}
+    here |= {*ON_SPARK, *BEYOND_SPARK}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 
@@ -377,6 +406,24 @@ def test_a_place_without_a_log_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
     told(run(*command.split(), str(place(tmp_path)), *ON_LOGS[command]), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("command", ON_ARCHIVES)
+def test_a_place_without_an_archive_or_a_journal_is_named(
+    run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
+) -> None:
+    there = str(place(tmp_path))
+    line = [there if one == PLACE_OF_ARCHIVE else one for one in ON_ARCHIVES[command]]
+    told(run(*command.split(), *line), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("command", ON_ARCHIVES)
+def test_an_archive_that_cannot_be_meant_is_an_error_of_usage(run: Command, command: str) -> None:
+    told(run(*command.split()), USAGE)
+    told(run(*command.split(), "x", "y", "--nonsense"), USAGE)
+    told(run(*command.split(), *(["x", "y"] if command == "backup" else []), "nonsense://x"), USAGE)
+    told(run("restore", "x", "y", "--to", "soon"), USAGE)
 
 
 @pytest.mark.parametrize("place", [a_file, missing, below_a_file, too_long, a_ring])

@@ -10,7 +10,6 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
-from fastjournal.compiled import describe_core
 from fastjournal.errors import NoSpace, NotFound, OutOfRange, Stopped
 from fastjournal.journal.engine.engine import NEVER, Engine
 from fastjournal.journal.engine.events import Event, Subscription
@@ -21,6 +20,7 @@ from fastjournal.log.read.cursor import Cursor
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import MAX_INSTANT, State, Where
+from fastjournal.package.compiled import describe_core
 from fastjournal.put_request import PLAIN, PutRequest
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 
@@ -179,6 +179,7 @@ def test_a_batch_that_cannot_be_logged_stops_the_journal(
 
 
 def test_a_refused_command_changes_nothing(j: Journal, files: MemoryFiles) -> None:
+    """WQ-GEN-2."""
     j.put(b"x", queue="q")
     before = j.digest()
     used = sum(map(len, files.snapshot().values()))
@@ -222,6 +223,7 @@ def test_an_interrupt_between_log_and_state_stops_the_journal(j: Journal, engine
 def test_the_timer_is_told_of_the_nearest_deadline(
     j: Journal, engine: Engine, clock: ManualClock, act: object, first: int
 ) -> None:
+    """SNAP-EXP-1."""
     act(j)  # type: ignore[operator]
     if first == NEVER:
         assert engine.timer_at == NEVER

@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
@@ -22,11 +21,10 @@ from mypy_extensions import mypyc_attr
 from fastjournal.arguments import Length, as_datetime, length
 from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
+from fastjournal.failure_text import failure_text
 from fastjournal.model import Lease, State, Unchecked
 
 __all__ = ["AsyncFinisher", "AsyncHeldLock", "AsyncLeasedJob", "AsyncLocking"]
-
-_MAX_REASON = 8192  # bytes of a traceback; its end tells most
 
 
 class AsyncFinisher(Protocol):
@@ -52,7 +50,7 @@ class AsyncLeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
     As an async context manager it is done at the end of the block, or failed by an exception with
-    the end of its traceback as the reason, or given back when the program is told to end. The
+    its traceback as the reason, or given back when the program is told to end. The
     exception goes on in any case, even if the lease was lost meanwhile.
     """
 
@@ -172,15 +170,9 @@ class AsyncLeasedJob:
             return
         with contextlib.suppress(RequestError):
             if isinstance(error, Exception):
-                await self.fail(_reason_of(error))
+                await self.fail(failure_text(error))
             else:
                 await self.release()
-
-
-def _reason_of(error: BaseException) -> bytes:
-    """The end of an exception's traceback, as the reason of a failure."""
-    text = "".join(traceback.format_exception(error))
-    return text.encode("utf-8", "replace")[-_MAX_REASON:]
 
 
 class AsyncLocking(Protocol):
