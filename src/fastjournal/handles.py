@@ -196,6 +196,8 @@ class HeldLock:
     `lasts` and `wait` hold whenever nothing else is said.
     """
 
+    __slots__ = ("_entries", "_lasts", "_wait", "fence", "key", "owner", "until")
+
     def __init__(
         self, entries: Locking, key: bytes, owner: bytes, lasts: Length = 10, wait: Length = 0
     ) -> None:

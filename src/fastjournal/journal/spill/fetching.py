@@ -21,7 +21,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from fastjournal.errors import CorruptCommand, CorruptRecord, SegmentError
+from fastjournal.errors import CorruptCommand, CorruptRecord, SegmentError, because
 from fastjournal.journal.spill.records import value_at, value_in
 from fastjournal.journal.state.row import Row
 from fastjournal.journal.state.values import Values
@@ -129,9 +129,9 @@ class Fetching:
                     reason = broken.reason
                 except FileNotFoundError as error:
                     if number < 0:
-                        raise self._unreadable(number, error) from error
+                        raise because(self._unreadable(number, error), error) from error
                 except OSError as error:
-                    raise self._unreadable(number, error) from error
+                    raise because(self._unreadable(number, error), error) from error
                 else:
                     if found is not None:
                         return found
@@ -143,7 +143,8 @@ class Fetching:
             row.segment, row.offset = number, offset = record.segment, record.offset
             found = value_in(record.payload, row)
         except CorruptCommand as error:
-            raise CorruptRecord(self._path(number), offset, str(error)) from error
+            damage = CorruptRecord(self._path(number), offset, str(error))
+            raise because(damage, error) from error
         if found is None:
             reason = f"does not hold the value of {row.id.hex()}"
             raise CorruptRecord(self._path(number), offset, reason)
