@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compile demo test test-pure test-slow test-cluster lint format types imports check fuzz docs reference bench bench-quick image clean
+.PHONY: help setup compile demo test test-pure test-slow test-cluster lint format types imports check fuzz docs reference requirements bench bench-quick image clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ docs: $(STAMP)  ## the documentation as HTML in docs/_build/html; a warning is a
 
 reference: $(STAMP)  ## write the parts of the documentation that are made from the code
 	$(BIN)/python tools/reference --write
+
+requirements: $(STAMP)  ## which tests show each requirement and each fault
+	@$(BIN)/python tests/support/register.py
 
 bench: compile  ## every benchmark at full length: build/bench/index.html, and the table in the docs
 	@$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]" || echo "measuring without the peers' packages"

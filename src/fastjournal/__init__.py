@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from fastjournal.journal.journal import Journal
     from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
     from fastjournal.spool.writer import Spool
+    from fastjournal.tables import apply_tables, read_tables
     from fastjournal.tasks import Discard, Handle, Middleware, Retries, TaskFailed, Tasks
 
 __version__ = "0.1.0"
@@ -104,7 +105,9 @@ __all__ = [
     "Worker",
     "__version__",
     "aconnect",
+    "apply_tables",
     "connect",
+    "read_tables",
 ]
 
 _HOMES = {
@@ -151,6 +154,8 @@ _HOMES = {
     "Worker": "fastjournal.client.worker",
     "aconnect": "fastjournal.connect_url",
     "connect": "fastjournal.connect_url",
+    "apply_tables": "fastjournal.tables",
+    "read_tables": "fastjournal.tables",
 }
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "LogSettings",
     "Settings",
     "TlsSettings",
+    "journal_settings",
     "load",
     "parse_address",
 ]
@@ -138,6 +139,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Journals to make if they are missing; those in `data` are served anyway."""
     default_journal: _Name = "default"
     """The journal of clients that name none, and of the Workq protocol."""
+    tables: str = ""
+    """File of declared queues and journals, made true at the start; see docs/queues.md."""
     tokens: str = ""
     """File of token hashes; with it every client must show one."""
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "660"
@@ -172,11 +175,34 @@ def load(
     _merge(data, _from_environment(os.environ if environment is None else environment))
     _merge(data, overrides or {})
     try:
-        return msgspec.convert(data, Settings, strict=False)
+        settings = msgspec.convert(data, Settings, strict=False)
+        _check_interval(data.get("journal", {}), settings.journal)
+        return settings
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$.")
         name = where.rstrip("`")
         raise SettingError(f"{name or 'settings'}: {text}", name=name) from None
+
+
+def journal_settings(settings: Settings, name: str, told: Mapping[str, Any]) -> Settings:
+    """The settings as they hold for one journal, of which something else is told."""
+    both = {"journals": [name], "journal": msgspec.structs.asdict(settings.journal) | dict(told)}
+    try:
+        own = msgspec.convert(both, Settings, strict=False).journal
+        _check_interval(told, own)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$.")
+        raise SettingError(f"journals.{name}: {text}", name=where.rstrip("`")) from None
+    return msgspec.structs.replace(settings, journal=own)
+
+
+def _check_interval(told: Mapping[str, Any], journal: JournalSettings) -> None:
+    """Refuse an interval that nothing would follow."""
+    if "sync_interval" in told and journal.sync != "interval":
+        raise SettingError(
+            f"journal.sync_interval means nothing with sync {journal.sync}",
+            name="journal.sync_interval",
+        )
 
 
 def parse_address(address: str, port: int = DEFAULT_PORT) -> tuple[str, int]:

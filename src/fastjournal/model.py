@@ -23,6 +23,8 @@ __all__ = [
     "DEFAULT_SETTINGS",
     "MAX_INSTANT",
     "SETTING_CHOICES",
+    "SETTING_LENGTHS",
+    "SETTING_NAMES",
     "Event",
     "Job",
     "Lease",
@@ -216,6 +218,10 @@ SETTING_CHOICES: Mapping[str, tuple[str, ...]] = {
     "period": ("none", "hour", "day", "month"),
     "file_management": ("delete", "truncate", "keep"),
 }
+SETTING_LENGTHS = frozenset(
+    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
+)
+"""Settings that are lengths of time: seconds outside, ns here."""
 _FLOATS: Mapping[str, tuple[float, float]] = {"backoff_factor": (1, 1000), "backoff_jitter": (0, 1)}
 _LIMITS: Mapping[str, int] = {
     "max_timeouts": 255,
@@ -223,6 +229,7 @@ _LIMITS: Mapping[str, int] = {
     "max_fails": 2**31 - 1,
     "slow_from": 256,
     "concurrency": 2**31 - 1,
+    "schema": 65_535,
 }
 
 
@@ -270,6 +277,10 @@ class QueueSettings:
     """What becomes of an emptied generation: delete, truncate or keep its file."""
     secure: bool = False
     """Overwrite a generation's file before it goes; best effort."""
+    persist: bool = True
+    """False: jobs that are put without asking for it live in memory only and die with us."""
+    schema: int = 0
+    """Version of what producers put now. Rows keep theirs; a new one begins a new generation."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

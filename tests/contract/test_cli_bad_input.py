@@ -42,6 +42,7 @@ ON_JOURNALS: dict[str, list[str]] = {
     "drain": ["q"],
     "resume": ["q"],
     "configure": ["q", "lease=5m"],
+    "apply": [str(Path(__file__).parents[1] / "tables.toml")],
     "clean": [],
     "snapshot": [],
     "set": ["k", "v"],
@@ -53,7 +54,7 @@ ON_JOURNALS: dict[str, list[str]] = {
     "watch": ["k", "--limit", "1"],
 }
 """Commands that take `--dir` or `--url`, with arguments that are right."""
-MAKING = ("put", "configure", "set", "add", "lock")
+MAKING = ("put", "configure", "apply", "set", "add", "lock")
 """Those that make a journal where there is none."""
 WAITING = ("top", "watch")
 """Those that wait for something to happen."""
@@ -116,6 +117,14 @@ WRONG: list[list[str]] = [
     ["configure", "q", "nonsense=1"],
     ["configure", "q", "lease"],
     ["configure", "q", "concurrency=-1"],
+    ["apply"],
+    ["apply", "/nowhere/tables.toml"],
+    ["workq", "-cmdlog-sync", "os"],
+    ["workq", "-cmdlog-path", "/nowhere/at/all"],
+    ["workq", "-cmdlog-path", ".", "-cmdlog-sync", "often"],
+    ["workq", "-cmdlog-path", ".", "-cmdlog-sync", "os", "-cmdlog-sync-int", "5"],
+    ["serve", "/nowhere/at/all/data"],
+    ["serve", "--sync", "os", "--sync-interval", "5"],
     ["clean", "surplus"],
     ["snapshot", "surplus"],
     ["set"],
@@ -260,7 +269,7 @@ if os.geteuid():  # root may read it
 
 def test_every_command_is_given_bad_input_here() -> None:
     here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_SPOOLS, *ON_TOKENS}
-    here |= {"serve", "forward", "worker", "demo", "version", *ON_SPARK, *BEYOND_SPARK}
+    here |= {"serve", "workq", "forward", "worker", "demo", "version", *ON_SPARK, *BEYOND_SPARK}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 

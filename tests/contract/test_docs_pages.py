@@ -42,6 +42,7 @@ def contents() -> list[Path]:
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_link_leads_somewhere(page: Path) -> None:
+    """WQ-CLN-11."""
     dead = []
     for link in links(page):
         name, _, anchor = link.partition("#")

@@ -29,6 +29,7 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_the_import_contracts_hold() -> None:
+    """CPT-GEN-2."""
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -85,6 +86,7 @@ def test_no_folder_has_more_modules_than_one_can_look_over() -> None:
 
 
 def test_a_bare_import_loads_nothing_else_of_ours() -> None:
+    """FJ-GEN-2."""
     ours = {name for name in loaded_after("import fastjournal") if name.startswith("fastjournal")}
     there = {"fastjournal", "fastjournal.package", "fastjournal.package.compiled"}
     assert ours <= there  # the latter two in a checkout alone

@@ -70,6 +70,7 @@ def test_put_lease_done(journal: Any) -> None:
 
 
 def test_a_repeated_key_merges(journal: Any) -> None:
+    """FJ-ADV-2."""
     first = journal.put(b"one", queue="q", key="k", priority=50)
     second = journal.put(b"two", queue="q", key="k", priority=80)
     assert second == (first.id, Outcome.MERGED)
@@ -110,6 +111,7 @@ def test_put_many_and_lease_many_and_complete_many(journal: Any) -> None:
 
 
 def test_priority_then_arrival(journal: Any) -> None:
+    """FJ-ADV-1, FJ-LST-1."""
     for name, priority in ((b"c", 100), (b"a", 5), (b"d", 100), (b"b", 50)):
         journal.put(name, queue="q", priority=priority)
     assert [journal.lease("q").payload for _ in range(4)] == [b"a", b"b", b"c", b"d"]
@@ -282,7 +284,7 @@ def test_upkeep_by_hand(journal: Any) -> None:
 
 
 def test_the_clients_offer_what_the_journal_offers() -> None:
-    """Same names, same arguments; the clients may offer more."""
+    """FJ-IMP-4: Same names, same arguments; the clients may offer more."""
     theirs = {
         name: inspect.signature(value)
         for kind in reversed(Journal.__mro__)

@@ -59,6 +59,7 @@ def test_segment_files_are_the_ones_the_server_left(case: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_names_and_headers_read_back(case: Path) -> None:
+    """WQ-FIL-2."""
     for path in case.glob("*.log"):
         number = parse_name(path.name)
         assert number is not None
@@ -89,6 +90,7 @@ def test_every_record_has_the_offset_length_time_and_crc_the_server_gave_it(case
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_decoding_and_encoding_again_gives_the_file_byte_for_byte(case: Path) -> None:
+    """M3-FMT-1."""
     for path in case.glob("*.log"):
         data = path.read_bytes()
         records, at, broken = decode_many(data, HEADER_SIZE, len(data), 1, 0)

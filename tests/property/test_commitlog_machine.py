@@ -230,7 +230,7 @@ def test_zeroed_bytes_never_hang_a_reader_nor_pass_for_data(
     ending: str,
     seed: int,
 ) -> None:
-    """Fact 1.4.9: random zeroing with a random probability, of every file of the log."""
+    """M3-TST-2: Fact 1.4.9: random zeroing with a random probability, of every file of the log."""
     files = MemoryFiles()
     files.make_directory(HERE)
     log = CommitLog(Stream(HERE, files=files, clock=ManualClock()), sync="os", auto_rotate=False)

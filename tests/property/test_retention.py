@@ -115,6 +115,7 @@ def test_cleaning_any_segments_in_broken_cycles_keeps_the_replayed_state(seed: i
 
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_planned_cleaning_keeps_the_replayed_state_and_bounds_the_log(seed: int) -> None:
+    """WQ-CLN-1."""
     machine = live(seed, 800, honest=True)
     machine.disk.cycle(machine.clock, honest=True)
     machine.disk.cycle(machine.clock, honest=True)

@@ -72,6 +72,7 @@ def test_instants_come_back_as_dates() -> None:
 
 
 def test_names_are_text_or_bytes() -> None:
+    """FJ-SQL-3."""
     assert key_bytes("ü") == b"\xc3\xbc"
     assert key_bytes(bytearray(b"k")) == b"k"
     assert queue_bytes(memoryview(b"q")) == b"q"
@@ -100,11 +101,13 @@ def test_names_are_text_or_bytes() -> None:
     ],
 )
 def test_odd_names_and_payloads_are_refused(function: Any, value: Any, error: Any) -> None:
+    """SNAP-COL-12."""
     with pytest.raises(error):
         function(value)
 
 
 def test_payloads_are_bytes_up_to_a_limit() -> None:
+    """SNAP-COL-13."""
     assert payload_bytes(bytearray(b"x")) == b"x"
     assert payload_bytes(memoryview(b"xy"), 2) == b"xy"
     with pytest.raises(TooLarge):

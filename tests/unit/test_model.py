@@ -81,6 +81,8 @@ OTHER = {
     "period": "month",
     "file_management": "keep",
     "secure": True,
+    "persist": False,
+    "schema": 2,
 }
 
 
@@ -95,4 +97,4 @@ def test_every_setting_has_a_number_in_the_log_and_survives_it() -> None:
 
 
 def test_setting_numbers_never_change() -> None:
-    assert [SETTING_NUMBERS[name] for name in OTHER] == list(range(21))
+    assert [SETTING_NUMBERS[name] for name in OTHER] == list(range(23))

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from fastjournal.clock import SECOND
-from fastjournal.journal.journal import _LENGTHS
+from fastjournal.model import SETTING_LENGTHS as _LENGTHS
 from fastjournal.model import QueueSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "queues.md"

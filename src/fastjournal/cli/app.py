@@ -30,6 +30,7 @@ from fastjournal.cli.journal import entries, inspect_commands, jobs, operator_co
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.spark import commands as spark
 from fastjournal.cli.worker import worker
+from fastjournal.cli.workq import WorkqCommand, workq
 from fastjournal.errors import CorruptCommand, JournalError, SegmentError
 
 __all__ = ["app", "main", "overview"]
@@ -55,6 +56,7 @@ app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
 app.command(cls=ServeCommand)(serve)
 app.command()(spool.forward)
+app.command(cls=WorkqCommand)(workq)
 app.command()(worker)
 
 

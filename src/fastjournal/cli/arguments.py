@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,19 +41,19 @@ __all__ = [
     "yes_or_no",
 ]
 
-_UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TRUTH = {"yes": True, "true": True, "on": True, "1": True} | {
     "no": False, "false": False, "off": False, "0": False,
 }  # fmt: skip
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
 
 def seconds(text: str | float) -> float:
     """Seconds of `90`, `1.5`, `250ms`, `5s`, `10m`, `2h`, `7d`."""
-    found = _LENGTH.fullmatch(str(text).strip().lower())
+    from fastjournal.tables import seconds_of  # whoever types no length does not pay for it
+
+    found = seconds_of(str(text))
     if found is None:
         raise typer.BadParameter(f"not a length of time: {text!r} (seconds, or 250ms 5s 10m 2h 7d)")
-    return float(found[1]) * _UNITS[found[2]]
+    return found
 
 
 def moment(text: str) -> datetime:

@@ -53,11 +53,20 @@ def serve(
     ] = None,
     sync: Annotated[str | None, typer.Option(help="always, interval or os. [interval]")] = None,
     sync_interval: Annotated[int | None, typer.Option(help="ms between syncs. [1000]")] = None,
+    segment_size: Annotated[
+        int | None, typer.Option(help="Bytes after which a new segment begins. [64 MiB]")
+    ] = None,
+    clean_interval: Annotated[
+        float | None, typer.Option(help="Seconds between two cleanings, 0: never. [300]")
+    ] = None,
     memory_limit: Annotated[
         int | None,
         typer.Option(
             help="Bytes of values a journal holds in memory; the others stay on disk. [8 MiB]"
         ),
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(help="Declared queues and journals; see `fastjournal apply`.")
     ] = None,
     tokens: Annotated[
         Path | None, typer.Option(help="File of tokens; see `fastjournal token`.")
@@ -92,9 +101,10 @@ def serve(
 
     given: dict[str, Any] = {
         "data": data, "listen": listen, "workq": workq, "http": http, "web": web,
-        "journals": journal, "tokens": tokens, "insecure": insecure or None,
+        "journals": journal, "tables": tables, "tokens": tokens, "insecure": insecure or None,
         "journal": {
-            "sync": sync, "sync_interval": sync_interval, "memory_limit": memory_limit,
+            "sync": sync, "sync_interval": sync_interval, "segment_size": segment_size,
+            "clean_interval": clean_interval, "memory_limit": memory_limit,
         },
         "tls": {"certificate": tls_cert, "key": tls_key, "client_ca": tls_client_ca},
         "log": {"format": log_format, "level": log_level},

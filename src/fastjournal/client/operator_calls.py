@@ -10,6 +10,7 @@ from fastjournal.client.calls import Call, make_call, nothing, value_of
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.keys import domain
 from fastjournal.model import (
+    SETTING_LENGTHS,
     Event,
     Job,
     QueueSettings,
@@ -40,9 +41,6 @@ __all__ = [
 ]
 
 _PAGE = 1000
-_LENGTHS = frozenset(
-    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
-)
 
 
 class Figures:
@@ -120,7 +118,8 @@ def redrive(job_id: bytes | None, queue: Text | None) -> Call:
 def configure(queue: Text, settings: Mapping[str, Any]) -> Call:
     """Change settings of a queue."""
     changes = {
-        name: length(value, name) if name in _LENGTHS else value for name, value in settings.items()
+        name: length(value, name) if name in SETTING_LENGTHS else value
+        for name, value in settings.items()
     }
     fields = {"key": queue_bytes(queue), "value_type": Type.STRING, "value": dump(changes)}
     return make_call(Function.QUEUE, _read_settings, fields)

@@ -29,7 +29,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.config import WEB_CONNECTIONS, WORKQ_PORT, Settings, parse_address
+from fastjournal.config import (
+    WEB_CONNECTIONS,
+    WORKQ_PORT,
+    Settings,
+    journal_settings,
+    parse_address,
+)
 from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
 from fastjournal.daemon.context import PROMISES, Context, wire_limits
 from fastjournal.daemon.journal_loop import JournalLoop
@@ -39,6 +45,7 @@ from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
 from fastjournal.errors import JournalError, SettingError
 from fastjournal.journal.journal import Journal
 from fastjournal.log.files import DISK, Files
+from fastjournal.tables import Tables, apply_tables, read_tables
 from fastjournal.wire.fj.replies import encode_error
 
 __all__ = ["Protocols", "Server"]
@@ -90,6 +97,7 @@ class Server(Context):
         self._listeners: list[Listener] = []
         self._closed_doors: list[Listener] = []
         self._tls = server_context(settings.tls)
+        self._tables = declared_tables(settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dashboard: Page | None = None
 
@@ -100,7 +108,7 @@ class Server(Context):
             await self._listen_http([sock for name, sock in sockets if name == "http"])
         notify("STATUS=replaying")
         try:
-            for name, path in find_journals(self.settings).items():
+            for name, path in find_journals(self.settings, self._tables).items():
                 await self._open(name, path)
             self.default = self.journals[self.settings.default_journal]
             self._bound_connections()
@@ -215,13 +223,28 @@ class Server(Context):
 
     async def _open(self, name: str, path: Path) -> None:
         self.log.info("replaying", journal=name, path=str(path))
-        journal = await asyncio.to_thread(
-            open_journal, path, self.settings, self._files, self.clock
-        )
+        settings = self.settings
+        told = self._tables.journals.get(name)
+        if told is not None:
+            settings = journal_settings(settings, name, told.settings)
+        journal = await asyncio.to_thread(open_journal, path, settings, self._files, self.clock)
         self.journals[name] = JournalLoop(name, journal, self.loop)
+        queues = {} if told is None else told.queues
+        if name == self.settings.default_journal:
+            queues = self._tables.queues | queues
+        for change in apply_tables(journal, queues):
+            self.log.info(
+                "declared",
+                journal=name,
+                queue=change.queue,
+                setting=change.setting,
+                was=change.was,
+                becomes=change.becomes,
+            )
         self.log.info(
             "replayed",
             journal=name,
+            sync=settings.journal.sync,
             records=journal.replayed.records,
             seconds=round(journal.replay_seconds, 3),
             clean=journal.replayed.clean,
@@ -309,17 +332,28 @@ class Server(Context):
             await asyncio.sleep(seconds)
 
 
-def find_journals(settings: Settings) -> dict[str, Path]:
+def declared_tables(settings: Settings) -> Tables:
+    """What is declared, checked as a whole before anything is opened."""
+    tables = read_tables(settings.tables or {})
+    for name, told in tables.journals.items():
+        journal_settings(settings, name, told.settings)
+    return tables
+
+
+def find_journals(settings: Settings, tables: Tables) -> dict[str, Path]:
     """Names and directories of the journals to serve."""
     data = Path(settings.data)
     if _is_journal(data):
+        others = sorted(set(tables.journals) - {settings.default_journal})
+        if others:
+            raise SettingError(f"{data} is one journal: {others[0]} has no place", name="tables")
         return {settings.default_journal: data}
     found = {settings.default_journal: data / settings.default_journal}
     if data.is_dir():
         for path in sorted(data.iterdir()):
             if path.is_dir() and _is_journal(path):
                 found[path.name] = path
-    for name in settings.journals:
+    for name in (*settings.journals, *tables.journals):
         found[name] = data / name
     return found
 
@@ -328,10 +362,12 @@ def open_journal(
     path: Path, settings: Settings, files: Files = DISK, clock: Clock = SYSTEM_CLOCK
 ) -> Journal:
     """Open one journal: recover and replay it."""
-    if files is DISK:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    else:
+    try:
         files.make_directory(path.parent)
+    except FileNotFoundError:
+        raise SettingError(
+            f"{path.parent.parent} is not there: was {settings.data} mistyped?", name="data"
+        ) from None
     options = settings.journal
     return Journal(
         path,
@@ -351,4 +387,4 @@ def open_journal(
 
 
 def _is_journal(path: Path) -> bool:
-    return (path / "append.lock").exists()
+    return (path / "append.lock").exists() or any(path.glob("[0-9]*.log"))

@@ -75,7 +75,14 @@ from fastjournal.log.segment import WORKQ
 from fastjournal.log.segment_directory import MIN_SEGMENT_SIZE
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
 from fastjournal.log.write.log_writer import LogWriter
-from fastjournal.model import DEFAULT_PRIORITY, NewJob, QueueSettings, State, Where
+from fastjournal.model import (
+    DEFAULT_PRIORITY,
+    SETTING_LENGTHS,
+    NewJob,
+    QueueSettings,
+    State,
+    Where,
+)
 from fastjournal.put_request import PutRequest, checked_request, request_or_error
 
 __all__ = ["Journal", "Receipt", "Receiver"]
@@ -85,9 +92,6 @@ MIN_MEMORY = 1024
 _new: Any = tuple.__new__
 _ALL = Where()
 _EVENTS = frozenset(("due", "dead", "changed", "lost"))
-_LENGTHS = frozenset(
-    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
-)
 
 
 class Journal(Inspection):
@@ -607,7 +611,7 @@ class Journal(Inspection):
         """Change settings of a queue and return all of them; lengths in seconds or `timedelta`."""
         name = queue_bytes(queue)
         changes = {
-            setting: length(value, setting) if setting in _LENGTHS else value
+            setting: length(value, setting) if setting in SETTING_LENGTHS else value
             for setting, value in settings.items()
         }
         engine = self._engine

@@ -23,7 +23,14 @@ from fastjournal.errors import JournalError, NotFound
 from fastjournal.journal.look.history import Life, life_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.model import DEFAULT_SETTINGS, SETTING_NAMES, Job, QueueSettings, State
+from fastjournal.model import (
+    DEFAULT_SETTINGS,
+    SETTING_LENGTHS,
+    SETTING_NAMES,
+    Job,
+    QueueSettings,
+    State,
+)
 from fastjournal.web.formatting import span
 from fastjournal.web.job_lookup import Asked, look, phases_of, place_of
 from fastjournal.web.live import PLACES, QueueFigures
@@ -36,9 +43,6 @@ _PAGE = 50
 _MAX_PAGES = 2000
 _MAX_STREAMS = 100
 _MAX_STEPS = 500
-_LENGTHS = frozenset(
-    ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
-)
 _Handler = Callable[[Request, Viewer, JournalLoop, Fields], Awaitable[Response]]
 
 
@@ -268,7 +272,7 @@ def _settings(settings: QueueSettings) -> list[tuple[str, str, bool]]:
             continue
         if isinstance(value, bool):
             word = "yes" if value else "no"
-        elif name in _LENGTHS:
+        elif name in SETTING_LENGTHS:
             word = span(value) if value else "none"
         else:
             word = str(value)

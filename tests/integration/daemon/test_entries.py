@@ -89,7 +89,10 @@ def raw(peer: FjPeer, data: bytes, size: int) -> bytes:
 
 
 def test_the_worked_examples_are_answered_byte_for_byte(peer: FjPeer) -> None:
-    """Section 4.8 of the protocol; timestamps are the server's, the cursor is our own."""
+    """FJ-CMD-2, FJ-MSG-1.
+
+    Section 4.8 of the protocol; timestamps are the server's, the cursor is our own.
+    """
     for asked, answered in (
         ("SET a = string hi, overwrite, persist", "SET answered, on stable storage"),
         ("GET a with data", "GET answered"),
@@ -260,7 +263,7 @@ def test_entries_and_jobs_of_one_key(peer: FjPeer) -> None:
 
 
 def test_what_persists_survives_a_restart_what_does_not_is_gone(tmp_path: Path) -> None:
-    """FJ-SET-4."""
+    """FJ-IMP-1, FJ-SET-4."""
     with LocalDaemon(tmp_path / "d") as daemon, FjPeer(daemon.port) as peer:
         assert put(peer, b"kept", b"1").flags & STABLE
         assert not put(peer, b"lost", b"1", flags=0).flags & STABLE

@@ -45,7 +45,7 @@ class Disk:
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_under_always_no_answer_leaves_before_its_sync(slow: bool) -> None:
-    """The loop syncs at the end of its turn; on a slow disk a thread does, and it goes on."""
+    """FJ-SAFE-2: the loop syncs at the end of its turn, on a slow disk a thread, and it goes on."""
     disk = Disk(seconds=0.1 if slow else 0.0)
     daemon = LocalDaemon("/data", settings=ALWAYS, files=disk.files, clock=disk.clock)
     with daemon, FjPeer(daemon.port) as one, FjPeer(daemon.port) as two:

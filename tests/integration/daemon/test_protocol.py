@@ -91,6 +91,7 @@ def test_a_waiting_request_holds_nobody_up(peer: FjPeer) -> None:
 
 
 def test_set_of_a_short_job_next_and_done_by_key(peer: FjPeer) -> None:
+    """FJ-M3-1."""
     set_job(peer, b"http://a/1", priority=3)
     reply = peer.ask(Function.NEXT, key=b"q")
     lease = decode_leased(reply.pairs[0], reply.timeout or 0)
@@ -110,7 +111,7 @@ def test_set_of_a_short_job_next_and_done_by_key(peer: FjPeer) -> None:
 
 
 def test_next_says_job_later_or_nothing(peer: FjPeer) -> None:
-    """FJ-M3-3: three answers, none of them an error."""
+    """FJ-NTH-7, FJ-M3-3: three answers, none of them an error."""
     nothing = peer.ask(Function.NEXT, key=b"q")
     assert (nothing.error, nothing.pairs, nothing.timeout) == ("", (), None)
     due = time.time_ns() + 3600 * 10**9
@@ -547,6 +548,7 @@ def test_several_journals_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_was_used_embedded_can_be_served(tmp_path: Path) -> None:
+    """FJ-GEN-1."""
     with Journal(tmp_path / "jobs") as journal:
         journal.put(b"embedded", queue="q")
     with LocalDaemon(tmp_path / "jobs") as daemon, daemon.connect() as client:

@@ -38,6 +38,7 @@ def arrive(daemon: LocalDaemon, data: bytes) -> None:
 
 
 def test_what_comes_in_one_round_of_the_loop_is_one_turn(daemon: LocalDaemon) -> None:
+    """SNAP-COM-1."""
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(FjPeer(daemon.port)) for _ in range(4)]
         for peer in peers:

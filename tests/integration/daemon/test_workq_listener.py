@@ -322,6 +322,7 @@ def test_run_leaves_no_job_behind_when_its_client_leaves(daemon: LocalDaemon, pe
 
 
 def test_run_is_not_in_the_log_but_its_end_is(tmp_path: Path) -> None:
+    """WQ-CMD-11."""
     from fastjournal.journal.language.codec import decode
     from fastjournal.log.segment import WORKQ
     from fastjournal.log.stream import Stream

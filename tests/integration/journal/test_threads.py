@@ -41,6 +41,7 @@ def waits(j: Journal, count: int) -> None:
 
 
 def test_a_waiting_consumer_is_woken_by_a_put(j: Journal, pool: ThreadPoolExecutor) -> None:
+    """SNAP-CUR-2."""
     leased = pool.submit(j.lease, "q", wait=LONG)
     waits(j, 1)
     j.put(b"now", queue="q")
@@ -132,7 +133,10 @@ def test_nothing_within_the_wait_is_none(j: Journal) -> None:
 
 @pytest.mark.parametrize("sync", ["os", "always"])
 def test_each_job_goes_to_exactly_one_of_many_consumers(tmp_path: Path, sync: str) -> None:
-    """8 producers, 8 consumers, singles and batches, over small segments that are cleaned."""
+    """SNAP-GEN-2, SNAP-CUR-1.
+
+    8 producers, 8 consumers, singles and batches, over small segments that are cleaned.
+    """
     count = 60
     seen: Counter[bytes] = Counter()
     guard = threading.Lock()
@@ -206,7 +210,7 @@ def events_of(subscription: Any, count: int) -> list[tuple[str, bytes, bytes]]:
 
 
 def test_subscribers_hear_what_is_due_dead_and_changed(j: Journal) -> None:
-    """D-16: one `due` for a queue until somebody leases from it."""
+    """SNAP-LSN-1, D-16: one `due` for a queue until somebody leases from it."""
     j.configure("q", max_fails=1)
     with j.subscribe("due") as due, j.subscribe("dead") as dead, j.subscribe("changed") as changed:
         j.put(b"1", queue="q", key="a", delay=0.05)

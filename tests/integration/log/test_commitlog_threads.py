@@ -92,7 +92,10 @@ def test_a_writer_a_rotator_and_a_status_reader_for_ten_files(
 
 @pytest.mark.parametrize("sync", ["os", "interval", "always"])
 def test_every_door_at_once_keeps_one_order_of_time(stream: Stream, sync: str) -> None:
-    """Waiting writers, batches, callbacks, direct appends, rotations by request and by size."""
+    """WQ-GEN-4, M3-Q-3.
+
+    Waiting writers, batches, callbacks, direct appends, rotations by request and by size.
+    """
     log = CommitLog(stream, sync=sync, segment_size=SEGMENT)
     rounds = 60
 

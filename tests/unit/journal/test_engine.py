@@ -179,6 +179,7 @@ def test_a_batch_that_cannot_be_logged_stops_the_journal(
 
 
 def test_a_refused_command_changes_nothing(j: Journal, files: MemoryFiles) -> None:
+    """WQ-GEN-2."""
     j.put(b"x", queue="q")
     before = j.digest()
     used = sum(map(len, files.snapshot().values()))
@@ -224,6 +225,7 @@ def test_an_interrupt_between_log_and_state_stops_the_journal(j: Journal, engine
 def test_the_timer_is_told_of_the_nearest_deadline(
     j: Journal, engine: Engine, clock: ManualClock, act: object, first: int
 ) -> None:
+    """SNAP-EXP-1."""
     act(j)  # type: ignore[operator]
     if first == NEVER:
         assert engine.timer_at == NEVER

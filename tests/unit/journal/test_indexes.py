@@ -12,6 +12,7 @@ def keyed(queue: bytes = b"q", key: bytes = b"k", **fields: object) -> NewJob:
 
 
 def test_a_key_is_found_in_its_queue_only() -> None:
+    """FJ-URI-3, FJ-SQL-2."""
     core = Core()
     for queue in (b"b", b"a", b"c"):
         core.put(keyed(queue))
@@ -58,6 +59,7 @@ def test_completed_and_dead_rows_have_no_key_any_more() -> None:
 
 
 def test_a_row_merged_for_ever_does_not_make_the_ready_heap_grow() -> None:
+    """FJ-KV-7."""
     core = Core()
     for n in range(5000):
         core.wait(S)
@@ -93,6 +95,7 @@ def test_a_lease_touched_for_ever_does_not_make_the_lease_heap_grow() -> None:
 
 
 def test_jobs_that_come_and_go_do_not_make_the_expiry_heap_grow() -> None:
+    """SNAP-EXP-3."""
     core = Core()
     for _ in range(5000):
         core.put(keyed(expires=NOW + 86400 * S))
@@ -109,6 +112,7 @@ def test_the_heap_of_a_long_queue_holds_one_entry_for_each_row() -> None:
 
 
 def test_rows_fall_due_in_time_over_many_queues() -> None:
+    """FJ-DYN-1."""
     core = Core()
     for n in range(200):
         core.put(keyed(queue=b"q%d" % (n % 7), key=b"%d" % n, due=NOW + (n * 37 % 200) * S))

@@ -50,6 +50,7 @@ class Half:
 
 
 def test_jobs_of_equal_priority_come_in_the_order_of_arrival_fj_fifo_1() -> None:
+    """SNAP-PK-2, FJ-LST-2, FJ-DYN-2."""
     core = Core()
     for n in range(20):
         core.put(job(value=b"%d" % n))
@@ -57,6 +58,7 @@ def test_jobs_of_equal_priority_come_in_the_order_of_arrival_fj_fifo_1() -> None
 
 
 def test_priority_goes_before_due_time_and_due_time_before_arrival_snap_col_3() -> None:
+    """SNAP-PK-1, FJ-SORT-1."""
     core = Core()
     core.put(job(value=b"3", priority=9, due=NOW + 2 * S))
     core.put(job(value=b"2", priority=9, due=NOW + S))
@@ -67,6 +69,7 @@ def test_priority_goes_before_due_time_and_due_time_before_arrival_snap_col_3() 
 
 
 def test_a_job_is_not_handed_out_before_it_is_due_fj_adv_3() -> None:
+    """FJ-SORT-2."""
     core = Core()
     core.put(job(due=NOW + 5 * S))
     assert core.nothing() == NOW + 5 * S
@@ -200,6 +203,7 @@ def test_a_released_job_is_ready_at_its_old_place_or_after_a_delay() -> None:
 
 
 def test_a_lost_lease_puts_the_row_back_at_its_old_place_and_counts_snap_col_10() -> None:
+    """SNAP-IMM-3, SNAP-COL-11."""
     core = Core()
     first = core.put(job(value=b"one")).id
     core.put(job(value=b"two"))
@@ -278,6 +282,7 @@ def test_a_dead_row_is_not_redriven_over_a_newer_one_of_its_key() -> None:
 
 
 def test_a_repeat_while_processing_waits_behind_the_running_one_d13() -> None:
+    """FJ-KV-8."""
     core = Core()
     core.put(keyed(value=b"one"))
     lease = core.lease()
@@ -320,6 +325,7 @@ def test_a_twin_that_is_not_due_stays_so_when_the_first_ends() -> None:
 
 
 def test_unique_keys_are_refused_while_waiting_or_processing_and_free_afterwards() -> None:
+    """FJ-URI-1."""
     core = Core()
     unique = keyed(mode=Mode.UNIQUE)
     core.put(unique)
@@ -348,6 +354,7 @@ def test_a_message_resent_while_its_row_is_processed_makes_no_twin() -> None:
 
 
 def test_an_expired_job_is_never_handed_out_snap_exp_2() -> None:
+    """SNAP-COL-2."""
     core = Core()
     row_id = core.put(job(expires=NOW + S)).id
     core.clock = NOW + S
@@ -477,6 +484,7 @@ def test_a_queue_hands_out_no_more_than_its_concurrency_at_a_time() -> None:
 
 
 def test_slow_jobs_wait_for_a_pass_without_other_work_d11() -> None:
+    """SNAP-COL-5."""
     core = Core()
     core.put(job(value=b"slow", priority=Priority.SLOW))
     core.put(job(value=b"quick"))
@@ -542,6 +550,7 @@ def test_a_row_given_back_for_ever_is_restated_too() -> None:
 
 
 def test_workq_jobs_use_only_the_records_of_workq_d36() -> None:
+    """WQ-GEN-3, WQ-CMD-10."""
     core = Core()
     one = core.add(1)
     core.add(2, time=NOW + 5 * S)

@@ -81,7 +81,7 @@ def test_a_job_goes_its_way(j: Journal) -> None:
 
 
 def test_a_repeated_key_is_merged_and_gets_a_twin_while_it_is_worked_on(j: Journal) -> None:
-    """SNAP-KEY, D-13; the queue is the domain of the key unless told."""
+    """SNAP-KEY-1..9, D-13; the queue is the domain of the key unless told."""
     first = j.put(b"1", key="http://example.com/a")
     again = j.put(b"2", key="http://example.com/a", priority=5)
     assert (again.id, again.outcome) == (first.id, Outcome.MERGED)
@@ -182,6 +182,7 @@ def test_failures_are_tried_again_after_growing_waits_then_dead_then_redriven(
 
 
 def test_a_lease_ends_unless_it_is_touched(j: Journal, clock: ManualClock) -> None:
+    """SNAP-COL-8."""
     j.put(b"x", queue="q", lease=10)
     first = j.lease("q")
     assert first is not None
@@ -410,6 +411,7 @@ def test_deleting_by_id_and_by_key(j: Journal) -> None:
 
 
 def test_looking_at_a_journal(j: Journal, clock: ManualClock) -> None:
+    """SNAP-GEN-1."""
     for number in range(5):
         j.put(b"%d" % number, queue="q" if number < 3 else "r", delay=100 if number == 4 else None)
     j.lease("q")
@@ -436,6 +438,7 @@ def test_looking_at_a_journal(j: Journal, clock: ManualClock) -> None:
 def test_a_journal_opens_again_where_it_was_left(
     j: Journal, files: MemoryFiles, clock: ManualClock
 ) -> None:
+    """WQ-GEN-1."""
     j.configure("q", lease=5)
     j.put(b"x", queue="q", key="k")
     j.lease("q")

@@ -81,7 +81,7 @@ def small() -> Iterator[Small]:
 
 
 def test_ten_times_the_limit_is_kept_within_it_and_all_is_readable() -> None:
-    """FJ-KV-1, FJ-KV-2: 10 MiB of values, 1 MiB of memory, entries and jobs."""
+    """SNAP-IMM-5, FJ-KV-1, FJ-KV-2: 10 MiB of values, 1 MiB of memory, entries and jobs."""
     small = Small(MIB, segment_size=64 * MIB)
     values = small.values
     for number in range(512):

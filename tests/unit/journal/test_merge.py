@@ -54,6 +54,7 @@ def test_the_largest_process_date_is_kept_snap_key_5(one: int, two: int) -> None
 
 
 def test_a_repeat_without_due_time_pushes_the_row_back_to_now_snap_kix_2() -> None:
+    """SNAP-IMM-2."""
     assert merged(job(), job())["due"] == NOW + 1
 
 
@@ -91,6 +92,7 @@ def test_timeouts_are_reset_and_attempts_and_fails_are_kept_snap_key_8() -> None
 
 
 def test_newer_data_replaces_the_old_snap_key_9() -> None:
+    """SNAP-IMM-1."""
     got = merged(job(), job(value=b"new", kind=2, lease=7 * S, max_fails=4))
     assert (got["value"], got["kind"]) == (b"new", 2)
     assert (got["lease"], got["max_fails"]) == (7 * S, 4)
@@ -133,6 +135,7 @@ def test_two_puts_in_the_same_nanosecond_both_count() -> None:
 
 
 def test_another_queue_or_key_is_not_merged() -> None:
+    """FJ-URI-2."""
     core = Core()
     core.put(job())
     assert core.put(job(queue=b"r")).outcome is Outcome.NEW
@@ -188,6 +191,7 @@ def test_later_is_symmetric_and_never_wins(one: int, two: int) -> None:
 def test_a_bounded_due_time_lies_between_insertion_and_the_longest_wait(
     due: int, inserted: int, wait: int
 ) -> None:
+    """SNAP-COL-6."""
     bounded = bounded_due(due, inserted, wait)
     assert bounded >= inserted
     assert not wait or bounded <= inserted + wait

@@ -42,6 +42,7 @@ def test_a_prefix_sees_queues_made_before_and_after_it_was_first_asked() -> None
 
 
 def test_strict_order_takes_the_first_row_of_all_queues() -> None:
+    """SNAP-PK-4."""
     core = Core()
     core.put(NewJob(b"a", b"3", priority=30))
     core.put(NewJob(b"b", b"1", priority=10))
@@ -111,6 +112,7 @@ def test_many_prefixes_are_forgotten_and_remembered() -> None:
 
 
 def test_the_next_wake_up_is_that_of_the_queues_asked() -> None:
+    """FJ-DYN-3."""
     core = Core()
     for n, queue in enumerate((b"pa", b"pb", b"q"), 1):
         core.put(NewJob(queue, due=NOW + n * 10 * S))
@@ -126,7 +128,7 @@ def test_the_next_wake_up_is_that_of_the_queues_asked() -> None:
 
 
 def test_asking_does_not_look_at_queues_that_have_nothing() -> None:
-    """Ten thousand queues with nothing ready cost a request nothing."""
+    """SNAP-PK-3: Ten thousand queues with nothing ready cost a request nothing."""
     core = Core()
     for n in range(10_000):
         core.put(NewJob(b"idle%d" % n, due=NOW + 3600 * S))

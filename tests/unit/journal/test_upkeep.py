@@ -46,6 +46,7 @@ def fill(j: Journal, count: int = 100) -> None:
 
 
 def test_merged_rows_collapse_to_their_newest_image(j: Journal, files: MemoryFiles) -> None:
+    """SNAP-IMM-4."""
     fill(j)
     before = len(logs(files))
     cleaned = j.clean()
@@ -201,6 +202,7 @@ def journal_segments(journal: Journal) -> list[int]:
 
 
 def test_the_threads_clean_and_snapshot_by_themselves(tmp_path: Path) -> None:
+    """WQ-GEN-6."""
     done = threading.Event()
     with Journal(
         tmp_path / "jobs", sync="os", segment_size=4096, clean_interval=0.01, snapshot_bytes=8192

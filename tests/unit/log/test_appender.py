@@ -69,7 +69,7 @@ def log() -> Log:
 
 
 def test_an_empty_directory_gets_segment_1_with_a_header(log: Log) -> None:
-    """CPT-STR-2, WQ-FIL-1."""
+    """CPT-APP-1, CPT-STR-2, WQ-FIL-1."""
     with log.stream.open_appender() as appender:
         assert appender.position == Position(1, 8)
     assert log.stream.segments() == [1]
@@ -96,6 +96,7 @@ def test_a_segment_exceeds_its_minimum_by_at_most_one_record(log: Log) -> None:
 def test_the_next_segment_is_opened_once_the_size_is_reached_not_before(
     log: Log, size: int
 ) -> None:
+    """CPT-FEA-1."""
     with log.stream.open_appender(segment_size=4096) as appender:
         appender.append(b"x" * (size - 8 - 15 - 2 - 4))
         assert appender.position == Position(1, size)
@@ -384,7 +385,7 @@ def test_a_second_appender_waits_for_the_first(log: Log) -> None:
 
 
 def test_appenders_block_neither_cursors_nor_cleaners(log: Log) -> None:
-    """CPT-APP-8."""
+    """CPT-STR-3, CPT-APP-8."""
     with log.stream.open_appender() as appender, log.stream.open_cursor() as cursor:
         appender.append(b"x")
         record = cursor.next()

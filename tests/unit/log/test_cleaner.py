@@ -65,7 +65,7 @@ def keep_all(path: Path, record: Record) -> bool:
 
 
 def test_odd_records_go_except_from_the_newest_segment(sixteen: Stream, files: MemoryFiles) -> None:
-    """CPT-CLN-1, CPT-CLN-3, CPT-CLN-5."""
+    """WQ-CLN-3, CPT-FEA-3, CPT-CLN-1, CPT-CLN-3, CPT-CLN-5."""
     before = {record.payload: record for record in sixteen.open_cursor()}
     newest = files.content(HERE / segment_name(4))
     with sixteen.open_cleaner() as cleaner:
@@ -97,7 +97,7 @@ def test_kept_records_are_copied_byte_for_byte(files: MemoryFiles, stream: Strea
 def test_if_all_is_removed_only_the_newest_segment_is_left(
     sixteen: Stream, files: MemoryFiles
 ) -> None:
-    """WQ-CLN-10."""
+    """WQ-CLN-4, WQ-CLN-10."""
     with sixteen.open_cleaner() as cleaner:
         changed = cleaner.clean(drop_all)
     assert sixteen.segments() == [4]

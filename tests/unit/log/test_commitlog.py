@@ -221,6 +221,7 @@ def test_an_open_that_failed_lets_the_next_one_in(files: Disk, opened: Opener) -
 
 @pytest.mark.parametrize("sync", ["os", "interval", "always"])
 def test_a_write_returns_the_time_of_its_record(files: Disk, opened: Opener, sync: str) -> None:
+    """M3-API-1."""
     log = opened(sync=sync)
     told = [log.write(b"a"), log.write_batch([b"b", b"c"]), log.write(b"")]
     assert stored(files) == [b"a", b"b", b"c", b""]
@@ -354,7 +355,7 @@ def test_all_that_waits_goes_with_one_write_and_one_sync(files: Disk, opened: Op
 
 
 def test_a_full_queue_refuses_at_once_and_counts_it(files: Disk, opened: Opener) -> None:
-    """M3-Q-4: counted in writes, not in batches."""
+    """M3-API-3, M3-Q-4: counted in writes, not in batches."""
     log = opened(sync="always", queue_size=5)
     gate, outcomes = Gate(files), Outcomes(4)
     log.submit([b"first"], outcomes)
@@ -746,7 +747,7 @@ def test_every_waiter_of_a_failed_group_gets_the_error(files: Disk, opened: Open
 def test_after_a_stop_nothing_is_acknowledged_but_state_and_records_can_be_read(
     files: Disk, opened: Opener, strategy: str
 ) -> None:
-    """D-07 stop, P-STOP, P-READ."""
+    """M3-ERR-2, D-07 stop, P-STOP, P-READ."""
     log = opened(sync="os", strategy=strategy)
     log.append([b"a"])
     files.fail_next("write", Fault())

@@ -40,7 +40,7 @@ def fill(stream: Stream, *segments: tuple[bytes, ...]) -> list[Record]:
 
 
 def test_records_come_in_order_over_all_segments(stream: Stream) -> None:
-    """CPT-CUR-1, CPT-CUR-3."""
+    """CPT-GEN-1, CPT-CUR-1, CPT-CUR-3."""
     fill(stream, (b"a", b"b"), (b"c",), (), (b"d", b""))
     cursor = stream.open_cursor()
     found = []

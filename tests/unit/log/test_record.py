@@ -46,7 +46,7 @@ def fault_of(data: bytes, max_payload: int = MAX_PAYLOAD) -> BrokenRecord:
 
 
 def test_a_record_is_time_size_payload_and_crc() -> None:
-    """WQ-REC-1..6: big endian, seconds from year 1, zone 0, CRC-32C."""
+    """CPT-FIL-3, WQ-REC-1..6: big endian, seconds from year 1, zone 0, CRC-32C."""
     data = encode(NOW, b"hello")
     assert (
         data[:15]
@@ -148,7 +148,7 @@ def test_the_end_given_bounds_what_is_read() -> None:
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    """F21."""
+    """CPT-FEA-2, F21."""
     data = encode(NOW, b"payload" * 20)
     for at in range(len(data)):
         for bit in range(8):

@@ -222,7 +222,7 @@ def filled(cut: int, how: str) -> bytes:
 def test_every_cut_of_the_last_three_records_is_mended_to_a_record_border(
     how: str, power: str
 ) -> None:
-    """T-CUT, F13: plain cuts, and the rest of the file filled with zeros or garbage."""
+    """CPT-APP-10, T-CUT, F13: plain cuts, and the rest of the file filled with zeros or garbage."""
     for at in range(LAST_THREE[0], len(WHOLE) + 1):
         content = filled(at, how)
         files = write_log(close=False) if power == "kept" else after_power_loss()

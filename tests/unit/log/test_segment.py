@@ -59,7 +59,7 @@ def test_another_header_is_refused_with_both_sides_named() -> None:
     ],
 )
 def test_a_name_is_its_number(name: str, number: int) -> None:
-    """WQ-FIL-1: nine digits, more once the counter passes them."""
+    """CPT-FIL-1, WQ-FIL-1: nine digits, more once the counter passes them."""
     assert parse_name(name) == number
     assert segment_name(number) == name
 

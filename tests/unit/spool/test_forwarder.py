@@ -96,7 +96,7 @@ def test_the_id_of_a_job_tells_where_it_was_put(
 def test_nothing_is_marked_before_its_answer(
     tmp_path: Path, clock: ManualClock, target: JournalDestination
 ) -> None:
-    """FJ-SAFE-1."""
+    """FJ-IMP-3, FJ-SAFE-1."""
     put(tmp_path, clock, b"a", b"b", b"c")
     forwarder = forwarder_of(tmp_path, clock, batch_jobs=1, window=2)
     assert forwarder.send(target) == 2

@@ -174,7 +174,7 @@ def test_an_unknown_function_is_refused_and_skipped(function: int) -> None:
 
 @pytest.mark.parametrize("row", FUNCTIONS.values(), ids=lambda row: row.function.name)
 def test_every_bit_that_a_function_does_not_take_is_refused(row: object) -> None:
-    """D-32, 4.4: bit by bit over all functions."""
+    """FJ-FLG-T, D-32, 4.4: bit by bit over all functions."""
     spec = FUNCTIONS[int(row.function)]  # type: ignore[attr-defined]
     key = b"" if spec.key is Key.NONE else ID
     value_type = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.cli.output import instant, preview
-from fastjournal.model import State
+from fastjournal.model import SETTING_LENGTHS, State
 
 if TYPE_CHECKING:
     from fastjournal.journal.look.inspection import JournalStatus
@@ -47,7 +47,6 @@ STATES = {
 }
 _WORDS = {state: word for word, state in STATES.items()}
 _SECOND = 1_000_000_000
-_LENGTHS = ("lease", "max_wait", "backoff_base", "backoff_cap", "dead_keep", "result_ttl")
 
 JOB_COLUMNS = ("id", "state", "queue", "key", "priority", "due", "attempts", "payload")
 QUEUE_NUMBERS = ("ready", "future", "held", "leased", "completed", "dead")
@@ -162,7 +161,7 @@ def setting_text(name: str, value: Any) -> str:
     """One setting as it is typed in `fastjournal configure`."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if name in _LENGTHS:
+    if name in SETTING_LENGTHS:
         return f"{value / _SECOND:g}s"
     return str(value)
 

@@ -9,7 +9,8 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -28,8 +29,12 @@ from fastjournal.cli.arguments import (
     yes_or_no,
 )
 from fastjournal.cli.journal.job_tables import setting_text, settings_values
-from fastjournal.cli.journal.open_journal import open_journal
+from fastjournal.cli.journal.open_journal import open_journal, open_view
 from fastjournal.cli.output import bytes_text, json_line
+from fastjournal.errors import NotFound
+
+if TYPE_CHECKING:
+    from fastjournal.model import QueueStatus
 
 __all__ = ["app"]
 
@@ -163,6 +168,85 @@ def configure(
     width = max(map(len, current))
     for name, value in current.items():
         typer.echo(f"{name:<{width}}  {setting_text(name, value)}")
+
+
+@app.command()
+def apply(
+    tables: Annotated[
+        Path, typer.Argument(help="What is declared, TOML or INI; see docs/queues.md.")
+    ],
+    directory: Directory = HERE,
+    url: Url = None,
+    dry_run: Annotated[bool, typer.Option(help="Only show what would change.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make queues what a file declares, and show what was not so before.
+
+    Applied again it changes nothing. What the file does not name stays as it is.
+
+    Examples:
+
+        fastjournal apply tables.toml --dry-run
+
+        fastjournal apply tables.toml
+    """
+    from fastjournal.tables import apply_tables, changes, read_tables
+
+    declared = read_tables(tables)
+    parts = [("", declared.queues)] + [(n, one.queues) for n, one in declared.journals.items()]
+    found = []
+    for journal, queues in parts:
+        if not queues:
+            continue
+        place, address = _journal_of(directory, url, journal)
+        if dry_run:
+            try:
+                with open_view(place, address) as view:
+                    found += [(journal, one) for one in changes(view, queues)]
+            except NotFound:
+                found += [(journal, one) for one in changes(NOWHERE, queues)]
+        else:
+            with open_journal(place, address, create=True) as target:
+                found += [(journal, one) for one in apply_tables(target, queues)]
+    for journal, one in found:
+        if as_json:
+            json_line({"journal": journal} | one._asdict())
+        else:
+            was, becomes = (
+                setting_text(one.setting, one.was),
+                setting_text(one.setting, one.becomes),
+            )
+            where = f"{journal}/{one.queue}" if journal else one.queue
+            typer.echo(f"{where}  {one.setting}  {was} -> {becomes}")
+    if not found and not as_json:
+        typer.echo("nothing differs from what is declared")
+    kept = sorted(name for name, one in declared.journals.items() if one.settings)
+    if kept:
+        typer.echo(
+            f"how {', '.join(kept)} is kept holds when a daemon is started with these tables",
+            err=True,
+        )
+
+
+def _journal_of(directory: Path, url: str | None, journal: str) -> tuple[Path, str | None]:
+    """Where a journal of a daemon is: behind its address, or below its directory."""
+    if not journal or url is None:
+        return (directory / journal if journal else directory), url
+    base, mark, options = url.partition("?")
+    if base.startswith("unix:"):
+        return directory, f"{url}{'&' if mark else '?'}journal={quote(journal)}"
+    scheme, _, rest = base.partition("://")
+    return directory, f"{scheme}://{rest.partition('/')[0]}/{quote(journal)}{mark}{options}"
+
+
+class _Nowhere:
+    """A journal that is not there yet."""
+
+    def queue(self, name: str) -> QueueStatus:
+        raise NotFound(name)
+
+
+NOWHERE = _Nowhere()
 
 
 @app.command()

@@ -39,6 +39,8 @@ _SETTINGS: Final = (
     "period",
     "file_management",
     "secure",
+    "persist",
+    "schema",
 )
 SETTING_NUMBERS: Final = {name: number for number, name in enumerate(_SETTINGS)}
 

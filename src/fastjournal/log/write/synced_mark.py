@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from fastjournal.diskfull import short_write, write_failure
-from fastjournal.errors import SegmentError
+from fastjournal.errors import SegmentError, short_write, write_failure
 from fastjournal.log.files import FileLock, Files, Identity
 
 __all__ = ["APPEND_LOCK", "SYNCED_MARK", "Mark", "SyncedMark"]
