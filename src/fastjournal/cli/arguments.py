@@ -36,6 +36,7 @@ __all__ = [
     "job_id",
     "moment",
     "one_of",
+    "one_target",
     "payload_given",
     "seconds",
     "yes_or_no",
@@ -106,7 +107,7 @@ HERE = Path("jobs")
 """The journal's directory where none is named."""
 
 
-def _one_target(context: typer.Context, url: str | None) -> str | None:
+def one_target(context: typer.Context, url: str | None) -> str | None:
     """The URL if it is meant, None if the directory is; see rule 5."""
     sources = [context.get_parameter_source(name) for name in ("directory", "url")]
     words = [source.name if source is not None else "" for source in sources]
@@ -134,7 +135,7 @@ Directory = Annotated[
 ]
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="FASTJOURNAL_URL", hidden=True, callback=_one_target),
+    typer.Option("--url", envvar="FASTJOURNAL_URL", hidden=True, callback=one_target),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 Payload = Annotated[

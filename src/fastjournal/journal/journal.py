@@ -729,6 +729,9 @@ class Journal(Inspection):
                     self._log.close()
                     engine.fetching.close_files()
 
+    def __repr__(self) -> str:
+        return f"<Journal {str(self.path)!r}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -13,23 +13,18 @@ from __future__ import annotations
 import inspect
 import random
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from fastjournal.arguments import NEVER, Instant, Length, length
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, NotFound, SettingError
 from fastjournal.model import DEFAULT_PRIORITY
 from fastjournal.tasks.call_codec import CallCodec
-from fastjournal.tasks.handle import AsyncHandle, Handle
+from fastjournal.tasks.handle import App, AsyncHandle, Handle
 from fastjournal.tasks.rates import Rate
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from fastjournal.tasks.program import Program
 
 __all__ = ["AsyncTask", "Options", "Retries", "Task"]
 
@@ -109,9 +104,7 @@ class Task(Generic[P, R]):
 
     is_async = False
 
-    def __init__(
-        self, app: Program, function: Callable[..., Any], name: str, options: Options
-    ) -> None:
+    def __init__(self, app: App, function: Callable[..., Any], name: str, options: Options) -> None:
         self.app = app
         self.function = function
         self.name = name
@@ -160,11 +153,11 @@ class Task(Generic[P, R]):
         self.app.declare_queue(self.options.queue)
         if self.options.unique is None:
             receipt = journal.put(**how)
-            return self._handle_of(receipt)
+            return self.app.was_put(Handle(self.app, receipt.id, self.codec, receipt.outcome))
         while True:
             try:
                 receipt = journal.put(**how)
-                return self._handle_of(receipt)
+                return self.app.was_put(Handle(self.app, receipt.id, self.codec, receipt.outcome))
             except AlreadyExists:
                 try:
                     found = journal.job(key=how["key"], queue=how["queue"])
@@ -183,7 +176,8 @@ class Task(Generic[P, R]):
         while True:
             try:
                 receipt = await journal.put(**how)
-                self._handle_of(receipt)
+                handle = Handle[R](self.app, receipt.id, self.codec, receipt.outcome)
+                self.app.was_put(handle)
                 return AsyncHandle(self.app, receipt.id, self.codec, receipt.outcome)
             except AlreadyExists:
                 if self.options.unique is None:
@@ -209,12 +203,10 @@ class Task(Generic[P, R]):
         ]
         self.app.declare_queue(self.options.queue)
         receipts = self.app.journal.put_many(jobs)
-        return [self._handle_of(receipt) for receipt in receipts]
-
-    def _handle_of(self, receipt: Any) -> Handle[R]:
-        handle = Handle[R](self.app, receipt.id, self.codec, receipt.outcome)
-        self.app.was_put(handle)
-        return handle
+        return [
+            self.app.was_put(Handle(self.app, receipt.id, self.codec, receipt.outcome))
+            for receipt in receipts
+        ]
 
     def _how(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """What `put` of a journal is told."""

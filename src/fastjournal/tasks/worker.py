@@ -23,7 +23,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fastjournal.arguments import Length
 from fastjournal.client.worker import Retry, Worker, WorkerCounts
@@ -40,13 +40,11 @@ from fastjournal.tasks.announcing import (
 )
 from fastjournal.tasks.call_codec import BadArguments, open_envelope
 from fastjournal.tasks.execution import about, aexecute, execute, prepare, settle
+from fastjournal.tasks.handle import App
 from fastjournal.tasks.processes import Child
 from fastjournal.tasks.rates import take_tokens
 from fastjournal.tasks.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from fastjournal.tasks.program import Program
-    from fastjournal.tasks.task import Task
+from fastjournal.tasks.task import Task
 
 __all__ = ["Mode", "TaskWorker"]
 
@@ -62,7 +60,7 @@ class TaskWorker(Worker):
 
     def __init__(
         self,
-        app: Program,
+        app: App,
         *,
         queues: Sequence[str] | None = None,
         mode: Mode | None = None,
