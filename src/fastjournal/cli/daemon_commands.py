@@ -63,6 +63,8 @@ def status(url: _Url = _DEFAULT, json: Json = False) -> None:
         json_line(figures)
         return
     rows = [(name, str(value)) for name, value in figures.items() if not isinstance(value, dict)]
+    archive = figures.get("archive") or {}
+    rows += [(f"archive.{name}", str(value)) for name, value in archive.items()]
     rows += [(f"server.{name}", str(value)) for name, value in figures["server"].items()]
     table(("what", "value"), rows)
 

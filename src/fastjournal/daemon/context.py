@@ -124,6 +124,7 @@ class Context:
         return figures._asdict() | {
             "log": log,
             "upkeep": asdict(figures.upkeep),
+            "archive": None if figures.archive is None else asdict(figures.archive),
             "journal": journal_loop.name,
             "promise": PROMISES[figures.sync],
             "server": {

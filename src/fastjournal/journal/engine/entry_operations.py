@@ -37,7 +37,7 @@ class EntryOperations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.ground = ground = EntryGround(engine.jobs.ground)
+        self.ground = ground = EntryGround(engine.ground)
         self.locks = ground.locks
         self._writes = EntryWrites(ground)
         self._changes = EntryChanges(ground, self._writes)
@@ -252,7 +252,7 @@ class EntryOperations:
     def count(self) -> int:
         """How many entries there are, each counted once whatever its keys."""
         engine = self._engine
-        while engine.jobs.timers.overdue(self._now()) and engine.tick():
+        while engine.timers.overdue(self._now()) and engine.tick():
             pass
         lane = engine.state.queues.get(b"")
         return 0 if lane is None else lane.counts[IDLE] + lane.counts[LEASED]
