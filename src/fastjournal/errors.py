@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlreadyExists",
     "AppenderPoisoned",
+    "ArchiveError",
     "BadCursor",
     "BadFlags",
     "BadFunction",
@@ -255,6 +256,10 @@ class OutcomeUnknown(Stopped):
 
 class AppenderPoisoned(ReadOnly):
     """A write could not be undone or a sync failed; this appender writes no more."""
+
+
+class ArchiveError(JournalFault):
+    """The archive cannot be reached, or is not what it should be."""
 
 
 class Loading(JournalFault):

@@ -50,6 +50,8 @@ ON_JOURNALS: dict[str, list[str]] = {
     "add": ["k"],
     "unset": ["k"],
     "scan": [],
+    "workers": [],
+    "schedules": [],
     "lock": ["k", "true"],
     "watch": ["k", "--limit", "1"],
 }
@@ -62,6 +64,7 @@ EACH_WAY = ("put", "done", "list", "top", "get", "lock", "watch")
 """One for each way in which a command opens a journal."""
 ON_DAEMONS = {"ping": [], "status": [], "listen": []}
 """Commands that only take `--url`."""
+PLACE_OF_ARCHIVE = "PLACE"
 ON_LOGS = {
     "log dump": [],
     "log stat": [],
@@ -69,6 +72,14 @@ ON_LOGS = {
     "log repair": ["--salvage", "--yes"],
 }
 """Commands that take the directory of a log."""
+ON_ARCHIVES: dict[str, list[str]] = {
+    "archive list": [PLACE_OF_ARCHIVE],
+    "archive verify": [PLACE_OF_ARCHIVE],
+    "archive prune": [PLACE_OF_ARCHIVE],
+    "restore": [PLACE_OF_ARCHIVE, "jobs"],
+    "backup": [PLACE_OF_ARCHIVE, "archive"],
+}
+"""Commands that take an archive, or a journal to make one of."""
 ON_SPOOLS = ("spool stat", "spool dump", "spool verify")
 ON_TOKENS = {"token add": ["web", "--role", "read"], "token list": [], "token remove": ["web"]}
 PLACE = "PLACE"
@@ -179,6 +190,14 @@ WRONG: list[list[str]] = [
     ["worker", "os:getcwd", "--url", "file"],
     ["worker", "os:getcwd", "--url", "file/below"],
     ["worker", "os:getcwd", "--concurrency", "0"],
+    ["worker", "os:getcwd", "--mode", "processes"],
+    ["worker", "os:sep"],
+    ["worker", "os:getcwd", "--dir", "a", "--url", "fj://127.0.0.1"],
+    ["worker", "os:getcwd", "--grace", "soon"],
+    ["tasks"],
+    ["tasks", "nonsense"],
+    ["tasks", "no.such:thing"],
+    ["tasks", "os:getcwd"],
     ["demo", "file", "--brief"],
     ["demo", "file/below", "--brief"],
     ["version", "surplus"],
@@ -268,8 +287,9 @@ if os.geteuid():  # root may read it
 
 
 def test_every_command_is_given_bad_input_here() -> None:
-    here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_SPOOLS, *ON_TOKENS}
-    here |= {"serve", "workq", "forward", "worker", "demo", "version", *ON_SPARK, *BEYOND_SPARK}
+    here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
+    here |= {"serve", "workq", "forward", "worker", "tasks", "demo", "version"}
+    here |= {*ON_SPARK, *BEYOND_SPARK}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 
@@ -386,6 +406,24 @@ def test_a_place_without_a_log_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
     told(run(*command.split(), str(place(tmp_path)), *ON_LOGS[command]), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("command", ON_ARCHIVES)
+def test_a_place_without_an_archive_or_a_journal_is_named(
+    run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
+) -> None:
+    there = str(place(tmp_path))
+    line = [there if one == PLACE_OF_ARCHIVE else one for one in ON_ARCHIVES[command]]
+    told(run(*command.split(), *line), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("command", ON_ARCHIVES)
+def test_an_archive_that_cannot_be_meant_is_an_error_of_usage(run: Command, command: str) -> None:
+    told(run(*command.split()), USAGE)
+    told(run(*command.split(), "x", "y", "--nonsense"), USAGE)
+    told(run(*command.split(), *(["x", "y"] if command == "backup" else []), "nonsense://x"), USAGE)
+    told(run("restore", "x", "y", "--to", "soon"), USAGE)
 
 
 @pytest.mark.parametrize("place", [a_file, missing, below_a_file, too_long, a_ring])

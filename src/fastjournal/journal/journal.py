@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from mypy_extensions import i64
 
@@ -88,6 +88,9 @@ from fastjournal.model import (
 )
 from fastjournal.put_request import PutRequest, checked_request, request_or_error
 
+if TYPE_CHECKING:
+    from fastjournal.archive.shipper import ArchiveOptions, ArchiveStatus, Shipper
+
 __all__ = ["Journal", "Receipt", "Receiver"]
 
 MIN_MEMORY: Final = 1024
@@ -113,6 +116,7 @@ class Journal:
         snapshot_bytes: int | Unchecked = 4 * DEFAULT_SEGMENT_SIZE,
         history: str | Unchecked = "delete",
         archive: str | Path | None = None,
+        archive_options: ArchiveOptions | None = None,
         max_payload: int | Unchecked = MAX_VALUE,
         memory_limit: int | Unchecked | None = None,
         evict_from: int | Unchecked | None = None,
@@ -127,8 +131,10 @@ class Journal:
 
         `sync`: `always`, `interval` (every `sync_interval` ms, 1000 unless told) or `os`.
         `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
-        log after which a snapshot is taken, 0 for never. `history`: `delete`, or `archive` to copy
-        sealed segments to the directory `archive` (or `path/archive`) before they are cleaned.
+        log after which a snapshot is taken, 0 for never. `archive`: where all history is shipped
+        to, restorable to any instant: a directory, or `s3://bucket/jobs` and the like;
+        `archive_options` say how (see `docs/archive.md`). `history="archive"` copies sealed
+        segments to the directory `archive` (or `path/archive`) instead, before they are cleaned.
         `memory_limit`: bytes of values to hold in memory, None for 8 MiB; the others are read from
         the log when they are asked for. With a limit, values that live in memory only count too.
         `evict_from` is deprecated and means nothing: values of all sizes are left in the log.
@@ -181,13 +187,23 @@ class Journal:
             fetching = Fetching(stream, values, snapshot_path)
             self._engine = Engine(ground, self._log, self._clock, Reserve(stream), fetching)
             self._engine.own = self.replayed.own
-            folder = Path(archive) if archive else self.path / "archive"
+            copies = history == "archive"
+            ships = bool(archive) and (not copies or "://" in str(archive))
+            folder = Path(archive) if archive and not ships else self.path / "archive"
+            self._shipper: Shipper | None = None
             self._upkeep = Upkeep(
                 self._engine,
                 stream,
                 self.replayed,
-                folder if history == "archive" else None,
+                folder if copies else None,
+                self._archived_below if ships else None,
             )
+            if ships:
+                from fastjournal.journal.disk.archived import make_shipper
+
+                self._shipper = make_shipper(
+                    stream, self._log, self._upkeep, str(archive), archive_options, self._clock
+                )
             self._state = state
             self._operations = Operations(self._engine)
             self._entries = EntryMap(self._engine, self._check_open)
@@ -198,6 +214,8 @@ class Journal:
             self._background = Background(self._engine, self._upkeep, interval, between)
             if background:
                 self._background.start()
+                if self._shipper is not None:
+                    self._shipper.start()
         except BaseException:
             with contextlib.suppress(JournalError):  # what is under way tells more
                 self._give_up()
@@ -206,14 +224,20 @@ class Journal:
     def _give_up(self) -> None:
         """Whatever came of opening it: leave no thread and no lock behind."""
         threads = getattr(self, "_background", None)
+        shipper = getattr(self, "_shipper", None)
         try:
             if threads is not None:
                 threads.stop()
         finally:
+            if shipper is not None:
+                shipper.stop()
             self._log.close()
             engine = getattr(self, "_engine", None)
             if engine is not None:
                 engine.fetching.close_files()
+
+    def _archived_below(self) -> int:
+        return 0 if self._shipper is None else self._shipper.hold
 
     @property
     def engine(self) -> Engine:
@@ -685,6 +709,15 @@ class Journal:
             self._check_open()
         self._log.rotate()
 
+    def ship(self) -> ArchiveStatus:
+        """Ship to the archive now what it lacks and is synced; raises what went wrong."""
+        with self._engine.lock:
+            self._check_open()
+        if self._shipper is None:
+            raise BadRequest("the journal has no archive")
+        self._shipper.ship_once()
+        return self._shipper.status()
+
     def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""
         with self._engine.lock:
@@ -751,7 +784,12 @@ class Journal:
                 values.limit,
                 values.bytes,
                 values.unlogged,
+                self.archive_status(),
             )
+
+    def archive_status(self) -> ArchiveStatus | None:
+        """How far the archive is; None: there is none."""
+        return None if self._shipper is None else self._shipper.status()
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""
@@ -776,6 +814,11 @@ class Journal:
                 finally:
                     self._log.close()
                     engine.fetching.close_files()
+            if self._shipper is not None:
+                self._shipper.stop()
+
+    def __repr__(self) -> str:
+        return f"<Journal {str(self.path)!r}>"
 
     def __enter__(self) -> Self:
         return self

@@ -179,7 +179,7 @@ class ForwardedSpool:
             return None
         return SpoolFile(self.path, hour, handle)
 
-    def mark(self, file: SpoolFile, frames: Sequence[Frame]) -> None:
+    def set_done(self, file: SpoolFile, frames: Sequence[Frame]) -> None:
         """These frames are done."""
         for start, data in done_runs(frames):
             file.handle.write_at(data, start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastjournal.arguments import id_bytes, key_bytes, queue_bytes
 from fastjournal.clock import SteadyClock
@@ -26,6 +26,9 @@ from fastjournal.journal.state.row import (
 from fastjournal.keys import domain
 from fastjournal.log.write.counters import LogStatus
 from fastjournal.model import Job, QueueStatus, State
+
+if TYPE_CHECKING:
+    from fastjournal.archive.shipper import ArchiveStatus
 
 __all__ = ["Inspection", "JournalStatus", "result_of"]
 
@@ -60,6 +63,8 @@ class JournalStatus(NamedTuple):
     """Bytes of values in memory, those of rows in memory only not counted."""
     unlogged_bytes: int = 0
     """Bytes of entries that live in memory only; 0 without a limit."""
+    archive: ArchiveStatus | None = None
+    """How far the archive is; None: there is none."""
 
 
 def result_of(state: JournalState, job_id: bytes, now: int) -> tuple[bool, bytes] | None:

@@ -37,6 +37,7 @@ from fastjournal.journal.disk.snapshot import Snapshot, newest_snapshot, snapsho
 from fastjournal.journal.disk.upkeep import UpkeepStatus
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import Group
+from fastjournal.journal.look.entry_look import EntryLook
 from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
 from fastjournal.journal.look.listing import Lister
 from fastjournal.journal.spill.fetching import Fetching
@@ -188,6 +189,11 @@ class JournalView:
             raise TimedOut("the job is not finished")
         return found
 
+    @property
+    def entries(self) -> EntryLook:
+        """The journal's key/value entries, to be read."""
+        return self._entries
+
     def close(self) -> None:
         """Release the open file."""
         self._closed = True
@@ -226,6 +232,7 @@ class JournalView:
             source = self._source = ReplayedState(self._stream, self._state)
             self._lock = source.lock
             self._look = Inspection(source, self._clock)
+            self._entries = EntryLook(source, self._clock)
             snapshot = self.replayed.snapshot
             source.fetching.open_files(0 if snapshot is None else snapshot.first)
             self._records = self.replayed.records
