@@ -30,7 +30,9 @@ def is_full(error: OSError) -> bool:
 def write_failure(error: OSError, path: Path | str) -> JournalFault:
     """The error a caller sees for a failed and undone write."""
     kind = NoSpace if is_full(error) else WriteFailed
-    return kind(f"{path}: {error.strerror or error}")
+    failure = kind(f"{path}: {error.strerror or error}")
+    failure.__cause__ = error
+    return failure
 
 
 def short_write(written: int, size: int) -> OSError:

@@ -72,6 +72,12 @@ class JournalError(Exception):
         super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
 
 
+def because(error: JournalError, cause: BaseException) -> JournalError:
+    """The error, with its cause: compiled code forgets the `from` of a `raise`."""
+    error.__cause__ = cause
+    return error
+
+
 class RequestError(JournalError):
     """The request cannot be served; nothing was changed."""
 

@@ -96,7 +96,6 @@ __all__ = ["Journal", "Receipt", "Receiver"]
 MIN_MEMORY: Final = 1024
 """The smallest memory limit: less is surely a mistake about its unit."""
 _new: Final[Any] = tuple.__new__
-_put_request: Final[Any] = put_request
 _ALL: Final = Where()
 _EVENTS: Final = frozenset(("due", "dead", "changed", "lost"))
 
@@ -316,15 +315,22 @@ class Journal:
         return receipts
 
     def _request(self, job: Any, now: i64) -> PutRequest:
-        request: PutRequest
-        if isinstance(job, NewJob):
-            request = checked_request(job)
-        elif type(job) is dict or isinstance(job, Mapping):
+        if type(job) is dict or isinstance(job, Mapping):
             if not PUT_ARGUMENTS.issuperset(job):
                 unknown = set(map(str, job)) - PUT_ARGUMENTS
                 words = ", ".join(map(repr, sorted(unknown)))
                 raise BadRequest(f"put has no argument {words}")
-            request = _put_request(now, limit=self.max_payload, **job)
+            given: dict[str, Any] = job if type(job) is dict else dict(job)
+            request = put_request(
+                now, given.get("payload", b""), given.get("key"), given.get("queue"),
+                given.get("priority", DEFAULT_PRIORITY), given.get("delay"), given.get("due"),
+                given.get("ttl"), given.get("expires"), given.get("lease"),
+                given.get("max_attempts", 0), given.get("max_timeouts", 0),
+                given.get("max_fails", 0), given.get("mode"), given.get("timestamp"),
+                self.max_payload, given.get("id", b""),
+            )  # fmt: skip
+        elif isinstance(job, NewJob):
+            request = checked_request(job)
         else:
             raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
         if request.timestamp:
@@ -437,7 +443,7 @@ class Journal:
         return LeasedJob(self, Granted(row, value), row.id, row.attempts, value)
 
     def touch(
-        self, job_id: bytes | Unchecked, token: int | Unchecked | None, extend: Length | None = None
+        self, job_id: bytes | Unchecked, token: int | Unchecked, extend: Length | None = None
     ) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
         row_id = id_bytes(job_id)
@@ -533,7 +539,7 @@ class Journal:
         return state
 
     def release(
-        self, job_id: bytes | Unchecked, token: int | Unchecked | None, delay: Length | None = None
+        self, job_id: bytes | Unchecked, token: int | Unchecked, delay: Length | None = None
     ) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
         row_id = id_bytes(job_id)
@@ -616,7 +622,7 @@ class Journal:
             time = engine.last_time
         if deleted.command is not None:
             engine.settle(time)
-        return bool(deleted)
+        return deleted.found > 0
 
     def redrive(self, job_id: bytes | Unchecked | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""

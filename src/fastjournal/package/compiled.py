@@ -64,6 +64,7 @@ CORE = (
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
     "fastjournal.journal.language.varint",
+    "fastjournal.journal.spill.fetching",
     "fastjournal.journal.spill.records",
     "fastjournal.journal.state.apply",
     "fastjournal.journal.state.ends",

@@ -241,9 +241,7 @@ class Upkeep:
         engine, part, size = self._engine, list[bytes](), 0
         for row in islice(rows, self.part):
             if row.policy.flags & PERSIST and engine.state.rows.get(row.id) is row:
-                images = [
-                    encode(command) for command in image(row, engine.fetching.next_value(row))
-                ]
+                images = [encode(command) for command in image(row, engine.fetching.value(row))]
                 part += images
                 size += sum(map(len, images))
                 if size >= _PART_BYTES:

@@ -227,7 +227,9 @@ class Row:
     def attempts(self) -> i64:
         """How often it was handed out; the token of the running lease. Never goes back."""
         more = self.more
-        return 0 if more is None else more.attempts
+        if more is None:
+            return 0  # not by an expression: that would go by way of an `int`
+        return more.attempts
 
     @property
     def when(self) -> i64:
@@ -238,7 +240,9 @@ class Row:
         if place == TOMB:
             return self.modified
         more = self.more
-        return 0 if more is None else more.until
+        if more is None:
+            return 0
+        return more.until
 
     @property
     def value_at(self) -> i64:

@@ -34,6 +34,7 @@ from fastjournal.errors import (
     RequestError,
     RotationFailed,
     SegmentError,
+    because,
 )
 from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
@@ -203,7 +204,8 @@ class SegmentPair:
                 raise
             except JournalError as error:
                 self._tell_missing(error)
-                raise RotationFailed(f"the next segment cannot be made: {error}") from error
+                failed = RotationFailed(f"the next segment cannot be made: {error}")
+                raise because(failed, error) from error
         if self._missing:
             self._missing = False
             _log.warning("%s: segments can be made again", self._standby.path)

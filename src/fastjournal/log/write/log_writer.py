@@ -39,6 +39,7 @@ from fastjournal.errors import (
     RequestError,
     SettingError,
     Stopped,
+    because,
 )
 from fastjournal.log.care.recovery import Recovery, recover
 from fastjournal.log.record import encode, encode_many
@@ -172,7 +173,7 @@ class LogWriter:
                 try:
                     data, count = encode_many(first, payloads, self.stream.zone)
                 except (TypeError, struct.error) as error:  # nothing has happened yet
-                    raise BadRequest(f"a payload must be bytes: {error}") from error
+                    raise because(BadRequest(f"a payload must be bytes: {error}"), error) from error
                 pair.write(active, data, count, first + count - 1)
                 self.counters.group_size.observe(count)
                 return first + count - 1
@@ -194,7 +195,7 @@ class LogWriter:
                 try:
                     data = encode(time, payload, self.stream.zone)
                 except (TypeError, struct.error) as error:
-                    raise BadRequest(f"a payload must be bytes: {error}") from error
+                    raise because(BadRequest(f"a payload must be bytes: {error}"), error) from error
                 pair.write(active, data, 1, time)
                 return time
         except BaseException as error:

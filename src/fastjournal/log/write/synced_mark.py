@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, final
 import google_crc32c
 
 from fastjournal.diskfull import short_write, write_failure
-from fastjournal.errors import SegmentError
+from fastjournal.errors import SegmentError, because
 from fastjournal.log.files import FileLock, Files, Identity
 
 __all__ = ["APPEND_LOCK", "SYNCED_MARK", "Mark", "SyncedMark"]
@@ -109,7 +109,7 @@ class SyncedMark:
             finally:
                 handle.close()
         except OSError as error:
-            raise SegmentError(path, f"cannot be read: {error}") from error
+            raise because(SegmentError(path, f"cannot be read: {error}"), error) from error
         return max(filter(None, map(_decode_mark, slots)), default=None)
 
 
