@@ -227,7 +227,10 @@ def job_bytes(frame: Frame) -> bytes:
             and data[at + 1] < DELAY
             and (data[at + 82 : at + 84] == b"\0\0" or any(data[at + 44 : at + 52]))
         ):
-            return data[at:]
+            if any(data[at + 44 : at + 52]):
+                return data[at:]
+            put_at = int.from_bytes(data[22:30], "big") * 1000  # how old it is, without a key too
+            return b"".join((data[at : at + 44], put_at.to_bytes(8, "big"), data[at + 52 :]))
     return encode_job(job_of(frame))
 
 

@@ -41,6 +41,8 @@ class Replayed:
     """Whether the last record says that the journal was closed in order."""
     own: bool
     """Whether there is anything that the Workq server cannot read."""
+    accepted: int = 0
+    """Jobs of Workq whose fields cannot be and that were taken all the same."""
 
 
 def replay(
@@ -48,16 +50,17 @@ def replay(
     progress: Callable[[int], None] | None = None,
     until: int | None = None,
     state: JournalState | None = None,
+    accept: bool = False,
 ) -> Replayed:
     """Replay a journal's directory; `until`: only records up to this TIME, without a snapshot.
 
     `progress` is told, now and then, how many records have been read. `state`: an empty one to
-    replay into.
+    replay into. `accept`: take jobs of Workq whose fields cannot be, instead of refusing the log.
     """
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _replay(stream, progress, until, state or JournalState())
+        return _replay(stream, progress, until, state or JournalState(), accept)
     finally:
         if collecting:
             gc.enable()
@@ -68,9 +71,11 @@ def _replay(
     progress: Callable[[int], None] | None,
     until: int | None,
     state: JournalState,
+    accept: bool,
 ) -> Replayed:
     snapshot = newest_snapshot(stream) if until is None else None
     playback = Playback(state, until)
+    playback.accepts = accept
     start = None
     if snapshot is not None:
         try:
@@ -96,4 +101,5 @@ def _replay(
     finally:
         cursor.close()
     clean = until is None and playback.clean
-    return Replayed(state, snapshot, as_of, playback.count, clean, playback.own)
+    accepted = int(playback.accepted)
+    return Replayed(state, snapshot, as_of, playback.count, clean, playback.own, accepted)

@@ -61,6 +61,8 @@ class JournalStatus(NamedTuple):
     """Bytes of values in memory, those of rows in memory only not counted."""
     unlogged_bytes: int = 0
     """Bytes of entries that live in memory only; 0 without a limit."""
+    memory_queues: tuple[str, ...] = ()
+    """Queues whose jobs live in memory only, unless they ask to persist."""
 
 
 def result_of(state: JournalState, job_id: bytes, now: int) -> tuple[bool, bytes] | None:

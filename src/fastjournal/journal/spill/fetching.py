@@ -47,6 +47,8 @@ class Fetching:
         self._files: dict[int, FileHandle] = {}
         self._ahead = (0, 0, b"")  # file, offset and bytes of what was read ahead
         self.lookup = Lookup(stream)
+        self.faults = 0
+        """Values that could not be read back."""
 
     def load(self, row: Row) -> None:
         """Let a row have its value until another one comes."""
@@ -98,6 +100,13 @@ class Fetching:
                 handle.close()
 
     def _fetch(self, row: Row) -> bytes:
+        try:
+            return self._found(row)
+        except SegmentError:
+            self.faults += 1
+            raise
+
+    def _found(self, row: Row) -> bytes:
         number, offset = row.segment, row.offset
         reason = "another record stands there"
         try:
