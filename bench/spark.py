@@ -31,8 +31,8 @@ from fastjournal.log.record import encode_many
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark import local_session, read
-from fastjournal.spark.audit import audit
-from fastjournal.spark.clean import clean
+from fastjournal.spark.audit.run import audit
+from fastjournal.spark.maintain.clean import clean
 from harness import Bench
 from spark_data import T0, write_log
 

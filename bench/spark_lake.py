@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from fastjournal.journal.journal import Journal
 from fastjournal.spark import read
-from fastjournal.spark.consume import consume
-from fastjournal.spark.export import export
-from fastjournal.spark.report import report
+from fastjournal.spark.consume.loop import consume
+from fastjournal.spark.lake.exporter import export
+from fastjournal.spark.report.write import report
 from harness import Bench
 from spark import Meter, both_rows, session, write_log
 

@@ -115,14 +115,36 @@ def read_layout_2(data: bytes) -> bytes:
     return out.getvalue()
 
 
+def read_settle(data: bytes) -> list[bulk.Settle]:
+    """The leases of a SETTLE."""
+    reader = bulk.SettleReader(data, 0, len(data))
+    items = []
+    while reader.next():
+        argument = int(reader.argument) if reader.argument >= 0 else None
+        items.append(
+            bulk.Settle(
+                int(reader.action), reader.id, int(reader.token), argument, reader.key,
+                reader.result,
+            )
+        )  # fmt: skip
+    return items
+
+
+def read_put_outcomes(data: bytes) -> None:
+    """All outcomes of a PUTS."""
+    reader = bulk.PutOutcomeReader(data)
+    while reader.next():
+        pass
+
+
 VALUES: list[tuple[Callable[[bytes], object], Callable[..., bytes] | None]] = [
     (lambda data: job_codec.read_job(data, 0, len(data)), None),
     (lambda data: job_codec.read_jobs(data, 0, len(data)), None),
     (read_layout_2, bytes),
     (lambda data: forward.read_forward(data, 0, len(data), 1), None),
-    (bulk.decode_settle, bulk.encode_settle),
+    (read_settle, bulk.encode_settle),
     (bulk.decode_lease_request, bulk.encode_lease_request),
-    (bulk.decode_put_outcomes, None),
+    (read_put_outcomes, None),
     (bulk.decode_settle_outcomes, None),
     (hello.decode_hello, None),
     (lambda data: lease_codec.decode_leased(Pair(b"k", 6, data)), None),

@@ -18,11 +18,12 @@ from mypy_extensions import i64
 from fastjournal.clock import SECOND
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob, Unchecked
 from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
 
 __all__ = [
     "MAX_VALUE",
+    "NEVER",
     "PUT_ARGUMENTS",
     "Instant",
     "Length",
@@ -42,12 +43,14 @@ __all__ = [
     "worker_bytes",
 ]
 
-Text = str | bytes
-Length = int | float | timedelta
-Instant = datetime | int | float
+Text = str | bytes | Unchecked
+Length = int | float | timedelta | Unchecked
+Instant = datetime | int | float | Unchecked
 
 MAX_VALUE: Final = 1024 * 1024
 """Largest payload, in bytes, unless a journal is told otherwise."""
+NEVER: Final = timedelta(days=106_751)
+"""As the delay of a failure: it is not tried again, the job is dead."""
 PUT_ARGUMENTS: Final = frozenset(
     (
         "payload", "key", "queue", "priority", "delay", "due", "ttl", "expires", "lease",
@@ -170,7 +173,7 @@ def put_request(
     mode: object = None,
     timestamp: object = None,
     limit: i64 = MAX_VALUE,
-    job_id: object = b"",
+    id: object = b"",  # noqa: A002 - the name of the field
 ) -> PutRequest:
     """A job from the arguments of `put`; `now` turns lengths into instants."""
     value = payload_bytes(payload, limit)
@@ -184,10 +187,10 @@ def put_request(
     rank = _number(priority, "priority", 255)
     how = _mode(mode, key_data)
     request = PutRequest(queue_data, value, key_data, how, rank)
-    if job_id:
-        if not isinstance(job_id, bytes) or len(job_id) != 16 or not any(job_id):
+    if id:
+        if not isinstance(id, bytes) or len(id) != 16 or not any(id):
             raise BadRequest("an id is 16 bytes, not all of them 0")
-        request.id = job_id
+        request.id = id
     if delay is not None:
         if due is not None:
             raise BadRequest("give delay or due, not both")

@@ -12,20 +12,18 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from fastjournal.arguments import Length, as_datetime, length
-from fastjournal.entry import EntryValue
+from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
-from fastjournal.model import Lease, State
+from fastjournal.failure_text import failure_text
+from fastjournal.model import Lease, State, Unchecked
 
 __all__ = ["Finisher", "HeldLock", "LeasedJob", "Locking"]
-
-_MAX_REASON = 8192  # bytes of a traceback; its end tells most
 
 
 class Finisher(Protocol):
@@ -50,7 +48,7 @@ class LeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
     As a context manager it is done at the end of the block, or failed by an exception with
-    the end of its traceback as the reason, or given back when the program is told to end. The
+    its traceback as the reason, or given back when the program is told to end. The
     exception goes on in any case, even if the lease was lost meanwhile.
     """
 
@@ -129,14 +127,15 @@ class LeasedJob:
         kind = type(self).__name__
         return f"<{kind} {self.id.hex()} {self.queue!r} {self.key!r} attempt {self.attempt}>"
 
-    def done(self, result: bytes | None = None) -> None:
+    def done(self, result: bytes | Unchecked | None = None) -> None:
         """The work is done; a result is kept for whoever asks, until the job expires."""
-        self._finisher.complete(self.id, self.token, result)
+        given: Any = result
+        self._finisher.complete(self.id, self.token, given)
         self._open = False
 
-    def fail(self, reason: bytes | str = b"", delay: Length | None = None) -> State:
+    def fail(self, reason: bytes | str | Unchecked = b"", delay: Length | None = None) -> State:
         """The work failed; the job is tried again after a back-off (or `delay`), or is dead now."""
-        text = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
+        text: Any = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
         state = self._finisher.fail(self.id, self.token, text, delay)
         self._open = False
         return state
@@ -167,15 +166,9 @@ class LeasedJob:
             return
         with contextlib.suppress(RequestError):
             if isinstance(error, Exception):
-                self.fail(_reason_of(error))
+                self.fail(failure_text(error))
             else:
                 self.release()
-
-
-def _reason_of(error: BaseException) -> bytes:
-    """The end of an exception's traceback, as the reason of a failure."""
-    text = "".join(traceback.format_exception(error))
-    return text.encode("utf-8", "replace")[-_MAX_REASON:]
 
 
 class Locking(Protocol):
@@ -257,7 +250,7 @@ class HeldLock:
         value: EntryValue = self._entries.get(self.key, default)
         return value
 
-    def add(self, number: float = 1, **how: Any) -> EntryValue:
+    def add(self, number: float | Unchecked = 1, **how: Any) -> EntryValue:
         """Add to the number under the locked key."""
         return self._entries.add(self.key, number, fence=self.fence, **how)
 

@@ -6,6 +6,6 @@ stays light and the heavy imports wait until something is read.
 
 from __future__ import annotations
 
-from fastjournal.spark.source import FastJournalDataSource as DefaultSource
+from fastjournal.spark.source.data_source import FastJournalDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

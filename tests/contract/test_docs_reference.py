@@ -17,10 +17,10 @@ from fastjournal.config import Settings
 from fastjournal.journal.language.codec import TYPE_NAMES
 from fastjournal.journal.language.transitions import TRANSITIONS
 from fastjournal.model import State
+from fastjournal.spark.options import OPTIONS
 from fastjournal.spark.schema import VIEW_COLUMNS
-from fastjournal.spark.settings import OPTIONS
-from fastjournal.spark.sink import SINK_OPTIONS
-from fastjournal.spark.stream import STREAM_OPTIONS
+from fastjournal.spark.sink.writer import SINK_OPTIONS
+from fastjournal.spark.stream.reader import STREAM_OPTIONS
 from fastjournal.wire.fj.functions import FUNCTIONS
 
 ROOT = Path(__file__).parents[2]

@@ -41,12 +41,12 @@ from fastjournal.errors import (
 from fastjournal.handles import HeldLock, LeasedJob
 from fastjournal.journal.journal import Journal
 from fastjournal.model import NewJob, Outcome, State
-from fastjournal.wire.fj.bulk import PutOutcome, encode_put_outcomes
 from fastjournal.wire.fj.functions import Function, Type
 from fastjournal.wire.fj.replies import Pair, encode_error, encode_ok, encode_reply
 from fastjournal.wire.fj.requests import RequestParser
 from journal_forms import LOOPS, client_of, journal_of
 from relays import Impostor, say_hello
+from wire_values import PutOutcome, encode_put_outcomes
 
 
 @pytest.fixture(params=LOOPS)

@@ -12,7 +12,7 @@ import pytest
 
 from fastjournal.client._async.entries import AsyncEntries
 from fastjournal.client._sync.entries import ClientEntries
-from fastjournal.entry import STRING, VOID
+from fastjournal.entry_value import STRING, VOID
 from fastjournal.errors import (
     AlreadyExists,
     BadCursor,

@@ -22,13 +22,21 @@ from fastjournal.journal.engine.reserve import RESERVE_SIZE
 from fastjournal.journal.journal import Receiver
 from fastjournal.journal.language.commands import Sender
 from fastjournal.model import Mode
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of, sender_name, spool_tag
-from fastjournal.spool.reader import scan
-from fastjournal.spool.shelf import Shelf
+from fastjournal.spool.reader import read_spool
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
-from spooling import CrashingShelf, CrashingTarget, JournalTarget, SpoolMemory, Steps, drain, rows
+from spooling import (
+    CrashingDestination,
+    CrashingSpool,
+    JournalDestination,
+    SpoolMemory,
+    Steps,
+    drain,
+    rows,
+)
 
 NOW = 1_700_000_000 * SECOND
 NAME = sender_name(spool_tag(bytes(range(16))), NOW // HOUR)
@@ -58,13 +66,13 @@ def expect(journal: Journal) -> None:
 
 
 def forward(
-    path: Path, clock: ManualClock, target: JournalTarget, crash_at: int | None
+    path: Path, clock: ManualClock, target: JournalDestination, crash_at: int | None
 ) -> tuple[bool, int]:
     """Run a forwarder that dies at a step; whether it came to the end, and its steps."""
     steps = Steps(crash_at)
-    forwarder = Forwarder(CrashingShelf(path, steps), clock=clock, batch_jobs=3, window=2)
+    forwarder = Forwarder(CrashingSpool(path, steps), clock=clock, batch_jobs=3, window=2)
     try:
-        drain(forwarder, CrashingTarget(target, steps))
+        drain(forwarder, CrashingDestination(target, steps))
     except Crash:
         target.close()
         forwarder.close()
@@ -80,7 +88,7 @@ def test_a_forwarder_that_dies_at_any_step_loses_and_repeats_nothing(tmp_path: P
         path = tmp_path / str(crash_at)
         clock = write(path)
         journal = Journal("/j", files=MemoryFiles(), clock=clock, background=False)
-        target = JournalTarget(journal)
+        target = JournalDestination(journal)
         finished, _ = forward(path, clock, target, crash_at)
         assert forward(path, clock, target, None)[0]
         expect(journal)
@@ -98,7 +106,7 @@ def test_a_forwarder_that_dies_again_and_again_comes_to_the_end(tmp_path: Path) 
         path = tmp_path / str(often)
         clock = write(path)
         journal = Journal("/j", files=MemoryFiles(), clock=clock, background=False)
-        target = JournalTarget(journal)
+        target = JournalDestination(journal)
         # Each life is one step longer than the last: none can do everything.
         for life in itertools.count(often):
             if forward(path, clock, target, life)[0]:
@@ -150,10 +158,13 @@ def test_a_power_loss_at_any_step_of_the_forwarder_loses_and_repeats_nothing(
         files = SpoolMemory.copy_of(tmp_path, crash_at=crash_at)
         disk = MemoryFiles()
         journal = Journal("/j", files=disk, clock=clock, background=False, sync="always")
-        target = JournalTarget(journal)
+        target = JournalDestination(journal)
         crashed = False
         try:
-            drain(Forwarder(Shelf(tmp_path, files), clock=clock, batch_jobs=3, window=2), target)
+            drain(
+                Forwarder(ForwardedSpool(tmp_path, files), clock=clock, batch_jobs=3, window=2),
+                target,
+            )
         except Crash:
             crashed = True
         # What the journal has acknowledged is on its disk: each image begins from there.
@@ -163,7 +174,10 @@ def test_a_power_loss_at_any_step_of_the_forwarder_loses_and_repeats_nothing(
                 "/j", files=disk.killed(), clock=clock, background=False, sync="always"
             ) as again:
                 gone = worked_off(again)
-                drain(Forwarder(Shelf(tmp_path, left), clock=clock), JournalTarget(again))
+                drain(
+                    Forwarder(ForwardedSpool(tmp_path, left), clock=clock),
+                    JournalDestination(again),
+                )
                 gone += worked_off(again)
             plain = [value for value in gone if not value.startswith(b"k")]
             want = [b"%d %d" % (hour, number) for hour in range(3) for number in range(5)]
@@ -318,8 +332,8 @@ def test_every_entry_of_a_swept_spool_is_done_or_set_aside(tmp_path: Path) -> No
     clock = write(tmp_path)
     clock.step(-3 * 3600)
     journal = Journal("/j", files=MemoryFiles(), clock=clock, background=False)
-    drain(Forwarder(Shelf(tmp_path), clock=clock), JournalTarget(journal))
-    assert {entry.state for entry in scan(tmp_path)} == {"done"}
+    drain(Forwarder(ForwardedSpool(tmp_path), clock=clock), JournalDestination(journal))
+    assert {entry.state for entry in read_spool(tmp_path)} == {"done"}
 
 
 def test_a_journal_without_room_gets_everything_once_when_there_is_room(tmp_path: Path) -> None:
@@ -327,11 +341,11 @@ def test_a_journal_without_room_gets_everything_once_when_there_is_room(tmp_path
     clock = write(tmp_path)
     files = MemoryFiles()
     journal = Journal("/j", files=files, clock=clock, background=False)
-    target = JournalTarget(journal)
+    target = JournalDestination(journal)
     files.capacity = RESERVE_SIZE + 500
     failures = 0
     for _ in range(100):
-        forwarder = Forwarder(Shelf(tmp_path), clock=clock, batch_jobs=2)
+        forwarder = Forwarder(ForwardedSpool(tmp_path), clock=clock, batch_jobs=2)
         try:
             drain(forwarder, target)
             break

@@ -11,7 +11,7 @@ from fastjournal import Journal
 from fastjournal.journal.look.read_only import JournalView
 from fastjournal.log import WORKQ, Stream
 from fastjournal.log.care.check import verify
-from fastjournal.spark.plan import journal_segments, newest_time
+from fastjournal.spark.storage.segments import journal_segments, newest_time
 from fastjournal.testing import ManualClock
 
 HERE = Path(__file__).parent / "preallocated"

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from entry_driver import Embedded, S
-from fastjournal.entry import BOOLEAN, INTEGER, STRING
+from fastjournal.entry_value import BOOLEAN, INTEGER, STRING
 from fastjournal.errors import AlreadyExists, NotFound, RequestError
 
 KEYS = [b"a", b"b", b"c", b"d", b"e"]

@@ -13,7 +13,7 @@ import pytest
 
 from deeds import act
 from entry_driver import Embedded, S
-from fastjournal.entry import BUFFER, INTEGER, STRING
+from fastjournal.entry_value import BUFFER, INTEGER, STRING
 from fastjournal.errors import RequestError
 from fastjournal.journal.entries.plan import Decided
 from fastjournal.journal.entries.reads import Reading

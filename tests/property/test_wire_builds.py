@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.compiled import describe_core
+from fastjournal.package.compiled import describe_core
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def lines(seed: int, *, pure: bool) -> list[str]:
     environment = {**os.environ, "FASTJOURNAL_PURE": "1" if pure else "0"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.wire_corpus", str(seed), "300"],
+        [sys.executable, "-m", "tests.support.wire_corpus", str(seed), "300"],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     return done.stdout.splitlines()

@@ -18,9 +18,9 @@ import pytest
 from fastjournal.journal.journal import Journal
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.export_commits import Commits
-from fastjournal.spark.fold import fold
-from fastjournal.spark.plan import load_all
+from fastjournal.spark.lake.commits import Commits
+from fastjournal.spark.replay.fold import fold
+from fastjournal.spark.storage.segments import load_all
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -29,10 +29,10 @@ SESSION = """
 import json, os, sys
 from pathlib import Path
 from fastjournal.spark import JournalTable, local_session
-from fastjournal.spark.audit import audit
-from fastjournal.spark.clean import clean, clean_journal
-from fastjournal.spark.export import export, export_directory
-from fastjournal.spark.failure import explain
+from fastjournal.spark.audit.run import audit
+from fastjournal.spark.maintain.clean import clean, clean_journal
+from fastjournal.spark.lake.exporter import export, export_directory
+from fastjournal.spark.errors import explain
 from fastjournal.spark.tasks import run_tasks
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream

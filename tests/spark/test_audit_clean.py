@@ -21,10 +21,10 @@ from fastjournal.log.files import DISK
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark import JournalTable, explain
-from fastjournal.spark import plan as plan_module
-from fastjournal.spark.audit import audit, exit_code, second_opinion
-from fastjournal.spark.clean import clean
-from fastjournal.spark.failure import ToldError
+from fastjournal.spark.audit.run import audit, exit_code, second_opinion
+from fastjournal.spark.errors import ToldError
+from fastjournal.spark.maintain.clean import clean
+from fastjournal.spark.storage import segments as plan_module
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -105,7 +105,7 @@ def test_a_fold_in_sql_agrees_on_random_histories_and_tells_a_difference(
     path = write_journal([payloads[:1000], payloads[1000:]])
     assert second_opinion(spark, path).collect() == []
 
-    from fastjournal.spark import audit as module
+    from fastjournal.spark.audit import run as module
 
     monkeypatch.setattr(module, "_FOLD", module._FOLD.replace("c.type = 7", "c.type = 9"))
     assert second_opinion(spark, path).count() > 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from fastjournal.cli.spark import app
+from fastjournal.cli.spark.commands import app
 from fastjournal.errors import JournalError
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import encode

@@ -21,8 +21,8 @@ GOLDEN = ROOT / "tests" / "golden" / "workq"
 QUESTIONS = """
 import json, os, sys
 from fastjournal.spark import JournalTable, local_session
-from fastjournal.spark.audit import audit
-from fastjournal.spark.clean import clean
+from fastjournal.spark.audit.run import audit
+from fastjournal.spark.maintain.clean import clean
 spark = local_session(sys.argv[1], **{
     "spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.executor.memory": "512m",
     "spark.executor.cores": "1", "spark.cores.max": "2", "spark.sql.shuffle.partitions": "2"})

@@ -13,9 +13,9 @@ import pytest
 from fastjournal.errors import BadRequest, SettingError, Unavailable
 from fastjournal.journal.journal import Journal
 from fastjournal.model import State
-from fastjournal.spark.consume import Consumed, consume, per_job
-from fastjournal.spark.consume_frames import Applied, apply_frame
-from fastjournal.spark.consume_work import answered
+from fastjournal.spark.consume.bulk_edit import Applied, apply_frame
+from fastjournal.spark.consume.executor_side import answered
+from fastjournal.spark.consume.loop import Consumed, consume, per_job
 from fastjournal.testing import ManualClock
 
 if TYPE_CHECKING:

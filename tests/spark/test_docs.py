@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from docblocks import ALL_BLOCKS, Block
 from fastjournal.cli.app import app
 from fastjournal.journal.journal import Journal
-from fastjournal.spark.findings import RULES
+from fastjournal.spark.audit.rules import RULES
+from fastjournal.spark.options import OPTIONS
 from fastjournal.spark.schema import VIEW_COLUMNS
-from fastjournal.spark.settings import OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

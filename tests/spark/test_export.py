@@ -17,11 +17,11 @@ from fastjournal.journal.language.codec import TYPE_NAMES, decode
 from fastjournal.journal.language.commands import Group
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark import export_files
-from fastjournal.spark.export import export, export_directory, files_of
-from fastjournal.spark.export_commits import Commit, Commits
-from fastjournal.spark.fold import fold
-from fastjournal.spark.plan import journal_segments, load_all
+from fastjournal.spark.lake import parquet_files as export_files
+from fastjournal.spark.lake.commits import Commit, Commits
+from fastjournal.spark.lake.exporter import export, export_directory, files_of
+from fastjournal.spark.replay.fold import fold
+from fastjournal.spark.storage.segments import journal_segments, load_all
 from fastjournal.testing import ManualClock
 from spark_traffic import NOON, SECOND, Told, traffic
 

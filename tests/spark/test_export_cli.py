@@ -11,11 +11,11 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from fastjournal.cli.spark import app
+from fastjournal.cli.spark.commands import app
 from fastjournal.journal.journal import Journal
-from fastjournal.spark.consume import consume
-from fastjournal.spark.export import export
-from fastjournal.spark.report import report
+from fastjournal.spark.consume.loop import consume
+from fastjournal.spark.lake.exporter import export
+from fastjournal.spark.report.write import report
 from spark_traffic import traffic
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import pytest
 
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.export import export_directory, files_of
-from fastjournal.spark.export_commits import Commits
+from fastjournal.spark.lake.commits import Commits
+from fastjournal.spark.lake.exporter import export_directory, files_of
 from fastjournal.testing import wait_until
 from spark_traffic import NOON, traffic
 
 CHILD = """
 import sys
-from fastjournal.spark.export import export_directory
+from fastjournal.spark.lake.exporter import export_directory
 
 def inline(tasks):
     return [answer for task in tasks for answer in task()]

@@ -16,10 +16,12 @@ import pytest
 from fastjournal.errors import LeaseLost, NotFound
 from fastjournal.journal.journal import Journal, Receiver
 from fastjournal.model import NewJob
-from fastjournal.spark import attempts, attempts_fields_numba, attempts_numba
-from fastjournal.spark.attempts import Fold, parts_of
-from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.plan import journal_segments, load, load_all
+from fastjournal.spark.lifecycle import field_kernel as attempts_fields_numba
+from fastjournal.spark.lifecycle import walk as attempts
+from fastjournal.spark.lifecycle import walk_kernel as attempts_numba
+from fastjournal.spark.lifecycle.walk import Fold, parts_of
+from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.storage.segments import journal_segments, load, load_all
 from fastjournal.testing import ManualClock
 from spark_traffic import NOON, Told, traffic
 

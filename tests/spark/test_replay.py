@@ -23,17 +23,17 @@ from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import Job
 from fastjournal.spark import JournalTable
-from fastjournal.spark.clean import clean_journal
-from fastjournal.spark.findings import (
+from fastjournal.spark.audit.rules import (
     directory_findings,
     segment_findings,
     share_findings,
     snapshot_findings,
 )
-from fastjournal.spark.fold import Share
-from fastjournal.spark.plan import journal_segments
-from fastjournal.spark.replay import replay_share
-from fastjournal.spark.settings import Settings
+from fastjournal.spark.maintain.clean import clean_journal
+from fastjournal.spark.options import Settings
+from fastjournal.spark.replay.by_share import replay_share
+from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.storage.segments import journal_segments
 from fastjournal.spark.tasks import Task
 
 if TYPE_CHECKING:

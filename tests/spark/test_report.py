@@ -18,11 +18,11 @@ import pytest
 from fastjournal.errors import NotFound
 from fastjournal.journal.journal import Journal
 from fastjournal.keys import domain
-from fastjournal.spark.export import export_directory
-from fastjournal.spark.plan import journal_segments
-from fastjournal.spark.report import Report, report, report_directory
-from fastjournal.spark.report_svg import bytes_text, count_text, length_text, lines
-from fastjournal.spark.report_tally import BINS, Window, bins_of, percentile
+from fastjournal.spark.lake.exporter import export_directory
+from fastjournal.spark.report.svg import bytes_text, count_text, length_text, lines
+from fastjournal.spark.report.tally import BINS, Window, bins_of, percentile
+from fastjournal.spark.report.write import Report, report, report_directory
+from fastjournal.spark.storage.segments import journal_segments
 from fastjournal.testing import ManualClock
 from spark_traffic import NOON, SECOND, Told, traffic
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fastjournal.journal.journal import Journal
-from fastjournal.spark.failure import explain
+from fastjournal.spark.errors import explain
 from fastjournal.spark.table import JournalTable
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pytest
 
 import fastjournal
 from daemon_process import DaemonProcess
-from fastjournal.delivering import Delivered, Delivery
 from fastjournal.journal.journal import Journal
 from fastjournal.model import NewJob
-from fastjournal.spark.adopting import Adopted, adopt_into
-from fastjournal.spark.batches import Batch
-from fastjournal.spark.staging import Staged, stage
+from fastjournal.spark.sink.batch import Batch
+from fastjournal.spark.sink.commit import Adopted, adopt_into
+from fastjournal.spark.sink.encode import Staged, stage
+from fastjournal.spool.daemon_destination import Delivered, Delivery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
-from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock
-from spooling import JournalTarget, drain
+from spooling import JournalDestination, drain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,9 @@ def test_a_job_is_found_in_the_spool_and_in_the_journal_by_its_id(
         for number in range(20):
             spool.put(b"%d" % number, queue="q")
     with Journal(tmp_path / "journal", clock=clock, background=False) as journal:
-        drain(Forwarder(Shelf(tmp_path / "spool"), clock=clock), JournalTarget(journal))
+        drain(
+            Forwarder(ForwardedSpool(tmp_path / "spool"), clock=clock), JournalDestination(journal)
+        )
     read = spark.read.format("fastjournal")
     spooled = read.options(view="spool").load(str(tmp_path / "spool"))
     jobs = spark.read.format("fastjournal").options(view="jobs").load(str(tmp_path / "journal"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from fastjournal.cli.spark import app
+from fastjournal.cli.spark.commands import app
 from fastjournal.errors import JournalError
 from fastjournal.journal.journal import Journal
 

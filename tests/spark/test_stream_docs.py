@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastjournal.spark.batches import MAX_VERSION
-from fastjournal.spark.sink import SINK_OPTIONS
-from fastjournal.spark.staging import COLUMNS
-from fastjournal.spark.stream import STREAM_OPTIONS
+from fastjournal.spark.sink.batch import MAX_VERSION
+from fastjournal.spark.sink.encode import COLUMNS
+from fastjournal.spark.sink.writer import SINK_OPTIONS
+from fastjournal.spark.stream.reader import STREAM_OPTIONS
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "spark-stream.md").read_text()
 

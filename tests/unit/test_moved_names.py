@@ -20,11 +20,18 @@ MOVED = {
     "fastjournal.client.pipeline": "Pipeline",
     "fastjournal.client.sync": "Client",
     "fastjournal.client.watching": "Watching",
+    "fastjournal.connecting": "connect",
+    "fastjournal.delivering": "Delivery",
+    "fastjournal.entry": "Entry",
     "fastjournal.held": "HeldLock",
     "fastjournal.journal.view": "JournalView",
     "fastjournal.log.aio": "AsyncCommitLog",
     "fastjournal.leased": "LeasedJob",
     "fastjournal.log.commitlog": "CommitLog",
+    "fastjournal.spark.clean": "CleanReport",
+    "fastjournal.spark.consume_frames": "apply_frame",
+    "fastjournal.spark.export": "export",
+    "fastjournal.spark.failure": "explain",
 }
 
 
@@ -60,3 +67,11 @@ def test_the_commit_logs_are_found_at_the_log() -> None:
     assert log.AsyncCommitLog.__name__ == "AsyncCommitLog"
     with pytest.raises(AttributeError, match="nonsense"):
         log.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["audit", "consume", "report"])
+def test_a_room_of_the_pipeline_has_the_names_of_the_module_that_it_was(name: str) -> None:
+    room = importlib.import_module(f"fastjournal.spark.{name}")
+    assert getattr(room, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'typo'"):
+        _ = room.typo

@@ -10,7 +10,7 @@ from page_tables import fill, said, table
 from prometheus_client.core import Metric
 
 from fastjournal.daemon.metrics import ServerCollector
-from fastjournal.spool.metrics import SpoolCollector
+from fastjournal.spool.service import SpoolCollector
 from fastjournal.testing.daemon import LocalDaemon
 
 __all__ = ["made", "shown_name"]

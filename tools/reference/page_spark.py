@@ -7,13 +7,13 @@ from pathlib import Path
 
 from page_tables import fill, said, table
 
-from fastjournal.spark.export_schema import TABLES, VERSIONS, schema_of
-from fastjournal.spark.findings import RULES
+from fastjournal.spark.audit.rules import RULES
+from fastjournal.spark.lake.tables import TABLES, VERSIONS, schema_of
+from fastjournal.spark.options import OPTIONS
 from fastjournal.spark.schema import VIEW_COLUMNS
-from fastjournal.spark.settings import OPTIONS
-from fastjournal.spark.sink import SINK_OPTIONS
-from fastjournal.spark.staging import COLUMNS
-from fastjournal.spark.stream import STREAM_OPTIONS
+from fastjournal.spark.sink.encode import COLUMNS
+from fastjournal.spark.sink.writer import SINK_OPTIONS
+from fastjournal.spark.stream.reader import STREAM_OPTIONS
 
 __all__ = ["made"]
 

@@ -10,9 +10,13 @@ Rules:
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import shorten
 from typing import Annotated
 
 try:
@@ -21,24 +25,15 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import (
-    entries,
-    inspect_commands,
-    jobs,
-    lock_and_watch,
-    log,
-    operator_commands,
-    remote,
-    spark,
-    spool,
-    token,
-)
+from fastjournal.cli import daemon_commands, log, spool, tasks
+from fastjournal.cli.journal import entries, inspect_commands, jobs, operator_commands
 from fastjournal.cli.serve import ServeCommand, serve
+from fastjournal.cli.spark import commands as spark
 from fastjournal.cli.worker import worker
 from fastjournal.cli.workq import WorkqCommand, workq
 from fastjournal.errors import CorruptCommand, JournalError, SegmentError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "overview"]
 
 FAULT, DAMAGE = 2, 3
 
@@ -54,9 +49,9 @@ app.add_typer(jobs.app)
 app.add_typer(inspect_commands.app)
 app.add_typer(operator_commands.app)
 app.add_typer(entries.app)
-app.add_typer(lock_and_watch.app)
-app.add_typer(remote.app)
-app.add_typer(token.app, name="token")
+app.add_typer(daemon_commands.app)
+app.add_typer(tasks.app)
+app.add_typer(daemon_commands.tokens, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
@@ -69,7 +64,7 @@ app.command()(worker)
 @app.command()
 def version() -> None:
     """Print the version, and which build of the core runs: compiled or pure."""
-    from fastjournal.compiled import describe_core
+    from fastjournal.package.compiled import describe_core
 
     typer.echo(f"{__version__} ({describe_core()} core)")
 
@@ -105,8 +100,6 @@ def demo(
 def main() -> None:
     """Run the command line; errors of ours become one line and an exit code."""
     if sys.argv[1:] in ([], ["-h"], ["--help"]):
-        from fastjournal.cli.overview import overview
-
         sys.stdout.write(overview(app))
         return
     try:
@@ -125,6 +118,51 @@ def _is_damage(error: Exception) -> bool:
     return isinstance(error, (SegmentError, CorruptCommand)) and not isinstance(
         error.__cause__, OSError
     )
+
+
+def overview(app: typer.Typer) -> str:
+    """What `fastjournal --help` says: the commands, each with the first sentence of its help.
+
+    Typer would make every command with all its options first, and rich would lay them out: three
+    times the time for the same lines. `fastjournal COMMAND --help` is Typer's.
+    """
+    lines = list(_commands(app))
+    width = max(len(name) for name, _ in lines)
+    room = max(20, min(100, get_terminal_size().columns) - width - 4)
+    listed = "\n".join(
+        f"  {name:<{width}}  {shorten(text, room, placeholder='…')}" for name, text in lines
+    )
+    return (
+        "Usage: fastjournal COMMAND [OPTIONS] [ARGS]...\n\n"
+        f"  {app.info.help}\n\n"
+        f"Commands:\n{listed}\n\n"
+        "Options:\n"
+        "  -h, --help            Show this message; behind a command, all about that command.\n"
+        "  --install-completion  Install completion for the current shell.\n"
+        "  --show-completion     Show completion for the current shell.\n"
+    )
+
+
+def _commands(app: typer.Typer) -> Iterator[tuple[str, str]]:
+    for command in app.registered_commands:
+        if command.hidden or command.callback is None:
+            continue
+        name = command.name or command.callback.__name__.replace("_", "-")
+        yield name, _sentence(command.help or inspect.getdoc(command.callback) or "")
+    for group in app.registered_groups:
+        inner = group.typer_instance
+        if inner is None or group.hidden is True:
+            continue
+        if group.name and isinstance(group.name, str):
+            yield group.name, _sentence(str(inner.info.help or ""))
+        else:
+            yield from _commands(inner)
+
+
+def _sentence(text: str) -> str:
+    words = " ".join(text.strip().partition("\n\n")[0].split())
+    first, stop, rest = words.partition(". ")
+    return f"{first}." if rest else first + stop
 
 
 if __name__ == "__main__":

@@ -18,24 +18,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fastjournal.cli.log_tables import (
-    dead_tail,
-    fault_values,
-    fault_words,
-    is_salvaged,
-    magic_text,
-    open_stream,
-    segment_values,
-    total_values,
-)
+from fastjournal.cli.arguments import Json
 from fastjournal.cli.output import bytes_text, instant, json_line, preview, progress, table
-from fastjournal.errors import SettingError
+from fastjournal.errors import NotFound, SegmentError, SettingError
 
 if TYPE_CHECKING:
-    from fastjournal.log.care.check import SegmentCheck
+    from fastjournal.log.care.check import Fault, SegmentCheck
     from fastjournal.log.care.repair import Dropped
     from fastjournal.log.record import Record
-    from fastjournal.log.segment import Position
+    from fastjournal.log.segment import Header, Position
     from fastjournal.log.stream import Stream
 
 __all__ = ["app"]
@@ -60,7 +51,6 @@ Version = Annotated[
     int | None,
     typer.Option(help="Version behind the magic; read from the log if not given."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 
 
 @app.command()
@@ -88,7 +78,7 @@ def dump(
 
         fastjournal log dump ./jobs --since 2026-01-31T12:00 --until 2026-01-31T13:00 --limit 20
     """
-    stream = open_stream(directory, magic, version)
+    stream = _open_stream(directory, magic, version)
     after = None if since is None else _instant(since) - 1
     before = None if until is None else _instant(until)
     if not as_json:
@@ -128,12 +118,12 @@ def stat(
 
         fastjournal log stat ./jobs --json
     """
-    stream = open_stream(directory, magic, version)
+    stream = _open_stream(directory, magic, version)
     checks = _check(stream, "reading")
     if as_json:
         for check in checks:
-            json_line({"kind": "segment", **segment_values(check)})
-        json_line({"kind": "total", **total_values(stream, checks)})
+            json_line({"kind": "segment", **_segment_values(check)})
+        json_line({"kind": "total", **_total_values(stream, checks)})
         return
     rows = [
         [
@@ -142,8 +132,8 @@ def stat(
             f"{check.records:,}",
             instant(check.first_time),
             instant(check.last_time),
-            bytes_text(dead_tail(check)),
-            fault_words(check),
+            bytes_text(_dead_tail(check)),
+            _fault_words(check),
         ]
         for check in checks
     ]
@@ -156,9 +146,9 @@ def stat(
         f"\n{len(checks)} segments, {bytes_text(sum(check.size for check in checks))}, "
         f"{sum(check.records for check in checks):,} records, "
         f"{bytes_text(sum(check.payload_bytes for check in checks))} of payload, "
-        f"magic {magic_text(stream)}, version {stream.header.version}"
+        f"magic {_magic_text(stream)}, version {stream.header.version}"
     )
-    if is_salvaged(stream):
+    if _is_salvaged(stream):
         typer.echo("salvaged: this log was repaired once, its state may have holes")
 
 
@@ -179,7 +169,7 @@ def verify(
 
         fastjournal log verify ./jobs --json && echo clean
     """
-    stream = open_stream(directory, magic, version)
+    stream = _open_stream(directory, magic, version)
     checks = _check(stream, "verifying")
     faults = [fault for check in checks for fault in check.faults]
     records = sum(check.records for check in checks)
@@ -188,7 +178,7 @@ def verify(
     code = DAMAGE if damaged else TORN if faults else CLEAN
     if as_json:
         for fault in faults:
-            json_line({"kind": "fault", **fault_values(fault)})
+            json_line({"kind": "fault", **_fault_values(fault)})
         verdict = {CLEAN: "clean", TORN: "torn", DAMAGE: "damaged"}[code]
         json_line({"kind": "verdict", "verdict": verdict, "records": records, "size": size})
         raise typer.Exit(code)
@@ -245,7 +235,7 @@ def repair(
     from fastjournal.log.care import repair as tool
     from fastjournal.log.segment import WORKQ
 
-    stream = open_stream(directory, magic, version)
+    stream = _open_stream(directory, magic, version)
     place = None if cut is None else _position(cut)
     if not yes:
         deed = "drop all damaged bytes of" if place is None else f"drop everything from {cut} on of"
@@ -380,6 +370,131 @@ def _position(text: str) -> Position:
 
 
 def _instant(text: str) -> int:
-    from fastjournal.spark.settings import instant as parse
+    from fastjournal.spark.options import instant as parse
 
     return parse(text)
+
+
+def _open_stream(directory: Path, magic: str | None, version: int | None) -> Stream:
+    """The log in a directory; what segments begin with is read from it unless given."""
+    from fastjournal.log.segment import CAPTAIN, Header
+    from fastjournal.log.stream import Stream
+
+    plain = Stream(directory)
+    if not plain.segments() and not _traces(directory):
+        raise NotFound(f"no log in {directory}")
+    found = _header(plain) if magic is None or version is None else None
+    if found is None:
+        found = CAPTAIN
+    return Stream(
+        directory,
+        Header(
+            found.magic if magic is None else _magic_bytes(magic),
+            found.version if version is None else version,
+        ),
+    )
+
+
+def _traces(directory: Path) -> bool:
+    """Whether there was a log here: segments that are all gone are damage, not a typo."""
+    from fastjournal.log.manifest import MANIFEST
+
+    return any(
+        path.name == MANIFEST or path.suffix in (".pos", ".snapshot", ".checkpoint")
+        for path in directory.iterdir()
+    )
+
+
+def _magic_bytes(text: str) -> bytes:
+    """Four characters, or 0x and eight hexadecimal digits."""
+    if text.startswith("0x"):
+        try:
+            return bytes.fromhex(text[2:])
+        except ValueError:
+            raise SettingError(f"magic: not hexadecimal: {text!r}", name="magic") from None
+    return text.encode()
+
+
+def _magic_text(stream: Stream) -> str:
+    """The magic as text where it is text, else 0x and hex."""
+    text = stream.header.magic.decode("ascii", "replace")
+    return text if text.isprintable() and text.isascii() else f"0x{stream.header.magic.hex()}"
+
+
+def _is_salvaged(stream: Stream) -> bool:
+    """Whether the log was repaired once."""
+    from fastjournal.log.care.repair import SALVAGED
+
+    return stream.files.exists(stream.path / SALVAGED)
+
+
+def _header(stream: Stream) -> Header | None:
+    """What the oldest segment that has a header begins with."""
+    from fastjournal.log.segment import HEADER_SIZE, Header
+
+    for number in stream.segments():
+        path = stream.segment_path(number)
+        if not stream.files.is_file(path):
+            continue
+        try:
+            handle = stream.files.open_read(path)
+        except OSError as error:
+            raise SegmentError(path, f"cannot be opened: {error.strerror}") from error
+        try:
+            head = handle.read(0, HEADER_SIZE)
+        finally:
+            handle.close()
+        if len(head) == HEADER_SIZE and any(head):
+            return Header.decode(head)
+    return None
+
+
+def _dead_tail(check: SegmentCheck) -> int:
+    """Bytes behind the last whole record."""
+    return sum(fault.length for fault in check.faults if fault.torn)
+
+
+def _fault_words(check: SegmentCheck) -> str:
+    """What is wrong with a segment, in two words."""
+    damaged = sum(not fault.torn for fault in check.faults)
+    return f"{damaged} damaged" if damaged else "torn tail" if check.faults else ""
+
+
+def _segment_values(check: SegmentCheck) -> dict[str, object]:
+    """A segment as JSON shows it."""
+    return {
+        "segment": check.number,
+        "file": str(check.path),
+        "size": check.size,
+        "records": check.records,
+        "payload_bytes": check.payload_bytes,
+        "first_time": check.first_time,
+        "last_time": check.last_time,
+        "dead_tail": _dead_tail(check),
+        "faults": [_fault_values(fault) for fault in check.faults],
+    }
+
+
+def _total_values(stream: Stream, checks: list[SegmentCheck]) -> dict[str, object]:
+    """The whole log as JSON shows it."""
+    return {
+        "magic": _magic_text(stream),
+        "version": stream.header.version,
+        "segments": len(checks),
+        "size": sum(check.size for check in checks),
+        "records": sum(check.records for check in checks),
+        "payload_bytes": sum(check.payload_bytes for check in checks),
+        "dead_tail": sum(map(_dead_tail, checks)),
+        "salvaged": _is_salvaged(stream),
+    }
+
+
+def _fault_values(fault: Fault) -> dict[str, object]:
+    """A fault as JSON shows it."""
+    return {
+        "file": str(fault.path),
+        "offset": fault.offset,
+        "length": fault.length,
+        "reason": fault.reason,
+        "torn": fault.torn,
+    }

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastjournal.cli.arguments import Json
+
 if TYPE_CHECKING:
-    from fastjournal.spool.reader import Entry
+    from fastjournal.spool.reader import SpooledJob
     from fastjournal.spool.service import Runner
 
 __all__ = ["app", "forward"]
@@ -16,7 +18,6 @@ __all__ = ["app", "forward"]
 app = typer.Typer(help="Look into a spool.", no_args_is_help=True)
 
 _Directory = Annotated[Path, typer.Argument(help="Directory of the spool.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 DAMAGED = 1
 LEFT_OVER = 1
 _MODES = ("0660", "660", "0600", "600")
@@ -56,12 +57,12 @@ def forward(
     import logging
     import sys
 
-    from fastjournal.cli.stopping import Stop
+    from fastjournal.cli.stop_signal import Stop
     from fastjournal.client.urls import Target, parse_url
     from fastjournal.errors import SettingError, Unauthorized
-    from fastjournal.spool.files import SpoolDisk
+    from fastjournal.spool.daemon_destination import DaemonDestination
+    from fastjournal.spool.forwarded_spool import SpoolDisk
     from fastjournal.spool.service import Runner, Service
-    from fastjournal.spool.target import DaemonTarget
 
     logging.basicConfig(
         stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
@@ -77,7 +78,7 @@ def forward(
     runners = [
         Runner(
             str(path),
-            lambda: DaemonTarget(address, durable=durable),
+            lambda: DaemonDestination(address, durable=durable),
             how=watch,
             window=window,
             batch_jobs=batch,
@@ -125,7 +126,7 @@ def _serve_metrics(address: str, runners: list[Runner]) -> None:
     from prometheus_client import CollectorRegistry, start_http_server
 
     from fastjournal.errors import SettingError
-    from fastjournal.spool.metrics import SpoolCollector
+    from fastjournal.spool.service import SpoolCollector
 
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
@@ -136,7 +137,7 @@ def _serve_metrics(address: str, runners: list[Runner]) -> None:
 
 
 @app.command()
-def stat(directory: _Directory, as_json: _Json = False) -> None:
+def stat(directory: _Directory, as_json: Json = False) -> None:
     """Tell how much waits in a spool, and since when.
 
     Examples:
@@ -144,8 +145,8 @@ def stat(directory: _Directory, as_json: _Json = False) -> None:
         fastjournal spool stat ./spool
     """
     from fastjournal.cli.output import bytes_text, instant, json_line, table
-    from fastjournal.spool.directory import used
-    from fastjournal.spool.shelf import QUARANTINE
+    from fastjournal.spool.forwarded_spool import QUARANTINE
+    from fastjournal.spool.spool_dir import used
 
     files: dict[str, dict[str, Any]] = {}
     total: dict[str, Any] = {"ready": 0, "done": 0, "damaged": 0, "backlog_bytes": 0, "oldest": 0}
@@ -182,7 +183,7 @@ def dump(
     directory: _Directory,
     all_: Annotated[bool, typer.Option("--all", help="Done ones too.")] = False,
     limit: Annotated[int, typer.Option(help="At most so many; 0: all.")] = 0,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Print the jobs of a spool.
 
@@ -221,7 +222,7 @@ def dump(
 
 
 @app.command()
-def verify(directory: _Directory, as_json: _Json = False) -> None:
+def verify(directory: _Directory, as_json: Json = False) -> None:
     """Check every frame of a spool; exit code 1 if one is damaged.
 
     Examples:
@@ -252,15 +253,15 @@ def verify(directory: _Directory, as_json: _Json = False) -> None:
 
 def _entries(directory: Path) -> Any:
     from fastjournal.errors import NotFound
-    from fastjournal.spool.directory import IDENTITY
-    from fastjournal.spool.reader import scan
+    from fastjournal.spool.reader import read_spool
+    from fastjournal.spool.spool_dir import IDENTITY
 
     if not (directory / IDENTITY).is_file():
         raise NotFound(f"{directory} is no spool")
-    return scan(directory)
+    return read_spool(directory)
 
 
-def _picture(entry: Entry) -> dict[str, Any]:
+def _picture(entry: SpooledJob) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "file": entry.file,
         "offset": entry.offset,

@@ -15,14 +15,11 @@ urls                   where a journal is: one string
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from fastjournal.moved_names import MovedModules
+from fastjournal.package.lazy_names import names_from
+from fastjournal.package.moved_names import MovedModules
 
 TYPE_CHECKING = False  # whoever only needs `urls` does not pay for `typing`
 if TYPE_CHECKING:
-    from typing import Any
-
     from fastjournal.client._async.cache import AsyncCachedEntries
     from fastjournal.client._async.client import AsyncClient
     from fastjournal.client._sync.cache import CachedEntries
@@ -40,17 +37,6 @@ __all__ = [
     "Worker",
     "WorkerCounts",
 ]
-
-_HOMES = {
-    "AsyncCachedEntries": "_async.cache",
-    "AsyncClient": "_async.client",
-    "CacheCounts": "cached_values",
-    "CachedEntries": "_sync.cache",
-    "Client": "_sync.client",
-    "Retry": "worker",
-    "Worker": "worker",
-    "WorkerCounts": "worker",
-}
 
 _MOVED = {
     "sync": ("_sync.client", "_sync.pipeline", "_sync.subscription"),
@@ -77,11 +63,16 @@ MovedModules(
     }
 ).install()
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_from(
+    __name__,
+    {
+        "AsyncCachedEntries": "_async.cache",
+        "AsyncClient": "_async.client",
+        "CacheCounts": "cached_values",
+        "CachedEntries": "_sync.cache",
+        "Client": "_sync.client",
+        "Retry": "worker",
+        "Worker": "worker",
+        "WorkerCounts": "worker",
+    },
+)

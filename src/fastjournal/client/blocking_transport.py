@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
 from time import sleep
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fastjournal.client import operator_calls
 from fastjournal.client.calls import Call, numbered, read_answer
@@ -38,13 +38,13 @@ from fastjournal.errors import Closed, JournalError, ProtocolError, Unavailable
 from fastjournal.wire.fj.error_text import error_from
 from fastjournal.wire.fj.replies import Reply, ReplyParser
 
-__all__ = ["Connection", "Lock", "Pool", "Sent", "at_once", "sleep"]
+__all__ = ["Connection", "Lock", "Pool", "Sent", "at_once", "open_socket", "sleep"]
 
-_READ = 256 << 10
-_FIRST = 64 << 10
+_READ: Final = 256 << 10
+_FIRST: Final = 64 << 10
 """Most answers are small, and a larger buffer costs a fresh mapping of memory each time."""
-_TIMEVAL = struct.Struct("@ll")
-_ALONE = 1
+_TIMEVAL: Final = struct.Struct("@ll")
+_ALONE: Final = 1
 """The number of a request that goes alone."""
 
 Sent: TypeAlias = list[Call]
@@ -88,7 +88,10 @@ class Connection:
         self._number = 1
         self._timeout = -1.0
         self._plain = not target.tls
-        self._sock = self._connect()
+        self._limit: float = target.timeout
+        self._sock = open_socket(target)
+        self._send_all: Any = self._sock.sendall
+        self._recv: Any = self._sock.recv
         try:
             self._say_hello()
         except BaseException:
@@ -119,18 +122,16 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """It is open, and every answer has come and was taken."""
-        return not (self._waiting or self._values or self.closed)
+        return not self.closed and not self._waiting and not self._values
 
     def ask(self, call: Call, *, listen: bool = False) -> Any:
         """Send a call and wait for its answer; `Unavailable` if nobody knows the outcome."""
-        wait = call.wait + self.target.timeout
-        sock = self._sock
+        wait = call.wait + self._limit
         try:
             if wait != self._timeout:
                 self._set_timeout(wait)
-            self._waiting.append((call, _ALONE))
-            sock.sendall(call.data)
-            reply = self._receive_one(sock.recv(_FIRST))
+            self._send_all(call.data)
+            reply = self._receive_one(self._recv(_FIRST))
         except BaseException as error:
             self._end(error)
             raise
@@ -212,11 +213,10 @@ class Connection:
                 else:
                     raise _stranger(reply)
             if found is not None:
-                self._waiting.clear()
                 return found
             if parser.fault is not None:
                 raise parser.fault
-            data = self._sock.recv(_READ)
+            data = self._recv(_READ)
 
     def _take(self, data: bytes) -> None:
         """Bytes that came: answers to what was sent together, and pushes."""
@@ -288,26 +288,6 @@ class Connection:
                 raise BlockingIOError from None
             raise
 
-    def _connect(self) -> socket.socket:
-        target = self.target
-        try:
-            if target.path:
-                sock = socket.socket(socket.AF_UNIX)
-                sock.settimeout(target.connect_timeout)
-                sock.connect(target.path)
-            else:
-                sock = socket.create_connection((target.host, target.port), target.connect_timeout)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            context = tls_context(target)
-            if context is not None:
-                sock = context.wrap_socket(sock, server_hostname=target.host)
-            else:
-                sock.settimeout(None)
-        except OSError as error:
-            raise Unavailable(f"{target.address}: {_why(error)}") from error
-        return sock
-
     def _set_timeout(self, seconds: float) -> None:
         if seconds == self._timeout:
             return
@@ -319,6 +299,32 @@ class Connection:
         value = _TIMEVAL.pack(whole, max(1000, int((seconds - whole) * 1_000_000)))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
+def open_socket(target: Target) -> socket.socket:
+    """A socket that is connected, behind TLS where the target is; `Unavailable` if it cannot be.
+
+    Without TLS it blocks for ever; with it, as long as the target gives for connecting.
+    """
+    sock: socket.socket | None = None
+    try:
+        if target.path:
+            sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(target.connect_timeout)
+            sock.connect(target.path)
+        else:
+            sock = socket.create_connection((target.host, target.port), target.connect_timeout)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        context = tls_context(target)
+        if context is not None:
+            return context.wrap_socket(sock, server_hostname=target.host)
+        sock.settimeout(None)
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        raise Unavailable(f"{target.address}: {_why(error)}") from error
+    return sock
 
 
 class Pool:

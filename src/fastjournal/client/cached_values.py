@@ -16,7 +16,7 @@ import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from fastjournal.entry import Entry, EntryChange
+from fastjournal.entry_model import Entry, EntryChange
 
 __all__ = ["MISSING", "CacheCounts", "CachedValues"]
 

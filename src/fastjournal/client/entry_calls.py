@@ -15,7 +15,8 @@ from typing import Any, Final
 from fastjournal.arguments import instant, key_bytes, length, worker_bytes
 from fastjournal.client.calls import Call, make_call, nothing, value_of
 from fastjournal.clock import SECOND
-from fastjournal.entry import Entry, EntryChange, EntryPage, EntryValue, from_value, to_value
+from fastjournal.entry_model import Entry, EntryChange, EntryPage
+from fastjournal.entry_value import EntryValue, from_value, to_value
 from fastjournal.errors import BadRequest, NotFound, ProtocolError
 from fastjournal.model import MAX_INSTANT
 from fastjournal.wire.fj.entry_codec import ALL, decode_entry, encode_who

@@ -17,7 +17,8 @@ from collections.abc import AsyncIterator, Iterator, MutableMapping
 from typing import Any
 
 from fastjournal.arguments import Text
-from fastjournal.entry import Entry, EntryValue
+from fastjournal.entry_model import Entry
+from fastjournal.entry_value import EntryValue
 
 __all__ = ["AsyncLookup", "AsyncMapping", "BlockingLookup", "BlockingMapping"]
 

@@ -46,6 +46,27 @@ _PAGE = 1000
 class Figures:
     """Figures of a daemon, to be read like the status of an embedded journal: by attribute."""
 
+    rows: int
+    """All of them: jobs, entries, tombstones."""
+    queues: int
+    ready: int
+    future: int
+    held: int
+    leased: int
+    completed: int
+    dead: int
+    jobs: int
+    """Rows in queues."""
+    entries: int
+    sync: str
+    clean_start: bool
+    disk_full: bool
+    replayed_records: int
+    replay_seconds: float
+    log: Figures
+    upkeep: Figures
+    server: Figures
+
     def __init__(self, data: Mapping[str, Any]) -> None:
         for name, value in data.items():
             setattr(self, name, Figures(value) if isinstance(value, dict) else value)
@@ -134,7 +155,8 @@ class JobPages:
     ) -> None:
         if offset < 0 or limit < 0:
             raise BadRequest("offset and limit must not be negative")
-        begins = prefix.encode() if isinstance(prefix, str) else bytes(prefix or b"")
+        given: Any = prefix or b""
+        begins = given.encode() if isinstance(given, str) else bytes(given)
         self._asked: dict[str, Any] = {"offset": offset, "values": values}
         if state is not None:
             self._asked["state"] = state.name

@@ -13,13 +13,15 @@ Rules:
 
 1. A token is never part of `repr` or of an error.
 2. Options that are not known are refused by name.
-3. A token is not sent in clear beyond this machine: `fj://` with a token is for loopback addresses,
+3. A host and port without a scheme is an error that names the form meant, not a directory.
+4. A token is not sent in clear beyond this machine: `fj://` with a token is for loopback addresses,
    unless `insecure=1` says that the network may see it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +43,7 @@ _OPTIONS = frozenset(
 )  # fmt: skip
 
 
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}(/\w*)?")
 _YES_OR_NO = {"0": False, "1": True}
 
 
@@ -88,6 +91,11 @@ def parse_url(url: str) -> Target | Path:
     if scheme not in ("fj", "fjs", "unix"):
         if "://" in url:
             raise SettingError(f"unknown scheme {scheme!r}: use fj, fjs, unix", name="url")
+        if _HOST_AND_PORT.fullmatch(url) and not Path(url).exists():
+            raise SettingError(
+                f"{url} looks like a daemon: write fj://{url}; or ./{url} for a directory",
+                name="url",
+            )
         return Path(url)
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))

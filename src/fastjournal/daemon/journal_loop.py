@@ -25,7 +25,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from bisect import bisect_left
 from collections import deque
@@ -36,6 +35,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from fastjournal.buffers import BytesWriter
 from fastjournal.daemon.session import Session, Waiter
 from fastjournal.daemon.subscriptions import Subscriptions
 from fastjournal.errors import Closed, JournalError, ReadOnly
@@ -273,11 +273,11 @@ class JournalLoop:
         finally:
             lock.release()
         if self.always and stopped is None and not log.is_slow:
-            with contextlib.suppress(JournalError):  # those held back are told
-                log.wait_synced(engine.last_time)
+            self._sync()
         for session in turn:
             session.in_turn = False
-            if not len(session.out):
+            out = session.out
+            if not len(out):
                 session.finish()
             elif session.behind or (
                 (self.always or session.holds_for_sync)
@@ -289,8 +289,16 @@ class JournalLoop:
                     self._arm(engine.last_time)
             else:
                 session.answered.clear()
-                session.send(_taken(session))
+                session.send(_taken(out))
             session.holds_for_sync = False
+
+    def _sync(self) -> None:
+        """Bring what was written to stable storage, on this thread."""
+        engine = self.engine
+        try:
+            engine.log.wait_synced(engine.last_time)
+        except JournalError:
+            return  # those held back are told
 
     def _serve(
         self, session: Session, turn: list[Session], now: i64, refusal: JournalError | None
@@ -345,11 +353,11 @@ class JournalLoop:
                 self._hold_back(session, 0, True)
             else:
                 session.answered.clear()
-                session.send(_taken(session))
+                session.send(_taken(session.out))
 
     def _hold_back(self, session: Session, time: i64, refused: bool) -> None:
         """Send these replies once what they tell is on stable storage."""
-        data = _taken(session)
+        data = _taken(session.out)
         session.behind += 1
         session.held += len(data)
         self._unsynced.append(_Unsynced(time, session, session.answered, data, refused))
@@ -408,8 +416,8 @@ def _stop_timer(waiter: Waiter) -> None:
         waiter.timer = None
 
 
-def _taken(session: Session) -> bytes:
+def _taken(out: BytesWriter) -> bytes:
     """The answers of a turn, to be sent."""
-    data = session.out.getvalue()
-    session.out.truncate(0)
+    data = out.getvalue()
+    out.truncate(0)
     return data

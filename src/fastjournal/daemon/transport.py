@@ -133,7 +133,9 @@ class Connection(Session):
 
     def may_go_on(self) -> bool:
         """Whether the next requests may be carried out; see rules 1 and 6."""
-        return not (self._full or self.stuck_since or self.gone or self.held > TURN)
+        if self._full or self.gone or self.held > TURN:
+            return False
+        return self.stuck_since == 0.0
 
     def stop_at_limit(self) -> None:
         """The answers are many: the rest of the queue waits until they have been sent."""
@@ -145,7 +147,7 @@ class Connection(Session):
 
     def steer(self) -> None:
         """Read from the peer, or do not."""
-        reads = not (self.leaving or self.stuck_since or self.is_overfull())
+        reads = self.stuck_since == 0.0 and not self.leaving and not self.is_overfull()
         if reads != self._reads and not self.gone and not self._transport.is_closing():
             self._reads = reads
             if reads:
@@ -161,10 +163,11 @@ class Connection(Session):
             return
         self._write(data)
         self._full = False
-        if self.leaving or self.stuck_since:
+        if self.leaving or self.stuck_since != 0.0:
             self.watch_output()
-        self.steer()
-        self.go_on()
+            self.steer()
+        if self.more:
+            self.go_on()
 
     def watch_output(self) -> None:
         """Something was sent to a peer that is to leave, or that does not read."""

@@ -13,16 +13,13 @@ puts many writers on one disk with group commit.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from fastjournal.log.record import Record
 from fastjournal.log.segment import CAPTAIN, WORKQ, Header, Position
 from fastjournal.log.stream import Stream
+from fastjournal.package.lazy_names import names_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from fastjournal.log.write.async_commit_log import AsyncCommitLog
     from fastjournal.log.write.commit_log import CommitLog
 
@@ -37,14 +34,8 @@ __all__ = [
     "Stream",
 ]
 
-_HOMES = {  # resolved when first used: not everybody needs threads or an event loop
-    "AsyncCommitLog": "fastjournal.log.write.async_commit_log",
-    "CommitLog": "fastjournal.log.write.commit_log",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+# Not everybody needs threads or an event loop.
+__getattr__ = names_from(
+    __name__,
+    {"AsyncCommitLog": "write.async_commit_log", "CommitLog": "write.commit_log"},
+)

@@ -56,7 +56,7 @@ from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX
 from fastjournal.log.write.segment_writer import write_failure, write_whole
 
 if TYPE_CHECKING:
-    from fastjournal.log.stream import Stream
+    from fastjournal.log.segment_directory import SegmentDirectory
 
 __all__ = [
     "MANIFEST",
@@ -173,7 +173,9 @@ def read(files: Files, directory: Path) -> Manifest | None:
     return None if text is None else _Lines.parse(text, directory / MANIFEST).manifest
 
 
-def faults(stream: Stream, manifest: Manifest, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+def faults(
+    stream: SegmentDirectory, manifest: Manifest, numbers: Sequence[int]
+) -> Iterator[tuple[int, str]]:
     """Compare presence, size and first TIME of the segments; yields number and reason."""
     for one in manifest.missing(numbers):
         yield one.number, "is missing: the manifest names it"
@@ -192,7 +194,7 @@ def faults(stream: Stream, manifest: Manifest, numbers: Sequence[int]) -> Iterat
             yield number, reason
 
 
-def check_segments(stream: Stream) -> Manifest:
+def check_segments(stream: SegmentDirectory) -> Manifest:
     """Refuse a log whose segments are not those of its manifest; returns that, empty if none is."""
     manifest = read(stream.files, stream.path) or Manifest()
     for number, reason in faults(stream, manifest, stream.segments()):
@@ -200,7 +202,7 @@ def check_segments(stream: Stream) -> Manifest:
     return manifest
 
 
-def measure(stream: Stream, number: int) -> Sealed:
+def measure(stream: SegmentDirectory, number: int) -> Sealed:
     """What a segment is that nothing is known of: all of it is read."""
     path = stream.segment_path(number)
     try:
@@ -234,7 +236,7 @@ def first_time(content: bytes) -> int:
 class ManifestFile:
     """The manifest of one log, to be changed; each change is on stable storage when it returns."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: SegmentDirectory) -> None:
         self._stream = stream
         self._files = stream.files
         self._directory = stream.path

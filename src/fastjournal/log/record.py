@@ -18,7 +18,7 @@ Rules:
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import google_crc32c
 from mypy_extensions import i16, i32, i64, u8
@@ -199,6 +199,7 @@ def decode_many(
     return records, walk.at, None
 
 
+@final
 class Walk:
     """Goes from record to record over a buffer."""
 

@@ -6,22 +6,32 @@
     jobs = JournalTable.for_path(spark, "./jobs")
     jobs.jobs(as_of="2026-01-31T12:00Z").groupBy("queue", "state").count().show()
 
-Rules:
+Rooms, each on those below it:
 
-1. Names are resolved when first used: importing this package loads neither Spark nor Arrow.
-2. `export`, `report` and `consume` are modules with a function of the same name each.
+    table                               a journal as an object with tables
+    report, consume, lake               figures; Spark as a consumer; Parquet and Delta
+    source                              `spark.read.format("fastjournal")` and its views
+    sink, lifecycle, audit, maintain    rows to jobs; the lives of rows; findings; retention
+    replay                              the log to the state as of an instant
+    decode, stream                      bytes to columns; a log that grows
+    storage                             the only code that opens files
+    options, schema, partitions         what was asked for, and what travels to a task
+
+Rule: names are resolved when first used: importing this package loads neither Spark nor Arrow.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fastjournal.package.lazy_names import names_from
+from fastjournal.package.moved_names import MovedModules
 
 if TYPE_CHECKING:
-    from fastjournal.spark.clean import CleanReport
-    from fastjournal.spark.consume_frames import apply_frame
-    from fastjournal.spark.consume_work import per_job
-    from fastjournal.spark.failure import explain
+    from fastjournal.spark.consume.bulk_edit import apply_frame
+    from fastjournal.spark.consume.executor_side import per_job
+    from fastjournal.spark.errors import explain
+    from fastjournal.spark.maintain.clean import CleanReport
     from fastjournal.spark.session import configure, ensure_java, local_session, register
     from fastjournal.spark.table import JournalTable, read
 
@@ -38,22 +48,71 @@ __all__ = [
     "register",
 ]
 
-_HOMES = {
-    "CleanReport": "clean",
-    "JournalTable": "table",
-    "apply_frame": "consume_frames",
-    "configure": "session",
-    "ensure_java": "session",
-    "explain": "failure",
-    "local_session": "session",
-    "per_job": "consume_work",
-    "read": "table",
-    "register": "session",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = names_from(
+    __name__,
+    {
+        "CleanReport": "maintain.clean",
+        "JournalTable": "table",
+        "apply_frame": "consume.bulk_edit",
+        "configure": "session",
+        "ensure_java": "session",
+        "explain": "errors",
+        "local_session": "session",
+        "per_job": "consume.executor_side",
+        "read": "table",
+        "register": "session",
+    },
+)
+MovedModules(
+    {
+        f"{__name__}.{name}": [f"{__name__}.{place}"]
+        for name, place in {
+            "adopting": "sink.commit",
+            "archive": "maintain.trim",
+            "attempts": "lifecycle.walk",
+            "attempts_fields_numba": "lifecycle.field_kernel",
+            "attempts_numba": "lifecycle.walk_kernel",
+            "attempts_parts": "lifecycle.commands",
+            "batches": "sink.batch",
+            "clean": "maintain.clean",
+            "columns": "decode.record_columns",
+            "consume_frames": "consume.bulk_edit",
+            "consume_work": "consume.executor_side",
+            "daemon": "warm_workers",
+            "export": "lake.exporter",
+            "export_commits": "lake.commits",
+            "export_delta": "lake.delta_log",
+            "export_files": "lake.parquet_files",
+            "export_schema": "lake.tables",
+            "export_seed": "lake.seed",
+            "export_storage": "lake.history",
+            "failure": "errors",
+            "fields": "decode.fields",
+            "fields_numba": "decode.field_kernel",
+            "findings": "audit.rules",
+            "fold": "replay.fold",
+            "fold_numba": "replay.fold_kernel",
+            "glance": "sink.glance",
+            "judge": "maintain.retention_columns",
+            "live": "maintain.live_rows",
+            "plan": "storage.segments",
+            "report_figures": "report.figures",
+            "report_page": "report.page",
+            "report_svg": "report.svg",
+            "report_tally": "report.tally",
+            "rows": "replay.job_rows",
+            "settings": "options",
+            "shuffle": "replay.by_row",
+            "sift": "audit.prefilter",
+            "sift_numba": "audit.prefilter_kernel",
+            "snapshots": "replay.snapshots",
+            "spooled": "source.spool_frames",
+            "staging": "sink.encode",
+            "stamping": "sink.stamp",
+            "stores": "storage.object_store",
+            "surveys": "source.segment_survey",
+            "tail": "stream.tail",
+            "written": "storage.written_files",
+        }.items()
+    }
+).install()

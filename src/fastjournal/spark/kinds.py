@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fastjournal.errors import SettingError
-from fastjournal.journal.language.codec import TYPE_NAMES
+from fastjournal.journal.language.codec import BROADCAST, TYPE_NAMES
+from fastjournal.journal.language.commands import GROUP
 
 __all__ = ["BROADCAST", "GROUP", "KINDS", "kind_name", "kind_number"]
 
 KINDS: Mapping[int, str] = {number: name.lower() for number, name in TYPE_NAMES.items()}
 """Every known kind: 1 `add`, 2 `schedule`, 3 `complete` and so on."""
-
-GROUP = 44
-BROADCAST = frozenset({GROUP, 45, 46, 49, 50})
 
 _NUMBERS = {name: number for number, name in KINDS.items()}
 

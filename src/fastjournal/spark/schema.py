@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import SettingError
-from fastjournal.spark.settings import Settings
+from fastjournal.spark.options import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa

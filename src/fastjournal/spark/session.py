@@ -57,7 +57,7 @@ _LOCAL_CONF: Mapping[str, str] = {
 
 # Fresh workers fork from a process that has Arrow and the scan loaded: 0.7 s instead of 3 s. Only
 # where all runs in one process: on a cluster whose nodes lack the package no worker would start.
-_WARM_CONF: Mapping[str, str] = {"spark.python.daemon.module": "fastjournal.spark.daemon"}
+_WARM_CONF: Mapping[str, str] = {"spark.python.daemon.module": "fastjournal.spark.warm_workers"}
 
 _SHIM = """#!/bin/sh
 for a do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done
@@ -130,7 +130,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 def register(spark: SparkSession) -> SparkSession:
     """Make `format("fastjournal")` known to a session, also to one on Spark Connect."""
-    from fastjournal.spark.source import FastJournalDataSource
+    from fastjournal.spark.source.data_source import FastJournalDataSource
 
     spark.dataSource.register(FastJournalDataSource)
     return spark

@@ -14,16 +14,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fastjournal.spark.plan import journal_segments
-from fastjournal.spark.settings import MAX_SHARDS
-from fastjournal.spark.stores import is_remote, place
+from fastjournal.spark.locations import is_remote, place
+from fastjournal.spark.options import MAX_SHARDS
+from fastjournal.spark.storage.segments import journal_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from fastjournal.spark.clean import CleanReport
-    from fastjournal.spark.export import ExportReport
-    from fastjournal.spark.report import Report
+    from fastjournal.spark.lake.exporter import ExportReport
+    from fastjournal.spark.maintain.clean import CleanReport
+    from fastjournal.spark.report.write import Report
 
 __all__ = ["JournalTable", "read"]
 
@@ -98,7 +98,7 @@ class JournalTable:
         is a log on an object store, which is then fetched once.
         """
         if shards > MAX_SHARDS or is_remote(self.path):
-            from fastjournal.spark.shuffle import replay_by_shuffle
+            from fastjournal.spark.replay.by_row import replay_by_shuffle
 
             upto = None if as_of is None else _instant(as_of)
             count = shards or os.cpu_count() or 1
@@ -124,24 +124,24 @@ class JournalTable:
 
     def audit(self, *, opinion: bool = True) -> DataFrame:
         """What is wrong with it, as rows."""
-        from fastjournal.spark.audit import audit
+        from fastjournal.spark.audit.run import audit
 
         return audit(self.spark, self.path, opinion=opinion)
 
     def clean(self, *, now: int | None = None, dry_run: bool = False) -> CleanReport:
         """Drop from its sealed segments what replay does not need."""
-        from fastjournal.spark.clean import clean
+        from fastjournal.spark.maintain.clean import clean
 
         return clean(self.spark, self.path, now=now, dry_run=dry_run)[0]
 
     def export(self, out: str | Path, **options: Any) -> ExportReport:
         """Write what is new to `out` as Parquet; options as `export.export`."""
-        from fastjournal.spark.export import export
+        from fastjournal.spark.lake.exporter import export
 
         return export(self.spark, self.path, out, **options)
 
     def report(self, **options: Any) -> Report:
         """How it is doing; options as `report.report`."""
-        from fastjournal.spark.report import report
+        from fastjournal.spark.report.write import report
 
         return report(self.spark, self.path, **options)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.errors import Unavailable
-from fastjournal.spark.failure import told
+from fastjournal.spark.errors import told
 
 if TYPE_CHECKING:
     import pyarrow as pa

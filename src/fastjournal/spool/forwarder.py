@@ -38,13 +38,14 @@ from fastjournal.errors import (
     TooLarge,
     WrongType,
 )
-from fastjournal.spool.frames import DONE, HOUR, name_of, sender_name
-from fastjournal.spool.opening import ForeignFile
+from fastjournal.spool.forwarded_spool import ForwardedSpool
+from fastjournal.spool.frames import HOUR, name_of, sender_name
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
-from fastjournal.spool.shelf import Shelf
+from fastjournal.spool.sound_frames import take_plain
+from fastjournal.spool.spool_dir import ForeignFile
 from fastjournal.wire.fj.forward import Forwarded, encode_forget, encode_forward
 
-__all__ = ["Figures", "Forwarder", "Target"]
+__all__ = ["Destination", "Figures", "Forwarder"]
 
 LARGE = 64 << 20
 """Bytes from which on a finished file goes before its time."""
@@ -55,7 +56,7 @@ _CONTENT = (BadFlags, BadRequest, OutOfRange, TooLarge, WrongType)
 _log = logging.getLogger(__name__)
 
 
-class Target(Protocol):
+class Destination(Protocol):
     """Where batches go. Answers come in the order of the batches."""
 
     def send(self, sender: bytes, value: bytes) -> None:
@@ -119,14 +120,14 @@ class Forwarder:
 
     def __init__(
         self,
-        shelf: Shelf,
+        spool: ForwardedSpool,
         *,
         clock: Clock = SYSTEM_CLOCK,
         batch_jobs: int = 1000,
         batch_bytes: int = 512 << 10,
         window: int = 8,
     ) -> None:
-        self.shelf = shelf
+        self.spool = spool
         self.figures = Figures()
         self._clock = clock
         self._batch_jobs = batch_jobs
@@ -144,11 +145,11 @@ class Forwarder:
         """Batches without an answer."""
         return len(self._flights)
 
-    def send(self, target: Target) -> int:
+    def send(self, destination: Destination) -> int:
         """Send what may be sent now; returns how many batches."""
         sent = 0
         if self._going is None:
-            self._forget(self.shelf.going(), target)
+            self._forget(self.spool.going(), destination)
         window = self._window if self._at_a_time == self._batch_jobs else 1
         while len(self._flights) < window:
             batch = self._next_batch()
@@ -157,13 +158,13 @@ class Forwarder:
             file, frames, jobs = batch
             value = encode_forward([frame.end for frame in frames], jobs)
             self._flights.append(_Flight(file, frames))
-            target.send(sender_name(self.shelf.tag, file.hour), value)
+            destination.send(sender_name(self.spool.tag, file.hour), value)
             sent += 1
         return sent
 
-    def receive(self, target: Target, seconds: float) -> int:
+    def receive(self, destination: Destination, seconds: float) -> int:
         """Take answers; returns how many came."""
-        answers = target.receive(seconds)
+        answers = destination.receive(seconds)
         for answer in answers:
             self._acknowledged(answer)
         return len(answers)
@@ -180,7 +181,7 @@ class Forwarder:
             return False
         if self._at_a_time == 1 and len(flight.frames) == 1:
             if self._quarantine(flight.file, flight.frames[0], str(error)):
-                self.shelf.mark(flight.file, flight.frames)
+                self.spool.set_done(flight.file, flight.frames)
             self._flights.popleft()  # it is passed over, not sent again
         self._at_a_time = max(1, self._at_a_time // 2)
         return True
@@ -200,9 +201,9 @@ class Forwarder:
         for file in self._files.values():
             file.close()
         self._files.clear()
-        self.shelf.close()
+        self.spool.close()
 
-    def retire(self, target: Target) -> int:
+    def retire(self, destination: Destination) -> int:
         """Let finished files go; returns how many. Call when nothing is under way."""
         this_hour = self._clock.now() // HOUR
         aside = []
@@ -213,20 +214,20 @@ class Forwarder:
                 file.rewind()
                 continue
             fresh = abs(hour - this_hour) <= 1 and (hour == newest or file.limit < LARGE)
-            if fresh or self._flights or not self.shelf.seize(file):
+            if fresh or self._flights or not self.spool.seize(file):
                 continue
             rest = file.rest()
             if rest is not None and rest.sound:  # came just now
-                self.shelf.give_back(file)
+                self.spool.give_back(file)
                 continue
             if rest is not None and not self._quarantine(file, rest, rest.reason):
-                self.shelf.give_back(file)
+                self.spool.give_back(file)
                 continue
-            self.shelf.set_aside(file)
+            self.spool.set_aside(file)
             aside.append(hour)
             file.close()
             del self._files[hour]
-        self._forget(aside, target)
+        self._forget(aside, destination)
         return len(aside)
 
     def measure(self) -> Figures:
@@ -251,18 +252,18 @@ class Forwarder:
         figures.owed = any(file.owed for file in self._files.values())
         return figures
 
-    def _forget(self, going: Sequence[int], target: Target) -> None:
+    def _forget(self, going: Sequence[int], destination: Destination) -> None:
         self._going = (self._going or set()) | set(going)
         for hour in going:
             self._flights.append(_Flight(None, (), hour))
-            target.send(sender_name(self.shelf.tag, hour), encode_forget())
+            destination.send(sender_name(self.spool.tag, hour), encode_forget())
 
     def _acknowledged(self, answer: Forwarded) -> None:
         if not self._flights:
             raise ProtocolError("an answer to nothing")
         flight = self._flights.popleft()
         if flight.file is None:
-            self.shelf.remove(flight.going)
+            self.spool.remove(flight.going)
             if self._going is not None:
                 self._going.discard(flight.going)
             return
@@ -276,7 +277,9 @@ class Forwarder:
             for mark, text in answer.errors:
                 if mark in by_end and not self._quarantine(flight.file, by_end[mark], text):
                     kept.add(mark)
-        self.shelf.mark(flight.file, [f for f in frames if f.end not in kept] if kept else frames)
+        self.spool.set_done(
+            flight.file, [f for f in frames if f.end not in kept] if kept else frames
+        )
         figures.repeated += answer.repeated
         figures.merged += answer.merged
         figures.forwarded += len(frames) - answer.repeated - answer.refused
@@ -307,11 +310,12 @@ class Forwarder:
         """The jobs of what was read."""
         frames: list[Frame] = []
         jobs: list[bytes] = []
-        for item in found:
+        at = 0
+        while (at := take_plain(found, at, frames, jobs)) < len(found):
+            item = found[at]
+            at += 1
             if isinstance(item, Damage):
                 self._quarantine(file, item, item.reason)
-                continue
-            if item[2][2] == DONE:
                 continue
             try:
                 if item.end >= 1 << 32:
@@ -319,7 +323,7 @@ class Forwarder:
                 job = job_bytes(item)
             except JournalError as error:
                 if self._quarantine(file, item, str(error)):
-                    self.shelf.mark(file, (item,))
+                    self.spool.set_done(file, (item,))
                 continue
             frames.append(item)
             jobs.append(job)
@@ -341,16 +345,16 @@ class Forwarder:
         """Open what is new; the hours of which there are files, only the oldest of many."""
         found: set[int] = set()
         foreign: set[int] = set()
-        for hour in self.shelf.hours():
+        for hour in self.spool.hours():
             if len(found) == MAX_FILES:
                 break
             if hour not in self._files:
                 try:
-                    file = self.shelf.open(hour)
+                    file = self.spool.open(hour)
                 except ForeignFile as error:
                     foreign.add(hour)
                     if hour not in self._foreign:
-                        place = os.path.join(self.shelf.path, name_of(hour))
+                        place = os.path.join(self.spool.path, name_of(hour))
                         self._report(place, str(error.strerror))
                     continue
                 if file is None:
@@ -363,7 +367,7 @@ class Forwarder:
     def _quarantine(self, file: SpoolFile, item: Frame | Damage, reason: str) -> bool:
         """Copy aside what cannot be forwarded; False if there is no room for it, see rule 4."""
         try:
-            fresh = self.shelf.quarantine(file, item, reason)
+            fresh = self.spool.quarantine(file, item, reason)
         except OSError as error:
             if not is_full(error):
                 raise

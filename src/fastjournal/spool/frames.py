@@ -60,8 +60,8 @@ READY, DONE = 0x52, 0x44
 MAX_FRAME = 16 * 1024 * 1024
 """Largest message; a longer one is damage."""
 
-_HEAD = Struct(">4sII")
-HEAD_SIZE = _HEAD.size
+_PACK = Struct(">4sII").pack
+HEAD_SIZE = 12
 UNPACK = Struct(">2sBBII").unpack_from
 """Magic, state, 0, length and checksum."""
 _START = b"fj"
@@ -71,7 +71,7 @@ crc: Callable[[bytes], int] = google_crc32c.value
 
 def frame(message: bytes) -> bytes:
     """A message as a ready frame."""
-    return _HEAD.pack(b"fjR\0", len(message), crc(message)) + message
+    return _PACK(b"fjR\0", len(message), crc(message)) + message
 
 
 def check(data: bytes, at: int) -> int:

@@ -14,63 +14,49 @@ Rules:
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError
+from fastjournal.log.files import DiskHandle, FileHandle
 from fastjournal.model import NewJob
 from fastjournal.put_request import PutRequest
-from fastjournal.spool.directory import hours
-from fastjournal.spool.files import SpooledHandle, open_spooled
 from fastjournal.spool.frames import (
-    DONE,
     HEAD_SIZE,
     HEADER,
     HEADER_SIZE,
     HOUR,
     MAX_FRAME,
-    READY,
-    UNPACK,
     check,
-    crc,
     name_of,
     next_frame,
 )
-from fastjournal.spool.opening import ForeignFile
-from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, VALUE_BITS, Function, Type
-from fastjournal.wire.fj.job_codec import DELAY, encode_job, read_job
+from fastjournal.spool.sound_frames import Frame, plain_job, sound_frames
+from fastjournal.spool.spool_dir import ForeignFile, hours, open_file
+from fastjournal.wire.fj.functions import Function, Type
+from fastjournal.wire.fj.job_codec import encode_job, read_job
 from fastjournal.wire.fj.requests import Limits, Request, RequestParser
 
-__all__ = ["Damage", "Entry", "Frame", "SpoolFile", "job_bytes", "job_of", "open_to_read", "scan"]
+__all__ = [
+    "Damage",
+    "Frame",
+    "SpoolFile",
+    "SpooledHandle",
+    "SpooledJob",
+    "job_bytes",
+    "job_of",
+    "open_spooled",
+    "open_to_read",
+    "read_spool",
+]
 
 READ = 1 << 20
 SETTLE = SECOND
 _LIMITS = Limits(max_value=MAX_FRAME, max_message=MAX_FRAME)
 _WINDOW = 4 * MAX_FRAME
-_SET = b"FJ\0\1\0\2"
-_PLAIN_FLAGS = VALUE_BITS | PERSIST | PERSIST_SET
-_VALUE_AT = (0, 21, 22, 24)  # where the value of a SET without a key begins, by its size class
-
-
-class Frame(NamedTuple):
-    """A frame as it lies in a file."""
-
-    offset: int
-    end: int
-    data: bytes
-    """Head and message."""
-
-    @property
-    def done(self) -> bool:
-        """It was forwarded."""
-        return self.data[2] == DONE
-
-    @property
-    def timestamp(self) -> int:
-        """When it was put, ns."""
-        return int.from_bytes(self.data[HEAD_SIZE + 10 : HEAD_SIZE + 18], "big") * 1000
 
 
 class Damage(NamedTuple):
@@ -85,6 +71,41 @@ class Damage(NamedTuple):
     def sound(self) -> bool:
         """There is a frame in it after all."""
         return check(self.data, 0) > 0 or next_frame(self.data, 0) >= 0
+
+
+class SpooledHandle(FileHandle, Protocol):
+    """An open spool file."""
+
+    def mode(self) -> int:
+        """Who may read and write it."""
+
+    def seize(self) -> bool:
+        """Keep producers out; False if one has the file open."""
+
+    def give_back(self) -> None:
+        """Let producers in again."""
+
+
+class _SpooledHandle(DiskHandle):
+    __slots__ = ()
+
+    def mode(self) -> int:
+        return os.fstat(self._fd).st_mode & 0o666
+
+    def seize(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def give_back(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+
+def open_spooled(path: str, flags: int) -> SpooledHandle:
+    """Open a spool file that is there; `ForeignFile` if it is none of ours."""
+    return _SpooledHandle(open_file(path, flags))
 
 
 class SpoolFile:
@@ -118,36 +139,20 @@ class SpoolFile:
 
         At most so many frames; so many bytes unless a single frame is larger.
         """
-        found: list[Frame | Damage] = []
         size = min(self.limit - self.offset, most_bytes)
         if size <= 0:
-            return found
+            return []
         data = self.handle.read(self.offset, size)
-        self._frames(data, found, most)
+        found: list[Frame | Damage] = [*sound_frames(data, self.offset, most)]
         if not found:  # what stands here is longer than what was read, or not sound
             data = self.handle.read(self.offset, min(self.limit - self.offset, _WINDOW))
-            self._frames(data, found, most)
+            found.extend(sound_frames(data, self.offset, most))
             if not found:
                 self._stuck(data, now, settle, found)
         if found:
             self.offset = found[-1].end
             self.waiting_since = -1
         return found
-
-    def _frames(self, data: bytes, found: list[Frame | Damage], most: int) -> None:
-        """Add the sound frames at the beginning of the data."""
-        at, start, total = 0, self.offset, len(data)
-        new, unpack, checksum = tuple.__new__, UNPACK, crc
-        while at + HEAD_SIZE <= total and len(found) < most:
-            # `check`, spelled out: this is where a forwarder spends its time.
-            magic, state, zero, length, wanted = unpack(data, at)
-            end = at + HEAD_SIZE + length
-            if magic != b"fj" or zero or (state != READY and state != DONE) or end > total:
-                break
-            if length > MAX_FRAME or checksum(data[at + HEAD_SIZE : end]) != wanted:
-                break
-            found.append(new(Frame, (start + at, start + end, data[at:end])))
-            at = end
 
     def _stuck(self, data: bytes, now: int, settle: int, found: list[Frame | Damage]) -> None:
         """There is no sound frame at the offset: wait for it, or pass over it."""
@@ -213,25 +218,7 @@ def open_to_read(path: str, hour: int) -> SpoolFile:
 
 def job_bytes(frame: Frame) -> bytes:
     """The job of a frame as layout 2 with its key inside; `JournalError` if there is none."""
-    data = frame.data
-    # As our writer makes them: SET without a key, type 6, layout 2 with all that the job needs and
-    # nothing that counts from its arrival. Then the value is taken as it is.
-    if data[12:18] == _SET and len(data) > 36 and data[30] == 0:
-        flags = data[20] << 8 | data[21]
-        at = HEAD_SIZE + _VALUE_AT[(flags >> 1) & 3]
-        if (
-            not flags & ~_PLAIN_FLAGS
-            and flags & VALUE_BITS
-            and data[at - 1] == 6
-            and data[at] == 2
-            and data[at + 1] < DELAY
-            and (data[at + 82 : at + 84] == b"\0\0" or any(data[at + 44 : at + 52]))
-        ):
-            if any(data[at + 44 : at + 52]):
-                return data[at:]
-            put_at = int.from_bytes(data[22:30], "big") * 1000  # how old it is, without a key too
-            return b"".join((data[at : at + 44], put_at.to_bytes(8, "big"), data[at + 52 :]))
-    return encode_job(job_of(frame))
+    return plain_job(frame) or encode_job(job_of(frame))
 
 
 def job_of(frame: Frame) -> PutRequest:
@@ -253,7 +240,7 @@ def job_of(frame: Frame) -> PutRequest:
     return job
 
 
-class Entry(NamedTuple):
+class SpooledJob(NamedTuple):
     """One frame of a spool for people and for Spark; a damaged place has a reason and no job."""
 
     hour: int
@@ -274,9 +261,9 @@ class Entry(NamedTuple):
         return name_of(self.hour)
 
 
-def scan(
+def read_spool(
     path: str | os.PathLike[str], keep: Callable[[int], bool] | None = None
-) -> Iterator[Entry]:
+) -> Iterator[SpooledJob]:
     """All entries of a spool in order, done ones too; `keep` chooses files by their hour.
 
     May be called while others write; what is torn at the end of a file is told as damaged.
@@ -290,27 +277,29 @@ def scan(
         except FileNotFoundError:  # forwarded and removed just now
             continue
         except ForeignFile as error:
-            yield Entry(hour, 0, 0, "damaged", hour * HOUR, None, str(error.strerror))
+            yield SpooledJob(hour, 0, 0, "damaged", hour * HOUR, None, str(error.strerror))
             continue
         try:
             file.look()
             while found := file.read(0, settle=0):
                 for item in found:
-                    yield _entry(hour, item)
+                    yield _spooled_job(hour, item)
             rest = file.rest()
             if rest is not None:
-                yield _entry(hour, rest)
+                yield _spooled_job(hour, rest)
         finally:
             file.close()
 
 
-def _entry(hour: int, item: Frame | Damage) -> Entry:
+def _spooled_job(hour: int, item: Frame | Damage) -> SpooledJob:
     size = item.end - item.offset
     if isinstance(item, Damage):
-        return Entry(hour, item.offset, size, "damaged", hour * HOUR, None, item.reason, item.data)
+        return SpooledJob(
+            hour, item.offset, size, "damaged", hour * HOUR, None, item.reason, item.data
+        )
     state = "done" if item.done else "ready"
     try:
         job, reason = job_of(item).new_job(), ""
     except JournalError as error:
         job, reason = None, str(error)
-    return Entry(hour, item.offset, size, state, item.timestamp, job, reason, item.data)
+    return SpooledJob(hour, item.offset, size, state, item.timestamp, job, reason, item.data)

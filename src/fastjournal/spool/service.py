@@ -15,21 +15,34 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.errors import JournalError, NotFound, Unauthorized
-from fastjournal.spool.files import SpoolFiles
-from fastjournal.spool.forwarder import Figures, Forwarder, Target
-from fastjournal.spool.shelf import Shelf
+from fastjournal.spool.forwarded_spool import ForwardedSpool, SpoolFiles
+from fastjournal.spool.forwarder import Destination, Figures, Forwarder
 from fastjournal.spool.watch import Watch, readable, watch
 
-__all__ = ["Runner", "Service", "pause"]
+if TYPE_CHECKING:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+__all__ = ["Runner", "Service", "SpoolCollector", "pause"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
 _RETIRE_EVERY = 10.0  # seconds
 _DENIED = (Unauthorized, NotFound)
 _log = logging.getLogger(__name__)
+_COUNTERS = (
+    ("forwarded", "jobs", "Jobs acknowledged by the journal for the first time."),
+    ("repeated", "jobs_repeated", "Jobs sent again that the journal had already."),
+    ("merged", "jobs_merged", "Jobs merged into a waiting job of their key."),
+    ("refused", "jobs_refused", "Jobs the journal refused, or frames that hold none."),
+    ("damaged", "damaged", "Damaged places in spool files."),
+    ("batches", "batches", "Batches acknowledged."),
+    ("bytes", "bytes", "Bytes of spool files acknowledged."),
+    ("failures", "failures", "Times a forwarder had to begin again."),
+)
 
 
 def pause(failures: int, chance: random.Random) -> float:
@@ -44,7 +57,7 @@ class Runner:
     def __init__(
         self,
         path: str,
-        connect: Callable[[], Target],
+        connect: Callable[[], Destination],
         *,
         clock: Clock = SYSTEM_CLOCK,
         how: str = "auto",
@@ -56,7 +69,7 @@ class Runner:
     ) -> None:
         self.path = path
         self.forwarder = Forwarder(
-            Shelf(path, files), clock=clock, window=window, batch_jobs=batch_jobs
+            ForwardedSpool(path, files), clock=clock, window=window, batch_jobs=batch_jobs
         )
         self._connect = connect
         self._clock = clock
@@ -64,14 +77,14 @@ class Runner:
         self._chance = chance or random.Random()
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
-        self._target: Target | None = None
+        self._destination: Destination | None = None
         self._failures = 0
         self._lock = threading.Lock()
         self._retired_at = 0.0
 
     def run(self) -> None:
         """Forward until `stop`; `LockTimeout` if the spool has a forwarder already."""
-        self.forwarder.shelf.lock()
+        self.forwarder.spool.lock()
         watcher = watch(self.path, self._how)
         try:
             while not self._stopping.is_set():
@@ -117,10 +130,10 @@ class Runner:
     def _move(self) -> bool:
         """Whether anything could be done without waiting."""
         forwarder = self.forwarder
-        if self._target is None:
-            self._target = self._connect()
-        moved = forwarder.send(self._target) > 0
-        if forwarder.in_flight and forwarder.receive(self._target, 0.0):
+        if self._destination is None:
+            self._destination = self._connect()
+        moved = forwarder.send(self._destination) > 0
+        if forwarder.in_flight and forwarder.receive(self._destination, 0.0):
             self._failures = 0
             forwarder.figures.denied = ""
             moved = True
@@ -128,28 +141,28 @@ class Runner:
             now = self._clock.monotonic() / 1e9
             if now - self._retired_at >= _RETIRE_EVERY or not self._retired_at:
                 self._retired_at = now
-                moved = forwarder.retire(self._target) > 0
+                moved = forwarder.retire(self._destination) > 0
         return moved
 
     def _idle(self, watcher: Watch) -> None:
         """Wait for an answer or something new."""
-        assert self._target is not None
-        waited: list[Target | Watch] = [watcher]
+        assert self._destination is not None
+        waited: list[Destination | Watch] = [watcher]
         seconds = watcher.interval
-        if self._target.fileno() >= 0:
-            waited.append(self._target)
+        if self._destination.fileno() >= 0:
+            waited.append(self._destination)
         ready = readable(waited, seconds)
         if watcher.fileno() in ready:
             watcher.drain()
-        if self._target.fileno() in ready and not self.forwarder.in_flight:
+        if self._destination.fileno() in ready and not self.forwarder.in_flight:
             with self._lock:  # the daemon says something unasked: it leaves
-                self.forwarder.receive(self._target, 0.0)
+                self.forwarder.receive(self._destination, 0.0)
 
     def _drop(self) -> None:
-        target, self._target = self._target, None
+        destination, self._destination = self._destination, None
         self.forwarder.reset()
-        if target is not None:
-            target.close()
+        if destination is not None:
+            destination.close()
 
     def figures(self) -> Figures:
         """The figures now; from any thread."""
@@ -194,3 +207,53 @@ class Service:
             runner.stop()
         for thread in self._threads:
             thread.join()
+
+
+class SpoolCollector:
+    """The figures of forwarders for Prometheus; it asks them when it is asked."""
+
+    def __init__(self, runners: Sequence[Runner]) -> None:
+        self._runners = runners
+
+    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily | InfoMetricFamily]:
+        """All metrics, one sample for each spool."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            InfoMetricFamily,
+        )
+
+        figures = [(runner.path, runner.figures()) for runner in self._runners]
+        for field, name, about in _COUNTERS:
+            counter = CounterMetricFamily(f"fastjournal_spool_{name}", about, labels=["spool"])
+            for path, found in figures:
+                counter.add_metric([path], getattr(found, field))
+            yield counter
+        backlog = GaugeMetricFamily(
+            "fastjournal_spool_backlog_bytes", "Bytes not yet acknowledged.", labels=["spool"]
+        )
+        age = GaugeMetricFamily(
+            "fastjournal_spool_oldest_age_seconds", "Age of the oldest job that waits.",
+            labels=["spool"],
+        )  # fmt: skip
+        files = GaugeMetricFamily("fastjournal_spool_files", "Spool files.", labels=["spool"])
+        foreign = GaugeMetricFamily(
+            "fastjournal_spool_foreign_files", "Names of spool files that lead to no file of the "
+            "spool, and are not opened.", labels=["spool"],
+        )  # fmt: skip
+        denied = GaugeMetricFamily(
+            "fastjournal_spool_denied", "1 while the daemon refuses the forwarder, as for its "
+            "token: nothing is forwarded.", labels=["spool"],
+        )  # fmt: skip
+        error = InfoMetricFamily(
+            "fastjournal_spool_last_error", "Why it last had to begin again.", labels=["spool"]
+        )
+        now = SYSTEM_CLOCK.now()
+        for path, found in figures:
+            backlog.add_metric([path], found.backlog_bytes)
+            age.add_metric([path], (now - found.oldest) / 1e9 if found.oldest else 0)
+            files.add_metric([path], found.files)
+            foreign.add_metric([path], found.foreign)
+            denied.add_metric([path], int(bool(found.denied)))
+            error.add_metric([path], {"error": found.last_error})
+        yield from (backlog, age, files, foreign, denied, error)

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from fastjournal.spool.opening import mode_in
+from fastjournal.spool.spool_dir import mode_in
 from fastjournal.spool.writer import WAKE
 
 __all__ = ["InotifyWatch", "PingWatch", "Watch", "readable", "watch"]

@@ -10,17 +10,19 @@ Rules:
    the order in which it put them, also when the clock is set back.
 4. Who has a file open holds a shared `flock` on it from before its first write: a forwarder removes
    a file only under the exclusive one, so nothing is ever written into a removed file. Nobody waits
-   for these locks: a producer that cannot have one takes the next file.
-5. The size of the spool is looked up after every so many bytes, never for each put.
-6. Importing this module loads the standard library, crc and hash only, and little of the first.
+   for these locks: a producer that cannot have one takes the next file. So it does where what has
+   the name is no file of this spool's people.
+5. A file is closed when the last thread has let go of it, never while one may be writing.
+6. The size of the spool is looked up after every so many bytes, never for each put.
+7. Importing this module loads the standard library, crc and hash only, and little of the first.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from stat import S_ISSOCK
-from struct import Struct
 from struct import error as struct_error
 
 from fastjournal.diskfull import write_failure
@@ -33,19 +35,22 @@ from fastjournal.errors import (
     TooLarge,
 )
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.spool.directory import (
+from fastjournal.spool.frames import HOUR, frame, name_of
+from fastjournal.spool.spool_dir import (
+    SHARED,
+    ForeignFile,
     begin_boot,
     boot_id,
+    checked_mode,
     create_file,
     hours,
     identity,
     is_this_boot,
+    open_file,
     sync_directory,
     used,
 )
-from fastjournal.spool.frames import HOUR, crc, name_of
-from fastjournal.spool.openfile import GOING_AWAY, NOT_THERE, OpenFile, open_locked
-from fastjournal.spool.opening import SHARED, checked_mode
+from fastjournal.wire.fj.put_message import encode_put
 
 TYPE_CHECKING = False  # `typing` would be half of what the import costs
 if TYPE_CHECKING:
@@ -57,7 +62,7 @@ if TYPE_CHECKING:
     from fastjournal.clock import Clock
     from fastjournal.model import NewJob
 
-__all__ = ["MAX_BYTES", "WAKE", "Spool"]
+__all__ = ["GOING_AWAY", "MAX_BYTES", "NOT_THERE", "WAKE", "Spool", "open_locked"]
 
 MAX_BYTES = 8 << 30
 """Size of all files of a spool together, unless told otherwise."""
@@ -66,17 +71,12 @@ MAX_WRITE = 64 << 20
 WAKE = "wake.sock"
 """Where a forwarder without other means listens for producers."""
 
+NOT_THERE, GOING_AWAY = -1, -2
+
 _FILE_LIMIT = 2 << 30  # then the file of the next hour is begun early; half of what a mark can say
 _LOOK = 16 << 20  # bytes written between two looks at the size of the spool, at most
 _AHEAD = 30 * 24  # hours by which files of other producers may be ahead and still be joined
-_NO_ID = bytes(16)
 _MAX_VALUE = 1024 * 1024
-_HEAD = Struct(">4sII").pack
-# Header of a SET without a key, size and type of its value, then a job of layout 2: see
-# `wire.fj.frames` and `wire.fj.job_codec`. One for each size class of the value.
-_JOB = "BBBB16sqQQQQQIIIHHI"
-_JOB_SIZE = 88
-_FORMS = tuple(Struct(f">2sHHHHQB{size}B{_JOB}").pack for size in "BHI")
 _USUAL = {"payload", "key", "queue", "priority"}
 
 
@@ -240,17 +240,7 @@ class Spool:
             or not 0 <= priority <= 255
         ):
             return self._any(now, payload=payload, key=key, queue=queue, priority=priority)
-        size = 89 + len(queue_data) + len(key_data) + len(payload)
-        kind = 0 if size < 256 else 1 if size < 65_536 else 2
-        message = b"".join((
-            _FORMS[kind](
-                b"FJ", 1, 2, 1, 0x202 + 2 * kind, now // 1000, 0, size, 6,
-                2, mode, 1, 0, _NO_ID, priority, 0, 0, stamp, 0, 0, 0, 0, 0,
-                len(queue_data), len(key_data), len(payload),
-            ),
-            queue_data, key_data, payload,
-        ))  # fmt: skip
-        return _HEAD(b"fjR\0", len(message), crc(message)) + message
+        return frame(encode_put(now, queue_data, payload, key_data, mode, priority, 0, 0, stamp))
 
     def _any(self, now: int, **given: Any) -> bytes:
         """The frame of any job; refuses what `Journal.put` refuses."""
@@ -273,23 +263,12 @@ class Spool:
         return self._encode(job, now)
 
     def _encode(self, job: NewJob, now: int) -> bytes:
-        (
-            queue, value, key, mode, priority, due, expires, stamp, lease, max_attempts,
-            max_timeouts, max_fails, kind, ttl, job_id,
-        ) = job  # fmt: skip
-        stamp = stamp or (now if key else 0)
-        size = 1 + _JOB_SIZE + len(queue) + len(key) + len(value)
-        wide = 0 if size < 256 else 1 if size < 65_536 else 2
+        if job.key and not job.timestamp:
+            job = job._replace(timestamp=now)
         try:
-            head = _FORMS[wide](
-                b"FJ", 1, 2, 1, 0x202 + 2 * wide, now // 1000, 0, size, 6, 2, mode, kind, 0,
-                job_id or _NO_ID, priority, due, expires, stamp, lease, ttl, max_attempts,
-                max_timeouts, max_fails, len(queue), len(key), len(value),
-            )  # fmt: skip
+            return frame(encode_put(now, *job))
         except struct_error as error:
             raise OutOfRange(f"the job does not fit: {error}") from None
-        message = b"".join((head, queue, key, value))
-        return _HEAD(b"fjR\0", len(message), crc(message)) + message
 
     def _append(self, data: bytes, now: int, sync: bool | None) -> None:
         file = self._file
@@ -393,3 +372,49 @@ def _text(value: object) -> bytes:
         except UnicodeEncodeError:
             return b""
     return b""
+
+
+class OpenFile:
+    """A file that is being written; closed when the last thread has let go of it."""
+
+    __slots__ = ("fd", "hour", "named", "room", "until")
+
+    def __init__(self, fd: int, hour: int, until: int) -> None:
+        self.fd = fd
+        self.hour = hour
+        self.named = False
+        """Its name is on stable storage."""
+        self.until = until
+        """From this instant on another file is written."""
+        self.room = 0
+        """Bytes that may be written before the next look at the size of the spool."""
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def open_locked(path: str) -> int:
+    """A descriptor whose file cannot be removed while it is open; or `NOT_THERE`, `GOING_AWAY`."""
+    try:
+        fd = open_file(path, os.O_WRONLY | os.O_APPEND)
+    except FileNotFoundError:
+        return NOT_THERE
+    except ForeignFile:
+        return GOING_AWAY
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return GOING_AWAY
+        try:
+            same = os.path.samestat(os.lstat(path), os.fstat(fd))
+        except FileNotFoundError:
+            same = False
+    except OSError:
+        os.close(fd)
+        raise
+    if not same:  # it was removed between the two steps
+        os.close(fd)
+        return NOT_THERE
+    return fd

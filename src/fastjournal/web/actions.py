@@ -12,7 +12,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit, urlunsplit
 
 from starlette.exceptions import HTTPException
@@ -22,10 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound
 from fastjournal.web.formatting import text
-from fastjournal.web.page_templates import Fields, Renderer, host_of, read_form
-
-if TYPE_CHECKING:
-    from fastjournal.web.dashboard_server import Dashboard
+from fastjournal.web.page_templates import Backstage, Fields, Renderer, host_of, read_form
 
 __all__ = ["Actions"]
 
@@ -37,13 +33,13 @@ _MAX_ALL = 100_000  # jobs that one press of a button changes
 class Actions:
     """What may be done."""
 
-    def __init__(self, dashboard: Dashboard, renderer: Renderer) -> None:
-        self._dashboard = dashboard
+    def __init__(self, backstage: Backstage, renderer: Renderer) -> None:
+        self._backstage = backstage
         self._render = renderer
 
     async def login(self, request: Request) -> Response:
         """Let in whoever shows a token."""
-        doors, server = self._dashboard.doors, self._dashboard.server
+        doors, server = self._backstage.doors, self._backstage.server
         form = await read_form(request)
         back = form.text("next")
         if not doors.is_ours(request, form.text("secret"), doors.login_secret()):
@@ -59,7 +55,7 @@ class Actions:
 
     async def logout(self, request: Request) -> Response:
         """End a session."""
-        doors = self._dashboard.doors
+        doors = self._backstage.doors
         viewer = doors.viewer(request)
         form = await read_form(request)
         response = RedirectResponse("/login", 303)
@@ -69,11 +65,11 @@ class Actions:
 
     async def act(self, request: Request) -> Response:
         """Change something in a journal."""
-        doors, server = self._dashboard.doors, self._dashboard.server
+        doors, server = self._backstage.doors, self._backstage.server
         viewer = doors.viewer(request)
         if viewer is None:
             raise HTTPException(401, "show a token first")
-        host = host_of(self._dashboard, viewer, request)
+        host = host_of(self._backstage, viewer, request)
         form = await read_form(request)
         if not doors.is_ours(request, form.text("secret"), viewer.secret):
             raise HTTPException(403, "this form did not come from here; go back and try again")
@@ -83,7 +79,7 @@ class Actions:
         work = _WORK.get(name)
         if work is None:
             raise BadRequest(f"nothing is done by {name[:40]!r}")
-        said, count = await self._dashboard.beside(lambda: work(host, form))
+        said, count = await self._backstage.beside(lambda: work(host, form))
         server.log.info(
             "dashboard",
             did=name,
@@ -92,10 +88,10 @@ class Actions:
             queue=text(_queue(form)),
             jobs=count,
         )
-        pulse = self._dashboard.pulses[host.name]
+        pulse = self._backstage.pulses[host.name]
         await pulse.look()
         return RedirectResponse(
-            _told(_safe(form.text("back")) or f"/j/{host.name}/", said, count), 303
+            _address_back(_safe(form.text("back")) or f"/j/{host.name}/", said, count), 303
         )
 
 
@@ -207,7 +203,7 @@ def _safe(back: str) -> str:
     return back if fine else ""
 
 
-def _told(back: str, said: str, count: int) -> str:
+def _address_back(back: str, said: str, count: int) -> str:
     parts = urlsplit(back)
     kept = [
         pair for pair in parts.query.split("&") if pair and not pair.startswith(("said=", "count="))

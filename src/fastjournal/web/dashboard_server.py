@@ -1,12 +1,15 @@
-"""The dashboard on the daemon's own loop.
+"""The dashboard on the daemon's own loop: its addresses, its headers, its errors.
 
 Rules:
 
 1. uvicorn only carries HTTP: loop, signals, log and life belong to the daemon.
-2. What may take long is done in two threads beside the loop; whoever asks for more waits.
-3. A stop ends the live streams first, then the connections.
-4. A request must have come whole within `message_timeout`, a TLS handshake within `hello_timeout`.
+2. A stop ends the live streams first, then the connections.
+3. A request must have come whole within `message_timeout`, a TLS handshake within `hello_timeout`.
    There are at most `WEB_CONNECTIONS` connections; whoever comes then is closed.
+4. Every answer carries headers that forbid foreign scripts, frames and guesses of content; nothing
+   is ever asked of another site.
+5. Pages are never stored by browsers; files that belong to them carry the version in their address.
+6. An error of ours becomes a page with its words; a bug is told in the daemon's log only.
 """
 
 from __future__ import annotations
@@ -15,22 +18,38 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastjournal.config import WEB_CONNECTIONS, WEB_PORT, parse_address
 from fastjournal.daemon.listener import Listener
-from fastjournal.errors import SettingError
+from fastjournal.errors import (
+    JournalError,
+    JournalFault,
+    NotFound,
+    QueueFull,
+    SettingError,
+    Unauthorized,
+)
 
 try:
     import h11
     import uvicorn
+    from starlette.applications import Starlette
+    from starlette.datastructures import MutableHeaders
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Mount, Route
+    from starlette.staticfiles import StaticFiles
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    from fastjournal.web.app import make_app
+    from fastjournal.web.actions import Actions
     from fastjournal.web.live import Pulse
     from fastjournal.web.login import Doors
+    from fastjournal.web.page_templates import Backstage, Renderer
+    from fastjournal.web.pages import Pages
 except ImportError as error:
     raise SettingError(
         f"the dashboard needs: pip install 'fastjournal[web]' ({error.name} is missing)", name="web"
@@ -39,10 +58,28 @@ except ImportError as error:
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
 
-__all__ = ["Dashboard"]
+__all__ = ["HEADERS", "Dashboard"]
 
-_T = TypeVar("_T")
-_THREADS = 2
+_HERE = Path(__file__).parent
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+_STATUS: tuple[tuple[type[JournalError], int], ...] = (
+    (NotFound, 404),
+    (Unauthorized, 403),
+    (QueueFull, 503),
+    (JournalFault, 503),
+    (JournalError, 400),
+)
 _ARRIVED = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
 
@@ -82,10 +119,8 @@ class Dashboard:
 
     def __init__(self, server: Server, tls: ssl.SSLContext | None = None) -> None:
         self.server = server
-        self.doors = Doors(server, secure=tls is not None)
-        self.pulses: dict[str, Pulse] = {}
+        self.backstage = Backstage(server, Doors(server, secure=tls is not None))
         self._tls = tls
-        self._threads = ThreadPoolExecutor(_THREADS, "fastjournal-web")
         self._tasks: list[asyncio.Task[None]] = []
         self._http: uvicorn.Server | None = None
         self._listener: Listener | None = None
@@ -94,11 +129,11 @@ class Dashboard:
         """Listen; returns the address."""
         sock = _listen(self.server.settings.web)
         for name, host in self.server.journals.items():
-            pulse = self.pulses[name] = Pulse(self.server, host)
+            pulse = self.backstage.pulses[name] = Pulse(self.server, host)
             await pulse.look()
             self._tasks.append(asyncio.create_task(pulse.run()))
         config = uvicorn.Config(
-            make_app(self),
+            _application(self.backstage),
             http=_Visit,
             ws="none",
             lifespan="off",
@@ -140,7 +175,7 @@ class Dashboard:
         """End streams, connections and threads."""
         if self._listener is not None:
             self._listener.close()
-        for pulse in self.pulses.values():
+        for pulse in self.backstage.pulses.values():
             pulse.close()
         for task in self._tasks:
             task.cancel()
@@ -148,11 +183,7 @@ class Dashboard:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._http is not None:
             await self._http.shutdown()
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def beside(self, work: Callable[[], _T]) -> _T:
-        """Do something in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        self.backstage.close()
 
 
 def _listen(address: str) -> socket.socket:
@@ -164,3 +195,73 @@ def _listen(address: str) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise SettingError(f"cannot listen on {address}: {error}", name="web") from error
+
+
+def _application(backstage: Backstage) -> ASGIApp:
+    """The application over the journals of a server."""
+    renderer = Renderer(backstage, _HERE / "templates")
+    pages, actions = Pages(backstage, renderer), Actions(backstage, renderer)
+
+    async def show_error(request: Request, error: Exception) -> Response:
+        status = next(number for kind, number in _STATUS if isinstance(error, kind))
+        return renderer.error(request, status, str(error))
+
+    async def show_refusal(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return renderer.error(request, error.status_code, error.detail)
+
+    async def show_fault(request: Request, error: Exception) -> Response:
+        backstage.server.report(error)
+        return renderer.error(request, 500, "something went wrong here; the daemon's log tells")
+
+    app = Starlette(
+        routes=[
+            Route("/", pages.home),
+            Route("/login", pages.login, methods=["GET"]),
+            Route("/login", actions.login, methods=["POST"]),
+            Route("/logout", actions.logout, methods=["POST"]),
+            Route("/j/{journal}/", pages.queues),
+            Route("/j/{journal}/queue", pages.queue),
+            Route("/j/{journal}/jobs", pages.jobs),
+            Route("/j/{journal}/job/{id}", pages.job),
+            Route("/j/{journal}/dead", pages.dead),
+            Route("/j/{journal}/health", pages.health),
+            Route("/j/{journal}/live", pages.live),
+            Route("/j/{journal}/history.json", pages.history),
+            Route("/j/{journal}/act", actions.act, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=_HERE / "static")),
+        ],
+        exception_handlers={
+            JournalError: show_error,
+            HTTPException: show_refusal,
+            Exception: show_fault,
+        },
+    )
+    return _Guard(app, backstage.doors)
+
+
+class _Guard:
+    """Turns foreign names away and puts the headers on every answer."""
+
+    def __init__(self, app: ASGIApp, doors: Doors) -> None:
+        self._app = app
+        self._doors = doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        kept = scope["path"].startswith("/static/") and b"v=" in scope["query_string"]
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers["cache-control"] = "max-age=86400, immutable" if kept else "no-store"
+            await send(message)
+
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        if self._doors.is_known_host(host):
+            await self._app(scope, receive, send_guarded)
+        else:
+            answer = PlainTextResponse("this name does not lead here\n", 421)
+            await answer(scope, receive, send_guarded)

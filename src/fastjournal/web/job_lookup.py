@@ -1,4 +1,4 @@
-"""Looking jobs up in a journal that is at work.
+"""Looking jobs up in a journal that is at work, and the phases of their lives.
 
 Rules:
 
@@ -8,21 +8,34 @@ Rules:
 2. The journal's lock is held for some hundred rows at a time, never for all of them. So it is meant
    to run beside the loop, in a thread.
 3. A list shows no values, so none is read from the log for it.
+4. A phase lasts from one change of state to the next; the last one until now, if the job is there.
+   Widths are shares of the whole in thousandths; a phase that is over at once stays visible.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from fastjournal.daemon.journal_loop import JournalLoop
+from fastjournal.journal.look.history import Step
 from fastjournal.journal.state.queue_rows import QueueRows
 from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row
 from fastjournal.model import Job, State
 
-__all__ = ["MAX_LOOK", "PLACES", "Asked", "Listed", "Page", "look", "place_of"]
+__all__ = [
+    "MAX_LOOK",
+    "PLACES",
+    "Asked",
+    "Listed",
+    "Page",
+    "Phase",
+    "look",
+    "phases_of",
+    "place_of",
+]
 
 MAX_LOOK = 200_000
 MAX_INDEX = 10_000
@@ -36,6 +49,13 @@ PLACES = {
     "completed": DONE,
     "dead": DEAD,
 }
+_PHASES = {
+    State.WAITING: "waiting",
+    State.PROCESSING: "leased",
+    State.COMPLETED: "completed",
+    State.FAILED: "dead",
+}
+_LEAST = 4  # thousandths
 _WORDS = {number: word for word, number in PLACES.items()}
 
 
@@ -227,3 +247,39 @@ def _is_there(row: Row, now: int) -> bool:
 def _parts(ids: list[bytes]) -> Iterator[list[bytes]]:
     for at in range(0, len(ids), _AT_ONCE):
         yield ids[at : at + _AT_ONCE]
+
+
+class Phase(NamedTuple):
+    """One stretch of a life."""
+
+    word: str
+    start: int
+    length: int
+    left: float
+    """Where it begins, in thousandths of the whole."""
+    width: float
+
+
+def phases_of(steps: Sequence[Step], now: int) -> list[Phase]:
+    """The phases of a life; `now` is 0 if it is over."""
+    spans: list[tuple[str, int, int]] = []
+    for number, step in enumerate(steps):
+        word = _PHASES.get(step.after) if step.after is not None else None
+        if word is None:
+            continue
+        last = number == len(steps) - 1
+        end = max(step.time, now) if last and now else step.time if last else steps[number + 1].time
+        if spans and spans[-1][0] == word:
+            spans[-1] = (word, spans[-1][1], end)
+        else:
+            spans.append((word, step.time, end))
+    whole = sum(end - start for _, start, end in spans)
+    if not spans or whole <= 0:
+        return []
+    widths = [max(_LEAST, 1000 * (end - start) / whole) for _, start, end in spans]
+    scale = 1000 / sum(widths)
+    out, left = [], 0.0
+    for (word, start, end), width in zip(spans, widths, strict=True):
+        out.append(Phase(word, start, end - start, round(left, 2), round(width * scale, 2)))
+        left += width * scale
+    return out

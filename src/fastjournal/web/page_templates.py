@@ -1,15 +1,19 @@
-"""Pages from templates, and what every page knows.
+"""Pages from templates, and what every page knows and works with.
 
 Rules:
 
 1. Everything put into a template is escaped; a name that is missing there is an error, not a blank.
 2. Addresses and forms are read as bytes: names and keys need not be text.
+3. What may take long is done in two threads beside the loop; whoever asks for more waits.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
 
 import jinja2
@@ -22,12 +26,16 @@ from fastjournal.daemon.context import PROMISES
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import BadRequest, TooLarge
 from fastjournal.web import formatting
-from fastjournal.web.login import Viewer
+from fastjournal.web.live import Pulse
+from fastjournal.web.login import Doors, Viewer
 
 if TYPE_CHECKING:
-    from fastjournal.web.dashboard_server import Dashboard
+    from fastjournal.daemon.server import Server
 
-__all__ = ["Fields", "Renderer", "host_of", "read_form", "read_query"]
+__all__ = ["Backstage", "Fields", "Renderer", "host_of", "read_form", "read_query"]
+
+_T = TypeVar("_T")
+_THREADS = 2
 
 _MAX_FORM = 256 * 1024
 _MAX_FIELDS = 2000
@@ -87,11 +95,29 @@ async def read_form(request: Request) -> Fields:
     return Fields(data)
 
 
+class Backstage:
+    """What all pages of a dashboard work with: the server, its visitors, figures, threads."""
+
+    def __init__(self, server: Server, doors: Doors) -> None:
+        self.server = server
+        self.doors = doors
+        self.pulses: dict[str, Pulse] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, "fastjournal-web")
+
+    async def beside(self, work: Callable[[], _T]) -> _T:
+        """Do something in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
 class Renderer:
     """Fills templates."""
 
-    def __init__(self, dashboard: Dashboard, folder: Path) -> None:
-        self._dashboard = dashboard
+    def __init__(self, backstage: Backstage, folder: Path) -> None:
+        self._backstage = backstage
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(folder),
             autoescape=True,
@@ -101,7 +127,7 @@ class Renderer:
         )
         for name in set(formatting.__all__) - {"Shown", "text"}:
             self._templates.filters[name] = getattr(formatting, name)
-        self._templates.filters["told"] = formatting.text
+        self._templates.filters["as_text"] = formatting.text
         self._templates.globals["version"] = __version__
 
     def page(
@@ -113,8 +139,8 @@ class Renderer:
         **values: Any,
     ) -> Response:
         """A page of a journal."""
-        server = self._dashboard.server
-        figures = self._dashboard.pulses[host.name].figures
+        server = self._backstage.server
+        figures = self._backstage.pulses[host.name].figures
         sync = host.engine.log.options.sync
         common = {
             "viewer": viewer,
@@ -145,10 +171,10 @@ class Renderer:
         return HTMLResponse(self._templates.get_template(template).render(values), status)
 
 
-def host_of(dashboard: Dashboard, viewer: Viewer, request: Request) -> JournalLoop:
+def host_of(backstage: Backstage, viewer: Viewer, request: Request) -> JournalLoop:
     """The journal a request is about; as good as missing if the viewer may not see it."""
     name = request.path_params["journal"]
-    host = dashboard.server.journals.get(name)
+    host = backstage.server.journals.get(name)
     if host is None or not viewer.opens(name):
         raise HTTPException(404, "there is no such journal")
     return host

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -32,14 +32,10 @@ from fastjournal.model import (
     State,
 )
 from fastjournal.web.formatting import span
-from fastjournal.web.job_lookup import Asked, look, place_of
-from fastjournal.web.life_steps import phases_of
+from fastjournal.web.job_lookup import Asked, look, phases_of, place_of
 from fastjournal.web.live import PLACES, QueueFigures
 from fastjournal.web.login import Viewer
-from fastjournal.web.page_templates import Fields, Renderer, host_of, read_query
-
-if TYPE_CHECKING:
-    from fastjournal.web.dashboard_server import Dashboard
+from fastjournal.web.page_templates import Backstage, Fields, Renderer, host_of, read_query
 
 __all__ = ["Pages"]
 
@@ -53,17 +49,17 @@ _Handler = Callable[[Request, Viewer, JournalLoop, Fields], Awaitable[Response]]
 class Pages:
     """What may be looked at."""
 
-    def __init__(self, dashboard: Dashboard, renderer: Renderer) -> None:
-        self._dashboard = dashboard
+    def __init__(self, backstage: Backstage, renderer: Renderer) -> None:
+        self._backstage = backstage
         self._render = renderer
         self._streams = 0
 
     async def home(self, request: Request) -> Response:
         """Lead to the first journal there is to see."""
-        viewer = self._dashboard.doors.viewer(request)
+        viewer = self._backstage.doors.viewer(request)
         if viewer is None:
             return _to_login(request)
-        server = self._dashboard.server
+        server = self._backstage.server
         names = [server.settings.default_journal, *sorted(server.journals)]
         for name in names:
             if name in server.journals and viewer.opens(name):
@@ -72,7 +68,7 @@ class Pages:
 
     async def login(self, request: Request) -> Response:
         """Ask for a token."""
-        doors = self._dashboard.doors
+        doors = self._backstage.doors
         if doors.viewer(request) is not None:
             return RedirectResponse("/", 303)
         return self._render.login(doors.login_secret(), False, read_query(request).text("next"))
@@ -104,23 +100,23 @@ class Pages:
     async def history(self, request: Request) -> Response:
         """What the plots show at first."""
 
-        async def told(_: Request, __: Viewer, host: JournalLoop, ___: Fields) -> Response:
-            return JSONResponse(self._dashboard.pulses[host.name].history())
+        async def send_history(_: Request, __: Viewer, host: JournalLoop, ___: Fields) -> Response:
+            return JSONResponse(self._backstage.pulses[host.name].history())
 
-        return await self._page(request, told)
+        return await self._page(request, send_history)
 
     async def live(self, request: Request) -> Response:
         """Figures as they change."""
-        doors = self._dashboard.doors
+        doors = self._backstage.doors
         viewer = doors.viewer(request)
         if viewer is None:
             raise HTTPException(401, "show a token first")
-        host = host_of(self._dashboard, viewer, request)
+        host = host_of(self._backstage, viewer, request)
         if self._streams >= _MAX_STREAMS:
             raise HTTPException(503, "too many are looking already")
-        pulse = self._dashboard.pulses[host.name]
+        pulse = self._backstage.pulses[host.name]
 
-        async def told() -> Any:
+        async def send_figures() -> Any:
             self._streams += 1
             try:
                 async for event in pulse.stream(lambda: doors.still_open(viewer)):
@@ -128,21 +124,21 @@ class Pages:
             finally:
                 self._streams -= 1
 
-        return StreamingResponse(told(), media_type="text/event-stream")
+        return StreamingResponse(send_figures(), media_type="text/event-stream")
 
     async def _page(self, request: Request, handler: _Handler) -> Response:
-        viewer = self._dashboard.doors.viewer(request)
+        viewer = self._backstage.doors.viewer(request)
         if viewer is None:
             return _to_login(request)
-        host = host_of(self._dashboard, viewer, request)
+        host = host_of(self._backstage, viewer, request)
         return await handler(request, viewer, host, read_query(request))
 
     async def _queues(
         self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
-        pulse = self._dashboard.pulses[host.name]
+        pulse = self._backstage.pulses[host.name]
         return self._render.page(
-            request, "queues.html", viewer, host, queues=pulse.queues, untold=pulse.untold
+            request, "queues.html", viewer, host, queues=pulse.queues, left_out=pulse.left_out
         )
 
     async def _queue(
@@ -190,7 +186,7 @@ class Pages:
         number = query.number("page", _MAX_PAGES)
         asked = Asked(queue=queue, place="dead", offset=number * _PAGE, limit=_PAGE)
         found = await self._look(host, asked)
-        pulse = self._dashboard.pulses[host.name]
+        pulse = self._backstage.pulses[host.name]
         return self._render.page(
             request, "dead.html", viewer, host, found=found, queue=queue, page_number=number,
             queues=[row for row in pulse.queues if row.counts[-1]],
@@ -203,10 +199,10 @@ class Pages:
         if not text:
             raise NotFound("an id has 32 hexadecimal digits")
         row_id = bytes.fromhex(text)
-        job = await self._dashboard.beside(lambda: _find(host, row_id))
+        job = await self._backstage.beside(lambda: _find(host, row_id))
         fault = ""
         try:
-            life = await self._dashboard.beside(
+            life = await self._backstage.beside(
                 lambda: _life(host, row_id, 0 if job is None else job.inserted)
             )
         except (JournalError, OSError) as error:
@@ -227,9 +223,9 @@ class Pages:
     async def _health(
         self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
-        server = self._dashboard.server
+        server = self._backstage.server
         status = host.journal.status()
-        segments, disk = await self._dashboard.beside(lambda: _files(host))
+        segments, disk = await self._backstage.beside(lambda: _files(host))
         return self._render.page(
             request, "health.html", viewer, host, status=status, segments=segments, disk=disk,
             server=server, sync_bars=_bars(status.log.counters.sync_seconds, "s"),
@@ -238,7 +234,7 @@ class Pages:
         )  # fmt: skip
 
     async def _look(self, host: JournalLoop, asked: Asked) -> Any:
-        return await self._dashboard.beside(lambda: look(host, asked))
+        return await self._backstage.beside(lambda: look(host, asked))
 
 
 def _to_login(request: Request) -> Response:
@@ -275,12 +271,12 @@ def _settings(settings: QueueSettings) -> list[tuple[str, str, bool]]:
         if name in ("paused", "draining"):
             continue
         if isinstance(value, bool):
-            told = "yes" if value else "no"
+            word = "yes" if value else "no"
         elif name in SETTING_LENGTHS:
-            told = span(value) if value else "none"
+            word = span(value) if value else "none"
         else:
-            told = str(value)
-        out.append((name, told, value != getattr(DEFAULT_SETTINGS, name)))
+            word = str(value)
+        out.append((name, word, value != getattr(DEFAULT_SETTINGS, name)))
     return out
 
 

@@ -32,7 +32,7 @@ import fastjournal
 from fastjournal import Journal, NewJob, Spool
 from fastjournal.testing import ManualClock, wait_until
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from golden_means import journal_means, log_means, row_means, spool_means, write_means
 
 SECOND = 10**9

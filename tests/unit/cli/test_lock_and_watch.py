@@ -14,8 +14,9 @@ import pytest
 
 from command_line import Command
 from fastjournal import Journal
-from fastjournal.cli.lock_and_watch import directory_changes
-from fastjournal.entry import INTEGER, STRING, watched
+from fastjournal.cli.journal.entries import directory_changes
+from fastjournal.entry_model import watched
+from fastjournal.entry_value import INTEGER, STRING
 from fastjournal.testing.daemon import LocalDaemon
 
 SHOW = "import os, sys; print(os.environ['FASTJOURNAL_LOCK'], os.environ['FASTJOURNAL_FENCE'])"

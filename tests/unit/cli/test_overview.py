@@ -8,8 +8,7 @@ import sys
 
 import typer
 
-from fastjournal.cli.app import app
-from fastjournal.cli.overview import overview
+from fastjournal.cli.app import app, overview
 
 
 def test_the_overview_lists_the_commands_that_typer_knows_in_its_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fastjournal import Journal
-from fastjournal.cli.top import Top, watch
+from fastjournal.cli.journal.inspect_commands import Top, show_again
 from fastjournal.journal.look.read_only import JournalView
 from fastjournal.testing import ManualClock, MemoryFiles
 
@@ -75,6 +75,6 @@ def test_watch_looks_again_until_it_is_interrupted(
         if len(naps) == 3:
             raise KeyboardInterrupt
 
-    watch(house.view, "jobs", 0.5, sleep=sleep)
+    show_again(house.view, "jobs", 0.5, sleep=sleep)
     assert naps == [0.5, 0.5, 0.5]
     assert "late" in capsys.readouterr().out

@@ -32,27 +32,33 @@ from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.spark.archive import trim_directory
-from fastjournal.spark.batches import Batch, begin, discard
-from fastjournal.spark.clean import clean_journal
-from fastjournal.spark.export import export_directory
-from fastjournal.spark.export_commits import Commits
-from fastjournal.spark.failure import ToldError
-from fastjournal.spark.findings import (
+from fastjournal.spark.audit.rules import (
     directory_findings,
     keyed_rows,
     share_findings,
     snapshot_findings,
 )
-from fastjournal.spark.fold import Share
-from fastjournal.spark.plan import Piece, at_one_moment, journal_segments, load, load_unless_gone
-from fastjournal.spark.report import report_directory
+from fastjournal.spark.errors import ToldError
+from fastjournal.spark.lake.commits import Commits
+from fastjournal.spark.lake.exporter import export_directory
+from fastjournal.spark.maintain.clean import clean_journal
+from fastjournal.spark.maintain.trim import trim_directory
+from fastjournal.spark.options import Settings
+from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.report.write import report_directory
 from fastjournal.spark.schema import struct
-from fastjournal.spark.settings import Settings
-from fastjournal.spark.sink import JournalWriter, SinkSettings, private_folder
-from fastjournal.spark.source import JournalReader
-from fastjournal.spark.staging import stage
-from fastjournal.spark.stream import JournalStreamReader, StreamSettings
+from fastjournal.spark.sink.batch import Batch, begin, discard
+from fastjournal.spark.sink.encode import stage
+from fastjournal.spark.sink.writer import JournalWriter, SinkSettings, private_folder
+from fastjournal.spark.source.data_source import JournalReader
+from fastjournal.spark.storage.segments import (
+    Piece,
+    at_one_moment,
+    journal_segments,
+    load,
+    load_unless_gone,
+)
+from fastjournal.spark.stream.reader import JournalStreamReader, StreamSettings
 from fastjournal.spark.tasks import Task
 
 T0 = 1_700_000_000_000_000_000

@@ -17,10 +17,10 @@ from fastjournal.journal.language.commands import Put  # noqa: E402
 from fastjournal.log.segment import WORKQ  # noqa: E402
 from fastjournal.log.stream import Stream  # noqa: E402
 from fastjournal.model import Job  # noqa: E402
-from fastjournal.spark import adopting  # noqa: E402
-from fastjournal.spark.adopting import Adopted, adopt  # noqa: E402
-from fastjournal.spark.batches import Batch, begin, discard  # noqa: E402
-from fastjournal.spark.staging import Staged, payloads, stage  # noqa: E402
+from fastjournal.spark.sink import commit as adopting  # noqa: E402
+from fastjournal.spark.sink.batch import Batch, begin, discard  # noqa: E402
+from fastjournal.spark.sink.commit import Adopted, adopt  # noqa: E402
+from fastjournal.spark.sink.encode import Staged, payloads, stage  # noqa: E402
 
 NOW = 1_700_000_000_000_000_000
 DUE = datetime(2100, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from fastjournal.journal.language.codec import decode, encode
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.spark.archive import trim_directory
+from fastjournal.spark.maintain.trim import trim_directory
 from fastjournal.spark.tasks import Task
 
 T0 = 1_700_000_000_000_000_000

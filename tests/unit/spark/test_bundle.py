@@ -23,15 +23,15 @@ def test_the_bundle_for_nodes_without_the_package_holds_every_file_of_it(tmp_pat
         for path in (source / root).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert packed == whole and "fastjournal/spark/report_page.html" in packed
+    assert packed == whole and "fastjournal/spark/report/page.html" in packed
 
 
 def test_the_page_of_the_report_is_read_from_the_bundle(tmp_path: Path) -> None:
     bundle = tmp_path / "fastjournal.zip"
     subprocess.run([str(ROOT / "tools" / "spark-zip"), str(bundle)], check=True)
     code = (
-        "import fastjournal.spark.report_page as page; from importlib.resources import files\n"
-        "text = files('fastjournal.spark').joinpath('report_page.html').read_text()\n"
+        "import fastjournal.spark.report.page as page; from importlib.resources import files\n"
+        "text = files('fastjournal.spark.report').joinpath('page.html').read_text()\n"
         "print(page.__file__, len(text))"
     )
     done = subprocess.run(

@@ -25,13 +25,13 @@ from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS
-from fastjournal.spark import fold as fold_module
-from fastjournal.spark import live as live_module
-from fastjournal.spark.clean import clean_journal
-from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.judge import survey
-from fastjournal.spark.live import LiveRows, live_part, part_of
-from fastjournal.spark.plan import load_all
+from fastjournal.spark.maintain import live_rows as live_module
+from fastjournal.spark.maintain.clean import clean_journal
+from fastjournal.spark.maintain.live_rows import LiveRows, live_part, part_of
+from fastjournal.spark.maintain.retention_columns import survey
+from fastjournal.spark.replay import fold as fold_module
+from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.storage.segments import load_all
 from fastjournal.spark.tasks import Task
 
 T0 = 1_700_000_000_000_000_000

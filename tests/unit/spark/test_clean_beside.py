@@ -10,7 +10,7 @@ from fastjournal import Journal
 from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.clean import clean_journal
+from fastjournal.spark.maintain.clean import clean_journal
 from fastjournal.spark.tasks import Task
 from fastjournal.testing import check_replay
 

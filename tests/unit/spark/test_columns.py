@@ -17,11 +17,11 @@ from fastjournal.journal.language import codec, commands
 from fastjournal.log.record import encode
 from fastjournal.log.scan.scan import Chunk, Scan, engines
 from fastjournal.log.segment import WORKQ, segment_name
-from fastjournal.spark.failure import ToldError, explain
-from fastjournal.spark.fields import NUMBERS, SLICES, Fields
+from fastjournal.spark.decode.fields import NUMBERS, SLICES, Fields
+from fastjournal.spark.errors import ToldError, explain
+from fastjournal.spark.options import Settings
 from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, names_of, struct
-from fastjournal.spark.settings import Settings
-from fastjournal.spark.source import JournalReader
+from fastjournal.spark.source.data_source import JournalReader
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "workq"
 ENGINES = engines()

@@ -14,7 +14,7 @@ from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.write.synced_mark import SyncedMark
 from fastjournal.model import DEFAULT_SETTINGS
-from fastjournal.spark.findings import (
+from fastjournal.spark.audit.rules import (
     LIMIT,
     RULES,
     Finding,
@@ -23,8 +23,8 @@ from fastjournal.spark.findings import (
     segment_findings,
     share_findings,
 )
-from fastjournal.spark.fold import Share
-from fastjournal.spark.plan import journal_segments
+from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.storage.segments import journal_segments
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "workq"
 T0 = 1_700_000_000_000_000_000

@@ -19,9 +19,9 @@ from fastjournal.log.record import encode as record
 from fastjournal.log.scan.scan import Buffer
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.model import NewJob
-from fastjournal.spark import fold as fold_module
-from fastjournal.spark.fold import Share, fold
-from fastjournal.spark.plan import Piece
+from fastjournal.spark.replay import fold as fold_module
+from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.storage.segments import Piece
 
 T0 = 1_700_000_000_000_000_000
 Segments = list[tuple[Piece, Buffer]]

@@ -10,7 +10,7 @@ from fastjournal import Journal
 from fastjournal.journal.journal import Receiver
 from fastjournal.model import Mode, NewJob
 from fastjournal.put_request import checked_request
-from fastjournal.spark.glance import glance
+from fastjournal.spark.sink.glance import glance
 from fastjournal.spool.frames import sender_name, spool_tag
 
 NAME = sender_name(spool_tag(bytes(16)), 472_222)
@@ -40,7 +40,7 @@ def test_a_mark_moves_by_what_its_sender_said_alone(tmp_path: Path, way: str) ->
         if way == "killed":  # what stands in an id only, behind all that was told
             with journal.engine.lock:
                 last = checked_request(job(b"c", NAME + b"\0\0\0\x14"))
-                command = journal.engine.jobs.puts.put(last, 0, True)
+                command = journal.engine.puts.put(last, 0, True)
                 assert command is not None
                 journal.engine.commit(command)
         journal.sync()

@@ -12,8 +12,9 @@ from fastjournal.errors import LockTimeout, NotFound, SegmentError, VersionMisma
 from fastjournal.log.files import DISK
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN, WORKQ, segment_name
-from fastjournal.spark import plan as plan_module
-from fastjournal.spark.plan import (
+from fastjournal.spark.options import Settings
+from fastjournal.spark.storage import segments as plan_module
+from fastjournal.spark.storage.segments import (
     Piece,
     at_one_moment,
     journal_segments,
@@ -23,7 +24,6 @@ from fastjournal.spark.plan import (
     pack,
     plan,
 )
-from fastjournal.spark.settings import Settings
 
 T0 = 1_700_000_000_000_000_000
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from fastjournal.errors import SettingError
-from fastjournal.spark.settings import OPTIONS, Settings, instant, size_bytes
+from fastjournal.spark.options import OPTIONS, Settings, instant, size_bytes
 
 
 def test_an_unknown_option_is_refused_with_the_list_of_known_ones() -> None:

@@ -16,10 +16,10 @@ from fastjournal.log.record import encode as record
 from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.model import DEFAULT_SETTINGS
-from fastjournal.spark import sift as module
-from fastjournal.spark.findings import share_findings
-from fastjournal.spark.fold import Share
-from fastjournal.spark.sift import Sift
+from fastjournal.spark.audit import prefilter as module
+from fastjournal.spark.audit.prefilter import Sift
+from fastjournal.spark.audit.rules import share_findings
+from fastjournal.spark.replay.fold import Share
 
 pytest.importorskip("numba")
 

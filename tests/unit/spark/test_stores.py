@@ -9,13 +9,19 @@ import pytest
 
 from fastjournal.errors import BadRequest, CorruptRecord, NotFound, SegmentError
 from fastjournal.log.segment import segment_name
-from fastjournal.spark.clean import clean
-from fastjournal.spark.columns import batches
-from fastjournal.spark.fold import Share
-from fastjournal.spark.plan import first_time, journal_segments, load, load_unless_gone, plan
-from fastjournal.spark.replay import replay_share, share_count
-from fastjournal.spark.settings import Settings
-from fastjournal.spark.stores import absolute, is_remote, place
+from fastjournal.spark.decode.record_columns import batches
+from fastjournal.spark.locations import absolute, is_remote, place
+from fastjournal.spark.maintain.clean import clean
+from fastjournal.spark.options import Settings
+from fastjournal.spark.replay.by_share import replay_share, share_count
+from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.storage.segments import (
+    first_time,
+    journal_segments,
+    load,
+    load_unless_gone,
+    plan,
+)
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "workq" / "multi-segment"
 NAMES = ("time_ns", "_segment", "_offset", "_directory", "payload")

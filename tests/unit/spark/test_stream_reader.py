@@ -21,9 +21,9 @@ from fastjournal.journal.journal import Journal
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.spark.failure import ToldError
+from fastjournal.spark.errors import ToldError
 from fastjournal.spark.schema import struct
-from fastjournal.spark.stream import JournalStreamReader, StreamSettings
+from fastjournal.spark.stream.reader import JournalStreamReader, StreamSettings
 
 ALL = ReadAllAvailable()
 

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from fastjournal.cli.output import bytes_text
 from fastjournal.errors import JournalError
-from fastjournal.spool.directory import used
+from fastjournal.spool.spool_dir import used
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ class Board:
             looker.join()
 
     def _look(self) -> None:
-        from fastjournal.connecting import connect
+        from fastjournal.connect_url import connect
 
         with connect(f"{self._url}?timeout=1&connect_timeout=1") as client:
             while not self._over.wait(1 / _LOOKS):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fastjournal.cli.demo.board import Board
 from fastjournal.cli.demo.players import KEYS, Troupe
 from fastjournal.cli.demo.stage import Stage
-from fastjournal.connecting import connect
+from fastjournal.connect_url import connect
 from fastjournal.model import State
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastjournal.cli.demo.stage import Stage
-from fastjournal.cli.spark_session import LOCAL, spark_session
+from fastjournal.cli.spark.session import LOCAL, spark_session
 
 if TYPE_CHECKING:
     from fastjournal.model import Job
@@ -45,8 +45,8 @@ class SparkAct:
         stage.step("Spark starts and reads the segments that the daemon wrote")
         start = time.monotonic()
         with spark_session(LOCAL, None, [self._directory]) as spark:
-            from fastjournal.spark.audit import exit_code
-            from fastjournal.spark.report import report
+            from fastjournal.spark.audit.run import exit_code
+            from fastjournal.spark.report.write import report
             from fastjournal.spark.table import JournalTable
 
             stage.say(f"Spark {spark.version}, ready after {time.monotonic() - start:.1f} s")

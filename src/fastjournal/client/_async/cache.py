@@ -29,7 +29,8 @@ from fastjournal.client._async.watch import AsyncWatching
 from fastjournal.client.asyncio_transport import Lock
 from fastjournal.client.cached_values import MISSING, CacheCounts, CachedValues
 from fastjournal.client.mappings import AsyncLookup
-from fastjournal.entry import Entry, EntryValue, watched
+from fastjournal.entry_model import Entry, watched
+from fastjournal.entry_value import EntryValue
 from fastjournal.errors import JournalError, NotFound
 
 __all__ = ["AsyncCachedEntries"]

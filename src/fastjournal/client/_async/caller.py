@@ -46,7 +46,7 @@ class AsyncCaller:
 
     async def call(self, call: Call) -> Any:
         """The value of a call."""
-        pool, limit = self.pool, self.target.timeout
+        pool = self.pool
         failed: tuple[JournalError, float] | None = None
         if call.again and len(call.data) <= SMALL and (last := pool.used_last()) is not None:
             began = time.monotonic()
@@ -56,7 +56,7 @@ class AsyncCaller:
                 failed = error, began
             finally:
                 pool.give_back(last)
-        return await self._perform(carry_out(call, pool.about, limit, failed=failed))
+        return await self._perform(carry_out(call, pool.about, self.target.timeout, failed=failed))
 
     async def call_many(
         self, calls: Iterable[Call], *, again: bool = True, together: int = 1, ahead: int = 1

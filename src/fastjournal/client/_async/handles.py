@@ -11,20 +11,18 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from fastjournal.arguments import Length, as_datetime, length
-from fastjournal.entry import EntryValue
+from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
-from fastjournal.model import Lease, State
+from fastjournal.failure_text import failure_text
+from fastjournal.model import Lease, State, Unchecked
 
 __all__ = ["AsyncFinisher", "AsyncHeldLock", "AsyncLeasedJob", "AsyncLocking"]
-
-_MAX_REASON = 8192  # bytes of a traceback; its end tells most
 
 
 class AsyncFinisher(Protocol):
@@ -49,7 +47,7 @@ class AsyncLeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
     As an async context manager it is done at the end of the block, or failed by an exception with
-    the end of its traceback as the reason, or given back when the program is told to end. The
+    its traceback as the reason, or given back when the program is told to end. The
     exception goes on in any case, even if the lease was lost meanwhile.
     """
 
@@ -128,14 +126,17 @@ class AsyncLeasedJob:
         kind = type(self).__name__
         return f"<{kind} {self.id.hex()} {self.queue!r} {self.key!r} attempt {self.attempt}>"
 
-    async def done(self, result: bytes | None = None) -> None:
+    async def done(self, result: bytes | Unchecked | None = None) -> None:
         """The work is done; a result is kept for whoever asks, until the job expires."""
-        await self._finisher.complete(self.id, self.token, result)
+        given: Any = result
+        await self._finisher.complete(self.id, self.token, given)
         self._open = False
 
-    async def fail(self, reason: bytes | str = b"", delay: Length | None = None) -> State:
+    async def fail(
+        self, reason: bytes | str | Unchecked = b"", delay: Length | None = None
+    ) -> State:
         """The work failed; the job is tried again after a back-off (or `delay`), or is dead now."""
-        text = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
+        text: Any = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
         state = await self._finisher.fail(self.id, self.token, text, delay)
         self._open = False
         return state
@@ -166,15 +167,9 @@ class AsyncLeasedJob:
             return
         with contextlib.suppress(RequestError):
             if isinstance(error, Exception):
-                await self.fail(_reason_of(error))
+                await self.fail(failure_text(error))
             else:
                 await self.release()
-
-
-def _reason_of(error: BaseException) -> bytes:
-    """The end of an exception's traceback, as the reason of a failure."""
-    text = "".join(traceback.format_exception(error))
-    return text.encode("utf-8", "replace")[-_MAX_REASON:]
 
 
 class AsyncLocking(Protocol):
@@ -256,7 +251,7 @@ class AsyncHeldLock:
         value: EntryValue = await self._entries.get(self.key, default)
         return value
 
-    async def add(self, number: float = 1, **how: Any) -> EntryValue:
+    async def add(self, number: float | Unchecked = 1, **how: Any) -> EntryValue:
         """Add to the number under the locked key."""
         return await self._entries.add(self.key, number, fence=self.fence, **how)
 

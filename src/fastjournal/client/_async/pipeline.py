@@ -9,7 +9,7 @@ from fastjournal.client import entry_calls, leases, puts
 from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client._async.entries import AsyncEntries
 from fastjournal.client.calls import SMALL, Call, check_size
-from fastjournal.entry import EntryValue
+from fastjournal.entry_value import EntryValue
 from fastjournal.errors import NotFound, TooLarge
 
 __all__ = ["AsyncPipeline", "AsyncPipelinedEntries"]

@@ -20,7 +20,7 @@ from fastjournal.client import entry_calls, operator_calls
 from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client.asyncio_transport import AsyncConnection, Lock, sleep
 from fastjournal.client.retry import LONGEST_SILENCE, Backoff, is_passing
-from fastjournal.entry import EntryChange, Watched
+from fastjournal.entry_model import EntryChange, Watched
 from fastjournal.errors import Closed, JournalError, Unavailable
 
 __all__ = ["AsyncWatching"]

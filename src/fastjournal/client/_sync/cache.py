@@ -30,7 +30,8 @@ from fastjournal.client._sync.watch import Watching
 from fastjournal.client.blocking_transport import Lock
 from fastjournal.client.cached_values import MISSING, CacheCounts, CachedValues
 from fastjournal.client.mappings import BlockingLookup
-from fastjournal.entry import Entry, EntryValue, watched
+from fastjournal.entry_model import Entry, watched
+from fastjournal.entry_value import EntryValue
 from fastjournal.errors import JournalError, NotFound
 
 __all__ = ["CachedEntries"]

@@ -47,7 +47,7 @@ class Caller:
 
     def call(self, call: Call) -> Any:
         """The value of a call."""
-        pool, limit = self.pool, self.target.timeout
+        pool = self.pool
         failed: tuple[JournalError, float] | None = None
         if call.again and len(call.data) <= SMALL and (last := pool.used_last()) is not None:
             began = time.monotonic()
@@ -57,7 +57,7 @@ class Caller:
                 failed = error, began
             finally:
                 pool.give_back(last)
-        return self._perform(carry_out(call, pool.about, limit, failed=failed))
+        return self._perform(carry_out(call, pool.about, self.target.timeout, failed=failed))
 
     def call_many(
         self, calls: Iterable[Call], *, again: bool = True, together: int = 1, ahead: int = 1

@@ -28,7 +28,8 @@ from fastjournal.client.change_numbers import ChangeNumbers
 from fastjournal.client.mappings import BlockingMapping
 from fastjournal.client.retry import Backoff
 from fastjournal.clock import SECOND
-from fastjournal.entry import Entry, EntryPage, EntryValue, from_value, to_value, watched
+from fastjournal.entry_model import Entry, EntryPage, watched
+from fastjournal.entry_value import EntryValue, from_value, to_value
 from fastjournal.errors import AlreadyExists, JournalError, Locked, NotFound
 from fastjournal.handles import HeldLock
 

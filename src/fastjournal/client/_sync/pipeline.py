@@ -10,7 +10,7 @@ from fastjournal.client import entry_calls, leases, puts
 from fastjournal.client._sync.caller import Caller
 from fastjournal.client._sync.entries import ClientEntries
 from fastjournal.client.calls import SMALL, Call, check_size
-from fastjournal.entry import EntryValue
+from fastjournal.entry_value import EntryValue
 from fastjournal.errors import NotFound, TooLarge
 
 __all__ = ["Pipeline", "PipelinedEntries"]

@@ -21,7 +21,7 @@ from fastjournal.client import entry_calls, operator_calls
 from fastjournal.client._sync.caller import Caller
 from fastjournal.client.blocking_transport import Connection, Lock, sleep
 from fastjournal.client.retry import LONGEST_SILENCE, Backoff, is_passing
-from fastjournal.entry import EntryChange, Watched
+from fastjournal.entry_model import EntryChange, Watched
 from fastjournal.errors import Closed, JournalError, Unavailable
 
 __all__ = ["Watching"]

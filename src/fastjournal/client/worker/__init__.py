@@ -7,7 +7,7 @@ results         what a function may return
 
 from __future__ import annotations
 
-from fastjournal.client.worker.jobs_in_hand import Retry, Source, WorkerCounts
+from fastjournal.client.worker.jobs_in_hand import Failure, Retry, Source, WorkerCounts
 from fastjournal.client.worker.loop import Worker
 
-__all__ = ["Retry", "Source", "Worker", "WorkerCounts"]
+__all__ = ["Failure", "Retry", "Source", "Worker", "WorkerCounts"]

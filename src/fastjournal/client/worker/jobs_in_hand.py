@@ -18,7 +18,6 @@ import logging
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -26,11 +25,14 @@ from typing import Any, Protocol
 from fastjournal.arguments import Length, Text, length
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, JournalError, LeaseLost, NotFound
+from fastjournal.failure_text import failure_text
 from fastjournal.handles import Finisher, LeasedJob
+from fastjournal.model import State
 
-__all__ = ["JobsInHand", "Retry", "Running", "Source", "WorkerCounts"]
+__all__ = ["Failure", "JobsInHand", "Retry", "Running", "Source", "WorkerCounts"]
 
 _log = logging.getLogger("fastjournal.client.worker")
+_MAX_REASON = 65_536
 _LOST = (LeaseLost, NotFound, AlreadyExists)
 
 
@@ -64,10 +66,25 @@ class Source(Finisher, Protocol):
 
 
 class Retry(Exception):
-    """Raised by a worker's function: give the job back, to be tried again after `delay` seconds."""
+    """Raised by a worker's function: give the job back, to be tried again `after` so many seconds.
 
-    def __init__(self, delay: float = 0.0) -> None:
-        super().__init__(f"again in {delay} s")
+    It does not count as a failure.
+    """
+
+    def __init__(self, delay: float = 0.0, *, after: float | None = None) -> None:
+        self.delay = delay if after is None else after
+        super().__init__(f"again in {self.delay} s")
+
+
+class Failure(Exception):
+    """Raised by a worker's function: the job failed, for a reason it puts into its own words.
+
+    `delay`: until it is tried again, instead of what its queue says; `NEVER`: it is dead.
+    """
+
+    def __init__(self, reason: bytes, delay: Length | None = None) -> None:
+        super().__init__(reason.decode("utf-8", "replace"))
+        self.reason = reason
         self.delay = delay
 
 
@@ -195,10 +212,17 @@ class JobsInHand:
                 self._source.release(job.id, job.token, error.delay)
                 self.counts.retried += 1
             else:
-                text = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
-                self._source.fail(job.id, job.token, text[-65_536:])
+                if isinstance(error, Failure):
+                    reason, delay = error.reason, error.delay
+                else:
+                    reason, delay = failure_text(error, _MAX_REASON), None
+                state = self._source.fail(job.id, job.token, reason, delay)
                 self.counts.failed += 1
-                _log.info("job %s failed: %r", job.id.hex(), error)
+                _log.warning(
+                    "job %s of %s failed%s\n%s", job.id.hex(), job.queue,
+                    " and is dead" if state is State.FAILED else "",
+                    reason.decode("utf-8", "replace").rstrip(),
+                )  # fmt: skip
         except _LOST:
             self.counts.lost += 1
         except JournalError as trouble:
@@ -223,28 +247,32 @@ class JobsInHand:
             nearest = min((r.until - r.length * 2 // 3 for r in hand), default=now + SECOND)
             self._touch([r for r in hand if r.until - now < r.length // 3 * 2])
             for running in hand:
-                if self._is_late(running):
+                limit = self._exceeded(running)
+                if limit is not None:
                     self.counts.timed_out += 1
-                    self._failed_late(running)
+                    self._failed_late(running, limit)
             if self._stopping and not hand:
                 return
             time.sleep(min(max((nearest - time.monotonic_ns()) / SECOND, 0.01), 0.25))
 
-    def _is_late(self, running: Running) -> bool:
-        return (
-            self._time_limit is not None
-            and not self._is_async
-            and running.started > 0
-            and not running.settled
-            and time.monotonic() - running.started > self._time_limit
-        )
+    def _limit_of(self, running: Running) -> float | None:
+        """Seconds that the work may take; None: as long as it needs."""
+        return self._time_limit
 
-    def _failed_late(self, running: Running) -> None:
+    def _exceeded(self, running: Running) -> float | None:
+        """The time limit that the work is past; None: it is not."""
+        limit = self._limit_of(running)
+        if limit is None or self._is_async or running.settled or not running.started:
+            return None
+        return limit if time.monotonic() - running.started > limit else None
+
+    def _failed_late(self, running: Running, limit: float) -> None:
         if not running.claim():
             return
         job = running.job
         try:
-            self._source.fail(job.id, job.token, f"time limit of {self._time_limit} s".encode())
+            self._source.fail(job.id, job.token, f"time limit of {limit:g} s".encode())
+            _log.warning("job %s of %s took longer than %g s", job.id.hex(), job.queue, limit)
             self.counts.failed += 1
         except _LOST:
             self.counts.lost += 1

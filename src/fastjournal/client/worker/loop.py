@@ -51,6 +51,7 @@ from fastjournal.handles import LeasedJob
 __all__ = ["Worker"]
 
 _log = logging.getLogger("fastjournal.client.worker")
+_FIRST_PAUSE = 0.05
 
 
 class Worker(JobsInHand):
@@ -84,7 +85,7 @@ class Worker(JobsInHand):
         self._queues = list(queues) if queues else None
         self._prefix = prefix
         self._concurrency = concurrency
-        self._room = concurrency + (concurrency if prefetch is None else prefetch)
+        self._ahead = concurrency if prefetch is None else prefetch
         self._lease = lease
         self._grace = grace
         self._name = name
@@ -116,29 +117,36 @@ class Worker(JobsInHand):
 
     def _fetch(self) -> None:
         """Lease whenever there is room."""
-        pause = 0.05
+        pause = _FIRST_PAUSE
         while not self._stopping:
-            room = self._room - self._held()
-            if room <= 0:
+            room = self._concurrency + self._ahead - self._held()
+            if room <= self._ahead // 2:  # while work is at hand, many with one request
                 self._rest(0.5)
                 continue
             self._rest(0)  # forget what woke us so far
             try:
-                jobs = self._source.lease_many(
-                    room, queues=self._queues, prefix=self._prefix, wait=self._wait,
-                    lease=self._lease, worker=self._name,
-                )  # fmt: skip
-                pause = 0.05
+                jobs = self._lease_some(room)
+                if pause > _FIRST_PAUSE:
+                    _log.warning("the journal answers again")
+                pause = _FIRST_PAUSE
             except Closed:
                 return
             except JournalError as error:
-                _log.warning("cannot lease, will try again: %s", error)
+                if pause == _FIRST_PAUSE:
+                    _log.warning("cannot lease, will try again: %s", error)
                 self._pause(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, 5.0)
                 continue
             self.counts.leased += len(jobs)
             for job in jobs:
                 self._take(job)
+
+    def _lease_some(self, room: int) -> list[LeasedJob]:
+        """Up to `room` jobs, waited for."""
+        return self._source.lease_many(
+            room, queues=self._queues, prefix=self._prefix, wait=self._wait,
+            lease=self._lease, worker=self._name,
+        )  # fmt: skip
 
     def _pause(self, seconds: float) -> None:
         """Wait so long, or until a stop was asked for."""
@@ -179,7 +187,10 @@ class Worker(JobsInHand):
         tasks: set[asyncio.Task[None]] = set()
         while True:
             await slots.acquire()
-            running = await asyncio.to_thread(self._inbox.get)
+            try:
+                running = self._inbox.get_nowait()  # a thread costs more than most jobs
+            except queue.Empty:
+                running = await asyncio.to_thread(self._inbox.get)
             if running is None:
                 break
             if self._stopping:

@@ -47,7 +47,7 @@ from fastjournal.wire.fj.bulk import (
     SettleOutcomes,
     SettleReader,
     Settling,
-    read_lease_request,
+    decode_lease_request,
     write_put_reply,
 )
 from fastjournal.wire.fj.error_text import error_text
@@ -246,7 +246,7 @@ class _Wanted:
     """What a LEASE asks for, and of which queues."""
 
     def __init__(self, value: bytes) -> None:
-        request = read_lease_request(value, 0, len(value))
+        request = decode_lease_request(value)
         self.request = request
         self.where = Where(prefix=request.queues[0]) if request.prefix else Where(request.queues)
 

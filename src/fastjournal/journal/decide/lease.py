@@ -7,7 +7,8 @@ Rules:
 3. Rows from `slow_from` on are given to a consumer only after it was told "nothing" once since its
    last other row (D-11): one pass without other work.
 4. A failed row is tried again, after a wait that grows, until it has failed `max_fails` times or
-   used up its attempts; then it is dead. A limit of 0 is none.
+   used up its attempts; then it is dead. A limit of 0 is none. A wait beyond the last instant there
+   is (`NEVER`) is no wait: the row is dead at once.
 5. A row whose twin waits is not put back when its work fails: the twin holds newer data (D-13).
 6. A result is kept until the row expires; a row that never expires gets `result_ttl`. Without a
    result the row just goes.
@@ -40,6 +41,8 @@ __all__ = ["BY_THE_QUEUE", "Leases"]
 
 BY_THE_QUEUE: Final[i64] = -1
 """In the place of a delay: as the queue says."""
+NEVER: Final[i64] = 9_223_372_036_854_775_807
+"""The last instant: what is due then never is."""
 _MAX_CONSUMERS: Final = 10_000
 
 
@@ -145,6 +148,8 @@ class Leases:
             max_fails = max_fails or settings.max_fails
             max_attempts = max_attempts or settings.max_attempts
         if 0 < max_fails <= more.fails + 1 or 0 < max_attempts <= row.attempts:
+            return final
+        if delay >= NEVER - now:
             return final
         if ground.waiting_twin(row, now) is not None:
             return Group((final, gone(row)))

@@ -9,7 +9,7 @@ from typing import Final
 from mypy_extensions import i32, i64
 
 from fastjournal.errors import CorruptCommand
-from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.codec import decode_part
 from fastjournal.journal.language.commands import PUT, Command, Group, Mark, WorkqJob
 from fastjournal.journal.language.workq_ranges import fault_of
 from fastjournal.journal.state.apply import JournalState
@@ -86,24 +86,22 @@ class Playback:
                 break
             count += 1
             values.record = self.at = base + here
-            payload = data[walk.start : walk.stop]
             if images:
-                self._image(decode(payload))
+                self._image(decode_part(data, walk.start, walk.stop))
             elif walk.time <= self.until:
-                self._record(payload, walk.time)
+                if not self.own and data[walk.start] >= PUT:
+                    self.own = True
+                self._record(decode_part(data, walk.start, walk.stop), walk.time)
         values.segment = 0
         return int(count), int(walk.at), stopped
 
-    def _record(self, payload: bytes, time: i64) -> None:
-        command = decode(payload)
+    def _record(self, command: Command, time: i64) -> None:
         if isinstance(command, WorkqJob):
             fault = fault_of(command)
             if fault:
                 if not self.accepts:
                     raise CorruptCommand(f"a job of Workq that cannot be: {fault}")
                 self.accepted += 1
-        if not self.own and payload[0] >= PUT:
-            self.own = True
         if time <= self.overlap:
             self._apply_over(command, time)
         else:

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from fastjournal.errors import SkipSegment
 from fastjournal.journal.language import commands as k
-from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.codec import BROADCAST, TYPE_NAMES, decode
 from fastjournal.journal.language.commands import Command
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.record import Record
@@ -40,7 +40,8 @@ from fastjournal.model import DEFAULT_SETTINGS
 
 __all__ = ["Fate", "Report", "Retention", "fate"]
 
-_ENDS = (5, 6, 38)
+_OF_A_ROW = frozenset(TYPE_NAMES) - BROADCAST
+_ENDS = (k.DELETE, k.EXPIRE, k.PURGE)
 _OVERHEAD = 21  # bytes of a record around a payload of more than 127 bytes
 
 
@@ -55,14 +56,11 @@ class Fate(IntEnum):
 def fate(state: JournalState, time: int, payload: bytes) -> Fate:
     """What may become of the record with this TIME and payload."""
     kind = payload[0] if payload else 0
-    if kind < 44 or kind in (47, 48):
+    if kind in _OF_A_ROW:
         row = state.rows.get(payload[1:17])
         if row is not None:
             return Fate.SPENT if time < row.at else Fate.KEEP
-        if kind in _ENDS:
-            return Fate.LAST
-        if kind:
-            return Fate.SPENT
+        return Fate.LAST if kind in _ENDS else Fate.SPENT
     return _fate_of(state, time, decode(payload))
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from fastjournal.entry import VOID, EntryChange, Watched
+from fastjournal.entry_model import EntryChange, Watched
+from fastjournal.entry_value import VOID
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.model import Event, State

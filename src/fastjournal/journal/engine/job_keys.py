@@ -34,8 +34,8 @@ class JobKeys:
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._leases = engine.jobs.leases
-        self._ground = engine.jobs.ground
+        self._leases = engine.leases
+        self._ground = engine.ground
 
     def check_lock(self, key: bytes, now: i64, by: Writer = NOBODY) -> None:
         """Refuse what a lock on a key forbids; a job without a key has none."""

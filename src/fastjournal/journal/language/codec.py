@@ -44,7 +44,8 @@ Rules:
 
 1. `encode(decode(payload)) == payload` for everything we write. Unknown types, bytes that end too
    early, bytes left over: `CorruptCommand`.
-2. One table of types, `TYPE_OF`; nobody else knows their numbers but by the names in `commands`.
+2. One table of types, `TYPE_OF`, and of those that name no row, `BROADCAST`; nobody else knows
+   their numbers but by the names in `commands`.
 3. To change a layout: raise its version byte, keep the old reader under its number, add a golden
    file. A new setting gets the next number; numbers are never used twice.
 """
@@ -68,6 +69,7 @@ from fastjournal.journal.language.commands import (
     KEYS,
     LEASE,
     MARK,
+    PLAIN_END,
     PURGE,
     PUT,
     QUEUE,
@@ -113,17 +115,18 @@ from fastjournal.journal.language.varint import Reader
 from fastjournal.log.record import BrokenRecord, decode_time
 
 __all__ = [
+    "BROADCAST",
     "SETTING_NUMBERS",
     "TYPE_NAMES",
     "TYPE_OF",
     "decode",
+    "decode_part",
     "encode",
     "is_own",
     "row_ids",
     "write_command",
 ]
 
-_PLAIN_END: Final[i64] = 1 << 56
 _FIRST_OWN: Final = bytes((PUT,))
 _NO_TIME: Final = bytes((1,)) + bytes(12)
 
@@ -156,6 +159,8 @@ TYPE_OF: Final[dict[type, int]] = {
 TYPE_NAMES: Final[dict[int, str]] = {
     number: command.__name__.upper() for command, number in TYPE_OF.items()
 }
+BROADCAST: Final[frozenset[int]] = frozenset((GROUP, MARK, QUEUE, SENDER, ENDS))
+"""Types that name no single row: the 16 bytes after the type byte are not an id."""
 
 
 def encode(command: Command, zone: int = 0) -> bytes:
@@ -180,15 +185,20 @@ def write_command(out: BytesWriter, command: Command, zone: i64) -> None:
 
 def decode(payload: bytes) -> Command:
     """The command of a payload; `CorruptCommand` if there is none."""
-    reader = Reader(payload)
+    return decode_part(payload, 0, len(payload))
+
+
+def decode_part(data: bytes, start: i64, stop: i64) -> Command:
+    """The same for a payload that is a part of something larger."""
+    reader = Reader(data, start, stop)
     try:
         command = read_command(reader)
     except IndexError:
-        raise _corrupt(payload, " ends too early") from None
+        raise _corrupt(data[start:stop], " ends too early") from None
     except CorruptCommand as fault:
-        raise _corrupt(payload, f": {fault.reason}") from None
-    if reader.at != reader.end:
-        raise _corrupt(payload, f" has {reader.end - reader.at} bytes too many")
+        raise _corrupt(data[start:stop], f": {fault.reason}") from None
+    if reader.at != stop:
+        raise _corrupt(data[start:stop], f" has {stop - reader.at} bytes too many")
     return command
 
 
@@ -204,7 +214,7 @@ def row_ids(payload: bytes) -> tuple[bytes, ...]:
         command = decode(payload)
         assert isinstance(command, Group)
         return tuple([member.id for member in command.members if member.id])
-    return () if kind in (MARK, QUEUE, SENDER, ENDS) else (payload[1:17],)
+    return () if kind in BROADCAST else (payload[1:17],)
 
 
 def read_command(reader: Reader) -> Command:
@@ -242,7 +252,7 @@ def _read_put(reader: Reader) -> Put:
     ttl = reader.uv()
     kind = reader.byte()
     value = reader.blob()
-    if not ttl and reader.ahead() == _PLAIN_END:
+    if not ttl and reader.ahead() == PLAIN_END:
         reader.at += 8
         return Put(
             row, queue, key, rank, due, inserted, modified, expires, kind, value,

@@ -43,6 +43,7 @@ __all__ = [
     "LEASE",
     "MARK",
     "PERSIST",
+    "PLAIN_END",
     "PURGE",
     "PUT",
     "QUEUE",
@@ -135,7 +136,7 @@ TIMED_OUT: Final = 3
 SNAPSHOT_NOTE: Final = b"snapshot"
 """Note of the MARK behind a snapshot, whose number it names: the log below it may go."""
 
-_PLAIN_END: Final[i64] = 1 << 56
+PLAIN_END: Final[i64] = 1 << 56
 """How most images end, as one number: the flag PERSIST and seven zeros."""
 
 
@@ -434,7 +435,7 @@ class Put(Command):
         out.append(u8(self.kind))
         put_blob(out, self.value)
         if policy is DEFAULT_POLICY and not (self.attempts | self.timeouts | self.fails):
-            put_t(out, _PLAIN_END)
+            put_t(out, PLAIN_END)
             return
         out.append(u8(policy.flags))
         put_uv(out, policy.lease)

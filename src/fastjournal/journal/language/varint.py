@@ -13,9 +13,9 @@ Rules:
 3. Whoever writes has checked the ranges: compiled numbers have 64 bits.
 """
 
-from typing import Final
+from typing import Final, final
 
-from mypy_extensions import i64, u8
+from mypy_extensions import i64, mypyc_attr, u8
 
 from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
 from fastjournal.errors import CorruptCommand
@@ -74,13 +74,15 @@ def blob(data: bytes) -> bytes:
     return uv(len(data)) + data
 
 
+@final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Reader:
     """Reads one part after the other."""
 
-    def __init__(self, data: bytes, at: i64 = 0) -> None:
+    def __init__(self, data: bytes, at: i64 = 0, end: i64 = -1) -> None:
         self.data = data
         self.at: i64 = at
-        self.end: i64 = len(data)
+        self.end: i64 = len(data) if end < 0 else end
 
     def byte(self) -> i64:
         """One byte."""

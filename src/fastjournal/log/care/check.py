@@ -24,7 +24,8 @@ from fastjournal.log.manifest import MANIFEST, Manifest, first_time
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan import scan
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.log.stream import Stream, has_records, read_growing
+from fastjournal.log.segment_directory import has_records, read_growing
+from fastjournal.log.stream import Stream
 from fastjournal.log.write.synced_mark import SYNCED_MARK, SyncedMark
 
 __all__ = ["Fault", "SegmentCheck", "verify"]

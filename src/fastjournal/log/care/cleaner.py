@@ -35,7 +35,7 @@ from fastjournal.log.files import FileHandle, FileLock, Files
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.record import Record, decode_many
 from fastjournal.log.segment import HEADER_SIZE, REWRITE_SUFFIX
-from fastjournal.log.stream import Stream, has_records
+from fastjournal.log.segment_directory import SegmentDirectory, has_records
 from fastjournal.log.write.segment_writer import write_failure, write_whole
 
 __all__ = [
@@ -93,7 +93,7 @@ class Cleaner:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: SegmentDirectory,
         sync: Callable[[], None] | None = None,
         disposal: Disposal | None = None,
     ) -> None:
@@ -181,7 +181,7 @@ class Cleaner:
         self.unlock()
 
 
-def sealed_segments(stream: Stream, sync: Callable[[], None] | None = None) -> list[int]:
+def sealed_segments(stream: SegmentDirectory, sync: Callable[[], None] | None = None) -> list[int]:
     """Segments that no appender writes any more, oldest first; syncs the one behind (rule 1).
 
     An appender in the same process must do that by its own `sync`: a sync that fails on another
@@ -202,7 +202,7 @@ def sealed_segments(stream: Stream, sync: Callable[[], None] | None = None) -> l
     return []
 
 
-def read_segment(stream: Stream, number: int) -> tuple[bytes, list[Record]]:
+def read_segment(stream: SegmentDirectory, number: int) -> tuple[bytes, list[Record]]:
     """All bytes and records of a sealed segment; raises `CorruptRecord` at the first fault."""
     handle, _ = stream.open_segment(number, newest=False)
     try:
@@ -218,7 +218,7 @@ def read_segment(stream: Stream, number: int) -> tuple[bytes, list[Record]]:
 
 
 def replace_segment(
-    stream: Stream,
+    stream: SegmentDirectory,
     manifest: ManifestFile | None,
     cleaned: Cleaned,
     work: Path | None,
@@ -257,7 +257,7 @@ def replace_segment(
         raise write_failure(error, path) from error
 
 
-def write_work_file(stream: Stream, number: int, content: bytes) -> Path:
+def write_work_file(stream: SegmentDirectory, number: int, content: bytes) -> Path:
     """Write and sync what is to become of a segment, beside it."""
     files, path = stream.files, stream.segment_path(number)
     work = path.with_name(path.name + REWRITE_SUFFIX)
@@ -285,7 +285,9 @@ def _joined(data: bytes, kept: list[tuple[int, int]]) -> bytes:
     return b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in kept)])
 
 
-def rewrite(stream: Stream, number: int, data: bytes, kept: list[tuple[int, int]]) -> None:
+def rewrite(
+    stream: SegmentDirectory, number: int, data: bytes, kept: list[tuple[int, int]]
+) -> None:
     """Leave only the byte ranges `kept` of a segment's content, for a repair.
 
     The caller holds `read.lock` exclusively and sees to the manifest. Nothing kept: it is removed.

@@ -30,7 +30,7 @@ from fastjournal.log.manifest import Manifest, check_segments
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan.scan import FAILFAST, verify
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
-from fastjournal.log.stream import Stream, has_records
+from fastjournal.log.segment_directory import SegmentDirectory, has_records
 from fastjournal.log.write.segment_writer import write_whole
 from fastjournal.log.write.synced_mark import Mark, SyncedMark
 
@@ -61,7 +61,9 @@ class Recovery:
     """The highest number that the manifest names: nothing is appended up to there."""
 
 
-def recover(stream: Stream, *, strict: bool = False, trust_mark: bool = False) -> Recovery:
+def recover(
+    stream: SegmentDirectory, *, strict: bool = False, trust_mark: bool = False
+) -> Recovery:
     """Mend the tail of a stream; the caller holds `append.lock`.
 
     `strict` refuses a torn tail too. `trust_mark` reads only what lies behind `synced.pos`: for a
@@ -96,7 +98,7 @@ class Safe:
     """The operating system started again since: what was not synced may have holes."""
 
     @classmethod
-    def of(cls, stream: Stream) -> Safe:
+    def of(cls, stream: SegmentDirectory) -> Safe:
         """What the side file of a stream says, and its manifest: what is sealed was synced."""
         mark = SyncedMark.read(stream.files, stream.path) or Mark(0, 0, 0)
         manifest = read_manifest(stream.files, stream.path) or Manifest()
@@ -117,7 +119,7 @@ class Safe:
         return not synced and (next_valid is None or self.restarted)
 
 
-def _tail(stream: Stream, numbers: list[int]) -> int | None:
+def _tail(stream: SegmentDirectory, numbers: list[int]) -> int | None:
     """The newest segment that holds more than a header."""
     for number in reversed(numbers):
         handle, whole = stream.open_segment(number, newest=number == numbers[-1])
@@ -129,7 +131,7 @@ def _tail(stream: Stream, numbers: list[int]) -> int | None:
     return None
 
 
-def _trim_empty(stream: Stream, numbers: list[int]) -> None:
+def _trim_empty(stream: SegmentDirectory, numbers: list[int]) -> None:
     """Cut off what was reserved in segments that hold no record."""
     for number in numbers:
         path = stream.segment_path(number)
@@ -145,7 +147,7 @@ def _trim_empty(stream: Stream, numbers: list[int]) -> None:
             raise SegmentError(path, f"cannot be recovered: {error}") from error
 
 
-def _last_time(stream: Stream, numbers: list[int]) -> int:
+def _last_time(stream: SegmentDirectory, numbers: list[int]) -> int:
     """TIME of the newest record in sealed segments; 0 if there is none."""
     for number in reversed(numbers):
         handle, _ = stream.open_segment(number, newest=False)
@@ -165,7 +167,7 @@ def _stop_at_fault(at: int, following: int | None) -> bool:
 
 
 def _mend(
-    stream: Stream, number: int, safe: Safe, *, strict: bool, trust_mark: bool
+    stream: SegmentDirectory, number: int, safe: Safe, *, strict: bool, trust_mark: bool
 ) -> tuple[Cut | None, int]:
     path = stream.segment_path(number)
     try:
@@ -227,7 +229,7 @@ def keep_copy(files: Files, path: Path, data: bytes, suffix: str) -> Path:
     return copy
 
 
-def _remove_work_files(stream: Stream) -> tuple[Path, ...]:
+def _remove_work_files(stream: SegmentDirectory) -> tuple[Path, ...]:
     left = stream.work_files(NEW_SUFFIX)
     rewrites = stream.work_files(REWRITE_SUFFIX)
     lock = None

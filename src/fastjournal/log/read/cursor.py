@@ -25,7 +25,7 @@ from fastjournal.log.care.resync import is_reserved, next_valid
 from fastjournal.log.files import FileHandle, FileLock
 from fastjournal.log.record import BrokenRecord, Record, decode, decode_many, uvarint
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.stream import Stream, has_records, read_growing
+from fastjournal.log.segment_directory import SegmentDirectory, has_records, read_growing
 
 __all__ = ["Cursor"]
 
@@ -43,7 +43,7 @@ class Cursor:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: SegmentDirectory,
         start: Position | None = None,
         *,
         after: int | None = None,

@@ -36,7 +36,7 @@ from fastjournal.log.care.recovery import recover
 from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import Position
-from fastjournal.log.stream import MAX_SEGMENT_SIZE, MIN_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import MAX_SEGMENT_SIZE, MIN_SEGMENT_SIZE, SegmentDirectory
 from fastjournal.log.write.segment_writer import SegmentWriter
 from fastjournal.log.write.synced_mark import SyncedMark
 
@@ -133,7 +133,7 @@ class Appender:
     """Appends to one stream; made by `Stream.open_appender`."""
 
     def __init__(
-        self, stream: Stream, options: AppendOptions, ticker: Ticker | None = None
+        self, stream: SegmentDirectory, options: AppendOptions, ticker: Ticker | None = None
     ) -> None:
         self.stream = stream
         self.options = options
@@ -314,7 +314,9 @@ class Appender:
             mark.close()
 
 
-def open_newest(stream: Stream, mark: SyncedMark, last_time: int, used: int = -1) -> SegmentWriter:
+def open_newest(
+    stream: SegmentDirectory, mark: SyncedMark, last_time: int, used: int = -1
+) -> SegmentWriter:
     """The newest segment of a recovered stream, ready to be written; number 1 if there is none.
 
     If that one is sealed, as its number `used` in the manifest says, the next one is made.
@@ -331,7 +333,9 @@ def open_newest(stream: Stream, mark: SyncedMark, last_time: int, used: int = -1
     return writer
 
 
-def make_segment(stream: Stream, number: int, mark: SyncedMark, last_time: int) -> SegmentWriter:
+def make_segment(
+    stream: SegmentDirectory, number: int, mark: SyncedMark, last_time: int
+) -> SegmentWriter:
     """A new segment that takes over as the newest; all older ones must be synced."""
     writer = SegmentWriter.create(stream.files, stream.path, number, stream.header, mark, last_time)
     writer.mark_synced()

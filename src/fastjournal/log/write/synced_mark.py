@@ -10,12 +10,10 @@ Rules:
    running appender, what it writes is in no log.
 """
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple, final
 
 import google_crc32c
 
@@ -25,12 +23,12 @@ from fastjournal.log.files import FileLock, Files, Identity
 
 __all__ = ["APPEND_LOCK", "SYNCED_MARK", "Mark", "SyncedMark"]
 
-SYNCED_MARK = "synced.pos"
-APPEND_LOCK = "append.lock"
+SYNCED_MARK: Final = "synced.pos"
+APPEND_LOCK: Final = "append.lock"
 
-_MARK = Struct(">QQq16s")
-_CRC = Struct(">I")
-_SLOT = 64  # bytes; the slot of `begin`, then the slot of `set`
+_MARK: Final = Struct(">QQq16s")
+_CRC: Final = Struct(">I")
+_SLOT: Final = 64  # bytes; the slot of `begin`, then the slot of `set`
 
 
 class Mark(NamedTuple):
@@ -44,10 +42,9 @@ class Mark(NamedTuple):
     """The run of the operating system in which this was written."""
 
 
+@final
 class SyncedMark:
     """The side file that remembers how far the log is safe."""
-
-    __slots__ = ("_boot", "_directory", "_files", "_handle", "_held", "_lock")
 
     def __init__(self, files: Files, directory: Path, lock: FileLock | None = None) -> None:
         """`lock`: the appender's, whose file must stay the one that has its name (rule 2)."""

@@ -43,7 +43,7 @@ Rules:
 3. Outcome 255 = refused; its text is an error of the protocol.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, final
 
@@ -51,7 +51,7 @@ from mypy_extensions import i64, mypyc_attr, u8
 
 from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
-from fastjournal.wire.fj.frames import MAX_INSTANT
+from fastjournal.model import MAX_INSTANT
 from fastjournal.wire.fj.job_codec import NO_ID
 from fastjournal.wire.fj.replies import write_value_reply
 from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u32
@@ -61,7 +61,6 @@ __all__ = [
     "REFUSED",
     "Action",
     "LeaseRequest",
-    "PutOutcome",
     "PutOutcomeReader",
     "PutOutcomes",
     "Putting",
@@ -71,15 +70,9 @@ __all__ = [
     "SettleReader",
     "Settling",
     "decode_lease_request",
-    "decode_put_outcomes",
-    "decode_settle",
     "decode_settle_outcomes",
     "encode_lease_request",
-    "encode_put_outcomes",
-    "encode_put_reply",
     "encode_settle",
-    "encode_settle_outcomes",
-    "read_lease_request",
     "write_put_reply",
 ]
 
@@ -130,31 +123,6 @@ class Action(IntEnum):
     FAIL = 1
     RELEASE = 2
     TOUCH = 3
-
-
-@final
-@mypyc_attr(acyclic=True)
-class PutOutcome:
-    """One outcome of PUTS."""
-
-    def __init__(self, outcome: int, id: bytes = NO_ID, error: str = "") -> None:  # noqa: A002
-        self.outcome = outcome
-        self.id = id
-        self.error = error
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, PutOutcome)
-            and self.outcome == other.outcome
-            and self.id == other.id
-            and self.error == other.error
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.outcome, self.id, self.error))
-
-    def __repr__(self) -> str:
-        return f"PutOutcome({self.outcome}, {self.id!r}, {self.error!r})"
 
 
 @final
@@ -303,36 +271,32 @@ def encode_lease_request(wanted: LeaseRequest) -> bytes:
 
 def decode_lease_request(value: bytes) -> LeaseRequest:
     """Read the value of LEASE."""
-    return read_lease_request(value, 0, len(value))
-
-
-def read_lease_request(data: bytes, at: i64, end: i64) -> LeaseRequest:
-    """Read the value of LEASE, which fills `data` from `at` to `end`."""
-    if end - at < LEASE_SIZE:
+    end: i64 = len(value)
+    if end < LEASE_SIZE:
         raise BadRequest("LEASE is too short")
-    flags: i64 = data[at + 1]
-    limit = get_u16(data, at + 2)
-    lease = read_i64_be(data, at + 12)
-    count = get_u16(data, at + 20)
-    if data[at] != 1 or flags > 7 or (flags & 1 and count != 1):
+    flags: i64 = value[1]
+    limit = get_u16(value, 2)
+    lease = read_i64_be(value, 12)
+    count = get_u16(value, 20)
+    if value[0] != 1 or flags > 7 or (flags & 1 and count != 1):
         raise BadRequest("LEASE of an unknown layout")
     if not limit or lease < 0:
         raise OutOfRange("LEASE of no job, or for too long")
     names: list[bytes] = []
-    here = at + LEASE_SIZE
+    here: i64 = LEASE_SIZE
     for _ in range(count):
         if here + 2 > end:
             raise BadRequest("LEASE is cut off")
-        stop = here + 2 + get_u16(data, here)
+        stop = here + 2 + get_u16(value, here)
         if stop > end:
             raise BadRequest("LEASE is cut off")
-        names.append(data[here + 2 : stop])
+        names.append(value[here + 2 : stop])
         here = stop
-    if here + get_u16(data, at + 22) != end:
+    if here + get_u16(value, 22) != end:
         raise BadRequest("LEASE has a wrong size")
     return LeaseRequest(
-        tuple(names), int(limit), int(get_u32(data, at + 8)), int(lease), flags & 1 != 0,
-        flags & 2 != 0, flags & 4 != 0, int(get_u32(data, at + 4)), data[here:end],
+        tuple(names), int(limit), int(get_u32(value, 8)), int(lease), flags & 1 != 0,
+        flags & 2 != 0, flags & 4 != 0, int(get_u32(value, 4)), value[here:end],
     )  # fmt: skip
 
 
@@ -444,23 +408,6 @@ class SettleReader:
         return True
 
 
-def decode_settle(value: bytes) -> list[Settle]:
-    """Read the value of SETTLE."""
-    items: list[Settle] = []
-    reader = SettleReader(value, 0, len(value))
-    while reader.next():
-        argument: int | None = None
-        if reader.argument >= 0:
-            argument = int(reader.argument)
-        items.append(
-            Settle(
-                int(reader.action), reader.id, int(reader.token), argument, reader.key,
-                reader.result,
-            )
-        )  # fmt: skip
-    return items
-
-
 @final
 class PutOutcomes:
     """The value of the reply to PUTS, outcome by outcome."""
@@ -476,9 +423,9 @@ class PutOutcomes:
         self._items.append(u8(outcome))
         self._items.write(job_id)
 
-    def refuse(self, error: str, job_id: bytes = NO_ID) -> None:
+    def refuse(self, error: str) -> None:
         """A job that was refused."""
-        self.add(REFUSED, job_id)
+        self.add(REFUSED, NO_ID)
         _write_text(self._texts, error)
 
     def value(self) -> bytes:
@@ -505,9 +452,9 @@ class SettleOutcomes:
         self._items.append(u8(outcome))
         write_i64_be(self._items, instant)
 
-    def refuse(self, error: str, instant: i64 = 0) -> None:
+    def refuse(self, error: str) -> None:
         """A lease that was not."""
-        self.add(REFUSED, instant)
+        self.add(REFUSED)
         _write_text(self._texts, error)
 
     def value(self) -> bytes:
@@ -550,26 +497,6 @@ def write_put_reply(
     out.write(job_id)
 
 
-def encode_put_reply(
-    identifier: int, timestamp: int, outcome: int, job_id: bytes, flags: int = 0
-) -> bytes:
-    """The same by itself."""
-    out = BytesWriter()
-    write_put_reply(out, identifier, timestamp, outcome, job_id, flags)
-    return out.getvalue()
-
-
-def encode_put_outcomes(outcomes: Sequence[PutOutcome]) -> bytes:
-    """The value of the reply to PUTS and to a SET of layout 2."""
-    found = PutOutcomes()
-    for item in outcomes:
-        if item.outcome == REFUSED:
-            found.refuse(item.error, item.id)
-        else:
-            found.add(item.outcome, item.id)
-    return found.value()
-
-
 @final
 class PutOutcomeReader:
     """The outcomes of PUTS; `next` goes to the next one, whose fields stand here until then."""
@@ -603,26 +530,6 @@ class PutOutcomeReader:
         else:
             self.error = ""
         return True
-
-
-def decode_put_outcomes(value: bytes) -> list[PutOutcome]:
-    """Read the outcomes of PUTS."""
-    found: list[PutOutcome] = []
-    reader = PutOutcomeReader(value)
-    while reader.next():
-        found.append(PutOutcome(int(reader.outcome), reader.id, reader.error))
-    return found
-
-
-def encode_settle_outcomes(outcomes: Sequence[SettleOutcome]) -> bytes:
-    """The value of the reply to SETTLE."""
-    found = SettleOutcomes()
-    for item in outcomes:
-        if item.outcome == REFUSED:
-            found.refuse(item.error, item.instant)
-        else:
-            found.add(item.outcome, item.instant)
-    return found.value()
 
 
 def decode_settle_outcomes(value: bytes) -> list[SettleOutcome]:

@@ -38,6 +38,7 @@ from mypy_extensions import i64, u8
 
 from fastjournal.buffers import BytesWriter, read_i32_be, read_i64_be
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.model import MAX_INSTANT
 from fastjournal.wire.fj.functions import (
     ALWAYS_ALLOWED,
     FUNCTIONS,
@@ -58,7 +59,7 @@ __all__ = [
     "BEFORE_HELLO",
     "FRAME",
     "LOST",
-    "MAX_INSTANT",
+    "MAX_US",
     "MORE",
     "NO_VALUE",
     "REFUSED",
@@ -74,8 +75,6 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-MAX_INSTANT: Final = (1 << 63) - 1
-"""Latest instant in ns that every part of the system can hold (year 2262)."""
 
 MORE: Final[i64] = 0
 """What `FrameReader.next` says: bytes are missing."""
@@ -89,7 +88,8 @@ NO_VALUE: Final[i64] = -1
 """`FrameReader.kind` of a frame without a value."""
 
 _LEAD: Final = 0x464A0000 | VERSION
-_MAX_US: Final[i64] = MAX_INSTANT // 1000
+MAX_US: Final[i64] = MAX_INSTANT // 1000
+"""The latest instant of a header."""
 
 _RANGE: Final[i64] = 1 << 7
 _CURSOR: Final[i64] = 3 << 7
@@ -159,12 +159,12 @@ class FrameReader:
         self._more = bytearray()
 
     @property
-    def pending(self) -> int:
+    def pending(self) -> i64:
         """Bytes that are not part of a frame yet."""
-        return len(self.data) - self._next + len(self._more)
+        return i64(len(self.data)) - self._next + len(self._more)
 
     @property
-    def need(self) -> int:
+    def need(self) -> i64:
         """Bytes that the incomplete frame at the front is known to have; 0: none is there."""
         return self._need
 
@@ -255,7 +255,7 @@ class FrameReader:
             self.upper = data[stop:at]
         kind = NO_VALUE
         bits = flags >> 1 & 3
-        rule = _RULES.get(int(function))
+        rule = _RULES[function] if function < _KNOWN else None
         if bits:
             stop = at + (1 << bits - 1)
             if end < stop:
@@ -292,7 +292,7 @@ class FrameReader:
             return self._refuse("BAD-FUNCTION", f"{function} is unknown")
         if not self._fits(rule, flags, len(key), kind, ttl):
             return REFUSED
-        if timestamp < 0 or timestamp > _MAX_US or timeout < 0 or timeout > _MAX_US:
+        if timestamp < 0 or timestamp > MAX_US or timeout < 0 or timeout > MAX_US:
             return self._refuse("RANGE", "instant past the year 2262")
         self.timestamp = timestamp * 1000
         self.timeout = timeout * 1000
@@ -484,7 +484,11 @@ _ALSO: Final[dict[Function, int]] = {
     Function.REDRIVE: 8,
     Function.INSPECT: 8,
 }
-_RULES: Final[dict[int, _Rule]] = {number: _Rule(row) for number, row in FUNCTIONS.items()}
+_KNOWN: Final[i64] = 1 + max(FUNCTIONS)
+_RULES: Final[list[_Rule | None]] = [
+    _Rule(FUNCTIONS[number]) if number in FUNCTIONS else None for number in range(_KNOWN)
+]
+"""By the number of the function; None: there is none."""
 
 
 def _bits(flags: i64) -> str:

@@ -37,7 +37,6 @@ Rules:
 5. Trailing bytes are refused. Reserved bytes and flags must be 0.
 """
 
-from collections.abc import Iterable
 from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
@@ -45,7 +44,7 @@ from mypy_extensions import i64, mypyc_attr, u8
 from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
 from fastjournal.errors import BadRequest, OutOfRange, RequestError, TooLarge
 from fastjournal.keys import domain
-from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob
+from fastjournal.model import MAX_INSTANT, NewJob
 from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
 from fastjournal.wire.unsigned import get_u16, get_u32, put_u16, put_u32
 
@@ -58,8 +57,6 @@ __all__ = [
     "JobReader",
     "ShortJob",
     "encode_job",
-    "encode_jobs",
-    "encode_short",
     "fitting_request",
     "job_size",
     "read_job",
@@ -150,18 +147,6 @@ def encode_job(job: PutRequest, flags: int = 0) -> bytes:
     """Layout 2 by itself."""
     out = BytesWriter()
     write_job(out, job, flags)
-    return out.getvalue()
-
-
-def encode_jobs(jobs: Iterable[PutRequest]) -> bytes:
-    """The value of PUTS: u32 count, then so many jobs of layout 2."""
-    found = list(jobs)
-    if len(found) > MAX_JOBS:
-        raise TooLarge(f"at most {MAX_JOBS} jobs in one message")
-    out = BytesWriter()
-    put_u32(out, len(found))
-    for job in found:
-        write_job(out, job)
     return out.getvalue()
 
 
@@ -361,28 +346,3 @@ def _within(number: i64, most: i64) -> i64:
     if number < 0:
         return 0
     return min(most, number)
-
-
-def encode_short(
-    value: bytes,
-    *,
-    queue: bytes = b"",
-    priority: int = DEFAULT_PRIORITY,
-    max_timeouts: int = 0,
-    token: int = 0,
-    due: int = 0,
-    lease: int = 0,
-) -> bytes:
-    """Layout 1 by itself, of a job to be put."""
-    if (
-        not 0 <= priority <= 255
-        or not 0 <= max_timeouts <= 255
-        or len(queue) > 0xFFFF
-        or not 0 <= due <= MAX_INSTANT
-        or not 0 <= lease // _MILLISECOND <= 0xFFFF_FFFF
-        or token < 0
-    ):
-        raise OutOfRange("job does not fit layout 1")
-    out = BytesWriter()
-    write_short(out, value, queue, priority, max_timeouts, token, due, lease)
-    return out.getvalue()

@@ -18,9 +18,16 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
-from fastjournal.buffers import BytesWriter, read_i32_be, write_i32_be, write_i64_be
+from fastjournal.buffers import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from fastjournal.errors import JournalError, ProtocolError, TooLarge, VersionMismatch
-from fastjournal.wire.fj.frames import VERSION, us_of, value_class, write_key, write_value_head
+from fastjournal.wire.fj.frames import (
+    MAX_US,
+    VERSION,
+    us_of,
+    value_class,
+    write_key,
+    write_value_head,
+)
 from fastjournal.wire.fj.functions import (
     GONE,
     KEY_SIZE,
@@ -318,6 +325,12 @@ def encode_push(
     return encode_reply(identifier, timestamp, flags=flags, timeout=due, pairs=(pair,))
 
 
+def _instant(data: bytes, at: i64) -> int:
+    """An instant of the server, ns, however late it is."""
+    us = read_i64_be(data, at)
+    return int(us * 1000) if 0 <= us <= MAX_US else get_u64(data, at) * 1000
+
+
 @final
 class ReplyParser:
     """Client side: feed bytes, get replies and pushes."""
@@ -398,7 +411,7 @@ class ReplyParser:
             self._need = have + 1 if have < 4 else 17
             return None
         flags = get_u16(data, start + 6)
-        reply = Reply(int(get_u16(data, start + 4)), int(flags), get_u64(data, start + 8) * 1000)
+        reply = Reply(int(get_u16(data, start + 4)), int(flags), _instant(data, start + 8))
         at = start + 16
         query = (flags & QUERY_BITS) >> QUERY_SHIFT
         bits = flags & VALUE_BITS
@@ -413,7 +426,7 @@ class ReplyParser:
                 self._need = size
                 return None
             if flags & TIMEOUT:
-                reply.timeout = get_u64(data, at) * 1000
+                reply.timeout = _instant(data, at)
                 at += 8
             if query:
                 wanted = get_u16(data, at)
@@ -463,7 +476,7 @@ class ReplyParser:
                 here += 8
                 if end < here:
                     break
-                expires = get_u64(data, at) * 1000
+                expires = _instant(data, at)
             key_at = here + (2 if wide else 1)
             if end < key_at:
                 here = key_at

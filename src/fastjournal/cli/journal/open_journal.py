@@ -1,0 +1,156 @@
+"""What the job commands work on: a journal in a directory, or behind a daemon.
+
+Rules:
+
+1. `open_journal` is for commands that change something: it takes the journal for itself, or says
+   who has it. `open_view` is for those that only look: it takes nothing, and works beside the
+   process the journal belongs to.
+2. Commands know only the two protocols here, never what is behind them; the type checker holds both
+   kinds of journal against them.
+3. What a command says it did is on stable storage when it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from fastjournal.errors import LockTimeout, NotFound, SettingError
+
+if TYPE_CHECKING:
+    from fastjournal.arguments import Length, Text
+    from fastjournal.handles import LeasedJob
+    from fastjournal.journal.engine.operations import Receipt
+    from fastjournal.log.care.cleaner import Cleaned
+    from fastjournal.model import Job, NewJob, QueueSettings, QueueStatus, State
+
+__all__ = ["OpenJournal", "View", "open_journal", "open_view"]
+
+
+class View(Protocol):
+    """The reading half of a journal."""
+
+    def job(
+        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+    ) -> Job: ...
+
+    def result(self, job_id: bytes) -> tuple[bool, bytes]: ...
+
+    def jobs(
+        self,
+        queue: Text | None = None,
+        *,
+        state: State | None = None,
+        prefix: Text | None = None,
+        offset: int = 0,
+        limit: int = 100,
+        values: bool = True,
+    ) -> list[Job]: ...
+
+    def queues(self) -> list[QueueStatus]: ...
+
+    def queue(self, name: Text) -> QueueStatus: ...
+
+    def status(self) -> Any:
+        """A `JournalStatus`; that of a daemon has the same names."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class OpenJournal(View, Protocol):
+    """A whole journal."""
+
+    def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]: ...
+
+    def lease_many(
+        self,
+        count: int,
+        queue: Text | None = None,
+        *,
+        queues: Sequence[Text] | None = None,
+        prefix: Text | None = None,
+        wait: Length = 0,
+        lease: Length | None = None,
+        fair: bool = True,
+        worker: Text = b"",
+        take: bool = False,
+    ) -> list[LeasedJob]: ...
+
+    def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int: ...
+
+    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None: ...
+
+    def fail(
+        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
+    ) -> State: ...
+
+    def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None: ...
+
+    def delete(
+        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+    ) -> bool: ...
+
+    def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int: ...
+
+    def configure(self, queue: Text, **settings: Any) -> QueueSettings: ...
+
+    def pause(self, queue: Text) -> None: ...
+
+    def drain(self, queue: Text) -> None: ...
+
+    def resume(self, queue: Text) -> None: ...
+
+    def clean(self) -> list[Cleaned] | None: ...
+
+    def snapshot(self) -> None: ...
+
+
+def open_journal(directory: Path, url: str | None = None, *, create: bool = False) -> OpenJournal:
+    """A journal to be changed; that of a directory is made if missing and `create` says so."""
+    if url is not None:
+        return _client(url)
+    from fastjournal.journal.journal import Journal
+
+    if not create and not any(directory.glob("*.log")):
+        raise NotFound(f"no journal in {directory}")
+    try:
+        return Journal(directory, sync="always", background=False)
+    except LockTimeout as error:
+        owner = f"process {error.holder}" if error.holder else "another process"
+        raise LockTimeout(
+            f"{directory} is in use by {owner}; list, show, queues, stat and top work all the same",
+            path=error.path,
+            holder=error.holder,
+        ) from error
+
+
+def open_view(directory: Path, url: str | None = None, *, follow: bool = False) -> View:
+    """A journal to be looked at, whoever has it open; `follow`: it will be asked again."""
+    if url is not None:
+        return _client(url)
+    from fastjournal.journal.look.read_only import JournalView
+
+    return JournalView(directory, follow=follow)
+
+
+def _client(url: str) -> OpenJournal:
+    """A journal behind a daemon. Its figures have the same names; its answers come after what the
+    daemon's sync policy promises."""
+    from fastjournal.client import Client
+    from fastjournal.client.urls import parse_url
+
+    target = parse_url(url)
+    if isinstance(target, Path):
+        raise SettingError(f"{url} is a directory: give it without --url", name="url")
+    return Client(target)

@@ -1,0 +1,1 @@
+"""`fastjournal spark`: the data pipeline from the command line."""

@@ -1,0 +1,414 @@
+"""What is wrong with a journal, found piece by piece. No Spark.
+
+Rules:
+
+1. A finding names severity, rule, segment, offset, row and says in words what it is. `error`: the
+   log is not what a sound journal writes. `warning`: a sound journal may hold it, but look at it.
+   `note`: normal, worth knowing.
+2. Segments are judged each for itself (bytes), shares of rows each for itself (meaning): so both
+   can run in any number of tasks.
+3. Legal changes are those of `journal.transitions`. A row whose records fit that table whatever
+   they did is sound (`spark.sift`); of every other row each record is applied by the journal's own
+   `apply`, nothing is skipped.
+4. A task tells at most `LIMIT` findings of a rule, then how many more there were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from fastjournal.errors import CorruptCommand, JournalFault, SegmentError, VersionMismatch
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import TYPE_OF, decode, encode, row_ids
+from fastjournal.journal.language.transitions import STEPS
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row, image
+from fastjournal.log import manifest
+from fastjournal.log.files import DISK
+from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.log.write.synced_mark import SyncedMark
+from fastjournal.model import State
+from fastjournal.spark.audit.prefilter import Sift
+from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS, kind_name
+from fastjournal.spark.replay.fold import Share, fold, no_collection, route
+from fastjournal.spark.replay.snapshots import Base, base_of
+from fastjournal.spark.storage.segments import (
+    Piece,
+    at_one_moment,
+    journal_segments,
+    load,
+    load_unless_gone,
+    tear_rule,
+)
+
+__all__ = [
+    "FINDING_COLUMNS",
+    "LIMIT",
+    "RULES",
+    "Finding",
+    "directory_findings",
+    "keyed_rows",
+    "segment_findings",
+    "share_findings",
+    "snapshot_findings",
+]
+
+LIMIT = 1000
+
+_ENDS = frozenset({5, 6, 38})
+
+RULES = {
+    "header": "error: a segment cannot be opened",
+    "damage": "error: bytes that are no record",
+    "torn": "note: an unfinished write at the end of the log",
+    "order": "error: TIME does not ascend",
+    "gap": "note: segment numbers are missing; cleaning removes empty segments",
+    "manifest": "error: a segment is missing, strange or not what the manifest says",
+    "synced": "error: the log is shorter than what was once synced",
+    "command": "error: a payload is no command",
+    "orphan": "warning (of an end: note): a record of a row that does not exist",
+    "transition": "error: a record does not fit the state of its row",
+    "token": "error: a lease with a token that is not the next, or a touch with a stale one",
+    "max-wait": "error: a job due later than its queue's max_wait allows",
+    "one-waiting": "error: a key with more than one waiting row, or more than one being worked on",
+    "snapshot": "error: snapshot and rest of the log give another row than the whole log",
+    "second-opinion": "error: an independent fold in SQL gives another row",
+}
+"""Every rule with its severity and meaning; the documentation is made from it."""
+
+FINDING_COLUMNS = (
+    "severity string, rule string, directory string, segment bigint, offset bigint,"
+    " row_id binary, text string"
+)
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, or worth knowing."""
+
+    severity: str
+    rule: str
+    directory: str
+    segment: int | None
+    offset: int | None
+    row_id: bytes | None
+    text: str
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Findings of one task, each rule up to its limit."""
+
+    directory: str
+    found: list[Finding] = field(default_factory=list)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(
+        self,
+        severity: str,
+        rule: str,
+        text: str,
+        segment: int | None = None,
+        offset: int | None = None,
+        row_id: bytes | None = None,
+    ) -> None:
+        self.counts[severity, rule] += 1
+        if self.counts[severity, rule] <= LIMIT:
+            self.found.append(
+                Finding(severity, rule, self.directory, segment, offset, row_id, text)
+            )
+
+    def all(self) -> Iterator[Finding]:
+        yield from self.found
+        for (severity, rule), count in self.counts.items():
+            if count > LIMIT:
+                text = f"and {count - LIMIT} more of this kind"
+                yield Finding(severity, rule, self.directory, None, None, None, text)
+
+
+def directory_findings(directory: str) -> list[Finding]:
+    """What the list of files says: gaps, and a log shorter than what was synced."""
+    notes = _Notes(directory)
+    pieces = journal_segments(directory, whole=False)
+    _manifest(notes, directory)
+    for before, after in pairwise(pieces):
+        missing = after.number - before.number - 1
+        if missing:
+            numbers = f"{before.number + 1}..{after.number - 1}"
+            notes.add("note", "gap", f"{missing} missing: {numbers}", after.number)
+    mark = SyncedMark.read(DISK, Path(directory))
+    if mark is not None:
+        newest = max((piece.number for piece in pieces), default=0)
+        held = {piece.number: piece.size for piece in pieces}
+        if mark.segment > newest and mark.offset > 8:
+            notes.add("error", "synced", "a synced segment is missing", mark.segment, 0)
+        elif mark.segment == newest and held[newest] < mark.offset:
+            lost = mark.offset - held[newest]
+            notes.add("error", "synced", f"{lost} synced bytes are missing", newest, held[newest])
+    return list(notes.all())
+
+
+def _manifest(notes: _Notes, directory: str) -> None:
+    stream = Stream(directory, WORKQ)
+    try:
+        known = manifest.read(DISK, stream.path)
+        if known is not None:
+            for number, reason in manifest.faults(stream, known, stream.segments()):
+                notes.add("error", "manifest", reason, number)
+    except JournalFault as error:
+        notes.add("error", "manifest", str(error))
+
+
+def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
+    """What the bytes say: headers, framing, CRC, the order of TIME inside each segment."""
+    notes = _Notes(pieces[0].directory if pieces else "")
+    for piece in pieces:
+        try:
+            data = load_unless_gone(piece)
+        except (SegmentError, VersionMismatch) as error:
+            notes.add("error", "header", str(error), piece.number, 0)
+            continue
+        if not data:
+            continue
+        scan = Scan(data, path=piece.path, torn=tear_rule(piece), mode="PERMISSIVE")
+        last: int | None = None
+        for part in scan:
+            if isinstance(part, Damage):
+                length = part.end - part.offset
+                notes.add(
+                    "error", "damage", f"{part.reason}, {length} bytes", piece.number, part.offset
+                )
+                continue
+            last = _order(notes, piece, part, last)
+        if scan.torn:
+            notes.add("note", "torn", f"{len(data) - scan.end} bytes", piece.number, scan.end)
+    return list(notes.all())
+
+
+def _order(notes: _Notes, piece: Piece, chunk: Chunk, last: int | None) -> int:
+    import numpy as np
+
+    times = chunk.times
+    if last is not None and int(times[0]) <= last:
+        _told_back(notes, piece, int(chunk.offsets[0]), last, int(times[0]))
+    for n in np.flatnonzero(np.diff(times) <= 0).tolist():
+        _told_back(notes, piece, int(chunk.offsets[n + 1]), int(times[n]), int(times[n + 1]))
+    return int(times[-1])
+
+
+def _told_back(notes: _Notes, piece: Piece, offset: int, before: int, after: int) -> None:
+    text = f"TIME {after} follows {before}" if after != before else f"TIME {after} twice"
+    notes.add("error", "order", text, piece.number, offset)
+
+
+def _opened(
+    directory: str, share: Share, newest: int, notes: _Notes
+) -> tuple[list[tuple[Piece, Buffer]], Base]:
+    """What can be read of a journal, as of one moment; what cannot is told elsewhere.
+
+    A journal that is not to be seen is no finding but an error: nothing can be said of it.
+    """
+
+    def work() -> tuple[list[tuple[Piece, Buffer]], Base, str]:
+        segments = []
+        for piece in journal_segments(directory, least=newest, whole=False):
+            with suppress(SegmentError, VersionMismatch):
+                segments.append((piece, load(piece)))
+        try:
+            return segments, base_of(directory, segments, share, None), ""
+        except JournalFault as error:
+            return segments, Base(None, 0, 0), str(error)
+
+    segments, base, fault = at_one_moment(directory, work)
+    if fault and share.index == 0:
+        notes.add("error", "snapshot", fault)
+    return segments, base
+
+
+def share_findings(
+    directory: str, share: Share, *, newest: int = 0, sift: bool = True
+) -> list[Finding]:
+    """What the commands say: orphans, illegal changes, stale tokens, waits that are too long.
+
+    `newest`: the newest segment that the driver saw. `sift=False` applies every record of every
+    row, whether there is doubt about it or not.
+    """
+    notes = _Notes(directory)
+    segments, base = _opened(directory, share, newest, notes)
+    check = _Check(notes, base.state or JournalState(), base.overlap)
+    wanted = [(piece, data) for piece, data in segments if data and piece.number >= base.first]
+    doubt = Sift()
+    sifting = sift and doubt.usable and base.state is None
+    if sifting:
+        for _, _, chunk in _chunks(wanted, share):
+            doubt.feed(chunk)
+            doubt.doubt(_grouped(chunk, share))
+    with no_collection():
+        for piece, data, chunk in _chunks(wanted, share, notes):
+            check.chunk(piece, data, doubt.closely(chunk) if sifting else chunk, share)
+        if not sifting:
+            check.waits(check.state.rows.values())
+        elif any(lane.settings.max_wait for lane in check.state.queues.values()):
+            whole = fold(wanted, share=share, mode="DROPMALFORMED")
+            check.waits(whole.rows.values())
+    return list(notes.all())
+
+
+def _chunks(
+    segments: Sequence[tuple[Piece, Buffer]], share: Share, notes: _Notes | None = None
+) -> Iterator[tuple[Piece, Buffer, Chunk]]:
+    """The records of a share, and those that name no single row.
+
+    With `notes` the first share says where TIME does not ascend from segment to segment; inside
+    of one `segment_findings` looks.
+    """
+    import numpy as np
+
+    single = np.zeros(256, dtype=bool)
+    single[[number for number in KINDS if number not in BROADCAST]] = True
+    last: tuple[int, int] | None = None
+    for piece, data in segments:
+        for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), mode="DROPMALFORMED"):
+            assert isinstance(chunk, Chunk)
+            if notes is not None and share.index == 0:
+                first = int(chunk.times[0])
+                if last is not None and last[0] != piece.number and first <= last[1]:
+                    _told_back(notes, piece, int(chunk.offsets[0]), last[1], first)
+                last = (piece.number, int(chunk.times[-1]))
+            if share.count > 1:
+                ids = chunk.ids().view(np.uint64)
+                mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
+                chunk = chunk.select(mine | ~single[chunk.kinds])
+            if len(chunk):
+                yield piece, data, chunk
+
+
+def _grouped(chunk: Chunk, share: Share) -> Iterator[bytes]:
+    """The rows of this share that groups speak of."""
+    for n in (chunk.kinds == GROUP).nonzero()[0].tolist():
+        start = int(chunk.starts[n])
+        with suppress(CorruptCommand):
+            ids = row_ids(bytes(chunk.data[start : start + int(chunk.sizes[n])]))
+            yield from (row_id for row_id in ids if share.has(row_id))
+
+
+class _Check:
+    """Applies every record and says what does not fit."""
+
+    def __init__(self, notes: _Notes, state: JournalState, overlap: int) -> None:
+        self._notes = notes
+        self.state = state
+        self._overlap = overlap
+        self._before = {kind: frozenset(b for b, _ in steps) for kind, steps in STEPS.items()}
+
+    def chunk(self, piece: Piece, data: Buffer, chunk: Chunk, share: Share) -> None:
+        """Apply these records in order."""
+        rows = zip(
+            chunk.times.tolist(),
+            chunk.offsets.tolist(),
+            chunk.starts.tolist(),
+            (chunk.starts + chunk.sizes).tolist(),
+            strict=True,
+        )
+        for time, offset, start, end in rows:
+            try:
+                command = decode(data[start:end])
+            except CorruptCommand as fault:
+                # What belongs to no share is told by the first alone.
+                if share.index == 0 or (end - start >= 17 and data[start] in STEPS):
+                    self._notes.add("error", "command", str(fault), piece.number, offset)
+                continue
+            members = command.members if isinstance(command, k.Group) else (command,)
+            for member in members:
+                kind = TYPE_OF[member.__class__]
+                if kind in BROADCAST:
+                    self.state.apply_part(member, time)
+                elif share.has(member.id):
+                    self._one(piece, offset, time, kind, member)
+
+    def _one(self, piece: Piece, offset: int, time: int, kind: int, command: k.Command) -> None:
+        row_id = command.id
+        state = self.state
+        row = state.rows.get(row_id)
+        if time <= self._overlap and row is not None and row.at > time:
+            return
+        before = None if row is None else row.state
+        if row is not None:
+            self._token(piece, offset, row, command)
+        if before not in self._before[kind]:
+            if before is None:
+                # Cleaning may drop a beginning before its end, never the other way round.
+                severity, rule = ("note" if kind in _ENDS else "warning"), "orphan"
+                text = f"{kind_name(kind)} of an unknown row"
+            else:
+                severity, rule = "error", "transition"
+                text = f"{kind_name(kind)} of a row that is {before.name}"
+            self._notes.add(severity, rule, text, piece.number, offset, row_id)
+        state.apply_part(command, time)
+
+    def _token(self, piece: Piece, offset: int, row: Row, command: k.Command) -> None:
+        """Promise: tokens never come back, and a stale one changes nothing."""
+        held = row.attempts
+        if isinstance(command, k.Renew):
+            wrong, what = command.attempt != held, "touch"
+        elif isinstance(command, k.Lease):
+            # A row restated while it is handed out carries the token it had: PUT, then LEASE.
+            again = row.state is State.PROCESSING
+            wrong, what = command.attempt < held + again, "lease"
+        elif isinstance(command, k.Put):
+            wrong, what = command.attempts < held, "image"
+        else:
+            return
+        if wrong:
+            token = command.attempts if isinstance(command, k.Put) else command.attempt
+            text = f"{what} with token {token} on a row whose token is {held}"
+            self._notes.add("error", "token", text, piece.number, offset, row.id)
+
+    def waits(self, rows: Iterable[Row]) -> None:
+        """Promise: no key waits past insertion + max_wait by repeats alone."""
+        for row in rows:
+            most = row.queue.settings.max_wait
+            fresh = row.more is None and not row.attempts
+            if most and fresh and row.state is State.WAITING and row.due > row.inserted + most:
+                text = f"due {row.due - row.inserted - most} ns later than max_wait allows"
+                self._notes.add("error", "max-wait", text, row_id=row.id)
+
+
+def keyed_rows(
+    directory: str, share: Share, *, newest: int = 0
+) -> Iterator[tuple[bytes, bytes, str, bytes]]:
+    """Queue, key, state and id of the rows of which there may be one only."""
+    segments, base = _opened(directory, share, newest, _Notes(directory))
+    wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]
+    state = fold(wanted, share=share, mode="DROPMALFORMED", state=base.state, overlap=base.overlap)
+    for row in state.rows.values():
+        single = row.key and row.queue.name and not row.policy.flags & k.KEEP_VERSIONS
+        if single and row.state in (State.WAITING, State.PROCESSING):
+            yield row.queue.name, row.key, row.state.name, row.id
+
+
+def snapshot_findings(directory: str, share: Share, *, newest: int = 0) -> list[Finding]:
+    """Replay with the snapshot against replay of the whole log, where all of it is still there."""
+    notes = _Notes(directory)
+    segments, base = _opened(directory, share, newest, _Notes(directory))
+    if base.state is None or not segments or segments[0][0].number != 1:
+        return []
+    wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]
+    mode = "DROPMALFORMED"
+    short = fold(wanted, share=share, mode=mode, state=base.state, overlap=base.overlap).rows
+    whole = fold(segments, share=share, mode=mode).rows
+    for row_id in sorted({*short, *whole}):
+        mine, other = short.get(row_id), whole.get(row_id)
+        if mine is None or other is None:
+            where = "the whole log" if mine is None else "the snapshot"
+            notes.add("error", "snapshot", f"the row is only in {where}", row_id=row_id)
+        elif [encode(c) for c in image(mine)] != [encode(c) for c in image(other)]:
+            notes.add("error", "snapshot", "the row differs", row_id=row_id)
+    return list(notes.all())

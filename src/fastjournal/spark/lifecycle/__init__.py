@@ -1,0 +1,5 @@
+"""The lives of rows: what each command did to its row, and one line for every lease.
+
+commands, field_kernel   the commands of a share of the rows, with their fields
+walk, walk_kernel        their lives, from the first command to the last
+"""

@@ -1,0 +1,273 @@
+"""Retention on Spark: many cold segments of one or many journals, rewritten side by side.
+
+Rules:
+
+1. Same bytes as the local cleaner: what may go is said by `journal.retention`.
+2. The driver holds the cleaner's lock of a journal from before its replay until the last rename;
+   the active segment and what stands by are never touched. A dry run shares the readers' lock. So
+   no segment goes meanwhile: one that a task does not see is an error.
+3. Tasks only write `<segment>.<attempt>.rw` and sync it. When all are written the driver checks
+   each (`written`), and that the tasks read the segments that lie here; then it renames, oldest
+   first. A task or a driver that dies leaves work files and a journal that replays to the same
+   state.
+4. The newest segment is synced before anything is renamed: what was judged by its records must be
+   on the disk first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+from fastjournal.clock import SYSTEM_CLOCK
+from fastjournal.errors import SegmentError
+from fastjournal.journal.disk.generations import Disposal
+from fastjournal.journal.disk.snapshot import newest_snapshot
+from fastjournal.log.care.cleaner import Cleaned, replace_segment, sealed_segments
+from fastjournal.log.manifest import MANIFEST, ManifestFile, check_segments
+from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.spark.locations import absolute
+from fastjournal.spark.maintain.live_rows import LivePart, LiveRows, live_part, newest_time, part_of
+from fastjournal.spark.maintain.retention_columns import (
+    Bounds,
+    Planner,
+    content,
+    kept_ranges,
+    survey,
+)
+from fastjournal.spark.options import Settings
+from fastjournal.spark.replay.by_share import share_count
+from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.replay.snapshots import base_of, first_mark
+from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack
+from fastjournal.spark.storage.written_files import Written, attempt_word, write_file
+from fastjournal.spark.tasks import Task, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "CleanReport",
+    "Rewritten",
+    "Run",
+    "clean",
+    "clean_journal",
+    "in_order",
+    "put_in_place",
+    "sweep",
+    "total_bytes",
+    "write_work_file",
+]
+
+_PACK = 256 << 20
+
+Run: TypeAlias = Callable[[Sequence[Task]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What a cleaning did to one journal."""
+
+    directory: str
+    live_rows: int
+    bytes_before: int
+    bytes_after: int
+    """Both count all segments, those left alone too."""
+    segments: tuple[Cleaned, ...]
+    """Those that were changed."""
+
+    @property
+    def records_dropped(self) -> int:
+        """How many records went."""
+        return sum(one.records - one.kept for one in self.segments)
+
+
+def clean(
+    spark: SparkSession,
+    paths: str | Path | Sequence[str | Path],
+    *,
+    now: int | None = None,
+    lock_seconds: float = 60.0,
+    dry_run: bool = False,
+) -> list[CleanReport]:
+    """Drop what replay does not need from the sealed segments of journals.
+
+    `now` in ns since 1970 decides which averages of expiry have passed. `dry_run` writes the work
+    files' sizes into the report and changes nothing. Raises LockTimeout when a cleaner or a reader
+    holds a journal longer than `lock_seconds`.
+    """
+    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    moment = SYSTEM_CLOCK.now() if now is None else now
+
+    def run(tasks: Sequence[Task]) -> list[Any]:
+        return run_tasks(spark, tasks)
+
+    return [
+        clean_journal(
+            run,
+            Stream(absolute(path), WORKQ),
+            now=moment,
+            lock_seconds=lock_seconds,
+            dry_run=dry_run,
+        )
+        for path in given
+    ]
+
+
+def clean_journal(
+    run: Run, stream: Stream, *, now: int, lock_seconds: float = 60.0, dry_run: bool = False
+) -> CleanReport:
+    """Clean one journal; `run` carries out tasks somewhere and gives their answers in order."""
+    directory = str(stream.path)
+    lock = stream.lock_readers(exclusive=not dry_run, timeout=lock_seconds)
+    try:
+        check_segments(stream)
+        covered = newest_snapshot(stream)
+        numbers = [n for n in sealed_segments(stream) if covered is None or n >= covered.first]
+        before = total_bytes(stream)
+        if not numbers:
+            return CleanReport(directory, 0, before, before, ())
+        pieces = [
+            Piece(str(path), number, path.stat().st_size, newest=False)
+            for number, path in ((n, stream.segment_path(n)) for n in numbers)
+        ]
+        rows = _live_rows(run, directory)
+        planner = Planner(rows)
+        planner.snapshot_at = first_mark(directory)
+        for report in run([_Survey(p, rows) for p in pack(pieces, _PACK)]):
+            planner.note(report)
+        bounds = {one.segment: one for one in planner.bounds(numbers, now)}
+        chosen = [piece for piece in pieces if piece.number in bounds]
+        tasks = [
+            _Rewrite(p, rows, [bounds[piece.number] for piece in p], dry_run)
+            for p in pack(chosen, _PACK)
+        ]
+        rewritten = in_order(chosen, run(tasks))
+        cleaned = [one.cleaned for one in rewritten]
+        after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
+        if not dry_run:
+            settings = [lane.settings for lane in rows.queues.values()]
+            put_in_place(stream, rewritten, Disposal(stream, settings))
+        return CleanReport(directory, len(rows), before, after, tuple(cleaned))
+    finally:
+        if not dry_run:
+            sweep(stream)
+        lock.release()
+
+
+def total_bytes(stream: Stream) -> int:
+    """Bytes of all segments."""
+    return sum(stream.segment_path(number).stat().st_size for number in stream.segments())
+
+
+def _live_rows(run: Run, directory: str) -> LiveRows:
+    count = share_count(Settings((directory,)))
+    pieces = journal_segments(directory)
+    parts = run([_Replay(directory, pieces, Share(n, count)) for n in range(count)])
+    return LiveRows(cast("list[LivePart]", parts))
+
+
+class Rewritten(NamedTuple):
+    """What a task made of one segment."""
+
+    cleaned: Cleaned
+    file: Written | None
+    """The new content; None when nothing is left, or nothing was to be written."""
+
+
+def in_order(pieces: Sequence[Piece], answers: Sequence[Rewritten | None]) -> list[Rewritten]:
+    """The segments that tasks have rewritten, oldest first; raises if they read other files."""
+    if len(answers) != len(pieces):
+        raise SegmentError(
+            pieces[0].directory, f"{len(pieces)} segments went out, {len(answers)} came back"
+        )
+    sizes = {piece.number: piece.size for piece in pieces}
+    found = sorted((one for one in answers if one), key=lambda one: one.cleaned.segment)
+    for number, bytes_before in ((o.cleaned.segment, o.cleaned.bytes_before) for o in found):
+        if sizes.get(number) != bytes_before:
+            raise SegmentError(
+                pieces[0].directory,
+                f"segment {number} has {sizes.get(number)} bytes, a task read {bytes_before}",
+            )
+    return found
+
+
+def put_in_place(stream: Stream, rewritten: Sequence[Rewritten], disposal: Disposal) -> None:
+    """Check what the tasks wrote, then rename it, oldest first; see to what nothing is left of."""
+    for _, file in rewritten:
+        if file is not None:
+            file.check()
+    named = stream.files.exists(stream.path / MANIFEST)  # not so in an archive
+    manifest = ManifestFile(stream) if named else None
+    # Oldest first and one by one: an end must not be gone while its beginning is still there.
+    for one, file in rewritten:
+        work = None if file is None else Path(file.path)
+        replace_segment(stream, manifest, one, work, disposal)
+    if manifest is not None:
+        manifest.settle()
+
+
+def sweep(stream: Stream) -> None:
+    """Remove the work files of tasks whose segments did not change after all."""
+    for path in stream.work_files(REWRITE_SUFFIX):
+        with suppress(OSError):
+            stream.files.remove(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    directory: str
+    pieces: list[Piece]
+    share: Share
+
+    def __call__(self) -> list[LivePart]:
+        # The driver holds the readers' lock for us.
+        segments = [(piece, load(piece)) for piece in self.pieces]
+        base = base_of(self.directory, segments, self.share, None)
+        if base.state is None:
+            return [live_part(segments, self.share)]
+        rest = [(piece, data) for piece, data in segments if piece.number >= base.first]
+        state = fold(rest, share=self.share, state=base.state, overlap=base.overlap)
+        return [part_of(state, newest_time(segments))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    pieces: list[Piece]
+    rows: LiveRows
+
+    def __call__(self) -> list[Any]:
+        return [survey(p.number, p.path, load(p), self.rows) for p in self.pieces]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    pieces: list[Piece]
+    rows: LiveRows
+    bounds: list[Bounds]
+    dry_run: bool
+
+    def __call__(self) -> list[Rewritten | None]:
+        return [self._one(p, b) for p, b in zip(self.pieces, self.bounds, strict=True)]
+
+    def _one(self, piece: Piece, bounds: Bounds) -> Rewritten | None:
+        data = load(piece)
+        kept = kept_ranges(piece.path, data, self.rows, bounds)
+        if kept.records and kept.kept == kept.records:
+            return None
+        text = content(data, kept.ranges) if kept.ranges else b""
+        cleaned = Cleaned(
+            piece.number, kept.records, kept.kept, len(data), len(text), kept.last, kept.dropped_to
+        )
+        return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))
+
+
+def write_work_file(segment: str, text: bytes) -> Written | None:
+    """Write and sync the new content of a segment beside it; nothing if there is none."""
+    if not text:
+        return None
+    return write_file(Path(f"{segment}.{attempt_word()}{REWRITE_SUFFIX}"), [text])

@@ -1,0 +1,160 @@
+"""Retention of archived history: whole segments copied aside, from which the old may go.
+
+Rules:
+
+1. An archive is no journal: nothing is replayed from it to serve anybody. Here records go by their
+   age, and by queue, not because a newer one overrules them.
+2. A directory in which a journal lives is refused: there only `clean` may drop records.
+3. Records of a queue are those of every row that was ever put into it; a record that concerns no
+   single row goes by age alone, and only when no queue is named.
+4. Written as `clean` writes: tasks leave `.rw` files, the driver checks and renames them, oldest
+   first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.errors import BadRequest
+from fastjournal.journal.disk.generations import Disposal
+from fastjournal.log.care.cleaner import Cleaned
+from fastjournal.log.scan.scan import Buffer, Chunk, Scan, gaps_to_binary
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.log.write.synced_mark import SYNCED_MARK
+from fastjournal.spark.decode.fields import Fields
+from fastjournal.spark.decode.record_columns import readable
+from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.locations import absolute
+from fastjournal.spark.maintain.clean import (
+    CleanReport,
+    Rewritten,
+    Run,
+    in_order,
+    put_in_place,
+    sweep,
+    total_bytes,
+    write_work_file,
+)
+from fastjournal.spark.maintain.retention_columns import content
+from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack, tear_rule
+from fastjournal.spark.tasks import Task, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["trim_archive", "trim_directory"]
+
+_PACK = 256 << 20
+_SINGLE = tuple(number for number in KINDS if number not in BROADCAST)
+
+
+def trim_archive(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    before: int,
+    queues: Iterable[str] = (),
+    dry_run: bool = False,
+) -> CleanReport:
+    """Drop from an archive the records with a TIME below `before`, of some queues or of all."""
+
+    def run(tasks: Sequence[Task]) -> list[Any]:
+        return run_tasks(spark, tasks)
+
+    return trim_directory(
+        run, absolute(path), before=before, queues=frozenset(queues), dry_run=dry_run
+    )
+
+
+def trim_directory(
+    run: Run, path: str | Path, *, before: int, queues: frozenset[str], dry_run: bool = False
+) -> CleanReport:
+    """The same; `run` carries out tasks somewhere and gives their answers in order."""
+    stream = Stream(path, WORKQ)
+    for name in ("append.lock", SYNCED_MARK):
+        if stream.files.exists(stream.path / name):
+            raise BadRequest(f"{path}: a journal lives here ({name}); clean it instead")
+    lock = stream.lock_readers(exclusive=not dry_run, timeout=60.0)
+    try:
+        pieces = journal_segments(path)
+        packs = pack(pieces, _PACK)
+        rows: frozenset[bytes] | None = None
+        if queues:
+            rows = frozenset(run([_Rows(some, queues) for some in packs]))
+        size = total_bytes(stream)
+        found = run([_Trim(some, before, rows, dry_run) for some in packs])
+        rewritten = in_order(pieces, found)
+        cleaned = [one.cleaned for one in rewritten]
+        if not dry_run:
+            put_in_place(stream, rewritten, Disposal(stream, ()))
+        after = size - sum(one.bytes_before - one.bytes_after for one in cleaned)
+        return CleanReport(str(path), 0, size, after, tuple(cleaned))
+    finally:
+        if not dry_run:
+            sweep(stream)
+        lock.release()
+
+
+def _chunks(piece: Piece, data: Buffer) -> Iterable[Chunk]:
+    for part in Scan(data, path=piece.path, torn=tear_rule(piece)):
+        assert isinstance(part, Chunk)
+        yield part
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The ids of the rows that were put into some queues."""
+
+    pieces: list[Piece]
+    queues: frozenset[str]
+
+    def __call__(self) -> list[bytes]:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found: set[bytes] = set()
+        for piece in self.pieces:
+            for chunk in _chunks(piece, load(piece)):
+                names = readable(gaps_to_binary(chunk.data, *Fields(chunk).slice_of("queue")))
+                mask = pc.is_in(names, value_set=pa.array(sorted(self.queues)))
+                where = np.flatnonzero(np.asarray(mask.fill_null(False)))
+                found.update(row.tobytes() for row in chunk.ids()[where])
+        return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trim:
+    pieces: list[Piece]
+    before: int
+    rows: frozenset[bytes] | None
+    dry_run: bool
+
+    def __call__(self) -> list[Rewritten | None]:
+        return [self._one(piece) for piece in self.pieces]
+
+    def _one(self, piece: Piece) -> Rewritten | None:
+        import numpy as np
+
+        data = load(piece)
+        records = kept = 0
+        ranges: list[tuple[int, int]] = []
+        for chunk in _chunks(piece, data):
+            keep = chunk.times >= self.before
+            if self.rows is not None:
+                single, ids = np.isin(chunk.kinds, _SINGLE), chunk.ids()
+                for n in np.flatnonzero(~keep).tolist():
+                    keep[n] = not single[n] or ids[n].tobytes() not in self.rows
+            records += len(chunk)
+            kept += int(keep.sum())
+            ends = chunk.starts + chunk.sizes + 4
+            ranges += zip(chunk.offsets[keep].tolist(), ends[keep].tolist(), strict=True)
+        if kept == records:
+            return None
+        text = content(data, ranges) if ranges else b""
+        cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
+        return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))

@@ -1,0 +1,133 @@
+"""Replay behind one shuffle: for more shares than walks of the log would pay for.
+
+Rules:
+
+1. Records travel by the share of their row, a GROUP or a queue's settings to every share; inside a
+   share they are put back in the order of the log and folded by the code of the sharded scan.
+2. It replays the log alone: a journal whose beginning lives only in a snapshot is refused.
+3. Many tasks read one journal, so no cleaner may come in between: the rows are made at once, while
+   the driver shares the readers' lock. A copy on an object store is not cleaned and is read when
+   the table is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from fastjournal.errors import BadRequest
+from fastjournal.log.record import encode
+from fastjournal.log.segment import WORKQ
+from fastjournal.spark.errors import told
+from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.locations import is_remote
+from fastjournal.spark.options import Settings
+from fastjournal.spark.replay.fold import Share, fold, route
+from fastjournal.spark.replay.job_rows import job_batches
+from fastjournal.spark.replay.snapshots import open_snapshot, whole_history
+from fastjournal.spark.schema import ddl, names_of
+from fastjournal.spark.storage.segments import Piece, at_one_moment, journal_segments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["replay_by_shuffle"]
+
+_SPREAD = "share int, _segment bigint, _offset bigint, time_ns bigint, payload binary"
+
+
+def replay_by_shuffle(
+    spark: SparkSession,
+    path: str,
+    shares: int,
+    *,
+    as_of: str | None = None,
+    columns: Iterable[str] = (),
+    queues: Iterable[str] = (),
+) -> DataFrame:
+    """View `jobs` of one journal, folded in `shares` partitions."""
+    with told():
+        options = {"path": path, "view": "jobs"}
+        if as_of is not None:
+            options["asOf"] = as_of
+        if chosen := ",".join(columns):
+            options["columns"] = chosen
+        if named := ",".join(queues):
+            options["queue"] = named
+        settings = Settings.parse(options)
+        (path,) = settings.paths
+        if is_remote(path):
+            return _folded(spark, path, shares, settings)
+        return at_one_moment(path, lambda: _folded(spark, path, shares, settings).localCheckpoint())
+
+
+def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = names_of(settings)
+    pieces = journal_segments(path)
+    if is_remote(path):
+        whole_history(path, pieces)
+    opened = None if is_remote(path) else open_snapshot(path)
+    if opened is not None and (not pieces or pieces[0].number > 1):
+        raise BadRequest(f"{path}: its beginning lives in a snapshot; use up to 24 shards")
+    reader = spark.read.format("fastjournal").option("columns", "_segment,_offset,time_ns,payload")
+    if settings.upto is not None:
+        reader = reader.option("until", str(settings.upto + 1))
+
+    def spread(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from _with_share(batch, shares)
+
+    def folded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with told():
+            yield from _fold_partition(batches, path, shares, names, settings)
+
+    records = reader.load(path).mapInArrow(spread, _SPREAD)
+    return (
+        records.repartition(shares, F.col("share"))
+        .sortWithinPartitions("share", "_segment", "_offset")
+        .mapInArrow(folded, ddl("jobs", names))
+    )
+
+
+def _with_share(batch: pa.RecordBatch, shares: int) -> Iterator[pa.RecordBatch]:
+    import numpy as np
+    import pyarrow as pa
+
+    payloads = batch.column(3).to_pylist()
+    ids = b"".join(p[1:17].ljust(16, b"\0") for p in payloads)
+    pairs = np.frombuffer(ids, dtype=np.uint64).reshape(-1, 2)
+    share = route(pairs[:, 0], pairs[:, 1], shares).astype(np.int32)
+    single = {number for number in KINDS if number not in BROADCAST}
+    whole = np.array([not p or p[0] not in single for p in payloads], dtype=bool)
+    for number, mask in [(None, ~whole), *((n, whole) for n in range(shares) if whole.any())]:
+        where = pa.array(np.flatnonzero(mask))
+        if len(where):
+            told_share = share[mask] if number is None else np.full(len(where), number, np.int32)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(told_share), *(column.take(where) for column in batch.columns)],
+                names=["share", *batch.schema.names],
+            )
+
+
+def _fold_partition(
+    batches: Iterable[pa.RecordBatch],
+    path: str,
+    shares: int,
+    names: tuple[str, ...],
+    settings: Settings,
+) -> Iterator[pa.RecordBatch]:
+    """A partition may hold several shares; each is put back into a segment and folded."""
+    held: dict[int, list[bytes]] = {}
+    for batch in batches:
+        for share, time, payload in zip(
+            *(batch.column(n).to_pylist() for n in (0, 3, 4)), strict=True
+        ):
+            held.setdefault(share, [WORKQ.encode()]).append(encode(time, payload))
+    for share, parts in held.items():
+        data = b"".join(parts)
+        piece = Piece(f"{path} (share {share})", 0, len(data), newest=False)
+        state = fold([(piece, data)], share=Share(share, shares), mode=settings.mode)
+        yield from job_batches(state.rows.values(), names, path, settings.queues)

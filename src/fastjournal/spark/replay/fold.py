@@ -1,0 +1,380 @@
+"""A log to the state of a share of its rows, by the journal's own `apply`. No Spark.
+
+Rules:
+
+1. Every record names one row by the 16 bytes after its type byte, and rows do not touch each other:
+   so share k of K takes the records of its rows, and all shares together are the whole state.
+   GROUP, MARK, QUEUE and SENDER go to every share; of a GROUP each takes its own members.
+2. A record that states the whole row, or removes it, makes all earlier records of that row
+   irrelevant. So segments are read newest first, and only what still matters is applied, in order.
+   The answer is the same as that of applying everything.
+3. A payload that is no command stops the fold, as it stops a start; in the other modes it is left
+   out.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.errors import CorruptCommand, CorruptRecord
+from fastjournal.journal.language.codec import TYPE_OF, decode
+from fastjournal.journal.language.commands import Command, Group
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.scan.scan import FAILFAST, Buffer, Chunk, Scan
+from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
+from fastjournal.spark.storage.segments import Piece, tear_rule
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = [
+    "Matter",
+    "SegmentReader",
+    "Settled",
+    "Share",
+    "apply_entries",
+    "fold",
+    "no_collection",
+    "route",
+]
+
+CHANGES, STATES, REMOVES, ROWLESS = 0, 1, 2, 3
+_STATES = frozenset({1, 2, 32})
+_REMOVES = frozenset({5, 6, 38})
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Part `index` of `count` of all rows."""
+
+    index: int = 0
+    count: int = 1
+
+    def has(self, row_id: bytes) -> bool:
+        """Whether a row belongs to this share."""
+        if self.count == 1:
+            return True
+        low = int.from_bytes(row_id[:8], "little")
+        high = int.from_bytes(row_id[8:], "little")
+        mixed = ((low ^ high) * 0x9E3779B97F4A7C15) & 0xFFFF_FFFF_FFFF_FFFF
+        return (mixed >> 32) % self.count == self.index
+
+
+def route(lows: Array, highs: Array, count: int) -> Array:
+    """The share of each id; the twin of `Share.has` for columns."""
+    import numpy as np
+
+    mixed = (lows ^ highs) * np.uint64(0x9E3779B97F4A7C15)
+    return (mixed >> np.uint64(32)) % np.uint64(count)
+
+
+def _classes() -> Array:
+    import numpy as np
+
+    table = np.full(256, ROWLESS, dtype=np.uint8)
+    for number in KINDS:
+        if number not in BROADCAST:
+            table[number] = CHANGES
+    table[list(_STATES)] = STATES
+    table[list(_REMOVES)] = REMOVES
+    return table
+
+
+class Settled:
+    """The rows of which nothing earlier matters any more."""
+
+    def __init__(self, *, removals: bool) -> None:
+        import numpy as np
+
+        self._np = np
+        self._removals = removals
+        self._fast = find_spec("numba") is not None
+        self._plain: set[tuple[int, int]] = set()
+        self._count = 0
+        self._arrays = self._empty(1 << 12)
+
+    def _empty(self, size: int) -> tuple[Array, Array, Array]:
+        np = self._np
+        return np.zeros(size, bool), np.empty(size, np.uint64), np.empty(size, np.uint64)
+
+    def prune(self, lows: Array, highs: Array, classes: Array) -> Array:
+        """Which of these entries still matter; they precede everything asked before."""
+        keep = self._np.empty(len(lows), dtype=bool)
+        if not self._fast:
+            return self._prune_plain(lows, highs, classes, keep)
+        from fastjournal.spark.replay.fold_kernel import prune, rehash
+
+        room = len(self._arrays[0])
+        while 2 * (self._count + len(lows)) > room:
+            room *= 2
+        if room != len(self._arrays[0]):
+            larger = self._empty(room)
+            rehash(*self._arrays, *larger)
+            self._arrays = larger
+        self._count += prune(lows, highs, classes, *self._arrays, keep, self._removals)
+        return keep
+
+    def _prune_plain(self, lows: Array, highs: Array, classes: Array, keep: Array) -> Array:
+        settled = self._plain
+        rows = zip(lows.tolist(), highs.tolist(), classes.tolist(), strict=True)
+        for n, (low, high, what) in reversed(list(enumerate(rows))):
+            if what == ROWLESS:
+                keep[n] = True
+                continue
+            row = (low, high)
+            keep[n] = row not in settled and (what != REMOVES or self._removals)
+            if what:
+                settled.add(row)
+        return keep
+
+
+@dataclass(slots=True)
+class _Entries:
+    """Commands of one segment that still matter: a record, or one member of a GROUP record."""
+
+    data: Buffer
+    path: str
+    times: list[int]
+    offsets: list[int]
+    starts: list[int]
+    ends: list[int]
+    members: list[int]
+    """-1 for a whole record."""
+
+
+@dataclass(slots=True)
+class Matter:
+    """The same as columns, with the kind and the row of each command."""
+
+    times: Array
+    offsets: Array
+    starts: Array
+    ends: Array
+    members: Array
+    kinds: Array
+    lows: Array
+    highs: Array
+    newest: int
+    """The largest TIME in the segment, of whatever share; 0 when it is empty."""
+
+
+def _members(payload: bytes) -> Iterator[tuple[int, bytes]]:
+    """Kind and id of each member of a GROUP; the id is empty where it names no row."""
+    group = decode(payload)
+    assert isinstance(group, Group)
+    for member in group.members:
+        kind = TYPE_OF[member.__class__]
+        yield kind, member.id
+
+
+class SegmentReader:
+    """The entries of one segment for one share, before it is known which of them matter."""
+
+    def __init__(self, share: Share, mode: str) -> None:
+        import numpy as np
+
+        self._np = np
+        self._share = share
+        self._mode = mode
+        self._table = _classes()
+
+    def entries(self, piece: Piece, data: Buffer, upto: int | None, settled: Settled) -> _Entries:
+        found = self.matter(piece, data, upto, settled)
+        return _Entries(
+            data,
+            piece.path,
+            found.times.tolist(),
+            found.offsets.tolist(),
+            found.starts.tolist(),
+            found.ends.tolist(),
+            found.members.tolist(),
+        )
+
+    def matter(self, piece: Piece, data: Buffer, upto: int | None, settled: Settled) -> Matter:
+        """What still matters of a segment, given all that was read of later ones."""
+        np = self._np
+        chunks = []
+        newest = 0
+        scan = Scan(
+            data, path=piece.path, torn=tear_rule(piece), mode=_scan_mode(self._mode), upto=upto
+        )
+        for part in scan:
+            assert isinstance(part, Chunk)
+            newest = max(newest, int(part.times.max()))
+            chunks.append(self._shared(part))
+        if not chunks:
+            none = np.empty(0, np.int64)
+            wide = np.empty(0, np.uint64)
+            return Matter(none, none, none, none, none, none.astype(np.uint8), wide, wide, newest)
+        times, offsets, starts, ends, lows, highs, kinds = (
+            np.concatenate(column) for column in zip(*chunks, strict=True)
+        )
+        classes = self._table[kinds]
+        # A removal carries an id and nothing else; anything longer must be seen to be refused.
+        bare = (kinds == 5) | (kinds == 6)
+        classes[bare & (ends - starts != 17)] = ROWLESS
+        records = np.arange(len(times))
+        members = np.full(len(times), -1)
+        if (kinds == GROUP).any():
+            records, members, lows, highs, classes, kinds = self._expand(
+                piece, data, (offsets, starts, ends, kinds), (lows, highs, classes)
+            )
+        keep = settled.prune(lows, highs, classes)
+        chosen = records[keep]
+        return Matter(
+            times[chosen],
+            offsets[chosen],
+            starts[chosen],
+            ends[chosen],
+            members[keep],
+            kinds[keep],
+            lows[keep],
+            highs[keep],
+            newest,
+        )
+
+    def _shared(self, chunk: Chunk) -> tuple[Array, ...]:
+        np = self._np
+        ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
+        lows, highs = ids[:, 0], ids[:, 1]
+        ends = chunk.starts + chunk.sizes
+        columns = (chunk.times, chunk.offsets, chunk.starts, ends, lows, highs, chunk.kinds)
+        if self._share.count == 1:
+            return columns
+        mine = route(lows, highs, self._share.count) == self._share.index
+        mine |= self._table[chunk.kinds] == ROWLESS
+        where = np.flatnonzero(mine)  # found once, not by every column
+        return tuple(column.take(where) for column in columns)
+
+    def _expand(
+        self,
+        piece: Piece,
+        data: Buffer,
+        columns: tuple[Array, Array, Array, Array],
+        keyed: tuple[Array, Array, Array],
+    ) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """Put the members of each GROUP in its place."""
+        np = self._np
+        offsets, starts, ends, kinds = columns
+        lows, highs, classes = keyed
+        groups = np.flatnonzero(kinds == GROUP)
+        records: list[int] = []
+        members: list[int] = []
+        ids = bytearray()
+        told: list[int] = []
+        named: list[int] = []
+        for n in groups.tolist():
+            try:
+                found = list(_members(bytes(data[starts[n] : ends[n]])))
+            except CorruptCommand as fault:
+                if self._mode == FAILFAST:
+                    raise CorruptRecord(piece.path, int(offsets[n]), str(fault)) from fault
+                continue
+            for m, (kind, row_id) in enumerate(found):
+                if row_id and not self._share.has(row_id):
+                    continue
+                records.append(n)
+                members.append(m)
+                ids += row_id or bytes(16)
+                told.append(int(self._table[kind]))
+                named.append(kind)
+        single = np.flatnonzero(kinds != GROUP)
+        pairs = np.frombuffer(bytes(ids), dtype=np.uint64).reshape(-1, 2)
+        which = np.concatenate([single, np.array(records, dtype=np.int64)])
+        order = np.argsort(which, kind="stable")
+        return (
+            which[order],
+            np.concatenate([np.full(len(single), -1), np.array(members, dtype=np.int64)])[order],
+            np.concatenate([lows[single], pairs[:, 0]])[order],
+            np.concatenate([highs[single], pairs[:, 1]])[order],
+            np.concatenate([classes[single], np.array(told, dtype=np.uint8)])[order],
+            np.concatenate([kinds[single], np.array(named, dtype=np.uint8)])[order],
+        )
+
+
+def _scan_mode(mode: str) -> str:
+    return FAILFAST if mode == FAILFAST else "DROPMALFORMED"
+
+
+def apply_entries(
+    state: JournalState, entries: Iterable[_Entries], mode: str = FAILFAST, overlap: int = 0
+) -> None:
+    """Apply what still matters, oldest segment first.
+
+    Records up to TIME `overlap` may be in the state already: they change only rows that were
+    stated before them.
+    """
+    plain_apply, rows_by_id = state.apply_part, state.rows
+
+    def apply_over(command: Command, time: int) -> None:
+        row = rows_by_id.get(getattr(command, "id", b""))
+        if time > overlap or row is None or row.at <= time:
+            plain_apply(command, time)
+
+    apply = apply_over if overlap else plain_apply
+    for one in entries:
+        data, last = one.data, -1
+        members: tuple[Command, ...] = ()
+        rows = zip(one.times, one.offsets, one.starts, one.ends, one.members, strict=True)
+        for time, offset, start, end, member in rows:
+            try:
+                if member < 0:
+                    apply(decode(data[start:end]), time)
+                    continue
+                if start != last:
+                    last, members = start, _group(data[start:end])
+                apply(members[member], time)
+            except CorruptCommand as fault:
+                if mode == FAILFAST:
+                    raise CorruptRecord(one.path, offset, str(fault)) from fault
+
+
+def _group(payload: bytes) -> tuple[Command, ...]:
+    group = decode(payload)
+    assert isinstance(group, Group)
+    return group.members
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Rows hold no cycles; looking for some among millions would take as long as the replay."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def fold(
+    segments: Sequence[tuple[Piece, Buffer]],
+    *,
+    share: Share = Share(),  # noqa: B008 - frozen
+    upto: int | None = None,
+    mode: str = FAILFAST,
+    state: JournalState | None = None,
+    overlap: int = 0,
+) -> JournalState:
+    """The rows of a share after every record with TIME up to `upto`.
+
+    `state`, when given, holds the rows of the same share before the first of these segments;
+    records up to TIME `overlap` may be in it already.
+    """
+    reader = SegmentReader(share, mode)
+    # On an empty state a removal has nothing to remove.
+    settled = Settled(removals=state is not None)
+    kept = [
+        reader.entries(piece, data, upto, settled) for piece, data in reversed(segments) if data
+    ]
+    result = JournalState() if state is None else state
+    with no_collection():
+        apply_entries(result, reversed(kept), mode, overlap)
+    return result

@@ -1,0 +1,125 @@
+"""A share of a journal from its newest snapshot, so that only the rest of the log is replayed.
+
+Rules:
+
+1. Which snapshot counts, and as of when its images are, is said by `journal.snapshot`.
+2. A snapshot taken after the instant asked for is of no use; history below it may be gone, and
+   then the question has no answer: that is an error, never a half-empty table.
+3. The log overlaps with the snapshot up to its last MARK: there, a record changes only rows that
+   were stated before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastjournal.errors import BadRequest, SegmentError
+from fastjournal.journal.disk.snapshot import SNAPSHOT, Snapshot, newest_snapshot
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import Mark
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.scan.scan import Buffer, Chunk, Scan
+from fastjournal.log.segment import HEADER_SIZE, WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.spark.kinds import BROADCAST
+from fastjournal.spark.locations import is_remote
+from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.storage.segments import Piece
+
+__all__ = ["Base", "base_of", "first_mark", "open_snapshot", "whole_history"]
+
+_MARK = 45
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where a replay starts."""
+
+    state: JournalState | None
+    first: int
+    """The first segment to be replayed."""
+    overlap: int
+    """Records up to this TIME may be in the state already."""
+
+
+def open_snapshot(directory: str | Path) -> tuple[Snapshot, bytes] | None:
+    """The newest complete snapshot of a journal and its bytes."""
+    stream = Stream(directory, WORKQ)
+    snapshot = newest_snapshot(stream)
+    if snapshot is None:
+        return None
+    data = snapshot.path.read_bytes()
+    if len(data) != snapshot.size:
+        raise SegmentError(
+            snapshot.path, f"has {len(data)} bytes, its checkpoint says {snapshot.size}"
+        )
+    SNAPSHOT.check(data[:HEADER_SIZE], snapshot.path)
+    return snapshot, data
+
+
+def whole_history(directory: str | Path, pieces: Sequence[Piece]) -> None:
+    """Refuse a copy on an object store that does not begin with the first segment."""
+    if pieces and pieces[0].number > 1:
+        raise BadRequest(f"{directory}: its beginning is not there: no state without it")
+
+
+def first_mark(directory: str | Path) -> int | None:
+    """As of which TIME the newest snapshot begins; None when there is none."""
+    opened = open_snapshot(directory)
+    if opened is None:
+        return None
+    snapshot, data = opened
+    chunks = [c for c in Scan(data, path=snapshot.path, kinds={_MARK}) if isinstance(c, Chunk)]
+    return next((when for part in _marks(chunks) for _, when in part), 0)
+
+
+def _marks(chunks: list[Chunk]) -> list[list[tuple[int, int]]]:
+    """For each chunk, where a part begins and as of when it is."""
+    found = []
+    for chunk in chunks:
+        marks = []
+        for n in (chunk.kinds == _MARK).nonzero()[0].tolist():
+            start = int(chunk.starts[n])
+            mark = decode(bytes(chunk.data[start : start + int(chunk.sizes[n])]))
+            assert isinstance(mark, Mark)
+            marks.append((n, mark.when))
+        found.append(marks)
+    return found
+
+
+def base_of(
+    directory: str | Path, segments: list[tuple[Piece, Buffer]], share: Share, upto: int | None
+) -> Base:
+    """The snapshot's rows of a share, or nothing and the beginning of the log."""
+    nothing = Base(None, 0, 0)
+    if is_remote(directory):
+        whole_history(directory, [piece for piece, _ in segments])
+        return nothing
+    opened = open_snapshot(directory)
+    if opened is None:
+        return nothing
+    snapshot, data = opened
+    chunks = [c for c in Scan(data, path=snapshot.path) if isinstance(c, Chunk)]
+    marks = _marks(chunks)
+    times = [when for part in marks for _, when in part]
+    if not times:
+        return nothing
+    if upto is not None and times[-1] > upto:
+        if not segments or segments[0][0].number >= snapshot.first > 1:
+            raise BadRequest(f"{directory}: the history before {snapshot.path.name} is gone")
+        return nothing
+    state = JournalState()
+    as_of = 0
+    for chunk, parts in zip(chunks, marks, strict=True):
+        rows = zip(chunk.starts.tolist(), chunk.sizes.tolist(), strict=True)
+        starts = dict(parts)
+        for n, (start, size) in enumerate(rows):
+            if n in starts:
+                as_of = starts[n]
+                continue
+            payload = data[start : start + size]
+            if payload[0] in BROADCAST or share.has(payload[1:17]):
+                state.apply_part(decode(payload), as_of + 1)
+    return Base(state, snapshot.first, times[-1])

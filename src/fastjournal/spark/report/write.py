@@ -1,0 +1,179 @@
+"""How the journal is doing: throughput, backlog, waits, trouble, hot keys, from its log alone.
+
+    from fastjournal.spark.report.write import report
+
+    told = report(spark, "./jobs")
+    Path("report.html").write_text(told.html())
+
+Rules:
+
+1. One pass over the log, shared out by rows among tasks; only tallies come back to the driver.
+2. Figures and page are made from the same numbers: `json()` holds everything `html()` shows.
+3. What cleaning would free is asked of the cleaner itself, where the journal is ours to lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastjournal.errors import LockTimeout, NotFound
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.spark.lake.exporter import share_count
+from fastjournal.spark.lake.history import History
+from fastjournal.spark.lake.seed import rows_before
+from fastjournal.spark.lifecycle.walk import Fold, parts_of
+from fastjournal.spark.locations import is_remote, place
+from fastjournal.spark.maintain.clean import clean_journal
+from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.report.figures import figures
+from fastjournal.spark.report.page import page
+from fastjournal.spark.report.tally import Tally, Window
+from fastjournal.spark.storage.segments import Piece, at_one_moment, load
+from fastjournal.spark.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Report", "report", "report_directory"]
+
+Run = Callable[[Sequence[Any]], list[Any]]
+_SECOND = 1_000_000_000
+_LOCK_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The figures of a journal; see `report_figures` for what they mean."""
+
+    figures: dict[str, Any]
+
+    def json(self) -> str:
+        """Everything, as JSON."""
+        return json.dumps(self.figures, indent=1, ensure_ascii=False) + "\n"
+
+    def html(self) -> str:
+        """One page that opens offline."""
+        return page(self.figures)
+
+
+def report(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    archive: str | Path | None = None,
+    since: int | None = None,
+    until: int | None = None,
+    target: float = 60.0,
+    targets: Mapping[str, float] | None = None,
+    shares: int = 0,
+    cleaning: bool = True,
+) -> Report:
+    """Look at a journal, or at a copy of sealed segments by its URI.
+
+    `since` and `until` in ns since 1970. `target`: seconds a job may wait once it could be handed
+    out; `targets` by queue. `cleaning=False` does not ask what cleaning would free.
+    """
+
+    def run(tasks: Sequence[Any]) -> list[Any]:
+        return run_tasks(spark, tasks)
+
+    return report_directory(
+        run, path, archive=archive, since=since, until=until, target=target, targets=targets,
+        shares=shares, cleaning=cleaning,
+    )  # fmt: skip
+
+
+def report_directory(
+    run: Run,
+    path: str | Path,
+    *,
+    archive: str | Path | None = None,
+    since: int | None = None,
+    until: int | None = None,
+    target: float = 60.0,
+    targets: Mapping[str, float] | None = None,
+    shares: int = 0,
+    cleaning: bool = True,
+) -> Report:
+    """The same; `run` carries out tasks somewhere and gives their answers in order."""
+    journal = place(path)
+    goal = round(target * _SECOND)
+    goals = {name: round(seconds * _SECOND) for name, seconds in (targets or {}).items()}
+
+    def look() -> tuple[History, int, Tally]:
+        history = History(journal, archive)
+        first, last = history.first(), history.last()
+        if first is None or last is None:
+            raise NotFound(f"{journal}: no record to report on")
+        last = last if until is None else min(last, until - 1)
+        window = Window.over(first if since is None else max(since, first), last)
+        count = share_count(history.size, shares)
+        tasks = [
+            _Task(journal, history.pieces, Share(n, count), window, last, goals, goal)
+            for n in range(count)
+        ]
+        return history, last, reduce(Tally.merge, run(tasks))
+
+    # No cleaner comes in between: what the driver plans, all tasks see.
+    history, last, tally = at_one_moment(journal, look)
+    log = _log(run, history, last, tally, cleaning)
+    return Report(figures(tally, journal=journal, last=last, targets=goals, target=goal, log=log))
+
+
+def _log(run: Run, history: History, now: int, tally: Tally, cleaning: bool) -> dict[str, Any]:
+    live = [piece for piece in history.pieces if str(piece.path).startswith(history.path)]
+    size = sum(piece.size for piece in live)
+    written = int(tally.bytes.sum())
+    after: int | None = None
+    if cleaning and not is_remote(history.path) and _ours(history.path):
+        try:
+            stream = Stream(history.path, WORKQ)
+            done = clean_journal(run, stream, now=now, lock_seconds=_LOCK_SECONDS, dry_run=True)
+            after = size - (done.bytes_before - done.bytes_after)
+        except LockTimeout:  # a cleaner is at work: what it leaves is not known yet
+            after = None
+    return {
+        "bytes": size,
+        "segments": len(live),
+        "records": int(tally.records.sum()),
+        "written_bytes": written,
+        "bytes_before": max(sum(piece.size for piece in history.pieces) - written, 0)
+        if tally.base.any()
+        else 0,
+        "after_cleaning": after,
+    }
+
+
+def _ours(path: str) -> bool:
+    """Whether a lock file made here could be opened by whoever writes the journal."""
+    return Path(path, "read.lock").exists() or Path(path).stat().st_uid == os.geteuid()
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    directory: str
+    pieces: list[Piece]
+    share: Share
+    window: Window
+    upto: int
+    targets: dict[str, int]
+    target: int
+
+    def __call__(self) -> list[Tally]:
+        tally = Tally(self.window, self.targets, self.target)
+        rows = Fold(self.share, rows_before(self.directory, self.pieces, self.share))
+        for lives in rows.batches(
+            part
+            for piece in self.pieces
+            for part in parts_of(piece, load(piece), self.share, None, self.upto)
+        ):
+            tally.add(rows, lives)
+        tally.finish(rows)
+        return [tally]

@@ -1,0 +1,110 @@
+"""What a writer must know of a journal to add rows that meet no other: senders and settings.
+
+Rules:
+
+1. The snapshot is read first, then the log, in order; only SENDER and QUEUE commands are applied,
+   alone or inside a GROUP. The rows themselves are walked over, not decoded.
+2. A sender's newest mark may stand in the id of a job only. It counts where the state's own rule
+   says so (`JournalState.tell_mark`): in a PUT that is a record by itself, behind the SENDER that
+   made the sender known; never in an image of the snapshot.
+3. The caller holds the appender's lock: nothing is added meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import Group, Mark, Queue, Sender
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.scan.scan import Chunk, Scan
+from fastjournal.spark.replay.snapshots import open_snapshot
+from fastjournal.spark.storage.segments import at_one_moment, journal_segments, load, tear_rule
+
+__all__ = ["Glance", "glance"]
+
+_PUT, _GROUP, _MARK, _QUEUE, _SENDER = 32, 44, 45, 46, 49
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """Senders and settings of a journal."""
+
+    state: JournalState
+
+    def mark_of(self, sender: bytes) -> int:
+        """How far a sender has come; 0 for one that is not known."""
+        return self.state.mark_of(sender)
+
+    def is_plain(self, queues: Iterable[bytes]) -> bool:
+        """Whether none of these queues has settings of its own."""
+        lanes = self.state.queues
+        return all(name not in lanes or not lanes[name].settings_at for name in queues)
+
+
+def glance(directory: str, sender: bytes) -> Glance:
+    """Walk a journal; of jobs only the ids of `sender` are looked at."""
+    state = JournalState()
+    opened = open_snapshot(directory)
+    if opened is not None:
+        snapshot, image = opened
+        as_of = 0
+        for chunk in Scan(image, path=snapshot.path, kinds={_MARK, _QUEUE, _SENDER}):
+            assert isinstance(chunk, Chunk)
+            for start, size in zip(chunk.starts.tolist(), chunk.sizes.tolist(), strict=True):
+                command = decode(bytes(image[start : start + size]))
+                if isinstance(command, Mark):
+                    as_of = command.when
+                else:
+                    state.apply_part(command, as_of + 1)
+    pieces = at_one_moment(
+        directory, lambda: [(piece, load(piece)) for piece in journal_segments(directory)]
+    )
+    kinds = {_PUT, _GROUP, _QUEUE, _SENDER}
+    for piece, data in pieces:
+        if data:
+            for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), kinds=kinds):
+                assert isinstance(chunk, Chunk)
+                _walk(chunk, sender, state)
+    return Glance(state)
+
+
+def _walk(chunk: Chunk, sender: bytes, state: JournalState) -> None:
+    """Apply what a chunk says, in order."""
+    import numpy as np
+
+    jobs = _Jobs(chunk, sender)
+    for n in np.flatnonzero(chunk.kinds != _PUT).tolist():
+        start, size, time = int(chunk.starts[n]), int(chunk.sizes[n]), int(chunk.times[n])
+        command = decode(bytes(chunk.data[start : start + size]))
+        for member in command.members if isinstance(command, Group) else (command,):
+            if isinstance(member, Sender) and member.name == sender:
+                jobs.tell(n, state)  # those before it, by what was known then
+            if isinstance(member, (Queue, Sender)):
+                state.apply_part(member, time)
+    jobs.tell(len(chunk), state)
+
+
+class _Jobs:
+    """The jobs of a chunk whose ids begin with a sender's name."""
+
+    def __init__(self, chunk: Chunk, sender: bytes) -> None:
+        import numpy as np
+
+        self._chunk = chunk
+        self._ids = chunk.ids()
+        named = np.all(self._ids[:, :12] == np.frombuffer(sender, dtype=np.uint8), axis=1)
+        self._where = np.flatnonzero(named & (chunk.kinds == _PUT))
+        self._told = 0
+
+    def tell(self, end: int, state: JournalState) -> None:
+        """Let those that come before record `end` say how far the sender has come."""
+        import numpy as np
+
+        upto = int(np.searchsorted(self._where, end))
+        where, self._told = self._where[self._told : upto], upto
+        if len(where):
+            marks = np.ascontiguousarray(self._ids[where, 12:]).view(">u4")
+            last = int(where[int(marks.argmax())])
+            state.tell_mark(self._ids[last].tobytes(), int(self._chunk.times[last]))

@@ -1,0 +1,332 @@
+"""Which segments are read, by which task. Files are listed and opened here; no Spark.
+
+Places with a scheme are left to `spark.stores`; everything else here is a directory.
+
+Rules:
+
+1. The plan is a frozen snapshot: what was appended after it is left out. The bound is a TIME, not a
+   byte, because cleaning may move bytes and never changes a TIME.
+2. A torn tail is normal in the newest segment that holds data. Segments behind it that hold only a
+   header, or nothing, stand by for the writer and are no data.
+3. Sealed segments are mapped; the newest is copied, because its writer may cut it while we read.
+4. A file that is not there is an error. Only who reads without the readers' lock may find that a
+   segment went since the plan: that is so if the directory, listed again, shows a later one.
+5. The newest segment that holds data goes only after a later one has come. So a task that sees
+   neither the newest one of the plan nor a later one does not see the journal: another disk is
+   mounted there, or none.
+6. A segment that the manifest names and the directory lacks is an error, for the driver and for
+   every task. Only who looks at a log in trouble goes on without it.
+7. Consecutive segments are packed into one task up to a size: a task costs 60 ms before its first
+   byte. A segment is never split: it has no index.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from socket import gethostname
+from typing import TypeVar
+
+from fastjournal.errors import NotFound, SegmentError
+from fastjournal.log.care.recovery import Safe
+from fastjournal.log.files import DISK
+from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.record import BrokenRecord, decode_time
+from fastjournal.log.scan.scan import Buffer, TearRule, verify
+from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name, segment_name
+from fastjournal.log.segment_directory import has_records, read_growing
+from fastjournal.log.stream import Stream
+from fastjournal.spark.locations import is_remote
+from fastjournal.spark.options import Settings
+from fastjournal.spark.storage.object_store import list_segments, read_head, read_whole
+
+__all__ = [
+    "Piece",
+    "at_one_moment",
+    "check_gone",
+    "first_time",
+    "journal_segments",
+    "load",
+    "load_all",
+    "load_unless_gone",
+    "newest_time",
+    "pack",
+    "plan",
+    "tear_rule",
+]
+
+T = TypeVar("T")
+
+_LOCK_SECONDS = 60.0
+_LEAST_PACK = 32 << 20
+_LISTINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One segment to read, and the bounds on TIME that apply to it."""
+
+    path: str
+    number: int
+    size: int
+    newest: bool
+    after: int | None = None
+    upto: int | None = None
+
+    @property
+    def directory(self) -> str:
+        """The journal the segment belongs to."""
+        return self.path.rpartition("/")[0] if is_remote(self.path) else str(Path(self.path).parent)
+
+
+def journal_segments(directory: str | Path, *, least: int = 0, whole: bool = True) -> list[Piece]:
+    """The segments of a journal in order, without those that only stand by.
+
+    `least`: the newest segment that somebody else saw there; see rule 5. `whole`: raise
+    SegmentError when one is not there that the manifest names.
+    """
+    known = _named(directory) if whole else set()
+    found = _listed(directory)
+    if missing := known - {piece.number for piece in found}:
+        # What the manifest named before and names still was not taken by a cleaner meanwhile.
+        for number in sorted(missing & _named(directory)):
+            path = Path(directory) / segment_name(number)
+            raise SegmentError(path, f"is missing on {gethostname()}: the manifest names it")
+    if least and (not found or found[-1].number < least):
+        raise NotFound(
+            f"{directory}: neither segment {least} nor a later one is to be seen on"
+            f" {gethostname()}; every node must have the journal's directory"
+        )
+    return found
+
+
+def _named(directory: str | Path) -> set[int]:
+    """The sealed segments that hold a record, as the manifest says; none where there is none."""
+    manifest = None if is_remote(directory) else read_manifest(DISK, Path(directory))
+    if manifest is None:
+        return set()
+    return {one.number for one in manifest.entries.values() if one.size > HEADER_SIZE}
+
+
+def _listed(directory: str | Path) -> list[Piece]:
+    if is_remote(directory):
+        return [
+            Piece(path, number, size, newest=False)
+            for number, path, size in list_segments(str(directory))
+        ]
+    root = Path(directory)
+    for _ in range(_LISTINGS):
+        try:
+            return _scanned(root)
+        except FileNotFoundError:
+            # A file may go while the directory is being read; then it is read again.
+            if not root.exists():
+                raise NotFound(f"no such journal: {root} on {gethostname()}") from None
+        except NotADirectoryError:
+            raise NotFound(f"a journal is a directory: {root}") from None
+    raise NotFound(f"{root}: files that are listed are not there on {gethostname()}")
+
+
+def _scanned(root: Path) -> list[Piece]:
+    found = []
+    with os.scandir(root) as entries:
+        for entry in entries:
+            number = parse_name(entry.name)
+            if number is not None and entry.is_file():
+                found.append((number, entry.path, entry.stat().st_size))
+    found.sort()
+    while found and not _written(found[-1][1]):
+        found.pop()
+    last = len(found) - 1
+    return [Piece(path, number, size, n == last) for n, (number, path, size) in enumerate(found)]
+
+
+def _written(path: str) -> bool:
+    """Whether a file holds more than a header and reserved room, or is none of ours."""
+    handle = DISK.open_read(Path(path))
+    try:
+        head = handle.read(0, HEADER_SIZE)
+        foreign = any(head) and head not in (WORKQ.encode(), CAPTAIN.encode())
+        return has_records(handle) or (foreign and handle.size() > HEADER_SIZE)
+    finally:
+        handle.close()
+
+
+def tear_rule(piece: Piece) -> TearRule:
+    """What is a torn tail of this segment and no damage; the rule of recovery."""
+    if not piece.newest:
+        return lambda at, following: False
+    safe = Safe.of(Stream(piece.directory, WORKQ))
+    return lambda at, following: safe.is_torn(piece.number, at, following)
+
+
+def load_unless_gone(piece: Piece) -> Buffer:
+    """The bytes of a segment that may go while it is planned; empty when it went (rule 4)."""
+    try:
+        return load(piece)
+    except NotFound:
+        check_gone(piece)
+        return b""
+
+
+def check_gone(piece: Piece) -> None:
+    """A segment was not there when it was opened: raise NotFound unless the cleaner took it."""
+    numbers = [one.number for one in journal_segments(piece.directory)]
+    if piece.number in numbers or max(numbers, default=0) < piece.number:
+        raise NotFound(
+            f"{piece.path}: not to be seen on {gethostname()}, nor that a cleaner took it;"
+            " every node must have the journal's directory"
+        )
+
+
+def load(piece: Piece) -> Buffer:
+    """The bytes of a segment, its header checked; raises NotFound when the file is not there."""
+    path = Path(piece.path)
+    try:
+        if is_remote(piece.path):
+            data: Buffer = read_whole(piece.path)
+        elif piece.newest:
+            handle = DISK.open_read(path)
+            try:
+                data = read_growing(handle.read, 0, handle.size())
+            finally:
+                handle.close()
+        else:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+    except FileNotFoundError:
+        raise NotFound(f"{path}: no such file on {gethostname()}") from None
+    except OSError as error:
+        raise SegmentError(path, f"cannot be read: {error}") from error
+    if len(data) < HEADER_SIZE:
+        if piece.newest:
+            return b""
+        raise SegmentError(path, f"{len(data)} bytes, shorter than its header")
+    header = Header.decode(data[:HEADER_SIZE])
+    if header.magic not in {WORKQ.magic, CAPTAIN.magic}:
+        raise SegmentError(path, f"magic {header.magic!r} is not that of a journal")
+    replace(WORKQ, magic=header.magic).check(data[:HEADER_SIZE], path)
+    return data
+
+
+def load_all(directory: str | Path) -> list[tuple[Piece, Buffer]]:
+    """Every segment of a journal as of one moment: no cleaning comes in between."""
+    return at_one_moment(
+        directory, lambda: [(piece, load(piece)) for piece in journal_segments(directory)]
+    )
+
+
+def at_one_moment(directory: str | Path, work: Callable[[], T]) -> T:
+    """Do `work`, which opens files, while no cleaner changes them; leaves nothing behind.
+
+    The cleaner takes `read.lock` for itself before it touches a file, and makes it if need be. So
+    as long as there is none there is nothing to wait for, and a directory is only read. Whoever has
+    opened all files keeps the bytes of that moment, whatever is renamed over them later.
+    """
+    path = Path(directory) / "read.lock"
+    if is_remote(directory):
+        return work()
+    if not DISK.exists(path):
+        try:
+            done = work()
+        except Exception:
+            if not DISK.exists(path):  # else a cleaner may have taken what was being opened
+                raise
+        else:
+            if not DISK.exists(path):
+                return done
+    try:
+        lock = DISK.lock(path, exclusive=False, timeout=_LOCK_SECONDS)
+    except OSError as error:
+        raise SegmentError(path, f"cannot be locked: {error}") from error
+    try:
+        return work()
+    finally:
+        lock.release()
+
+
+def first_time(piece: Piece) -> int | None:
+    """TIME of the first record of a segment; None when it holds none, is damaged, or went."""
+    try:
+        head = _head(piece.path)
+    except (FileNotFoundError, NotFound):
+        check_gone(piece)
+        return None
+    try:
+        return decode_time(head) if len(head) == 15 else None
+    except BrokenRecord:
+        return None
+
+
+def _head(path: str) -> bytes:
+    if is_remote(path):
+        return read_head(path, HEADER_SIZE + 15)[HEADER_SIZE:]
+    handle = DISK.open_read(Path(path))
+    try:
+        return handle.read(HEADER_SIZE, 15)
+    finally:
+        handle.close()
+
+
+def newest_time(piece: Piece) -> int | None:
+    """TIME of the last whole record of the newest segment; None when it has none."""
+    return verify(load_unless_gone(piece) or bytes(HEADER_SIZE), torn=tear_rule(piece)).last_time
+
+
+def _least(*bounds: int | None) -> int | None:
+    given = [bound for bound in bounds if bound is not None]
+    return min(given) if given else None
+
+
+def plan(settings: Settings) -> list[Piece]:
+    """The pieces the settings ask for, over all directories, each frozen at this moment."""
+    return [piece for path in settings.paths for piece in _plan_one(path, settings)]
+
+
+def _plan_one(directory: str, settings: Settings) -> Iterator[Piece]:
+    pieces = journal_segments(directory, whole=settings.whole)
+    frozen = None
+    if pieces and pieces[-1].newest:  # what lies on a store does not grow
+        # Nothing sound in the newest segment yet: whatever is in the others is whole.
+        frozen = newest_time(pieces[-1])
+    upto = _least(settings.upto, frozen)
+    bounded = settings.after is not None or settings.upto is not None
+    starts = [first_time(piece) for piece in pieces] if bounded else []
+    for n, piece in enumerate(pieces):
+        if not settings.from_segment <= piece.number <= settings.to_segment:
+            continue
+        if bounded and _outside(starts, n, settings):
+            continue
+        yield replace(piece, after=settings.after, upto=upto)
+
+
+def _outside(starts: Sequence[int | None], n: int, settings: Settings) -> bool:
+    """TIME ascends along a journal, so the first TIME of a segment bounds its neighbours."""
+    start = starts[n]
+    if start is not None and settings.upto is not None and start > settings.upto:
+        return True
+    following = next((time for time in starts[n + 1 :] if time is not None), None)
+    return following is not None and settings.since is not None and following <= settings.since
+
+
+def pack(pieces: Sequence[Piece], most: int, cores: int | None = None) -> list[list[Piece]]:
+    """Consecutive pieces in packs of at most `most` bytes, few and even enough for the cores."""
+    if not pieces:
+        return []
+    total = sum(piece.size for piece in pieces)
+    count = max(cores or os.cpu_count() or 1, 1)
+    rounds = -(-total // (most * count)) or 1
+    target = min(most, max(-(-total // (rounds * count)), min(_LEAST_PACK, most)))
+    packs: list[list[Piece]] = [[]]
+    held = 0
+    for piece in pieces:
+        if packs[-1] and (held + piece.size > most or held >= target):
+            packs.append([])
+            held = 0
+        packs[-1].append(piece)
+        held += piece.size
+    return packs

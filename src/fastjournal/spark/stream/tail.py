@@ -1,0 +1,237 @@
+"""The end of a growing log: which TIME it has reached, and how far a limit goes. No Spark.
+
+Rules:
+
+1. Only whole, CRC-valid records count: the TIME told is that of a record that a task can read.
+2. What was walked once is not walked again, as long as its file is the same: a place is a segment,
+   a byte and the file's number in its file system. Cleaning renames a new file over the old one;
+   then the walk begins again at that segment's first record, and TIME says what is new.
+3. Damage does not stop a walk: the tasks that read it say what is wrong, in the mode asked for.
+4. Cleaning may take records before they were read. The manifest says up to which TIME records
+   were dropped, and which segments should be there. In a log without one only a number that is
+   missing between segments that are there tells.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from fastjournal.log.care.recovery import Safe
+from fastjournal.log.files import DISK
+from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan
+from fastjournal.log.segment import HEADER_SIZE, WORKQ
+from fastjournal.log.segment_directory import read_growing
+from fastjournal.log.stream import Stream
+from fastjournal.spark.storage.segments import Piece, check_gone, first_time, journal_segments
+
+__all__ = ["Reached", "Tail", "loss", "pieces_between"]
+
+_CRC_SIZE = 4
+_OVERHEAD = 20  # bytes of a record around its payload, nearly always
+_READ = 16 << 20
+
+
+class Reached(NamedTuple):
+    """A record by its TIME, and the segment that holds it."""
+
+    time: int
+    segment: int
+
+
+@dataclass(slots=True)
+class _Place:
+    """Behind the record of `time`: all before is known, all from `offset` on is newer."""
+
+    segment: int
+    inode: int
+    offset: int
+    time: int
+
+
+class _Open:
+    """A segment being walked from some byte on."""
+
+    def __init__(self, piece: Piece, place: _Place | None) -> None:
+        self._piece = piece
+        self._file = open(piece.path, "rb")  # noqa: SIM115 - closed by `close`
+        self.inode = os.fstat(self._file.fileno()).st_ino
+        known = place is not None and (place.segment, place.inode) == (piece.number, self.inode)
+        size = os.fstat(self._file.fileno()).st_size
+        self.resumed = known and place is not None and place.offset <= size
+        self.offset = place.offset if self.resumed and place is not None else HEADER_SIZE
+
+    def chunks(self, after: int | None, upto: int | None) -> Iterator[tuple[Chunk, int]]:
+        """Records with their bounds applied, and where their offsets count from.
+
+        `offset` is the end of the sound part walked so far.
+        """
+        safe = Safe.of(Stream(self._piece.directory, WORKQ)) if self._piece.newest else None
+        number = self._piece.number
+        while True:
+            base = self.offset
+            # A whole record must fit, however large.
+            data = read_growing(self._read, base, 2 * _READ)
+            if not data:
+                return
+
+            def torn(at: int, following: int | None, base: int = base) -> bool:
+                if safe is None:
+                    return False
+                found = None if following is None else base + following
+                return safe.is_torn(number, base + at, found)
+
+            # Not at the end of the file: what is cut off by the window comes with the next one.
+            last = len(data) < 2 * _READ
+            scan = Scan(
+                data,
+                path=self._piece.path,
+                start=0,
+                torn=torn if last else lambda at, following: following is None,
+                mode=DROPMALFORMED,
+                after=after,
+                upto=upto,
+            )
+            for chunk in scan:
+                assert isinstance(chunk, Chunk)
+                yield chunk, base
+            self.offset = base + scan.end
+            if last or not scan.end:
+                return
+
+    def _read(self, at: int, size: int) -> bytes:
+        return os.pread(self._file.fileno(), size, at)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Tail:
+    """Follows one journal; keeps places, no open files."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._end: _Place | None = None
+        self._stop: _Place | None = None
+
+    def newest(self) -> Reached | None:
+        """The last whole record of the log; None while there is none."""
+        for piece in reversed(journal_segments(self.directory, whole=False)):
+            found = self._last(piece)
+            if found is not None:
+                return found
+        return None
+
+    def _last(self, piece: Piece) -> Reached | None:
+        try:
+            opened = _Open(piece, self._end)
+        except FileNotFoundError:
+            check_gone(piece)
+            return None
+        try:
+            time = self._end.time if opened.resumed and self._end is not None else None
+            for chunk, _ in opened.chunks(None, None):
+                time = int(chunk.times[-1])
+            if time is None:
+                return None
+            self._end = _Place(piece.number, opened.inode, opened.offset, time)
+            return Reached(time, piece.number)
+        finally:
+            opened.close()
+
+    def reach(
+        self, after: int, upto: Reached, *, records: int | None = None, size: int | None = None
+    ) -> Reached:
+        """The last record behind `after`, up to `upto`, that stays within the limits.
+
+        One record is always taken, however large. Bytes are those of whole records.
+        """
+        import numpy as np
+
+        left_records = records if records is not None else 2**62
+        left_bytes = size if size is not None else 2**62
+        found: Reached | None = None
+        place = self._stop if self._stop is not None and self._stop.time == after else None
+        for piece in pieces_between(self.directory, after, upto.time):
+            if place is not None and piece.number < place.segment:
+                continue
+            try:
+                opened = _Open(piece, place)
+            except FileNotFoundError:
+                check_gone(piece)
+                continue
+            try:
+                for chunk, base in opened.chunks(after, upto.time):
+                    sizes = np.cumsum(chunk.sizes + _OVERHEAD)
+                    take = min(
+                        left_records,
+                        int(np.searchsorted(sizes, left_bytes, side="right")),
+                        len(chunk),
+                    )
+                    if found is None:
+                        take = max(take, 1)
+                    if take:
+                        n = take - 1
+                        found = Reached(int(chunk.times[n]), piece.number)
+                        end = base + int(chunk.starts[n]) + int(chunk.sizes[n]) + _CRC_SIZE
+                        self._stop = _Place(piece.number, opened.inode, end, found.time)
+                        left_records -= take
+                        left_bytes -= int(sizes[n])
+                    if take < len(chunk) or left_records <= 0 or left_bytes <= 0:
+                        assert found is not None
+                        return found
+            finally:
+                opened.close()
+        return found if found is not None else upto
+
+
+def pieces_between(directory: str, after: int, upto: int) -> list[Piece]:
+    """The segments that may hold records with a TIME above `after` and not above `upto`."""
+    pieces = journal_segments(directory, whole=False)
+    starts = [first_time(piece) for piece in pieces]
+    found = []
+    for n, piece in enumerate(pieces):
+        start = starts[n]
+        if start is not None and start > upto:
+            break  # TIME ascends along a journal
+        following = next((time for time in starts[n + 1 :] if time is not None), None)
+        if following is not None and following <= after + 1:
+            continue
+        found.append(replace(piece, after=after, upto=upto))
+    return found
+
+
+def loss(directory: str, start: Reached) -> str | None:
+    """Evidence that records behind `start` were cleaned away unread; None: there is none."""
+    pieces = journal_segments(directory, whole=False)
+    if not start.segment or not pieces:
+        return None
+    numbers = [piece.number for piece in pieces]
+    manifest = read_manifest(DISK, Path(directory))
+    if manifest is not None:
+        missing = [one.number for one in manifest.missing(numbers) if one.last > start.time]
+        # Those that went while we looked are among what was dropped.
+        manifest = read_manifest(DISK, Path(directory)) or manifest
+        for number in missing:
+            if number in manifest.entries:
+                return f"segment {number} of {directory} is missing: the manifest names it"
+        if manifest.dropped_to > start.time:
+            return (
+                f"{directory}: records were cleaned away unread, behind TIME {start.time} and up"
+                f" to {manifest.dropped_to}"
+            )
+    expected = start.segment + 1
+    for number in numbers:
+        if number > start.segment:
+            if number > expected:
+                last = number - 1
+                which = f"{expected}" if last == expected else f"{expected} to {last}"
+                return f"segment {which} of {directory} was cleaned away unread"
+            expected = number + 1
+    if pieces[-1].number < start.segment:
+        return f"{directory} ends with segment {pieces[-1].number}, before {start.segment}"
+    return None

@@ -1,0 +1,62 @@
+"""An app of tasks for tests that run it in other processes; its journal is FASTJOURNAL_URL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from fastjournal import Tasks
+from fastjournal.tasks import current_run
+
+app = Tasks()
+
+
+@app.task
+def add(x: int, y: int) -> int:
+    return x + y
+
+
+@app.task
+def pid() -> int:
+    return os.getpid()
+
+
+@app.task(retry=1)
+def die(once: bool = False) -> str:
+    run = current_run()
+    if not once or (run is not None and run.attempt == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+@app.task(timeout=0.3, retry=0)
+def hang() -> None:
+    while True:  # nothing but a kill ends it
+        time.sleep(60)
+
+
+@app.task
+def grow(size: int) -> int:
+    kept.append(b"x" * size)
+    return os.getpid()
+
+
+@app.task
+def note(path: str, line: str) -> None:
+    """One append, so that lines of several processes do not mix."""
+    with Path(path).open("ab", buffering=0) as file:
+        file.write(line.encode() + b"\n")
+
+
+if "TASKS_TICK" in os.environ:
+
+    @app.every(1, missed="all", name="tick")
+    def tick() -> None:
+        run = current_run()
+        assert run is not None
+        note(os.environ["TASKS_TICK"], f"{run.headers['instant']} {run.id.hex()}")
+
+
+kept: list[bytes] = []
