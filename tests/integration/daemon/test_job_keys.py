@@ -26,9 +26,9 @@ from fastjournal.wire.fj.functions import (
     Type,
 )
 from fastjournal.wire.fj.hello import Hello, encode_hello
-from fastjournal.wire.fj.job_codec import encode_short
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
+from wire_values import encode_short
 
 HOUR = 3600 * 10**9
 

@@ -17,9 +17,9 @@ from fastjournal.testing import ManualClock, MemoryFiles
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.frames import encode_integer
 from fastjournal.wire.fj.functions import KEPT, OVERWRITE, Function, Type
-from fastjournal.wire.fj.job_codec import encode_jobs, encode_short
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
+from wire_values import encode_jobs, encode_short
 
 LOOPS = pytest.mark.parametrize("on_uvloop", [False, True], ids=["asyncio", "uvloop"])
 

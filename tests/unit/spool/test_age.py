@@ -9,11 +9,11 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
-from fastjournal.spool.shelf import Shelf
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock, MemoryFiles
-from spooling import JournalTarget, drain, rows
+from spooling import JournalDestination, drain, rows
 
 NOW = 1_700_000_000 * SECOND
 NIGHT = 8 * 3600
@@ -31,7 +31,7 @@ def journal(clock: ManualClock) -> Iterator[Journal]:
 
 
 def forward(path: Path, clock: ManualClock, journal: Journal) -> None:
-    drain(Forwarder(Shelf(path), clock=clock), JournalTarget(journal))
+    drain(Forwarder(ForwardedSpool(path), clock=clock), JournalDestination(journal))
 
 
 def test_a_job_spooled_overnight_was_inserted_when_it_was_put(
