@@ -25,8 +25,8 @@ except ImportError:  # tools/compile needs no hatchling
 
 
 def load_core(root: Path) -> ModuleType:
-    """`fastjournal.compiled`, without the package around it."""
-    path = root / "src" / "fastjournal" / "compiled.py"
+    """`fastjournal.package.compiled`, without the package around it."""
+    path = root / "src" / "fastjournal" / "package" / "compiled.py"
     spec = importlib.util.spec_from_file_location("fastjournal_compiled", path)
     assert spec is not None
     assert spec.loader is not None

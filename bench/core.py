@@ -113,7 +113,7 @@ class Worker:
 
 def work(folder: Path, count: int) -> None:
     """Measure whenever a line comes in; the first line out says which core this is."""
-    from fastjournal.compiled import describe_core
+    from fastjournal.package.compiled import describe_core
 
     worker = Worker(folder, count)
     print(describe_core(), flush=True)

@@ -50,6 +50,8 @@ ON_JOURNALS: dict[str, list[str]] = {
     "add": ["k"],
     "unset": ["k"],
     "scan": [],
+    "workers": [],
+    "schedules": [],
     "lock": ["k", "true"],
     "watch": ["k", "--limit", "1"],
 }
@@ -188,6 +190,14 @@ WRONG: list[list[str]] = [
     ["worker", "os:getcwd", "--url", "file"],
     ["worker", "os:getcwd", "--url", "file/below"],
     ["worker", "os:getcwd", "--concurrency", "0"],
+    ["worker", "os:getcwd", "--mode", "processes"],
+    ["worker", "os:sep"],
+    ["worker", "os:getcwd", "--dir", "a", "--url", "fj://127.0.0.1"],
+    ["worker", "os:getcwd", "--grace", "soon"],
+    ["tasks"],
+    ["tasks", "nonsense"],
+    ["tasks", "no.such:thing"],
+    ["tasks", "os:getcwd"],
     ["demo", "file", "--brief"],
     ["demo", "file/below", "--brief"],
     ["version", "surplus"],
@@ -278,7 +288,8 @@ if os.geteuid():  # root may read it
 
 def test_every_command_is_given_bad_input_here() -> None:
     here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
-    here |= {"serve", "workq", "forward", "worker", "demo", "version", *ON_SPARK, *BEYOND_SPARK}
+    here |= {"serve", "workq", "forward", "worker", "tasks", "demo", "version"}
+    here |= {*ON_SPARK, *BEYOND_SPARK}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 

@@ -25,7 +25,7 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import archive, daemon_commands, log, spool
+from fastjournal.cli import archive, daemon_commands, log, spool, tasks
 from fastjournal.cli.journal import entries, inspect_commands, jobs, operator_commands
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.spark import commands as spark
@@ -50,6 +50,7 @@ app.add_typer(inspect_commands.app)
 app.add_typer(operator_commands.app)
 app.add_typer(entries.app)
 app.add_typer(daemon_commands.app)
+app.add_typer(tasks.app)
 app.add_typer(daemon_commands.tokens, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(archive.app, name="archive")
@@ -66,7 +67,7 @@ app.command()(archive.restore)
 @app.command()
 def version() -> None:
     """Print the version, and which build of the core runs: compiled or pure."""
-    from fastjournal.compiled import describe_core
+    from fastjournal.package.compiled import describe_core
 
     typer.echo(f"{__version__} ({describe_core()} core)")
 

@@ -36,9 +36,15 @@ __all__ = [
     "job_id",
     "moment",
     "one_of",
+    "one_target",
     "payload_given",
     "seconds",
+    "yes_or_no",
 ]
+
+_TRUTH = {"yes": True, "true": True, "on": True, "1": True} | {
+    "no": False, "false": False, "off": False, "0": False,
+}  # fmt: skip
 
 
 def seconds(text: str | float) -> float:
@@ -60,6 +66,14 @@ def moment(text: str) -> datetime:
             f"not an instant: {text!r} (for example 2026-01-31T12:00)"
         ) from None
     return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def yes_or_no(text: str) -> bool:
+    """The truth of yes, true, on, 1; no, false, off, 0."""
+    try:
+        return _TRUTH[text.strip().lower()]
+    except KeyError:
+        raise typer.BadParameter(f"not yes or no: {text!r}") from None
 
 
 def job_id(text: str) -> bytes:
@@ -93,7 +107,7 @@ HERE = Path("jobs")
 """The journal's directory where none is named."""
 
 
-def _one_target(context: typer.Context, url: str | None) -> str | None:
+def one_target(context: typer.Context, url: str | None) -> str | None:
     """The URL if it is meant, None if the directory is; see rule 5."""
     sources = [context.get_parameter_source(name) for name in ("directory", "url")]
     words = [source.name if source is not None else "" for source in sources]
@@ -121,7 +135,7 @@ Directory = Annotated[
 ]
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="FASTJOURNAL_URL", hidden=True, callback=_one_target),
+    typer.Option("--url", envvar="FASTJOURNAL_URL", hidden=True, callback=one_target),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 Payload = Annotated[

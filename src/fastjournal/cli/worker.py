@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastjournal.cli.arguments import one_target, seconds
 from fastjournal.errors import Loading, SettingError, Unavailable
 
 if TYPE_CHECKING:
@@ -19,74 +20,151 @@ if TYPE_CHECKING:
 
 __all__ = ["worker"]
 
+_DEFAULT = "fj://127.0.0.1"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds between two tries to reach the daemon
 
 
 def worker(
-    function: Annotated[str, typer.Argument(help="module:function; it gets a leased job.")],
+    function: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:NAME", help="A Tasks, or a function that gets a leased job."
+        ),
+    ],
     queue: Annotated[
         list[str] | None, typer.Option(help="Queue to work off; several times. Else all.")
     ] = None,
-    prefix: Annotated[str | None, typer.Option(help="All queues that begin so.")] = None,
-    concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 1,
-    prefetch: Annotated[
-        int | None, typer.Option(help="Jobs leased ahead. [as many as concurrency]", min=0)
+    prefix: Annotated[
+        str | None, typer.Option(help="All queues that begin so; not with a Tasks.")
     ] = None,
-    lease: Annotated[float | None, typer.Option(help="Length of a lease, seconds.")] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(help="Jobs at a time. [1; with a Tasks one for each processor]", min=1),
+    ] = None,
+    prefetch: Annotated[
+        int | None,
+        typer.Option(
+            help="Jobs leased ahead. [as many as concurrency; with a Tasks by their length]", min=0
+        ),
+    ] = None,
+    lease: Annotated[float | None, typer.Option(parser=seconds, help="Length of a lease.")] = None,
     time_limit: Annotated[
-        float | None, typer.Option(help="A job that takes longer fails, seconds.")
+        float | None,
+        typer.Option(parser=seconds, help="A job that takes longer fails; a task says it itself."),
     ] = None,
     grace: Annotated[
-        float, typer.Option(help="How long running jobs may go on after a stop, seconds.")
+        float, typer.Option(parser=seconds, help="How long running jobs may go on after a stop.")
     ] = 30.0,
+    mode: Annotated[
+        str | None, typer.Option(help="threads, asyncio or processes, with a Tasks.")
+    ] = None,
+    recycle_jobs: Annotated[
+        int, typer.Option(help="Replace a process after so many jobs; 0: never.", min=0)
+    ] = 0,
+    recycle_memory: Annotated[
+        int, typer.Option(help="Replace a process above so many MiB; 0: never.", min=0)
+    ] = 0,
+    schedules: Annotated[
+        bool, typer.Option("--schedules/--no-schedules", help="Fire the schedules of a Tasks.")
+    ] = True,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start anew when a Python file changes, to develop.")
+    ] = False,
     name: Annotated[str | None, typer.Option(help="Shown as the worker of its leases.")] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            "-d",
+            envvar="FASTJOURNAL_DIR",
+            is_eager=True,
+            metavar="DIRECTORY",
+            help="The journal's directory.",
+        ),
+    ] = None,
     url: Annotated[
-        str,
+        str | None,
         typer.Option(
             envvar="FASTJOURNAL_URL",
             show_envvar=False,
-            help="Daemon (fj://host:port/journal) or directory of a journal.",
+            callback=one_target,
+            help="Daemon (fj://host:port/journal) or directory of a journal. "
+            "[that of the Tasks, or fj://127.0.0.1]",
         ),
-    ] = "fj://127.0.0.1",
+    ] = None,
 ) -> None:
-    """Work off queues with a Python function, until SIGTERM or Ctrl-C.
+    """Work off queues with the tasks of a program, or with one function, until SIGTERM or Ctrl-C.
 
-    The function gets one leased job; what it returns (bytes or nothing) is the result, an
+    A function gets one leased job; what it returns (bytes or nothing) is the result, an
     exception fails the job. An `async def` runs on an event loop, anything else in threads. A
     daemon that is not up yet is waited for.
 
     Examples:
 
-        fastjournal worker tasks:resize --queue thumbs --concurrency 8
+        fastjournal worker shop.tasks:app
 
-        fastjournal worker tasks:fetch --prefix fetch. --url fj://queue.example.com
+        fastjournal worker shop.tasks:app --mode processes --recycle-jobs 1000
+
+        fastjournal worker thumbs:resize --queue thumbs --concurrency 8
     """
     import os
     import socket
 
     from fastjournal.cli.stop_signal import Stop
+    from fastjournal.cli.tasks import restart_on_change
     from fastjournal.client.worker import Worker
     from fastjournal.client.worker.results import check_result
 
+    if reload:
+        arguments = [word for word in sys.argv[1:] if word != "--reload"]
+        command = [sys.executable, "-m", "fastjournal.cli.app", *arguments]
+        raise typer.Exit(restart_on_change(command))
     logging.basicConfig(
         stream=sys.stderr, level="INFO", format="%(asctime)s [%(levelname)s] %(message)s"
     )
     work = load_function(function)
-    check_result(work)
+    given = url if directory is None else str(directory)
+    called = name or f"{socket.gethostname()}:{os.getpid()}"
     stop = Stop()
     stop.listen()
-    source = _connected(url, stop)
-    if source is None:
-        return
-    running = Worker(
-        source, work, queues=queue or None, prefix=prefix, concurrency=concurrency,
-        prefetch=prefetch, lease=lease, time_limit=time_limit, grace=grace,
-        name=name or f"{socket.gethostname()}:{os.getpid()}",
-    )  # fmt: skip
+    running: Worker
+    if hasattr(work, "queue_settings"):
+        from fastjournal.tasks.app import Tasks
+        from fastjournal.tasks.worker import TaskWorker
+
+        assert isinstance(work, Tasks)
+        if prefix is not None or time_limit is not None:
+            raise SettingError("a Tasks has its own queues and time limits", name="prefix")
+        source = _connected(given or str(work.place), stop)
+        if source is None:
+            return
+        work.connect(source)
+        running = TaskWorker(
+            work, queues=queue or None, mode=mode, concurrency=concurrency,  # type: ignore[arg-type]
+            prefetch=prefetch, target=function, recycle_jobs=recycle_jobs,
+            recycle_memory=recycle_memory << 20, lease=lease, grace=grace, name=called,
+            schedules=schedules,
+        )  # fmt: skip
+        what = f"{len(work.tasks)} tasks, {len(work.schedules)} schedules, {running.mode}"
+        queues = ", ".join(queue or work.queues)
+    else:
+        if mode is not None or recycle_jobs or recycle_memory:
+            raise SettingError("processes are for a Tasks", name="mode")
+        check_result(work)
+        source = _connected(given or _DEFAULT, stop)
+        if source is None:
+            return
+        running = Worker(
+            source, work, queues=queue or None, prefix=prefix, concurrency=concurrency or 1,
+            prefetch=prefetch, lease=lease, time_limit=time_limit, grace=grace, name=called,
+        )  # fmt: skip
+        what = function
+        queues = ", ".join(queue or []) or (f"{prefix}*" if prefix else "all")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.stop())
     if stop.asked:  # just before
         running.stop()
+    logging.info("worker %s: %s; queues: %s; journal: %r", called, what, queues, source)
     counts = running.run()
     source.close()
     shown = {field: getattr(counts, field) for field in counts.__slots__}
@@ -124,6 +202,6 @@ def load_function(name: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise SettingError(f"cannot load {name}: {error}", name="function") from error
-    if not callable(found):
+    if not callable(found) and not hasattr(found, "queue_settings"):
         raise SettingError(f"{name} cannot be called", name="function")
     return found

@@ -769,6 +769,9 @@ class Journal(Inspection):
             if self._shipper is not None:
                 self._shipper.stop()
 
+    def __repr__(self) -> str:
+        return f"<Journal {str(self.path)!r}>"
+
     def __enter__(self) -> Self:
         return self
 

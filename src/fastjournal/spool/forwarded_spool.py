@@ -179,20 +179,20 @@ class ForwardedSpool:
             return None
         return SpoolFile(self.path, hour, handle)
 
-    def mark(self, file: SpoolFile, frames: Sequence[Frame]) -> None:
+    def set_done(self, file: SpoolFile, frames: Sequence[Frame]) -> None:
         """These frames are done."""
         run: list[bytes] = []
         start = end = -1
         for frame in frames:
             if frame.offset != end:
-                self._mark(file, start, run)
+                self._write_done(file, start, run)
                 run, start = [], frame.offset
             data = frame.data
             run += (data[:2], _DONE, data[3:])
             end = frame.end
-        self._mark(file, start, run)
+        self._write_done(file, start, run)
 
-    def _mark(self, file: SpoolFile, start: int, parts: list[bytes]) -> None:
+    def _write_done(self, file: SpoolFile, start: int, parts: list[bytes]) -> None:
         if parts:
             file.handle.write_at(b"".join(parts), start)
 

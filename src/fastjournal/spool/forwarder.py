@@ -180,7 +180,7 @@ class Forwarder:
             return False
         if self._at_a_time == 1 and len(flight.frames) == 1:
             if self._quarantine(flight.file, flight.frames[0], str(error)):
-                self.spool.mark(flight.file, flight.frames)
+                self.spool.set_done(flight.file, flight.frames)
             self._flights.popleft()  # it is passed over, not sent again
         self._at_a_time = max(1, self._at_a_time // 2)
         return True
@@ -276,7 +276,9 @@ class Forwarder:
             for mark, text in answer.errors:
                 if mark in by_end and not self._quarantine(flight.file, by_end[mark], text):
                     kept.add(mark)
-        self.spool.mark(flight.file, [f for f in frames if f.end not in kept] if kept else frames)
+        self.spool.set_done(
+            flight.file, [f for f in frames if f.end not in kept] if kept else frames
+        )
         figures.repeated += answer.repeated
         figures.merged += answer.merged
         figures.forwarded += len(frames) - answer.repeated - answer.refused
@@ -319,7 +321,7 @@ class Forwarder:
                 job = job_bytes(item)
             except JournalError as error:
                 if self._quarantine(file, item, str(error)):
-                    self.spool.mark(file, (item,))
+                    self.spool.set_done(file, (item,))
                 continue
             frames.append(item)
             jobs.append(job)

@@ -24,12 +24,10 @@ It stands on the client and on the public face of the journal.
 
 from __future__ import annotations
 
-from importlib import import_module
+from fastjournal.package.lazy_names import names_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from fastjournal.client.worker import Retry
     from fastjournal.tasks.announcing import known_schedules, known_workers
     from fastjournal.tasks.app import Tasks
@@ -60,30 +58,24 @@ __all__ = [
     "known_workers",
 ]
 
-_HOMES = {
-    "AsyncHandle": "fastjournal.tasks.handle",
-    "BadArguments": "fastjournal.tasks.call_codec",
-    "Discard": "fastjournal.tasks.execution",
-    "Handle": "fastjournal.tasks.handle",
-    "Middleware": "fastjournal.tasks.middleware",
-    "Retries": "fastjournal.tasks.task",
-    "Retry": "fastjournal.client.worker",
-    "Run": "fastjournal.tasks.execution",
-    "Schedule": "fastjournal.tasks.schedule",
-    "Task": "fastjournal.tasks.task",
-    "TaskFailed": "fastjournal.tasks.handle",
-    "TaskWorker": "fastjournal.tasks.worker",
-    "Tasks": "fastjournal.tasks.app",
-    "current_run": "fastjournal.tasks.execution",
-    "known_schedules": "fastjournal.tasks.announcing",
-    "known_workers": "fastjournal.tasks.announcing",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_from(
+    __name__,
+    {
+        "AsyncHandle": "handle",
+        "BadArguments": "call_codec",
+        "Discard": "execution",
+        "Handle": "handle",
+        "Middleware": "middleware",
+        "Retries": "task",
+        "Retry": "execution",
+        "Run": "execution",
+        "Schedule": "schedule",
+        "Task": "task",
+        "TaskFailed": "handle",
+        "TaskWorker": "worker",
+        "Tasks": "app",
+        "current_run": "execution",
+        "known_schedules": "announcing",
+        "known_workers": "announcing",
+    },
+)

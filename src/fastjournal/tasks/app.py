@@ -249,7 +249,7 @@ class Tasks:
     @property
     def is_spool(self) -> bool:
         """There is nothing but a spool: calls go out, and no answer comes back."""
-        where = self._place()
+        where = self.place
         return (isinstance(where, str) and where.startswith("spool:")) or _is_spool(where)
 
     @property
@@ -265,7 +265,7 @@ class Tasks:
     def _open(self) -> Any:
         from fastjournal.connect_url import connect
 
-        where = self._place()
+        where = self.place
         if self.is_spool:
             raise SettingError("nothing but putting can be done with a spool", name="where")
         return connect(where) if isinstance(where, (str, Path)) else where
@@ -277,7 +277,7 @@ class Tasks:
         if found is not None and found[0] is loop:
             return found[1]
         self._ajournals = {k: v for k, v in self._ajournals.items() if not v[0].is_closed()}
-        where = self._place()
+        where = self.place
         opened: Any
         if isinstance(where, (str, Path)) and not isinstance(parse_url(str(where)), Path):
             from fastjournal.connect_url import aconnect
@@ -292,7 +292,7 @@ class Tasks:
     def spool(self) -> Any:
         """The spool, opened when it is first asked for."""
         if self._spool is None:
-            given: Any = self._place() if self.is_spool else self._spool_given
+            given: Any = self.place if self.is_spool else self._spool_given
             if given is None:
                 raise SettingError("this app has no spool: Tasks(where, spool=...)", name="spool")
             if isinstance(given, (str, Path)):
@@ -306,7 +306,7 @@ class Tasks:
         """Close what was opened here."""
         with self._lock:
             opened, self._opened = self._opened, None
-            if opened is not None and isinstance(self._place(), (str, Path)):
+            if opened is not None and isinstance(self.place, (str, Path)):
                 opened.close()
 
     async def aclose(self) -> None:
@@ -371,7 +371,9 @@ class Tasks:
             self._on_put(handle)
         return handle
 
-    def _place(self) -> Any:
+    @property
+    def place(self) -> Any:
+        """Where its journal is."""
         return os.environ.get(_ENVIRONMENT, _HERE) if self._where is None else self._where
 
 

@@ -14,8 +14,8 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -112,7 +112,7 @@ class CallCodec:
             self._result: Any = msgspec.json.Decoder(
                 Any if any(returns is untyped for untyped in _UNTYPED) else returns
             )
-        except _NOT_FITTING as error:
+        except (*_NOT_FITTING, NameError) as error:
             raise SettingError(f"{name} cannot be a task: {error}", name=name) from None
         self._head = b'{"task":' + _encode(name) + b',"args":'
 
@@ -170,16 +170,22 @@ class CallCodec:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations; of a coroutine function what it gives when awaited."""
+    """The annotations, evaluated."""
     inner = inspect.unwrap(function)
     try:
-        # Types that were defined beside a function inside another one are seen by its closure.
-        free = (
-            inspect.getclosurevars(inner).nonlocals if isinstance(inner, types.FunctionType) else {}
-        )
-        return typing.get_type_hints(inner, localns=dict(free), include_extras=True)
+        return typing.get_type_hints(inner, localns=_closure(inner), include_extras=True)
     except NameError as error:
         raise SettingError(
             f"an annotation of {getattr(inner, '__qualname__', inner)} cannot be read: {error}",
             name="annotation",
         ) from None
+
+
+def _closure(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function sees of the one it is defined in: types that its annotations name."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    found: dict[str, Any] = {}
+    for name, cell in zip(code.co_freevars if code else (), cells or (), strict=False):
+        with contextlib.suppress(ValueError):  # not set yet
+            found[name] = cell.cell_contents
+    return found

@@ -19,19 +19,17 @@ import threading
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from fastjournal.arguments import NEVER, Length
 from fastjournal.client.worker import Failure, Retry
 from fastjournal.failure_text import failure_text
+from fastjournal.handles import LeasedJob
 from fastjournal.tasks.call_codec import BadArguments, open_envelope
-
-if TYPE_CHECKING:
-    from fastjournal.handles import LeasedJob
-    from fastjournal.tasks.app import Tasks
-    from fastjournal.tasks.task import Task
+from fastjournal.tasks.handle import App
+from fastjournal.tasks.task import Task
 
 __all__ = [
     "SCHEDULE",
@@ -105,7 +103,7 @@ class Run:
 class Prepared:
     """A call that can be run."""
 
-    def __init__(self, app: Tasks, task: Task[Any, Any], run: Run, arguments: dict[str, Any]):
+    def __init__(self, app: App, task: Task[Any, Any], run: Run, arguments: dict[str, Any]):
         self.app = app
         self.task = task
         self.run = run
@@ -125,7 +123,7 @@ def about(job: LeasedJob) -> About:
     return About(job.id, job.queue, job.key, job.attempt, job.lease.job.fails)
 
 
-def prepare(app: Tasks, payload: bytes, about: About) -> Prepared | Ended:
+def prepare(app: App, payload: bytes, about: About) -> Prepared | Ended:
     """Read a call, or say why it cannot be run."""
     try:
         envelope = open_envelope(payload)
@@ -141,7 +139,7 @@ def prepare(app: Tasks, payload: bytes, about: About) -> Prepared | Ended:
     return Prepared(app, task, Run(task.name, about, envelope.headers, is_last), arguments)
 
 
-def execute(app: Tasks, payload: bytes, about: About) -> Ended:
+def execute(app: App, payload: bytes, about: About) -> Ended:
     """Run a call in this thread; a coroutine function on a loop beside it."""
     prepared = prepare(app, payload, about)
     if isinstance(prepared, Ended):
@@ -161,7 +159,7 @@ def execute(app: Tasks, payload: bytes, about: About) -> Ended:
         _current.reset(mark)
 
 
-async def aexecute(app: Tasks, payload: bytes, about: About) -> Ended:
+async def aexecute(app: App, payload: bytes, about: About) -> Ended:
     """Run a call on this loop; a plain function in a thread."""
     prepared = prepare(app, payload, about)
     if isinstance(prepared, Ended):

@@ -11,22 +11,69 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from fastjournal.arguments import Length, last_words, length
+from fastjournal.arguments import Instant, Length, last_words, length
 from fastjournal.clock import SECOND
 from fastjournal.errors import NotFound, RequestError, SettingError, TimedOut
 from fastjournal.model import Outcome, State
+from fastjournal.tasks.call_codec import CallCodec
 
-if TYPE_CHECKING:
-    from fastjournal.tasks.app import Tasks
-    from fastjournal.tasks.call_codec import CallCodec
-
-__all__ = ["AsyncHandle", "Handle", "TaskFailed", "TaskState"]
+__all__ = ["App", "AsyncHandle", "Handle", "TaskFailed", "TaskState"]
 
 R = TypeVar("R")
 TaskState = Literal["waiting", "running", "done", "failed", "gone"]
 _LOOK_AGAIN = 0.05  # seconds between two looks for a call that is still in a spool
+
+
+class App(Protocol):
+    """What tasks, handles and runs need of the app they belong to: `Tasks` has it."""
+
+    tasks: dict[str, Any]
+    schedules: dict[str, Any]
+    schedule_arguments: dict[str, Mapping[str, Any]]
+    middlewares: list[Any]
+    rates: dict[str, Any]
+    loop: Any
+    waits: bool
+
+    @property
+    def journal(self) -> Any:
+        """The journal."""
+
+    async def ajournal(self) -> Any:
+        """The journal for the running loop."""
+
+    @property
+    def spool(self) -> Any:
+        """The spool."""
+
+    @property
+    def is_spool(self) -> bool:
+        """There is nothing but a spool."""
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues of all tasks."""
+
+    def now(self) -> int:
+        """The journal's time, ns since 1970."""
+
+    def instant_in(self, delay: Length) -> Instant:
+        """The instant so far from now."""
+
+    def declare_queue(self, name: str) -> None:
+        """Tell the journal once what holds for a queue."""
+
+    async def adeclare_queue(self, name: str) -> None:
+        """Tell the journal once what holds for a queue."""
+
+    def was_put(self, handle: Handle[R]) -> Handle[R]:
+        """A call was put."""
+
+    def new_id(self) -> bytes:
+        """An id for a job."""
 
 
 class TaskFailed(RequestError):
@@ -43,7 +90,7 @@ class _Call(Generic[R]):
 
     def __init__(
         self,
-        app: Tasks,
+        app: App,
         job_id: bytes,
         codec: CallCodec,
         outcome: Outcome | None,

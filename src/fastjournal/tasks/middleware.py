@@ -10,11 +10,10 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fastjournal.tasks.execution import Run
-    from fastjournal.tasks.task import Task
+from fastjournal.tasks.execution import Run
+from fastjournal.tasks.task import Task
 
 __all__ = ["Middleware", "OpenTelemetry", "Sentry"]
 

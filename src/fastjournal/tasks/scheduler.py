@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -27,10 +27,8 @@ from fastjournal.arguments import as_datetime
 from fastjournal.errors import AlreadyExists, JournalError
 from fastjournal.tasks.announcing import ScheduleInfo, last_key, schedule_key
 from fastjournal.tasks.execution import SCHEDULE
+from fastjournal.tasks.handle import App
 from fastjournal.tasks.schedule import Schedule
-
-if TYPE_CHECKING:
-    from fastjournal.tasks.app import Tasks
 
 __all__ = ["Scheduler", "instant_id"]
 
@@ -50,7 +48,7 @@ def instant_id(schedule: str, instant: int) -> bytes:
 class Scheduler:
     """The schedules of an app, over its journal."""
 
-    def __init__(self, app: Tasks) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self.fired = 0
         """Instants that were put by this one, again or for the first time."""

@@ -13,23 +13,18 @@ from __future__ import annotations
 import inspect
 import random
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from fastjournal.arguments import NEVER, Instant, Length, length
 from fastjournal.clock import SECOND
 from fastjournal.errors import AlreadyExists, NotFound, SettingError
 from fastjournal.model import DEFAULT_PRIORITY
 from fastjournal.tasks.call_codec import CallCodec
-from fastjournal.tasks.handle import AsyncHandle, Handle
+from fastjournal.tasks.handle import App, AsyncHandle, Handle
 from fastjournal.tasks.rates import Rate
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from fastjournal.tasks.app import Tasks
 
 __all__ = ["AsyncTask", "Options", "Retries", "Task"]
 
@@ -109,9 +104,7 @@ class Task(Generic[P, R]):
 
     is_async = False
 
-    def __init__(
-        self, app: Tasks, function: Callable[..., Any], name: str, options: Options
-    ) -> None:
+    def __init__(self, app: App, function: Callable[..., Any], name: str, options: Options) -> None:
         self.app = app
         self.function = function
         self.name = name

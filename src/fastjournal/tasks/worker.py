@@ -23,7 +23,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fastjournal.arguments import Length
 from fastjournal.client.worker import Retry, Worker, WorkerCounts
@@ -40,12 +40,11 @@ from fastjournal.tasks.announcing import (
 )
 from fastjournal.tasks.call_codec import BadArguments, open_envelope
 from fastjournal.tasks.execution import about, aexecute, execute, prepare, settle
+from fastjournal.tasks.handle import App
 from fastjournal.tasks.processes import Child
 from fastjournal.tasks.rates import take_tokens
 from fastjournal.tasks.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from fastjournal.tasks.app import Tasks
+from fastjournal.tasks.task import Task
 
 __all__ = ["Mode", "TaskWorker"]
 
@@ -61,7 +60,7 @@ class TaskWorker(Worker):
 
     def __init__(
         self,
-        app: Tasks,
+        app: App,
         *,
         queues: Sequence[str] | None = None,
         mode: Mode | None = None,
@@ -251,7 +250,7 @@ class TaskWorker(Worker):
     def _admit(self, job: LeasedJob) -> float | None:
         """The time limit of a call; gives it back if its rate is used up."""
         try:
-            task = self.app.tasks.get(open_envelope(job.payload).task)
+            task: Task[Any, Any] | None = self.app.tasks.get(open_envelope(job.payload).task)
         except BadArguments:
             return None  # the run tells it
         if task is None:

@@ -11,7 +11,6 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
-from fastjournal.compiled import describe_core
 from fastjournal.errors import NoSpace, NotFound, OutOfRange, Stopped
 from fastjournal.journal.engine.engine import NEVER, Engine
 from fastjournal.journal.language import commands as k
@@ -21,6 +20,7 @@ from fastjournal.log.read.cursor import Cursor
 from fastjournal.log.segment import WORKQ, Position
 from fastjournal.log.stream import Stream
 from fastjournal.model import MAX_INSTANT, State, Where
+from fastjournal.package.compiled import describe_core
 from fastjournal.put_request import PLAIN, PutRequest
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 

@@ -121,6 +121,18 @@ def test_an_annotation_that_cannot_be_read_is_told_where_the_task_is_defined() -
         Tasks().task(work)
 
 
+def test_a_task_defined_before_what_it_uses_is_a_task() -> None:
+    app = Tasks()
+
+    @app.task
+    def work() -> int:
+        return later
+
+    later = 5
+    with InlineTasks(app):
+        assert work.put().result() == 5
+
+
 def test_two_tasks_of_one_name_are_refused() -> None:
     app = Tasks()
     app.task(name="x")(lambda: None)

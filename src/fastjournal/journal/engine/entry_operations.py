@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.errors import JournalFault
 from fastjournal.journal.engine.engine import Engine
-from fastjournal.journal.entries.cursor import Scan
+from fastjournal.journal.entries.cursor import KeyQuery
 from fastjournal.journal.entries.ground import EntryGround, is_busy, is_kept, keys_of, touch_length
 from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.journal.entries.once import EntryChanges
@@ -200,7 +200,7 @@ class EntryOperations:
         row = self.read(key, reading, now)
         return self.picture(row, key, now, reading.data)
 
-    def rows(self, scan: Scan, reading: Reading = _PLAIN, now: i64 = 0) -> Page:
+    def rows(self, scan: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> Page:
         """The rows of a range, a pattern, or the rest of either; `load` their values in turn."""
         now = now or self._now()
         page = self._reads.page(scan, now, reading)
@@ -213,7 +213,7 @@ class EntryOperations:
                         self._note(row, now, reading, single=False)
         return page
 
-    def page(self, scan: Scan, reading: Reading = _PLAIN, now: i64 = 0) -> EntryPage:
+    def page(self, scan: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> EntryPage:
         """The entries of a range, a pattern, or the rest of either."""
         now = now or self._now()
         found = self.rows(scan, reading, now)

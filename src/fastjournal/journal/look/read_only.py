@@ -38,6 +38,7 @@ from fastjournal.journal.disk.upkeep import UpkeepStatus
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import Group
+from fastjournal.journal.look.entry_look import EntryLook
 from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
@@ -136,6 +137,11 @@ class JournalView(Inspection):
         if found is None:
             raise TimedOut("the job is not finished")
         return found
+
+    @property
+    def entries(self) -> EntryLook:
+        """The journal's key/value entries, to be read."""
+        return EntryLook(self._engine, self._clock)
 
     def close(self) -> None:
         """Release the open file."""

@@ -67,7 +67,7 @@ class Placement:
     def queue(self, name: bytes) -> QueueRows:
         """The queue of this name, made if need be."""
         queue = self._recent
-        if queue.name == name and queue.groups:
+        if queue.name == name and queue.prefixes:
             return queue
         found = self.queues.get(name)
         if found is None:
@@ -224,7 +224,7 @@ class Placement:
         queue.total -= 1
         if not queue.total and len(self.queues) > _SPARE_QUEUES and queue.unused:
             self.selection.detach(queue)
-            queue.groups = []
+            queue.prefixes = []
             del self.queues[queue.name]
 
     def _is_held(self, row: Row) -> bool:

@@ -18,7 +18,7 @@ from fastjournal.journal.state.row import IDLE, PLACES, READY, TOMB, QueueRules,
 from fastjournal.journal.state.rows import Rows
 from fastjournal.model import QueueSettings
 
-__all__ = ["Group", "Moments", "QueueRows", "QueueTimeline"]
+__all__ = ["Moments", "PrefixQueues", "QueueRows", "QueueTimeline"]
 
 
 class QueueTimeline(Timeline):
@@ -33,7 +33,7 @@ class QueueTimeline(Timeline):
         """In the heap of `Moments`; -1: not there."""
 
 
-class Group:
+class PrefixQueues:
     """The open queues whose names begin alike, in turns."""
 
     def __init__(self, prefix: bytes) -> None:
@@ -58,7 +58,7 @@ class QueueRows:
         self.future = QueueTimeline(self)
         self.leases = QueueTimeline(self)
         self.dead: dict[bytes, Row] = {}
-        self.groups: list[Group] = []
+        self.prefixes: list[PrefixQueues] = []
         self.listed: i64 = 0
         """0 not offered, 1 offered, 2 offered, but only slow rows are ready."""
         self.served: i64 = 0

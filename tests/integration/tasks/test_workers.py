@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import task_app
 from fastjournal import SettingError, Spool, TaskFailed, Tasks
 from fastjournal.errors import TimedOut
 from fastjournal.spool.forwarder import Forwarder
@@ -252,20 +253,17 @@ def test_a_short_job_is_leased_with_many_and_a_long_one_alone(app: Tasks) -> Non
 @pytest.fixture
 def processes(place: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     monkeypatch.setenv("FASTJOURNAL_URL", place)
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    from importlib import import_module
-
-    module = import_module("task_app")
-    module.app.connect()
+    monkeypatch.setenv("PYTHONPATH", str(Path(task_app.__file__).parent))
+    app = task_app.app
+    app.connect()
 
     def start(**options: Any) -> Any:
         given = {"mode": "processes", "target": TARGET, "concurrency": 1, **options}
-        return working(module.app, **given)
+        return working(app, **given)
 
-    start.app = module.app  # type: ignore[attr-defined]
+    start.app = app  # type: ignore[attr-defined]
     yield start
-    module.app.close()
+    app.close()
 
 
 @pytest.mark.timeout(180)

@@ -92,12 +92,12 @@ CORE = (
 MARKER = "sources"
 """Beside the compiled modules of a checkout: what they were made from."""
 
-_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 def source_of(module: str) -> str:
     """The source file of a module of this package."""
-    return os.path.join(_PARENT, *module.split(".")) + ".py"
+    return os.path.join(_SOURCE, *module.split(".")) + ".py"
 
 
 def source_state() -> str:
