@@ -74,15 +74,15 @@ def kill_rounds(rounds: int, tmp_path: Path, modes: list[str]) -> None:
             for number in range(rounds):
                 note.put_many((str(notes), f"{number} {n}") for n in range(EACH))
                 more = len(lines(notes)) + chance.randrange(EACH)
-                wait_until(lambda more=more: len(lines(notes)) >= more, seconds=60)
+                wait_until(lambda more=more: len(lines(notes)) >= more, seconds=300)
                 workers.kill(chance.randrange(WORKERS))
                 workers.start()
             wanted = {f"{number} {n}" for number in range(rounds) for n in range(EACH)}
-            wait_until(lambda: wanted <= set(lines(notes)), seconds=60, what="all calls have run")
+            wait_until(lambda: wanted <= set(lines(notes)), seconds=300, what="all calls have run")
             until = app.journal.entries["fastjournal.schedules.last/tick"]
-            wait_until(lambda: any(at(line) >= until for line in lines(ticks)), seconds=60)
+            wait_until(lambda: any(at(line) >= until for line in lines(ticks)), seconds=300)
             wait_until(
-                lambda: not _missing(ticks, until), seconds=60, what="every instant was fired"
+                lambda: not _missing(ticks, until), seconds=300, what="every instant was fired"
             )
         finally:
             while workers.running:
