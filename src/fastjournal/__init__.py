@@ -57,7 +57,7 @@ __version__ = "0.1.0"
 _BUILD = os.path.join(os.path.dirname(__file__), "..", "..", "build", "compiled")  # noqa: PTH118, PTH120
 _CHECKOUT = os.path.exists(os.path.join(_BUILD, "sources"))  # noqa: PTH110, PTH118
 if _CHECKOUT or "FASTJOURNAL_PURE" in os.environ:  # else the import system decides by itself
-    from fastjournal.compiled import choose_core
+    from fastjournal.package.compiled import choose_core
 
     choose_core(_BUILD if _CHECKOUT else None)
 
@@ -166,7 +166,7 @@ class _MovedModules:
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if not name.startswith("fastjournal."):
             return None
-        from fastjournal.moved_names import find_moved
+        from fastjournal.package.moved_names import find_moved
 
         return find_moved(name)
 

@@ -20,7 +20,7 @@ try:
         write_i64_be,
     )
 except ImportError:  # pragma: no cover - depends on the installation; tested by itself
-    from fastjournal.plain_buffers import (  # type: ignore[assignment]
+    from fastjournal.package.plain_buffers import (  # type: ignore[assignment]
         BytesWriter,
         read_i16_be,
         read_i32_be,

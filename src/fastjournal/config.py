@@ -96,6 +96,21 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of values that a journal holds in memory, the others stay on disk; 0: 8 MiB."""
     history: Literal["delete", "archive"] = "delete"
     """What becomes of cleaned segments; `archive` keeps a whole copy of each."""
+    archive: str = ""
+    """Where all history is shipped to, below the name of each journal: `s3://bucket/jobs`,
+    `gs://`, `az://`, `file:///backup` or a path; empty: nowhere."""
+    archive_interval: _Seconds = 5.0
+    """Seconds after which what is new is shipped, if 4 MiB have not come before."""
+    archive_max_lag: Annotated[float, Meta(gt=0)] = 86_400.0
+    """Seconds that cleaning waits for what is not shipped yet."""
+    archive_behind: Literal["clean", "stop"] = "clean"
+    """Then: clean, and begin the archive anew later; or stop taking writes."""
+    archive_keep_days: Annotated[float, Meta(ge=0)] = 0.0
+    """Instants older than this need not be restorable; 0: all are kept."""
+    archive_keep_versions: Annotated[int, Meta(ge=2)] = 100
+    """Manifests that are kept in the archive."""
+    archive_compress: bool = False
+    """Pack sealed segments with zstd."""
     on_failure: Literal["stop", "die"] = "stop"
     """After a failed sync: refuse every write, or end the process with exit code 4."""
     zone_bytes: Literal["0000", "ffff"] = "0000"

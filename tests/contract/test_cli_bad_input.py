@@ -64,6 +64,7 @@ EACH_WAY = ("put", "done", "list", "top", "get", "lock", "watch")
 """One for each way in which a command opens a journal."""
 ON_DAEMONS = {"ping": [], "status": [], "listen": []}
 """Commands that only take `--url`."""
+PLACE_OF_ARCHIVE = "PLACE"
 ON_LOGS = {
     "log dump": [],
     "log stat": [],
@@ -71,6 +72,14 @@ ON_LOGS = {
     "log repair": ["--salvage", "--yes"],
 }
 """Commands that take the directory of a log."""
+ON_ARCHIVES: dict[str, list[str]] = {
+    "archive list": [PLACE_OF_ARCHIVE],
+    "archive verify": [PLACE_OF_ARCHIVE],
+    "archive prune": [PLACE_OF_ARCHIVE],
+    "restore": [PLACE_OF_ARCHIVE, "jobs"],
+    "backup": [PLACE_OF_ARCHIVE, "archive"],
+}
+"""Commands that take an archive, or a journal to make one of."""
 ON_SPOOLS = ("spool stat", "spool dump", "spool verify")
 ON_TOKENS = {"token add": ["web", "--role", "read"], "token list": [], "token remove": ["web"]}
 PLACE = "PLACE"
@@ -278,7 +287,7 @@ if os.geteuid():  # root may read it
 
 
 def test_every_command_is_given_bad_input_here() -> None:
-    here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_SPOOLS, *ON_TOKENS}
+    here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
     here |= {"serve", "workq", "forward", "worker", "tasks", "demo", "version"}
     here |= {*ON_SPARK, *BEYOND_SPARK}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
@@ -397,6 +406,24 @@ def test_a_place_without_a_log_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
     told(run(*command.split(), str(place(tmp_path)), *ON_LOGS[command]), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("command", ON_ARCHIVES)
+def test_a_place_without_an_archive_or_a_journal_is_named(
+    run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
+) -> None:
+    there = str(place(tmp_path))
+    line = [there if one == PLACE_OF_ARCHIVE else one for one in ON_ARCHIVES[command]]
+    told(run(*command.split(), *line), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("command", ON_ARCHIVES)
+def test_an_archive_that_cannot_be_meant_is_an_error_of_usage(run: Command, command: str) -> None:
+    told(run(*command.split()), USAGE)
+    told(run(*command.split(), "x", "y", "--nonsense"), USAGE)
+    told(run(*command.split(), *(["x", "y"] if command == "backup" else []), "nonsense://x"), USAGE)
+    told(run("restore", "x", "y", "--to", "soon"), USAGE)
 
 
 @pytest.mark.parametrize("place", [a_file, missing, below_a_file, too_long, a_ring])

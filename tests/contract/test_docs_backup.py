@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
+from command_line import Command
 from docblocks import ROOT, blocks
 from fastjournal import Journal
 from fastjournal.testing import check_one_waiting_row, check_replay
 
-RECIPE = next(block for block in blocks(ROOT / "docs" / "backup.md") if "synced.pos" in block.code)
-COPY = RECIPE.commands()[:3]
-
-
-def copy() -> bool:
-    """Type the lines of the page; False if a file vanished under the copy."""
-    for line in COPY:
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-        if done.returncode:
-            assert "No such file" in done.stderr
-            return False
-    return True
+PAGE = [line for block in blocks(ROOT / "docs" / "backup.md") for line in block.commands()]
+COPY = [line.split()[1:] for line in PAGE if line.startswith("fastjournal backup")]
+RESTORE = [line.split()[1:] for line in PAGE if line.startswith("fastjournal restore")]
 
 
 @pytest.mark.parametrize("round_", range(3))
 def test_the_copy_of_a_busy_journal_holds_all_that_was_acknowledged_before(
-    round_: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    round_: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert [line.split()[0] for line in COPY] == ["mkdir", "flock", "mv"]
+    run = Command(capfd, monkeypatch)
     alive: list[bytes] = []
     stop = threading.Event()
     with Journal("jobs", segment_size=16_384, background=False) as journal:
@@ -55,14 +48,15 @@ def test_the_copy_of_a_busy_journal_holds_all_that_was_acknowledged_before(
             while len(alive) < 100 * (round_ + 1):
                 stop.wait(0.001)
             promised = list(alive)
-            for _ in range(10):
-                if copy():
-                    break
-                shutil.rmtree("backup")  # a file vanished: again, as the page says
+            code, _, error = run(*COPY[0])
+            assert code == 0, error
         finally:
             stop.set()
             worker.join()
-    with Journal("backup", background=False) as restored:
+    Path("jobs").rename("jobs.broken")
+    for words in RESTORE:
+        assert run(*words)[0] == 0
+    with Journal("jobs", background=False) as restored:
         held = {job.id for job in restored.jobs("kept", limit=1_000_000)}
         assert held.issuperset(promised)
         assert restored.jobs("gone", limit=10)[1:] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.compiled import describe_core
+from fastjournal.package.compiled import describe_core
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^(\w+ .*?) +(\d+) +(\d+) +(\d+) +(\d+)$", re.MULTILINE)

@@ -21,8 +21,8 @@ import pytest
 
 import fastjournal
 from fastjournal import Journal
-from fastjournal.compiled import describe_core
 from fastjournal.errors import JournalError, Stopped
+from fastjournal.package.compiled import describe_core
 from fastjournal.testing import ManualClock, MemoryFiles, check_replay
 
 HOME = Path("/jobs")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from fastjournal import Journal
 from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.journal.disk.replay import replay
-from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
+from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.locks import Lock, Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.journal.language import commands as k
@@ -151,15 +151,15 @@ class Embedded:
         return entry
 
     def range(self, lower: bytes, upper: bytes, limit: int = 0, **how: Any) -> EntryPage:
-        return self.page(Scan(RANGE, lower, upper, limit), **how)
+        return self.page(KeyQuery(RANGE, lower, upper, limit), **how)
 
     def match(self, pattern: bytes, limit: int = 0, **how: Any) -> EntryPage:
-        return self.page(Scan(PATTERN, b"", pattern, limit), **how)
+        return self.page(KeyQuery(PATTERN, b"", pattern, limit), **how)
 
     def resume(self, cursor: bytes, **how: Any) -> EntryPage:
-        return self.page(Scan.resume(cursor), **how)
+        return self.page(KeyQuery.resume(cursor), **how)
 
-    def page(self, scan: Scan, **how: Any) -> EntryPage:
+    def page(self, scan: KeyQuery, **how: Any) -> EntryPage:
         page: EntryPage = self.ask("page", scan, Reading(**how))
         return page
 

@@ -155,8 +155,8 @@ class CrashingSpool(ForwardedSpool):
         super().__init__(path)
         self._steps = steps
 
-    def mark(self, *args: Any) -> None:
-        self._around(super().mark, *args)
+    def set_done(self, *args: Any) -> None:
+        self._around(super().set_done, *args)
 
     def quarantine(self, *args: Any) -> bool:
         return bool(self._around(super().quarantine, *args))

@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 import wire_values
-from fastjournal.compiled import describe_core
 from fastjournal.errors import JournalError
 from fastjournal.model import Job, Lease, State
+from fastjournal.package.compiled import describe_core
 from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj import bulk, entry_codec, forward, job_codec, lease_codec
 from fastjournal.wire.fj.frames import FRAME, MORE, FrameReader, Limits

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from librt import strings
 from mypy_extensions import u8
 
-from fastjournal import plain_buffers
+from fastjournal.package import plain_buffers
 
 BOTH = (strings, plain_buffers)
 WIDTHS = {"i16": 16, "i32": 32, "i64": 64}

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import fastjournal
-from fastjournal.compiled import describe_core
+from fastjournal.package.compiled import describe_core
 from fastjournal.testing.daemon import LocalDaemon
 
 SOURCE = str(Path(fastjournal.__file__).parent)

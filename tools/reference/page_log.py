@@ -11,13 +11,13 @@ from pathlib import Path
 
 from page_tables import fill, table
 
-from fastjournal.compiled import source_of
 from fastjournal.journal.language import codec
 from fastjournal.journal.language.commands import Lease, Purge, Put
 from fastjournal.journal.language.settings_codec import SETTING_NUMBERS
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN, WORKQ
 from fastjournal.model import DEFAULT_SETTINGS, SETTING_CHOICES
+from fastjournal.package.compiled import source_of
 
 __all__ = ["made"]
 

@@ -25,7 +25,7 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import daemon_commands, log, spool, tasks
+from fastjournal.cli import archive, daemon_commands, log, spool, tasks
 from fastjournal.cli.journal import entries, inspect_commands, jobs, operator_commands
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.spark import commands as spark
@@ -53,18 +53,21 @@ app.add_typer(daemon_commands.app)
 app.add_typer(tasks.app)
 app.add_typer(daemon_commands.tokens, name="token")
 app.add_typer(log.app, name="log")
+app.add_typer(archive.app, name="archive")
 app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
 app.command(cls=ServeCommand)(serve)
 app.command()(spool.forward)
 app.command(cls=WorkqCommand)(workq)
 app.command()(worker)
+app.command()(archive.backup)
+app.command()(archive.restore)
 
 
 @app.command()
 def version() -> None:
     """Print the version, and which build of the core runs: compiled or pure."""
-    from fastjournal.compiled import describe_core
+    from fastjournal.package.compiled import describe_core
 
     typer.echo(f"{__version__} ({describe_core()} core)")
 

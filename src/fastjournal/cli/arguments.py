@@ -39,7 +39,12 @@ __all__ = [
     "one_target",
     "payload_given",
     "seconds",
+    "yes_or_no",
 ]
+
+_TRUTH = {"yes": True, "true": True, "on": True, "1": True} | {
+    "no": False, "false": False, "off": False, "0": False,
+}  # fmt: skip
 
 
 def seconds(text: str | float) -> float:
@@ -61,6 +66,14 @@ def moment(text: str) -> datetime:
             f"not an instant: {text!r} (for example 2026-01-31T12:00)"
         ) from None
     return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def yes_or_no(text: str) -> bool:
+    """The truth of yes, true, on, 1; no, false, off, 0."""
+    try:
+        return _TRUTH[text.strip().lower()]
+    except KeyError:
+        raise typer.BadParameter(f"not yes or no: {text!r}") from None
 
 
 def job_id(text: str) -> bytes:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from fastjournal.cli.arguments import Json
 from fastjournal.cli.output import instant, json_line, table
 from fastjournal.errors import SettingError
 
@@ -19,7 +20,6 @@ tokens = typer.Typer(help="Tokens of a daemon: make, list and remove them.", no_
 _Url = Annotated[
     str, typer.Option(help="Where the daemon is.", envvar="FASTJOURNAL_URL", show_envvar=False)
 ]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 _File = Annotated[Path, typer.Argument(help="The file of tokens.")]
 _DEFAULT = "fj://127.0.0.1"
 
@@ -28,7 +28,7 @@ _DEFAULT = "fj://127.0.0.1"
 def ping(
     url: _Url = _DEFAULT,
     count: Annotated[int, typer.Option(help="How often.", min=1)] = 1,
-    json: _Json = False,
+    json: Json = False,
 ) -> None:
     """Ask a daemon whether it is there, and how long its answer takes.
 
@@ -50,7 +50,7 @@ def ping(
 
 
 @app.command()
-def status(url: _Url = _DEFAULT, json: _Json = False) -> None:
+def status(url: _Url = _DEFAULT, json: Json = False) -> None:
     """Show what a daemon says of itself: its promise, its figures.
 
     Examples:
@@ -63,6 +63,8 @@ def status(url: _Url = _DEFAULT, json: _Json = False) -> None:
         json_line(figures)
         return
     rows = [(name, str(value)) for name, value in figures.items() if not isinstance(value, dict)]
+    archive = figures.get("archive") or {}
+    rows += [(f"archive.{name}", str(value)) for name, value in archive.items()]
     rows += [(f"server.{name}", str(value)) for name, value in figures["server"].items()]
     table(("what", "value"), rows)
 
@@ -72,7 +74,7 @@ def listen(
     queue: Annotated[str | None, typer.Argument(help="Queue; all if not given.")] = None,
     url: _Url = _DEFAULT,
     limit: Annotated[int, typer.Option(help="Stop after so many events; 0: never.")] = 0,
-    json: _Json = False,
+    json: Json = False,
 ) -> None:
     """Print an event whenever a queue has something to give, or a job has died.
 
@@ -103,7 +105,7 @@ def add(
     journal: Annotated[
         list[str] | None, typer.Option(help="Only for this journal; several times. Else all.")
     ] = None,
-    json: _Json = False,
+    json: Json = False,
 ) -> None:
     """Make a token and print it. It is not kept: only its hash is in the file.
 
@@ -123,7 +125,7 @@ def add(
 
 
 @tokens.command("list")
-def list_tokens(file: _File, json: _Json = False) -> None:
+def list_tokens(file: _File, json: Json = False) -> None:
     """Show names, roles and journals.
 
     Examples:

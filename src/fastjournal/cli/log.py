@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fastjournal.cli.arguments import Json
 from fastjournal.cli.output import bytes_text, instant, json_line, preview, progress, table
 from fastjournal.errors import NotFound, SegmentError, SettingError
 
@@ -50,7 +51,6 @@ Version = Annotated[
     int | None,
     typer.Option(help="Version behind the magic; read from the log if not given."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 
 
 @app.command()

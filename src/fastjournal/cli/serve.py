@@ -65,6 +65,10 @@ def serve(
             help="Bytes of values a journal holds in memory; the others stay on disk. [8 MiB]"
         ),
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(help="Ship all history to this place, such as s3://bucket/jobs or a path."),
+    ] = None,
     tables: Annotated[
         Path | None, typer.Option(help="Declared queues and journals; see `fastjournal apply`.")
     ] = None,
@@ -105,6 +109,7 @@ def serve(
         "journal": {
             "sync": sync, "sync_interval": sync_interval, "segment_size": segment_size,
             "clean_interval": clean_interval, "memory_limit": memory_limit,
+            "archive": archive,
         },
         "tls": {"certificate": tls_cert, "key": tls_key, "client_ca": tls_client_ca},
         "log": {"format": log_format, "level": log_level},

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastjournal.cli.arguments import Json
+
 if TYPE_CHECKING:
     from fastjournal.spool.reader import SpooledJob
     from fastjournal.spool.service import Runner
@@ -16,7 +18,6 @@ __all__ = ["app", "forward"]
 app = typer.Typer(help="Look into a spool.", no_args_is_help=True)
 
 _Directory = Annotated[Path, typer.Argument(help="Directory of the spool.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 DAMAGED = 1
 LEFT_OVER = 1
 _MODES = ("0660", "660", "0600", "600")
@@ -136,7 +137,7 @@ def _serve_metrics(address: str, runners: list[Runner]) -> None:
 
 
 @app.command()
-def stat(directory: _Directory, as_json: _Json = False) -> None:
+def stat(directory: _Directory, as_json: Json = False) -> None:
     """Tell how much waits in a spool, and since when.
 
     Examples:
@@ -182,7 +183,7 @@ def dump(
     directory: _Directory,
     all_: Annotated[bool, typer.Option("--all", help="Done ones too.")] = False,
     limit: Annotated[int, typer.Option(help="At most so many; 0: all.")] = 0,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Print the jobs of a spool.
 
@@ -221,7 +222,7 @@ def dump(
 
 
 @app.command()
-def verify(directory: _Directory, as_json: _Json = False) -> None:
+def verify(directory: _Directory, as_json: Json = False) -> None:
     """Check every frame of a spool; exit code 1 if one is damaged.
 
     Examples:

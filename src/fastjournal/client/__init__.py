@@ -15,8 +15,8 @@ urls                   where a journal is: one string
 
 from __future__ import annotations
 
-from fastjournal.lazy_names import names_from
-from fastjournal.moved_names import MovedModules
+from fastjournal.package.lazy_names import names_from
+from fastjournal.package.moved_names import MovedModules
 
 TYPE_CHECKING = False  # whoever only needs `urls` does not pay for `typing`
 if TYPE_CHECKING:

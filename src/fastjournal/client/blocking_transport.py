@@ -38,7 +38,7 @@ from fastjournal.errors import Closed, JournalError, ProtocolError, Unavailable
 from fastjournal.wire.fj.error_text import error_from
 from fastjournal.wire.fj.replies import Reply, ReplyParser
 
-__all__ = ["Connection", "Lock", "Pool", "Sent", "at_once", "sleep"]
+__all__ = ["Connection", "Lock", "Pool", "Sent", "at_once", "open_socket", "sleep"]
 
 _READ: Final = 256 << 10
 _FIRST: Final = 64 << 10
@@ -89,7 +89,7 @@ class Connection:
         self._timeout = -1.0
         self._plain = not target.tls
         self._limit: float = target.timeout
-        self._sock = self._connect()
+        self._sock = open_socket(target)
         self._send_all: Any = self._sock.sendall
         self._recv: Any = self._sock.recv
         try:
@@ -288,26 +288,6 @@ class Connection:
                 raise BlockingIOError from None
             raise
 
-    def _connect(self) -> socket.socket:
-        target = self.target
-        try:
-            if target.path:
-                sock = socket.socket(socket.AF_UNIX)
-                sock.settimeout(target.connect_timeout)
-                sock.connect(target.path)
-            else:
-                sock = socket.create_connection((target.host, target.port), target.connect_timeout)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            context = tls_context(target)
-            if context is not None:
-                sock = context.wrap_socket(sock, server_hostname=target.host)
-            else:
-                sock.settimeout(None)
-        except OSError as error:
-            raise Unavailable(f"{target.address}: {_why(error)}") from error
-        return sock
-
     def _set_timeout(self, seconds: float) -> None:
         if seconds == self._timeout:
             return
@@ -319,6 +299,32 @@ class Connection:
         value = _TIMEVAL.pack(whole, max(1000, int((seconds - whole) * 1_000_000)))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
+def open_socket(target: Target) -> socket.socket:
+    """A socket that is connected, behind TLS where the target is; `Unavailable` if it cannot be.
+
+    Without TLS it blocks for ever; with it, as long as the target gives for connecting.
+    """
+    sock: socket.socket | None = None
+    try:
+        if target.path:
+            sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(target.connect_timeout)
+            sock.connect(target.path)
+        else:
+            sock = socket.create_connection((target.host, target.port), target.connect_timeout)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        context = tls_context(target)
+        if context is not None:
+            return context.wrap_socket(sock, server_hostname=target.host)
+        sock.settimeout(None)
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        raise Unavailable(f"{target.address}: {_why(error)}") from error
+    return sock
 
 
 class Pool:

@@ -9,12 +9,12 @@ from typing import Any
 
 from fastjournal import __version__
 from fastjournal.clock import Clock
-from fastjournal.compiled import describe_core
 from fastjournal.config import Settings
 from fastjournal.daemon.auth import Tokens
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.session import Session
+from fastjournal.package.compiled import describe_core
 from fastjournal.wire.fj.requests import Limits
 
 __all__ = ["PROMISES", "Context"]
@@ -124,6 +124,7 @@ class Context:
         return figures._asdict() | {
             "log": log,
             "upkeep": asdict(figures.upkeep),
+            "archive": None if figures.archive is None else asdict(figures.archive),
             "journal": journal_loop.name,
             "promise": PROMISES[figures.sync],
             "server": {

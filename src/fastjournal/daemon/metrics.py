@@ -78,6 +78,7 @@ class ServerCollector(Collector):
         yield from _of_jobs(hosts)
         yield from _of_logs(hosts)
         yield from _of_memory(hosts)
+        yield from _of_archives(hosts)
 
     def _of_server(self) -> Iterator[Metric]:
         context = self._context
@@ -209,6 +210,33 @@ def _of_memory(hosts: list[JournalLoop]) -> Iterator[Metric]:
     yield only
     yield loads
     yield gone
+
+
+def _of_archives(hosts: list[JournalLoop]) -> Iterator[Metric]:
+    """How far the archives are; no figure where there is none."""
+    statuses = [(host.name, host.journal.archive_status()) for host in hosts]
+    known = [(name, status) for name, status in statuses if status is not None]
+    labels = ["journal"]
+    lag = GaugeFamily(
+        "fastjournal_archive_lag_seconds", "How long something waits to be shipped", labels=labels
+    )
+    size = GaugeFamily("fastjournal_archive_lag_bytes", "Bytes not shipped yet", labels=labels)
+    well = GaugeFamily("fastjournal_archive_ok", "1 while the archive takes it", labels=labels)
+    end = GaugeFamily(
+        "fastjournal_archive_time_seconds", "The last instant that can be restored", labels=labels
+    )
+    uploads = CounterFamily("fastjournal_archive_uploads", "Objects shipped", labels=labels)
+    sent = CounterFamily("fastjournal_archive_uploaded_bytes", "Bytes shipped", labels=labels)
+    errors = CounterFamily("fastjournal_archive_errors", "Rounds that failed", labels=labels)
+    for name, status in known:
+        lag.add_metric([name], status.lag_seconds)
+        size.add_metric([name], status.lag_bytes)
+        well.add_metric([name], int(status.state in ("starting", "shipping")))
+        end.add_metric([name], status.archived_to / SECOND)
+        uploads.add_metric([name], status.uploads)
+        sent.add_metric([name], status.uploaded_bytes)
+        errors.add_metric([name], status.errors)
+    yield from (lag, size, well, end, uploads, sent, errors)
 
 
 def _observe(family: HistogramFamily, journal: str, histogram: Histogram) -> None:

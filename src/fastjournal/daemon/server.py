@@ -28,10 +28,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from fastjournal.archive.shipper import ArchiveOptions
+from fastjournal.archive.store import join_address
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.config import (
     WEB_CONNECTIONS,
     WORKQ_PORT,
+    JournalSettings,
     Settings,
     journal_settings,
     parse_address,
@@ -227,7 +230,9 @@ class Server(Context):
         told = self._tables.journals.get(name)
         if told is not None:
             settings = journal_settings(settings, name, told.settings)
-        journal = await asyncio.to_thread(open_journal, path, settings, self._files, self.clock)
+        journal = await asyncio.to_thread(
+            open_journal, path, settings, self._files, self.clock, name
+        )
         self.journals[name] = JournalLoop(name, journal, self.loop)
         queues = {} if told is None else told.queues
         if name == self.settings.default_journal:
@@ -359,7 +364,11 @@ def find_journals(settings: Settings, tables: Tables) -> dict[str, Path]:
 
 
 def open_journal(
-    path: Path, settings: Settings, files: Files = DISK, clock: Clock = SYSTEM_CLOCK
+    path: Path,
+    settings: Settings,
+    files: Files = DISK,
+    clock: Clock = SYSTEM_CLOCK,
+    name: str = "default",
 ) -> Journal:
     """Open one journal: recover and replay it."""
     try:
@@ -378,11 +387,24 @@ def open_journal(
         snapshot_bytes=options.snapshot_bytes,
         memory_limit=options.memory_limit or None,
         history=options.history,
+        archive=join_address(options.archive, name) if options.archive else None,
+        archive_options=_archive_options(options) if options.archive else None,
         max_payload=settings.limits.max_payload,
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
         files=files,
         clock=clock,
+    )
+
+
+def _archive_options(options: JournalSettings) -> ArchiveOptions:
+    return ArchiveOptions(
+        interval=options.archive_interval,
+        max_lag=options.archive_max_lag,
+        behind=options.archive_behind,
+        keep_days=options.archive_keep_days,
+        keep_versions=options.archive_keep_versions,
+        compress=options.archive_compress,
     )
 
 

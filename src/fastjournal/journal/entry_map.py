@@ -26,7 +26,7 @@ from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.engine.entry_watch import EntryWatch
 from fastjournal.journal.engine.events import Subscription
-from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
+from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import MAX_INSTANT
@@ -83,7 +83,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         return True
 
     def __iter__(self) -> Iterator[bytes]:
-        return (entry.key for entry in self._scan(Scan(RANGE, b"", limit=_PAGE), _PROBE))
+        return (entry.key for entry in self._scan(KeyQuery(RANGE, b"", limit=_PAGE), _PROBE))
 
     def __len__(self) -> int:
         with self._engine.lock:
@@ -262,19 +262,19 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
     def range(self, lower: Text = b"", upper: Text = b"", *, data: bool = True) -> Iterator[Entry]:
         """The entries from `lower` to `upper`, both included, in order; empty: no bound."""
         low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
-        return self._scan(Scan(RANGE, low, high, _PAGE), Reading(data=data))
+        return self._scan(KeyQuery(RANGE, low, high, _PAGE), Reading(data=data))
 
-    def match(self, pattern: Text, *, data: bool = True) -> Iterator[Entry]:
+    def match(self, pattern: str | bytes, *, data: bool = True) -> Iterator[Entry]:
         """The entries whose keys hold this regular expression (RE2), in order."""
         raw = pattern.encode() if isinstance(pattern, str) else bytes(pattern)
-        return self._scan(Scan(PATTERN, b"", raw, _PAGE), Reading(data=data))
+        return self._scan(KeyQuery(PATTERN, b"", raw, _PAGE), Reading(data=data))
 
     def page(
         self,
         lower: Text = b"",
         upper: Text = b"",
         *,
-        match: Text = b"",
+        match: str | bytes = b"",
         cursor: bytes = b"",
         limit: int = 0,
         data: bool = True,
@@ -284,12 +284,14 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         Give its cursor back for the next page, from any process and after any restart.
         """
         if cursor:
-            scan = Scan.resume(cursor)
+            scan = KeyQuery.resume(cursor)
         elif match:
-            scan = Scan(PATTERN, b"", match.encode() if isinstance(match, str) else match, limit)
+            scan = KeyQuery(
+                PATTERN, b"", match.encode() if isinstance(match, str) else match, limit
+            )
         else:
             low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
-            scan = Scan(RANGE, low, high, limit)
+            scan = KeyQuery(RANGE, low, high, limit)
         return self._ask(self.operations.page, scan, Reading(data=data))
 
     def lock(
@@ -348,13 +350,13 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
             self._freed.notify_all()
             return freed
 
-    def _scan(self, scan: Scan, reading: Reading) -> Iterator[Entry]:
+    def _scan(self, scan: KeyQuery, reading: Reading) -> Iterator[Entry]:
         while True:
             page = self._ask(self.operations.page, scan, reading)
             yield from page.entries
             if not page.cursor:
                 return
-            scan = Scan.resume(page.cursor)
+            scan = KeyQuery.resume(page.cursor)
 
     def _stamp(self, timestamp: Instant | None) -> int:
         return 0 if timestamp is None else self._engine.stamp_of(instant(timestamp, "timestamp"))

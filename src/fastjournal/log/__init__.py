@@ -13,10 +13,10 @@ puts many writers on one disk with group commit.
 
 from __future__ import annotations
 
-from fastjournal.lazy_names import names_from
 from fastjournal.log.record import Record
 from fastjournal.log.segment import CAPTAIN, WORKQ, Header, Position
 from fastjournal.log.stream import Stream
+from fastjournal.package.lazy_names import names_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastjournal.lazy_names import names_from
-from fastjournal.moved_names import MovedModules
+from fastjournal.package.lazy_names import names_from
+from fastjournal.package.moved_names import MovedModules
 
 if TYPE_CHECKING:
     from fastjournal.spark.consume.bulk_edit import apply_frame

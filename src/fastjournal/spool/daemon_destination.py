@@ -13,14 +13,14 @@ Rules:
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from fastjournal.client.urls import Target, parse_url, tls_context
+from fastjournal.client.blocking_transport import open_socket
+from fastjournal.client.urls import Target, parse_url
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import (
     BadRequest,
@@ -66,7 +66,8 @@ class DaemonDestination:
         self._flags = PERSIST if durable else 0
         self._conversation = Conversation()
         self._deadline = 0.0
-        self._sock = self._connect()
+        self._sock = open_socket(target)
+        self._sock.settimeout(target.timeout)
         try:
             self._request(
                 Function.HELLO,
@@ -103,25 +104,6 @@ class DaemonDestination:
     def close(self) -> None:
         """Give the connection up."""
         self._sock.close()
-
-    def _connect(self) -> socket.socket:
-        target = self.target
-        try:
-            if target.path:
-                sock = socket.socket(socket.AF_UNIX)
-                sock.settimeout(target.connect_timeout)
-                sock.connect(target.path)
-            else:
-                sock = socket.create_connection((target.host, target.port), target.connect_timeout)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            context = tls_context(target)
-            if context is not None:
-                sock = context.wrap_socket(sock, server_hostname=target.host)
-            sock.settimeout(target.timeout)
-        except OSError as error:
-            raise Unavailable(f"{target.address}: {error}") from error
-        return sock
 
     def _request(self, function: int, **fields: Any) -> None:
         data = self._conversation.request(None, function, **fields)

@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.diskfull import is_full
 from fastjournal.errors import (
     BadFlags,
     BadRequest,
@@ -37,10 +36,12 @@ from fastjournal.errors import (
     ProtocolError,
     TooLarge,
     WrongType,
+    is_full,
 )
 from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.frames import DONE, HOUR, name_of, sender_name
+from fastjournal.spool.frames import HOUR, name_of, sender_name
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
+from fastjournal.spool.sound_frames import take_plain
 from fastjournal.spool.spool_dir import ForeignFile
 from fastjournal.wire.fj.forward import Forwarded, encode_forget, encode_forward
 
@@ -180,7 +181,7 @@ class Forwarder:
             return False
         if self._at_a_time == 1 and len(flight.frames) == 1:
             if self._quarantine(flight.file, flight.frames[0], str(error)):
-                self.spool.mark(flight.file, flight.frames)
+                self.spool.set_done(flight.file, flight.frames)
             self._flights.popleft()  # it is passed over, not sent again
         self._at_a_time = max(1, self._at_a_time // 2)
         return True
@@ -276,7 +277,9 @@ class Forwarder:
             for mark, text in answer.errors:
                 if mark in by_end and not self._quarantine(flight.file, by_end[mark], text):
                     kept.add(mark)
-        self.spool.mark(flight.file, [f for f in frames if f.end not in kept] if kept else frames)
+        self.spool.set_done(
+            flight.file, [f for f in frames if f.end not in kept] if kept else frames
+        )
         figures.repeated += answer.repeated
         figures.merged += answer.merged
         figures.forwarded += len(frames) - answer.repeated - answer.refused
@@ -307,11 +310,12 @@ class Forwarder:
         """The jobs of what was read."""
         frames: list[Frame] = []
         jobs: list[bytes] = []
-        for item in found:
+        at = 0
+        while (at := take_plain(found, at, frames, jobs)) < len(found):
+            item = found[at]
+            at += 1
             if isinstance(item, Damage):
                 self._quarantine(file, item, item.reason)
-                continue
-            if item[2][2] == DONE:
                 continue
             try:
                 if item.end >= 1 << 32:
@@ -319,7 +323,7 @@ class Forwarder:
                 job = job_bytes(item)
             except JournalError as error:
                 if self._quarantine(file, item, str(error)):
-                    self.spool.mark(file, (item,))
+                    self.spool.set_done(file, (item,))
                 continue
             frames.append(item)
             jobs.append(job)

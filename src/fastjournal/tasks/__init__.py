@@ -24,7 +24,7 @@ It stands on the client and on the public face of the journal.
 
 from __future__ import annotations
 
-from fastjournal.lazy_names import names_from
+from fastjournal.package.lazy_names import names_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

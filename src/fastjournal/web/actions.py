@@ -91,7 +91,7 @@ class Actions:
         pulse = self._backstage.pulses[host.name]
         await pulse.look()
         return RedirectResponse(
-            _told(_safe(form.text("back")) or f"/j/{host.name}/", said, count), 303
+            _address_back(_safe(form.text("back")) or f"/j/{host.name}/", said, count), 303
         )
 
 
@@ -203,7 +203,7 @@ def _safe(back: str) -> str:
     return back if fine else ""
 
 
-def _told(back: str, said: str, count: int) -> str:
+def _address_back(back: str, said: str, count: int) -> str:
     parts = urlsplit(back)
     kept = [
         pair for pair in parts.query.split("&") if pair and not pair.startswith(("said=", "count="))

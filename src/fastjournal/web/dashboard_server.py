@@ -202,15 +202,15 @@ def _application(backstage: Backstage) -> ASGIApp:
     renderer = Renderer(backstage, _HERE / "templates")
     pages, actions = Pages(backstage, renderer), Actions(backstage, renderer)
 
-    async def told(request: Request, error: Exception) -> Response:
+    async def show_error(request: Request, error: Exception) -> Response:
         status = next(number for kind, number in _STATUS if isinstance(error, kind))
         return renderer.error(request, status, str(error))
 
-    async def refused(request: Request, error: Exception) -> Response:
+    async def show_refusal(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         return renderer.error(request, error.status_code, error.detail)
 
-    async def broken(request: Request, error: Exception) -> Response:
+    async def show_fault(request: Request, error: Exception) -> Response:
         backstage.server.report(error)
         return renderer.error(request, 500, "something went wrong here; the daemon's log tells")
 
@@ -231,7 +231,11 @@ def _application(backstage: Backstage) -> ASGIApp:
             Route("/j/{journal}/act", actions.act, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ],
-        exception_handlers={JournalError: told, HTTPException: refused, Exception: broken},
+        exception_handlers={
+            JournalError: show_error,
+            HTTPException: show_refusal,
+            Exception: show_fault,
+        },
     )
     return _Guard(app, backstage.doors)
 

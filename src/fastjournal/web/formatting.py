@@ -92,8 +92,8 @@ def ago(time: int, now: int) -> str:
     whole = distance // SECOND
     for unit, name in _STEPS:
         if whole >= unit:
-            told = f"{whole // unit} {name}"
-            return f"{told} ago" if time < now else f"in {told}"
+            length = f"{whole // unit} {name}"
+            return f"{length} ago" if time < now else f"in {length}"
     return "now"
 
 
@@ -144,11 +144,11 @@ def shown(data: bytes, end: bool = False) -> Shown:
             pass
     piece = data[-_SHOWN:] if end else data[:_SHOWN]
     try:
-        told = piece.decode("utf-8", "strict" if len(piece) == len(data) else "ignore")
+        letters = piece.decode("utf-8", "strict" if len(piece) == len(data) else "ignore")
     except UnicodeDecodeError:
-        told = "\0"
-    if all(letter.isprintable() or letter in "\n\r\t" for letter in told):
-        return Shown("text", told, len(data) > _SHOWN)
+        letters = "\0"
+    if all(letter.isprintable() or letter in "\n\r\t" for letter in letters):
+        return Shown("text", letters, len(data) > _SHOWN)
     start = max(0, len(data) - _HEXED) if end else 0
     lines = [
         f"{at:06x}  {data[at : at + 16].hex(' ', 2):<40} {_plain(data[at : at + 16])}"

@@ -5,7 +5,7 @@ Rules:
 1. Figures are made once, however many look, and never take more than about a hundredth of the time:
    after a look that took long the next one waits longer. It costs by queues, not by jobs.
 2. The journal's lock is held for some hundred queues at a time.
-3. Of the queues at most `MAX_QUEUES` are told, the fullest; viewers get those that changed since
+3. Of the queues at most `MAX_QUEUES` are shown, the fullest; viewers get those that changed since
    the look they know.
 4. Rates are differences of counters over the time between two looks. `HISTORY` looks are kept, so
    that a page shows what came before it was opened.
@@ -95,11 +95,11 @@ class Pulse:
 
     @property
     def queues(self) -> list[QueueFigures]:
-        """The queues that are told, by name."""
+        """The queues that are shown, by name."""
         return [row for _, (row, _) in sorted(self._rows.items())]
 
     @property
-    def untold(self) -> int:
+    def left_out(self) -> int:
         """How many queues are not."""
         return self._all - len(self._rows)
 
@@ -162,7 +162,7 @@ class Pulse:
         while not self.closed and may_stay():
             coming = self._next
             if self.number > known:
-                yield b"event: pulse\ndata: " + self.told_since(known) + b"\n\n"
+                yield b"event: pulse\ndata: " + self.changes_since(known) + b"\n\n"
                 known = self.number
                 continue
             try:
@@ -171,14 +171,14 @@ class Pulse:
             except TimeoutError:
                 yield b": still here\n\n"
 
-    def told_since(self, known: int) -> bytes:
+    def changes_since(self, known: int) -> bytes:
         """The newest figures, and the queues that changed since that look, as JSON."""
         changed = [row for row, number in self._rows.values() if number > known]
-        told = self.figures | {
+        changes = self.figures | {
             "queues": [row._asdict() for row in changed],
             "names": [row.url for row, _ in self._rows.values()],
         }
-        return json.dumps(told, separators=(",", ":")).encode()
+        return json.dumps(changes, separators=(",", ":")).encode()
 
     def _wake(self) -> None:
         coming, self._next = self._next, asyncio.Event()
@@ -203,7 +203,7 @@ class Pulse:
         return totals, rows
 
     def _figures(self, status: Any) -> dict[str, Any]:
-        """What is told at once, besides queues."""
+        """What is shown at once, besides queues."""
         newest, before = self._looks[-1], self._looks[max(0, len(self._looks) - 6)]
         past = self._looks[max(0, len(self._looks) - 1 - _RECENT)]
         lately = [b - a for a, b in zip(past.counters, newest.counters, strict=True)]
@@ -232,7 +232,7 @@ class Pulse:
                 "disk_full": not self._host.engine.reserve.held,
             },
             "server": {"connections": len(server.connections), "started": server.started},
-            "untold": self.untold,
+            "left_out": self.left_out,
         }
 
     def _newest_point(self) -> dict[str, Any]:

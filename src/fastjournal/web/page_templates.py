@@ -127,7 +127,7 @@ class Renderer:
         )
         for name in set(formatting.__all__) - {"Shown", "text"}:
             self._templates.filters[name] = getattr(formatting, name)
-        self._templates.filters["told"] = formatting.text
+        self._templates.filters["as_text"] = formatting.text
         self._templates.globals["version"] = __version__
 
     def page(

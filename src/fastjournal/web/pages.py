@@ -100,10 +100,10 @@ class Pages:
     async def history(self, request: Request) -> Response:
         """What the plots show at first."""
 
-        async def told(_: Request, __: Viewer, host: JournalLoop, ___: Fields) -> Response:
+        async def send_history(_: Request, __: Viewer, host: JournalLoop, ___: Fields) -> Response:
             return JSONResponse(self._backstage.pulses[host.name].history())
 
-        return await self._page(request, told)
+        return await self._page(request, send_history)
 
     async def live(self, request: Request) -> Response:
         """Figures as they change."""
@@ -116,7 +116,7 @@ class Pages:
             raise HTTPException(503, "too many are looking already")
         pulse = self._backstage.pulses[host.name]
 
-        async def told() -> Any:
+        async def send_figures() -> Any:
             self._streams += 1
             try:
                 async for event in pulse.stream(lambda: doors.still_open(viewer)):
@@ -124,7 +124,7 @@ class Pages:
             finally:
                 self._streams -= 1
 
-        return StreamingResponse(told(), media_type="text/event-stream")
+        return StreamingResponse(send_figures(), media_type="text/event-stream")
 
     async def _page(self, request: Request, handler: _Handler) -> Response:
         viewer = self._backstage.doors.viewer(request)
@@ -138,7 +138,7 @@ class Pages:
     ) -> Response:
         pulse = self._backstage.pulses[host.name]
         return self._render.page(
-            request, "queues.html", viewer, host, queues=pulse.queues, untold=pulse.untold
+            request, "queues.html", viewer, host, queues=pulse.queues, left_out=pulse.left_out
         )
 
     async def _queue(
@@ -271,12 +271,12 @@ def _settings(settings: QueueSettings) -> list[tuple[str, str, bool]]:
         if name in ("paused", "draining"):
             continue
         if isinstance(value, bool):
-            told = "yes" if value else "no"
+            word = "yes" if value else "no"
         elif name in SETTING_LENGTHS:
-            told = span(value) if value else "none"
+            word = span(value) if value else "none"
         else:
-            told = str(value)
-        out.append((name, told, value != getattr(DEFAULT_SETTINGS, name)))
+            word = str(value)
+        out.append((name, word, value != getattr(DEFAULT_SETTINGS, name)))
     return out
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from fastjournal.client import entry_calls
 from fastjournal.daemon.fj.connection import FjConnection
-from fastjournal.journal.entries.cursor import Scan
+from fastjournal.journal.entries.cursor import KeyQuery
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.frames import decode_integer, encode_integer
@@ -102,7 +102,7 @@ def test_the_worked_examples_are_answered_byte_for_byte(peer: FjPeer) -> None:
         assert raw(peer, EXAMPLES[asked], len(want)) == want[:8] + want[16:]
     put(peer, b"b", b"\1", Type.BOOLEAN)
     put(peer, b"c", b"more")
-    cursor = Scan(1, b"a", b"c", 2).cursor(b"b")
+    cursor = KeyQuery(1, b"a", b"c", 2).cursor(b"b")
     want = EXAMPLES["GET range answered: 2 pairs and a cursor"]
     want = want[:19] + bytes((len(cursor),)) + cursor + want[22:]
     asked_range = EXAMPLES["GET range a..c, count 2"]

@@ -20,7 +20,7 @@ from daemon_process import DaemonProcess
 from fastjournal.client.entry_calls import page as page_call
 from fastjournal.entry_value import STRING, VOID
 from fastjournal.errors import LeaseLost, Locked
-from fastjournal.journal.entries.cursor import Scan
+from fastjournal.journal.entries.cursor import KeyQuery
 from fastjournal.put_request import PutRequest
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
@@ -87,7 +87,7 @@ def test_every_worked_example_is_answered_byte_for_byte(examples: AtT) -> None:
         for key, kind, value in ((b"b", Type.BOOLEAN, b"\1"), (b"c", Type.VOID, b"")):
             other.ask(Function.SET, key=key, value_type=kind, value=value, flags=OVERWRITE)
     e.at(2)
-    cursor = Scan(1, b"a", b"c", 2).cursor(b"b")
+    cursor = KeyQuery(1, b"a", b"c", 2).cursor(b"b")
     want = EXAMPLES["GET range answered: 2 pairs and a cursor"]
     want = want[:19] + bytes((len(cursor),)) + cursor + want[22:]
     assert e.raw(EXAMPLES["GET range a..c, count 2"], len(want)) == want

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal.client import entry_calls
-from fastjournal.journal.entries.cursor import Scan
+from fastjournal.journal.entries.cursor import KeyQuery
 from fastjournal.model import Mode
 from fastjournal.put_request import PutRequest
 from fastjournal.testing.daemon import LocalDaemon
@@ -101,7 +101,7 @@ def entry_corpus() -> list[bytes]:
         entry_calls.unlock(b"k", 7).data,
         r(Function.LOCK, 1, key=b"locked", **who), r(Function.UNLISTEN, 1, key=b"k"),
         r(Function.SET, 1, flags=OVERWRITE | LISTEN, key=b"k", value_type=2, value=b"", ttl=9),
-        r(Function.GET, 1, query=Query.CURSOR, key=Scan(1, b"", b"z", 3).cursor(b"k")),
+        r(Function.GET, 1, query=Query.CURSOR, key=KeyQuery(1, b"", b"z", 3).cursor(b"k")),
     ]  # fmt: skip
 
 

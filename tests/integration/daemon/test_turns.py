@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.compiled import describe_core
 from fastjournal.daemon.fj.connection import FjConnection
+from fastjournal.package.compiled import describe_core
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.functions import Function
 from fastjournal.wire.fj.json_values import load

@@ -97,10 +97,10 @@ def test_history_has_a_row_for_each_look_and_rates_from_the_counters(
 def test_a_queue_that_is_gone_is_no_longer_named(daemon: LocalDaemon, journal: Journal) -> None:
     row_id = journal.put(b"x", queue="short").id
     beat(daemon)
-    assert json.loads(pulse_of(daemon).told_since(0))["names"] == ["short"]
+    assert json.loads(pulse_of(daemon).changes_since(0))["names"] == ["short"]
     journal.delete(row_id)
     beat(daemon)
-    assert json.loads(pulse_of(daemon).told_since(0))["names"] == []
+    assert json.loads(pulse_of(daemon).changes_since(0))["names"] == []
 
 
 def test_of_very_many_queues_the_fullest_are_told(daemon: LocalDaemon, journal: Journal) -> None:
@@ -110,7 +110,7 @@ def test_of_very_many_queues_the_fullest_are_told(daemon: LocalDaemon, journal: 
     pulse = pulse_of(daemon)
     assert len(pulse.queues) == MAX_QUEUES
     assert "q1499" in {queue.name for queue in pulse.queues}
-    assert pulse.untold == 1300
+    assert pulse.left_out == 1300
     assert pulse.figures["jobs"]["ready"] == 1505
     page = Visitor(daemon).get("/j/default/").text
     assert "1,300</span> others are not" in page

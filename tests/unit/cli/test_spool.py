@@ -33,7 +33,7 @@ def spool(tmp_path: Path) -> Path:
     file = forwarded.open(NOW // HOUR)
     assert file is not None
     file.look()
-    forwarded.mark(file, file.read(0, most=1))  # type: ignore[arg-type]
+    forwarded.set_done(file, file.read(0, most=1))  # type: ignore[arg-type]
     path = tmp_path / name_of(NOW // HOUR)
     path.write_bytes(path.read_bytes() + b"fjR\0damage")
     return tmp_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import NOW, Core, S
-from fastjournal.journal.state.selection import MAX_GROUPS
+from fastjournal.journal.state.selection import MAX_PREFIXES
 from fastjournal.model import NewJob
 
 
@@ -101,14 +101,14 @@ def test_paused_and_full_queues_lose_their_turn_and_get_it_back() -> None:
 
 def test_many_prefixes_are_forgotten_and_remembered() -> None:
     core = Core()
-    for n in range(MAX_GROUPS + 10):
+    for n in range(MAX_PREFIXES + 10):
         core.put(NewJob(b"%03d" % n, b"v"))
-    for n in range(MAX_GROUPS + 10):
+    for n in range(MAX_PREFIXES + 10):
         assert core.lease(prefix=b"%03d" % n).job.queue == b"%03d" % n
     core.put(NewJob(b"000", b"again"))
     assert core.lease(prefix=b"000").job.value == b"again"
-    groups = {group for lane in core.state.queues.values() for group in lane.groups}
-    assert len(groups) <= MAX_GROUPS + 1
+    groups = {group for lane in core.state.queues.values() for group in lane.prefixes}
+    assert len(groups) <= MAX_PREFIXES + 1
 
 
 def test_the_next_wake_up_is_that_of_the_queues_asked() -> None:
@@ -136,6 +136,6 @@ def test_asking_does_not_look_at_queues_that_have_nothing() -> None:
     heads = core.state.selection
     for options in ({}, {"fair": False}, {"prefix": b"b"}, {"prefix": b"b", "fair": False}):
         core.lease(**options)
-    offered = [name for group in heads._groups.values() for name in (*group.quick, *group.slow)]
+    offered = [name for group in heads._by_prefix.values() for name in (*group.quick, *group.slow)]
     assert set(offered) == {b"busy"}
     assert all(len(first) <= 2 for first in heads._firsts.values())

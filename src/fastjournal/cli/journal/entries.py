@@ -38,6 +38,7 @@ from fastjournal.cli.arguments import (
     moment,
     payload_given,
     seconds,
+    yes_or_no,
 )
 from fastjournal.cli.journal.job_tables import text
 from fastjournal.cli.journal.open_journal import open_journal
@@ -52,7 +53,6 @@ NO_LOCK = 75
 """Exit code, EX_TEMPFAIL: somebody else holds the lock, or took it over."""
 KINDS = ("void", "buffer", "string", "integer", "float", "boolean")
 _LOOK_AGAIN = 0.2  # seconds between two looks at a directory
-_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 app = typer.Typer(rich_markup_mode="markdown")
 EntryKey = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key.")]
@@ -386,8 +386,8 @@ def _value(kind: str, data: bytes) -> Any:
         if kind == "float":
             return float(word)
         if kind == "boolean":
-            return _TRUTH[word.strip().lower()]
-    except (ValueError, KeyError):
+            return yes_or_no(word)
+    except ValueError:
         raise BadRequest(f"{word!r} is no {kind}") from None
     raise BadRequest(f"the type is one of {', '.join(KINDS)}, not {kind!r}")
 

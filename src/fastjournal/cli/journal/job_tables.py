@@ -185,7 +185,15 @@ def status_values(status: JournalStatus) -> dict[str, Any]:
         "replayed_records": status.replayed_records,
         "replay_seconds": status.replay_seconds,
         "clean_start": status.clean_start,
+        "archive": _archive_values(getattr(status, "archive", None)),
     }
+
+
+def _archive_values(archive: Any) -> dict[str, Any] | None:
+    """How far an archive is, as the journal or a daemon tells it."""
+    if archive is None:
+        return None
+    return dict(archive._asdict()) if hasattr(archive, "_asdict") else asdict(archive)
 
 
 def _content(name: str, data: bytes) -> dict[str, str]:

@@ -26,6 +26,7 @@ from fastjournal.cli.arguments import (
     as_bytes,
     one_of,
     seconds,
+    yes_or_no,
 )
 from fastjournal.cli.journal.job_tables import setting_text, settings_values
 from fastjournal.cli.journal.open_journal import open_journal, open_view
@@ -307,10 +308,7 @@ def _setting(pair: str) -> tuple[str, Any]:
     if not mark or default is None:
         raise typer.BadParameter(f"not NAME=VALUE with the name of a setting: {pair!r}")
     if isinstance(default, bool):
-        words = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
-        if value.lower() not in words:
-            raise typer.BadParameter(f"{name} is yes or no, not {value!r}")
-        return name, words[value.lower()]
+        return name, yes_or_no(value)
     if setting_text(name, 0) == "0s":
         return name, seconds(value)
     if isinstance(default, str):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastjournal.cli.arguments import Json
 from fastjournal.cli.output import console, json_line, preview, table
 from fastjournal.cli.stop_signal import SIGNALS, Stop
 from fastjournal.errors import BadRequest, JournalError, Unavailable
@@ -53,7 +54,6 @@ Place = Annotated[
     ),
 ]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[2], spark://host:7077, yarn...")]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 Parquet = Annotated[
     Path | None, typer.Option(help="Write the result to this directory as Parquet.")
 ]

@@ -179,7 +179,7 @@ class FjConnection(Connection):
         self.grant = found
         now = self.engine.clock.now()  # the journal's, which may be ahead of the machine's
         ahead = now - said.time if said.time else 0
-        self.ahead = ahead if abs(ahead) > self.engine.jobs.ground.limits.max_skew else 0
+        self.ahead = ahead if abs(ahead) > self.engine.ground.limits.max_skew else 0
         self.name = request.key
         self.allowed = allowed_functions(roles)
         self.is_admin = "admin" in roles

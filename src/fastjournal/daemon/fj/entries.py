@@ -21,7 +21,7 @@ from fastjournal.clock import SECOND
 from fastjournal.daemon.fj import jobs
 from fastjournal.daemon.session import KEY, Session, Subject
 from fastjournal.errors import NotFound
-from fastjournal.journal.entries.cursor import PATTERN, RANGE, Scan
+from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.ground import is_busy, is_kept, keys_of, touch_length
 from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.plan import Decided
@@ -161,11 +161,11 @@ def _has_jobs(session: Session, key: bytes) -> bool:
 def _several(session: Session, frame: FrameReader, now: i64) -> None:
     query = frame.flags & QUERY_BITS
     if query == _CURSOR:
-        scan = Scan.resume(frame.key)
+        scan = KeyQuery.resume(frame.key)
     elif query == _PATTERN:
-        scan = Scan(PATTERN, b"", frame.key)
+        scan = KeyQuery(PATTERN, b"", frame.key)
     else:
-        scan = Scan(RANGE, frame.key, frame.upper, frame.limit)
+        scan = KeyQuery(RANGE, frame.key, frame.upper, frame.limit)
     reading = _reading(session, frame, now)
     entries = session.entries
     page = entries.rows(scan, reading, now)

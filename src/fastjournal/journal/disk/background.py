@@ -114,7 +114,7 @@ class Background:
                         _log.warning("timers wait: %s", error)
                 if engine.log.failure is not None:  # nothing more to do here
                     return
-                deadline = engine.jobs.timers.next_deadline()
+                deadline = engine.timers.next_deadline()
                 engine.timer_at = deadline or NEVER
             self._begin_generation()
             if busy:

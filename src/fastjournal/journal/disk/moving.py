@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fastjournal.errors import SegmentError
 from fastjournal.journal.engine.engine import Engine
-from fastjournal.journal.spill.records import note_places
+from fastjournal.journal.spill.records import note_positions
 from fastjournal.log.record import record_size
 from fastjournal.log.segment import HEADER_SIZE
 
@@ -56,7 +56,7 @@ def _note(engine: Engine, path: Path, number: int, below: int) -> None:
         offset, want = HEADER_SIZE, _PART
         while data := handle.read(offset, want):
             with engine.lock:
-                passed = note_places(engine.state.rows, data, number, offset, limit, below)
+                passed = note_positions(engine.state.rows, data, number, offset, limit, below)
             if not passed and want == record_size(limit):
                 return  # damage: whoever wants a value behind it finds it by its TIME
             offset += passed

@@ -8,7 +8,7 @@ from typing import Final
 
 from mypy_extensions import i32, i64
 
-from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.codec import decode_part
 from fastjournal.journal.language.commands import PUT, Command, Group, Mark
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.values import UNREADABLE
@@ -80,18 +80,16 @@ class Playback:
                 break
             count += 1
             values.record = self.at = base + here
-            payload = data[walk.start : walk.stop]
             if images:
-                self._image(decode(payload))
+                self._image(decode_part(data, walk.start, walk.stop))
             elif walk.time <= self.until:
-                self._record(payload, walk.time)
+                if not self.own and data[walk.start] >= PUT:
+                    self.own = True
+                self._record(decode_part(data, walk.start, walk.stop), walk.time)
         values.segment = 0
         return int(count), int(walk.at), stopped
 
-    def _record(self, payload: bytes, time: i64) -> None:
-        command = decode(payload)
-        if not self.own and payload[0] >= PUT:
-            self.own = True
+    def _record(self, command: Command, time: i64) -> None:
         if time <= self.overlap:
             self._apply_over(command, time)
         else:

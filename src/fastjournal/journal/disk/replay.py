@@ -19,7 +19,12 @@ from dataclasses import dataclass
 
 from fastjournal.errors import CorruptCommand, CorruptRecord
 from fastjournal.journal.disk.playback import CLEAN_NOTE, Playback
-from fastjournal.journal.disk.snapshot import Snapshot, feed_snapshot, newest_snapshot
+from fastjournal.journal.disk.snapshot import (
+    Snapshot,
+    feed_snapshot,
+    newest_snapshot,
+    snapshot_span,
+)
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
@@ -41,6 +46,8 @@ class Replayed:
     """Whether the last record says that the journal was closed in order."""
     own: bool
     """Whether there is anything that the Workq server cannot read."""
+    overlap: int = 0
+    """The TIME as of which the snapshot ended; 0 without one."""
 
 
 def replay(
@@ -49,7 +56,9 @@ def replay(
     until: int | None = None,
     state: JournalState | None = None,
 ) -> Replayed:
-    """Replay a journal's directory; `until`: only records up to this TIME, without a snapshot.
+    """Replay a journal's directory; `until`: only records up to this TIME.
+
+    Then a snapshot is used only if it holds nothing later.
 
     `progress` is told, now and then, how many records have been read. `state`: an empty one to
     replay into.
@@ -69,7 +78,9 @@ def _replay(
     until: int | None,
     state: JournalState,
 ) -> Replayed:
-    snapshot = newest_snapshot(stream) if until is None else None
+    snapshot = newest_snapshot(stream)
+    if snapshot is not None and until is not None and snapshot_span(stream, snapshot)[1] > until:
+        snapshot = None
     playback = Playback(state, until)
     start = None
     if snapshot is not None:
@@ -96,4 +107,6 @@ def _replay(
     finally:
         cursor.close()
     clean = until is None and playback.clean
-    return Replayed(state, snapshot, as_of, playback.count, clean, playback.own)
+    return Replayed(
+        state, snapshot, as_of, playback.count, clean, playback.own, int(playback.overlap)
+    )

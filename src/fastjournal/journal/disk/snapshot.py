@@ -50,6 +50,7 @@ __all__ = [
     "set_checkpoint",
     "snapshot_path",
     "snapshot_records",
+    "snapshot_span",
     "write_snapshot",
 ]
 
@@ -199,6 +200,12 @@ def snapshot_records(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, 
         part.append(record)
         size += len(payload)
     yield as_of, part
+
+
+def snapshot_span(stream: Stream, snapshot: Snapshot) -> tuple[int, int]:
+    """The TIMEs as of which its first and its last part are; all of it is read."""
+    marks = [as_of for as_of, _ in snapshot_records(stream, snapshot)]
+    return marks[0], marks[-1]
 
 
 def snapshot_path(stream: Stream, first: int) -> Path:

@@ -15,14 +15,15 @@ Rules:
 4. What has ended since a snapshot was taken must stay on record until the next one: when those
    records outgrow the snapshot, the next one is taken.
 5. Generations of short-lived queues begin and end as `generations` says.
-6. Readers are locked out while files change; if they cannot be within a second, the cycle is
+6. Where the history is shipped to a store, a segment stays as it is until it was (`hold`).
+7. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
@@ -69,11 +70,19 @@ class Upkeep:
     """Cleans, archives and snapshots one journal; one call at a time."""
 
     def __init__(
-        self, engine: Engine, stream: Stream, replayed: Replayed, archive: Path | None
+        self,
+        engine: Engine,
+        stream: Stream,
+        replayed: Replayed,
+        archive: Path | None,
+        hold: Callable[[], int] | None = None,
     ) -> None:
+        """`hold`: segments from this number on may not change yet (rule 6)."""
         self._engine = engine
         self._stream = stream
+        self._hold = hold
         self._snapshot = replayed.snapshot
+        self._as_of = replayed.overlap
         self._archive = archive
         self._retention = Retention(engine.state)
         self._retention.snapshot_at = None if replayed.snapshot is None else replayed.as_of
@@ -99,6 +108,12 @@ class Upkeep:
             files.sync_directory(archive.parent)
         except OSError as error:
             raise write_failure(error, archive) from error
+
+    @property
+    def snapshot(self) -> tuple[Snapshot, int] | None:
+        """The newest snapshot, and the last TIME that it may hold."""
+        snapshot, as_of = self._snapshot, self._as_of
+        return None if snapshot is None else (snapshot, as_of)
 
     def log_bytes(self) -> int:
         """Bytes of the segments that recovery would read."""
@@ -147,6 +162,7 @@ class Upkeep:
         as_of: list[int] = []
         snapshot = write_snapshot(self._stream, first, self.parts(as_of))
         note_snapshot(self._engine, snapshot.path, first)
+        self._as_of = as_of[-1]  # before the snapshot: who sees that must not see an older one
         self._snapshot = snapshot
         self._retention.snapshot_at = as_of[0]
         remove_snapshots(self._stream, snapshot, self._disposal().remove)
@@ -164,6 +180,7 @@ class Upkeep:
         remove_snapshots(stream, self._snapshot, self._disposal().remove)  # one never finished
         self._remove_below()
         sealed = self._numbers(sealed_segments(stream, self._engine.log.sync))
+        sealed = [number for number in sealed if self._may_change(number)]
         for number in sealed:
             if self._archive is not None:
                 self._archive_segment(number)
@@ -224,9 +241,7 @@ class Upkeep:
         engine, part, size = self._engine, list[bytes](), 0
         for row in islice(rows, self.part):
             if row.policy.flags & PERSIST and engine.state.rows.get(row.id) is row:
-                images = [
-                    encode(command) for command in image(row, engine.fetching.next_value(row))
-                ]
+                images = [encode(command) for command in image(row, engine.fetching.value(row))]
                 part += images
                 size += sum(map(len, images))
                 if size >= _PART_BYTES:
@@ -253,7 +268,7 @@ class Upkeep:
         covered = [
             n
             for n in sealed_segments(self._stream, self._engine.log.sync)
-            if n < self._snapshot.first
+            if n < self._snapshot.first and self._may_change(n)
         ]
         files, disposal = self._stream.files, self._disposal()
         for number in covered:
@@ -271,7 +286,11 @@ class Upkeep:
     def _cover(self) -> None:
         """Say that the log below the snapshot may go: without it, what is left is not the log."""
         if self._snapshot is not None:
-            self._manifest.cover(self._snapshot.first)
+            first = self._snapshot.first
+            self._manifest.cover(first if self._hold is None else min(first, self._hold()))
+
+    def _may_change(self, number: int) -> bool:
+        return self._hold is None or number < self._hold()
 
     def _archive_segment(self, number: int) -> None:
         assert self._archive is not None

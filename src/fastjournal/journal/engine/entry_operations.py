@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.errors import JournalFault
 from fastjournal.journal.engine.engine import Engine
-from fastjournal.journal.entries.cursor import Scan
+from fastjournal.journal.entries.cursor import KeyQuery
 from fastjournal.journal.entries.ground import EntryGround, is_busy, is_kept, keys_of, touch_length
 from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.journal.entries.once import EntryChanges
@@ -37,7 +37,7 @@ class EntryOperations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.ground = ground = EntryGround(engine.jobs.ground)
+        self.ground = ground = EntryGround(engine.ground)
         self.locks = ground.locks
         self._writes = EntryWrites(ground)
         self._changes = EntryChanges(ground, self._writes)
@@ -200,7 +200,7 @@ class EntryOperations:
         row = self.read(key, reading, now)
         return self.picture(row, key, now, reading.data)
 
-    def rows(self, scan: Scan, reading: Reading = _PLAIN, now: i64 = 0) -> Page:
+    def rows(self, scan: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> Page:
         """The rows of a range, a pattern, or the rest of either; `load` their values in turn."""
         now = now or self._now()
         page = self._reads.page(scan, now, reading)
@@ -213,7 +213,7 @@ class EntryOperations:
                         self._note(row, now, reading, single=False)
         return page
 
-    def page(self, scan: Scan, reading: Reading = _PLAIN, now: i64 = 0) -> EntryPage:
+    def page(self, scan: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> EntryPage:
         """The entries of a range, a pattern, or the rest of either."""
         now = now or self._now()
         found = self.rows(scan, reading, now)
@@ -252,7 +252,7 @@ class EntryOperations:
     def count(self) -> int:
         """How many entries there are, each counted once whatever its keys."""
         engine = self._engine
-        while engine.jobs.timers.overdue(self._now()) and engine.tick():
+        while engine.timers.overdue(self._now()) and engine.tick():
             pass
         lane = engine.state.queues.get(b"")
         return 0 if lane is None else lane.counts[IDLE] + lane.counts[LEASED]

@@ -49,10 +49,9 @@ class Operations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        jobs = engine.jobs
-        self._puts = jobs.puts
-        self._leases = jobs.leases
-        self._operator = jobs.operator
+        self._puts = engine.puts
+        self._leases = engine.leases
+        self._operator = engine.operator
         self._state = engine.state
         self.forwarding = Forwarding(engine)
         """Requests of forwarders."""
@@ -133,7 +132,7 @@ class Operations:
         lasts = _length(length, "a lease cannot last that long")
         if not now:
             now = engine.clock.now()
-        if now >= engine.timer_at and engine.jobs.timers.overdue(now):
+        if now >= engine.timer_at and engine.timers.overdue(now):
             engine.tick()
         rows: list[Row] = []
         self.next_due = 0
@@ -307,7 +306,7 @@ class Operations:
         command = self._operator.set_queue(queue, changes)
         if command is not None:
             engine.commit(command)
-        return engine.jobs.ground.rules(queue).settings
+        return engine.ground.rules(queue).settings
 
 
 def _token(token: int | None) -> i64:

@@ -17,7 +17,7 @@ from mypy_extensions import mypyc_attr
 
 from fastjournal.errors import BadCursor, TooLarge
 
-__all__ = ["PATTERN", "RANGE", "Scan"]
+__all__ = ["PATTERN", "RANGE", "KeyQuery"]
 
 RANGE: Final = 1
 PATTERN: Final = 2
@@ -30,7 +30,7 @@ _MAX: Final = 65_535
 
 @final
 @mypyc_attr(acyclic=True)
-class Scan:
+class KeyQuery:
     """What to look through: from `start` on, up to a bound or for a pattern."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Scan:
         return body + _CRC.pack(google_crc32c.value(body))
 
     @staticmethod
-    def resume(cursor: bytes) -> "Scan":
+    def resume(cursor: bytes) -> "KeyQuery":
         """The rest of a scan."""
         body, crc = cursor[:-_CRC_SIZE], cursor[-_CRC_SIZE:]
         if len(body) < _HEAD_SIZE or _CRC.pack(google_crc32c.value(body)) != crc:
@@ -62,4 +62,4 @@ class Scan:
         end = _HEAD_SIZE + size
         if kind not in (RANGE, PATTERN) or end > len(body):
             raise BadCursor
-        return Scan(kind, body[_HEAD_SIZE:end], body[end:], limit, after=True)
+        return KeyQuery(kind, body[_HEAD_SIZE:end], body[end:], limit, after=True)

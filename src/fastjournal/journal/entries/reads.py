@@ -16,7 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from fastjournal.errors import BadRequest, NotFound, OutOfRange
 from fastjournal.journal.decide.ground import instant_after
-from fastjournal.journal.entries.cursor import PATTERN, Scan
+from fastjournal.journal.entries.cursor import PATTERN, KeyQuery
 from fastjournal.journal.entries.ground import (
     EntryGround,
     is_busy,
@@ -116,7 +116,7 @@ class EntryReads:
                 plan.add(lease, kept)
         return plan.decided()
 
-    def page(self, scan: Scan, now: i64, reading: Reading) -> Page:
+    def page(self, scan: KeyQuery, now: i64, reading: Reading) -> Page:
         """The entries of a range or pattern, as many as a page holds."""
         ground = self._ground
         now = ground.base.time(now)

@@ -21,7 +21,7 @@ from fastjournal.journal.state.row import Row
 from fastjournal.journal.state.rows import Rows
 from fastjournal.log.record import BrokenRecord, Walk
 
-__all__ = ["note_places", "value_at", "value_in"]
+__all__ = ["note_positions", "value_at", "value_in"]
 
 _WITH_VALUES: Final = (PUT, VALUE, ADD, SCHEDULE)
 
@@ -54,7 +54,7 @@ def value_in(payload: bytes, row: Row) -> bytes | None:
     return found if found is not None and len(found) == i64(row.size) else None
 
 
-def note_places(
+def note_positions(
     rows: Rows, data: bytes, number: i64, base: i64, max_payload: i64, below: i64 = 0
 ) -> i64:
     """Note where values lie by the records of a stretch of a file; returns the bytes of those.

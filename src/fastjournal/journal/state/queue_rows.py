@@ -11,14 +11,14 @@ Rules:
 
 from collections import OrderedDict
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from fastjournal.journal.state.orders import Order, Timeline
 from fastjournal.journal.state.row import IDLE, PLACES, READY, TOMB, QueueRules, Row
 from fastjournal.journal.state.rows import Rows
 from fastjournal.model import QueueSettings
 
-__all__ = ["Group", "Moments", "QueueRows", "QueueTimeline"]
+__all__ = ["Moments", "PrefixQueues", "QueueRows", "QueueTimeline"]
 
 
 class QueueTimeline(Timeline):
@@ -33,7 +33,7 @@ class QueueTimeline(Timeline):
         """In the heap of `Moments`; -1: not there."""
 
 
-class Group:
+class PrefixQueues:
     """The open queues whose names begin alike, in turns."""
 
     def __init__(self, prefix: bytes) -> None:
@@ -58,11 +58,17 @@ class QueueRows:
         self.future = QueueTimeline(self)
         self.leases = QueueTimeline(self)
         self.dead: dict[bytes, Row] = {}
-        self.groups: list[Group] = []
+        self.prefixes: list[PrefixQueues] = []
         self.listed: i64 = 0
         """0 not offered, 1 offered, 2 offered, but only slow rows are ready."""
         self.served: i64 = 0
         """Number of the last lease from here: the smallest is served next."""
+
+    def tally(self, place: u8, change: i64) -> None:
+        """So many rows more stand in this place."""
+        counts = self.counts
+        number: i64 = counts[place]
+        counts[place] = number + change
 
     @property
     def settings(self) -> QueueSettings:
@@ -108,8 +114,8 @@ class QueueRows:
                 return row
             self.ready.remove(row)
             row.place = IDLE
-            self.counts[READY] -= 1
-            self.counts[IDLE] += 1
+            self.tally(READY, -1)
+            self.tally(IDLE, 1)
 
     def is_slow(self, row: Row) -> bool:
         """Such a row waits for a pass without other work (D-11)."""

@@ -4,7 +4,7 @@ Rules:
 
 1. Fair: queues take turns, the one served longest ago first, whatever their lengths. Strict: the
    row that is first in (rank, due, inserted, id) over all queues asked.
-2. A queue is offered while it is `open`. It stands in a list of turns for each group (prefix) it
+2. A queue is offered while it is `open`. It stands in a list of turns for each prefix it
    belongs to, so no request looks at queues that have nothing to give.
 3. Rows at `slow_from` and above are handed out only when no other row is ready in the queues
    asked; whether this consumer may have them is the caller's question (D-11).
@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
-from fastjournal.journal.state.queue_rows import Group, QueueRows
+from fastjournal.journal.state.queue_rows import PrefixQueues, QueueRows
 from fastjournal.journal.state.row import Row
 from fastjournal.model import Where
 
 __all__ = ["Heads", "Selection"]
 
-MAX_GROUPS: Final = 64
+MAX_PREFIXES: Final = 64
 """Prefixes remembered; a further one forgets the one used longest ago."""
 _SLACK: Final = 64
 
@@ -91,8 +91,8 @@ class Selection:
 
     def __init__(self, queues: dict[bytes, QueueRows]) -> None:
         self._queues = queues
-        self._all = Group(b"")
-        self._groups: dict[bytes, Group] = {b"": self._all}
+        self._all = PrefixQueues(b"")
+        self._by_prefix: dict[bytes, PrefixQueues] = {b"": self._all}
         self._firsts: dict[bytes, Heads] = {}
         """By prefix: the queue whose first row is first of all."""
         self._wakes: dict[bytes, Heads] = {}
@@ -104,9 +104,9 @@ class Selection:
         """A queue has come into being."""
         name = queue.name
         if name:
-            queue.groups = [self._all]
-            if len(self._groups) > 1:
-                queue.groups = [g for p, g in self._groups.items() if name.startswith(p)]
+            queue.prefixes = [self._all]
+            if len(self._by_prefix) > 1:
+                queue.prefixes = [g for p, g in self._by_prefix.items() if name.startswith(p)]
 
     def detach(self, queue: QueueRows) -> None:
         """A queue is gone."""
@@ -144,8 +144,8 @@ class Selection:
         if not queue.listed:
             return
         name = queue.name
-        for group in queue.groups:
-            turns = group.quick if queue.listed == 1 else group.slow
+        for queues in queue.prefixes:
+            turns = queues.quick if queue.listed == 1 else queues.slow
             if len(turns) > 1:
                 turns.move_to_end(name)
 
@@ -158,8 +158,8 @@ class Selection:
                 queue = self._queues.get(names[0])
                 return None if queue is None or not queue.listed else self._head(queue)
             return self._pick_named(names, fair)
-        group = self._group(where.prefix)
-        return self._pick_fair(group) if fair else self._pick_strict(group)
+        queues = self._queues_with(where.prefix)
+        return self._pick_fair(queues) if fair else self._pick_strict(queues)
 
     def next_wake(self, where: Where) -> int:
         """When the queues asked may have work again; 0: nothing in sight."""
@@ -171,7 +171,7 @@ class Selection:
                 if wake and (not soonest or wake < soonest):
                     soonest = wake
             return soonest
-        prefix = self._group(where.prefix).prefix
+        prefix = self._queues_with(where.prefix).prefix
         heads = self._wakes.get(prefix)
         if heads is None:
             heads = self._wakes[prefix] = self._make_heads(prefix, _next_wake)
@@ -193,9 +193,9 @@ class Selection:
                 best, order = row, its
         return best
 
-    def _pick_fair(self, group: Group) -> Row | None:
-        while group.quick:
-            queue = _first_of(group.quick)
+    def _pick_fair(self, queues: PrefixQueues) -> Row | None:
+        while queues.quick:
+            queue = _first_of(queues.quick)
             row = queue.head(self._now)
             if row is None:
                 self.refresh(queue)
@@ -203,16 +203,16 @@ class Selection:
                 return row
             else:
                 self._list(queue, 2)
-        while group.slow:
-            row = self._head(_first_of(group.slow))
+        while queues.slow:
+            row = self._head(_first_of(queues.slow))
             if row is not None:
                 return row
         return None
 
-    def _pick_strict(self, group: Group) -> Row | None:
-        heads = self._firsts.get(group.prefix)
+    def _pick_strict(self, queues: PrefixQueues) -> Row | None:
+        heads = self._firsts.get(queues.prefix)
         if heads is None:
-            heads = self._firsts[group.prefix] = self._make_heads(group.prefix, self._head_entry)
+            heads = self._firsts[queues.prefix] = self._make_heads(queues.prefix, self._head_entry)
         queue = heads.first()
         return None if queue is None else self._head(queue)
 
@@ -240,45 +240,45 @@ class Selection:
             if queue.name.startswith(prefix):
                 heads.offer(queue)
 
-    def _group(self, prefix: bytes) -> Group:
+    def _queues_with(self, prefix: bytes) -> PrefixQueues:
         if not prefix:
             return self._all
-        groups = self._groups
-        group = groups.pop(prefix, None)
-        if group is not None:
-            groups[prefix] = group  # used last
-            return group
-        if len(groups) > MAX_GROUPS:
-            for oldest in groups:
+        known = self._by_prefix
+        queues = known.pop(prefix, None)
+        if queues is not None:
+            known[prefix] = queues  # used last
+            return queues
+        if len(known) > MAX_PREFIXES:
+            for oldest in known:
                 if oldest:
                     self._forget(oldest)
                     break
-        group = groups[prefix] = Group(prefix)
+        queues = known[prefix] = PrefixQueues(prefix)
         for queue in self._queues.values():
             if queue.name.startswith(prefix):
-                queue.groups.append(group)
+                queue.prefixes.append(queues)
                 if queue.listed:
-                    (group.quick if queue.listed == 1 else group.slow)[queue.name] = queue
-        return group
+                    (queues.quick if queue.listed == 1 else queues.slow)[queue.name] = queue
+        return queues
 
     def _forget(self, prefix: bytes) -> None:
-        gone = self._groups.pop(prefix)
+        gone = self._by_prefix.pop(prefix)
         self._firsts.pop(prefix, None)
         self._wakes.pop(prefix, None)
         for queue in self._queues.values():
-            if gone in queue.groups:
-                queue.groups.remove(gone)
+            if gone in queue.prefixes:
+                queue.prefixes.remove(gone)
 
     def _list(self, queue: QueueRows, how: i64) -> None:
         name, old = queue.name, queue.listed
         if old == how:
             return
         queue.listed = how
-        for group in queue.groups:
+        for queues in queue.prefixes:
             if old:
-                del (group.quick if old == 1 else group.slow)[name]
+                del (queues.quick if old == 1 else queues.slow)[name]
             if how:
-                (group.quick if how == 1 else group.slow)[name] = queue
+                (queues.quick if how == 1 else queues.slow)[name] = queue
         if how and self._firsts:  # last: looking at the head may close the queue again
             self._offer_first(queue)
 
@@ -286,7 +286,7 @@ class Selection:
 def _first_of(turns: OrderedDict[bytes, QueueRows]) -> QueueRows:
     for queue in turns.values():
         return queue
-    raise AssertionError("asked of a group without queues")
+    raise AssertionError("asked of a prefix without queues")
 
 
 def _next_wake(queue: QueueRows) -> Any:

@@ -65,7 +65,7 @@ def read_record(
         handle.close()
 
 
-class _Places:
+class _Offsets:
     """The large records of one segment, and what is broken in it."""
 
     __slots__ = ("broken", "offsets", "times")
@@ -94,7 +94,7 @@ class Lookup:
         """`large`: only records with a payload of at least so many bytes will be asked for."""
         self._stream = stream
         self._large = large
-        self._known: OrderedDict[int, _Places] = OrderedDict()
+        self._known: OrderedDict[int, _Offsets] = OrderedDict()
         self.searches = 0
         """How many segments were looked through."""
 
@@ -151,7 +151,7 @@ class Lookup:
         offset = places.find(time)
         return self._read(time, number, offset, size) if offset else None
 
-    def _look_through(self, number: int) -> _Places | None:
+    def _look_through(self, number: int) -> _Offsets | None:
         """All that stands in a segment; None if there is no such file."""
         stream = self._stream
         path = stream.segment_path(number)
@@ -166,7 +166,7 @@ class Lookup:
         except OSError as error:
             raise SegmentError(path, f"cannot be read: {error}") from error
         self.searches += 1
-        places, limit = _Places(), stream.max_payload
+        places, limit = _Offsets(), stream.max_payload
         at: int | None = HEADER_SIZE
         end = len(data)
         while at is not None and at < end:

@@ -1,7 +1,5 @@
 """What a commit log counts, in the shape that a metrics page wants."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +10,7 @@ SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0)
 
 
-@dataclass(slots=True)
+@dataclass
 class Histogram:
     """Counts of observations up to each bound; the last one counts those above all."""
 
@@ -34,7 +32,7 @@ class Histogram:
         return sum(self.counts)
 
 
-@dataclass(slots=True)
+@dataclass
 class Counters:
     """Running totals of one commit log; written by its writer thread and its callers."""
 
@@ -55,7 +53,7 @@ class Counters:
     """Records handed to the system at once."""
     sync_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
-    def copy(self) -> Counters:
+    def copy(self) -> "Counters":
         """The totals of this moment."""
         return replace(
             self, group_size=replace(self.group_size), sync_seconds=replace(self.sync_seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastjournal.lazy_names import names_from
+from fastjournal.package.lazy_names import names_from
 
 if TYPE_CHECKING:
     from fastjournal.spark.audit.run import audit, exit_code, second_opinion

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastjournal.lazy_names import names_from
+from fastjournal.package.lazy_names import names_from
 
 if TYPE_CHECKING:
     from fastjournal.spark.consume.loop import Consumed, Source, StopSign, consume, opened, per_job

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastjournal.lazy_names import names_from
+from fastjournal.package.lazy_names import names_from
 
 if TYPE_CHECKING:
     from fastjournal.spark.replay.by_share import replay_share, shard_batches, shards, share_count

@@ -94,9 +94,9 @@
     for (const [name, row] of rowOf) if (!there.has(name)) { row.remove(); rowOf.delete(name); }
     set($('[data-count="queues"]'), String(rowOf.size));
     $("#no-queues").hidden = rowOf.size > 0;
-    const untold = $("[data-untold]");
-    untold.hidden = !told.untold;
-    set($("span", untold), amount(told.untold));
+    const leftOut = $("[data-left-out]");
+    leftOut.hidden = !told.left_out;
+    set($("span", leftOut), amount(told.left_out));
     if (told.queues.length) arrange();
   };
   let order = null;

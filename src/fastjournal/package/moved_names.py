@@ -53,8 +53,9 @@ class MovedModules:
                 setattr(module, name, getattr(found, name))
 
 
-_PLACES = MovedModules(
+_MOVED = MovedModules(
     {
+        "fastjournal.compiled": ["fastjournal.package.compiled"],
         "fastjournal.connecting": ["fastjournal.connect_url"],
         "fastjournal.delivering": ["fastjournal.spool.daemon_destination"],
         "fastjournal.entry": ["fastjournal.entry_model", "fastjournal.entry_value"],
@@ -69,4 +70,4 @@ _PLACES = MovedModules(
 
 def find_moved(name: str) -> ModuleSpec | None:
     """The module of this name, if it has moved and no room knows of it."""
-    return _PLACES.find_spec(name)
+    return _MOVED.find_spec(name)

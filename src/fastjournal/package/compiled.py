@@ -38,8 +38,8 @@ CORE = (
     "fastjournal.daemon.transport",
     "fastjournal.daemon.workq.connection",
     "fastjournal.entry_value",
+    "fastjournal.handles",
     "fastjournal.journal.decide.ground",
-    "fastjournal.journal.decide.jobs",
     "fastjournal.journal.decide.lease",
     "fastjournal.journal.decide.merge",
     "fastjournal.journal.decide.operator",
@@ -51,6 +51,7 @@ CORE = (
     "fastjournal.journal.engine.entry_operations",
     "fastjournal.journal.engine.forwarding",
     "fastjournal.journal.engine.operations",
+    "fastjournal.journal.engine.reserve",
     "fastjournal.journal.engine.wakeups",
     "fastjournal.journal.entries.cursor",
     "fastjournal.journal.entries.ground",
@@ -59,11 +60,14 @@ CORE = (
     "fastjournal.journal.entries.plan",
     "fastjournal.journal.entries.reads",
     "fastjournal.journal.entries.writes",
+    "fastjournal.journal.journal",
     "fastjournal.journal.language.codec",
     "fastjournal.journal.language.commands",
     "fastjournal.journal.language.varint",
+    "fastjournal.journal.spill.fetching",
     "fastjournal.journal.spill.records",
     "fastjournal.journal.state.apply",
+    "fastjournal.journal.state.ends",
     "fastjournal.journal.state.entry_keys",
     "fastjournal.journal.state.keys",
     "fastjournal.journal.state.numbered",
@@ -75,7 +79,15 @@ CORE = (
     "fastjournal.journal.state.selection",
     "fastjournal.journal.state.values",
     "fastjournal.log.record",
+    "fastjournal.log.write.active_standby",
+    "fastjournal.log.write.commit_log",
+    "fastjournal.log.write.commit_queue",
+    "fastjournal.log.write.counters",
+    "fastjournal.log.write.log_writer",
+    "fastjournal.log.write.segment_writer",
+    "fastjournal.log.write.synced_mark",
     "fastjournal.put_request",
+    "fastjournal.spool.sound_frames",
     "fastjournal.wire.fj.bulk",
     "fastjournal.wire.fj.client",
     "fastjournal.wire.fj.entry_codec",
@@ -92,12 +104,12 @@ CORE = (
 MARKER = "sources"
 """Beside the compiled modules of a checkout: what they were made from."""
 
-_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 def source_of(module: str) -> str:
     """The source file of a module of this package."""
-    return os.path.join(_PARENT, *module.split(".")) + ".py"
+    return os.path.join(_SOURCE, *module.split(".")) + ".py"
 
 
 def source_state() -> str:

@@ -1,0 +1,179 @@
+"""Looking after an archive: what it holds, whether that is sound, and what may go.
+
+Rules:
+
+1. The bytes of an object count only if they have the size and the CRC that the manifest says.
+2. Pruning keeps the newest manifests and whatever they name. Beside that it spares all that a
+   shipper at work may be about to name: what lies behind the newest manifest in its epoch; and all
+   of it, while an epoch is claimed that has no manifest yet.
+3. The claim of the newest epoch stays for ever: so no number is used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+
+from fastjournal.archive.manifest import (
+    Manifest,
+    PartEntry,
+    SegmentEntry,
+    SnapshotEntry,
+    claim_name,
+    decode,
+    epochs,
+    find_newest,
+    manifest_name,
+    sequences,
+)
+from fastjournal.archive.store import Found, Store
+from fastjournal.errors import ArchiveError, NotFound, SettingError
+
+__all__ = ["Pruned", "object_chunks", "prune", "verify_archive"]
+
+Entry = SegmentEntry | SnapshotEntry | PartEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What went, or would go."""
+
+    names: tuple[str, ...] = ()
+    bytes: int = 0
+    kept_manifests: int = 0
+
+
+def object_chunks(store: Store, entry: Entry) -> Iterator[bytes]:
+    """The bytes of an object as they were on disk, checked (rule 1): the last step may raise."""
+    chunks = store.stream(entry.name)
+    if isinstance(entry, SegmentEntry) and entry.stored:
+        chunks = _unpacked(chunks, entry.name)
+    crc = size = 0
+    for chunk in chunks:
+        crc = google_crc32c.extend(crc, chunk)
+        size += len(chunk)
+        yield chunk
+    if size != entry.size:
+        raise ArchiveError(f"{entry.name}: has {size} bytes, the manifest says {entry.size}")
+    if crc != entry.crc:
+        raise ArchiveError(
+            f"{entry.name}: has the CRC {crc:08x}, the manifest says {entry.crc:08x}"
+        )
+
+
+def _unpacked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise SettingError(
+            f"{name}: unpacking needs pip install 'fastjournal[archive]'", name="archive"
+        ) from error
+    opener: Any = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        for chunk in chunks:
+            if data := opener.decompress(chunk):
+                yield data
+    except zstandard.ZstdError as error:
+        raise ArchiveError(f"{name}: {error}") from error
+
+
+def verify_archive(
+    store: Store, manifest: Manifest, *, quick: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Name of each object that a manifest names, and what is wrong with it; empty if it is sound.
+
+    `quick`: only whether it is there in its size.
+    """
+    sizes: dict[str, int] = {}
+    if quick:
+        for epoch in epochs(store):
+            sizes.update({one.name: one.size for one in store.find(f"{epoch:06d}")})
+    entries: list[Entry] = [*manifest.snapshots, *manifest.segments, *manifest.parts]
+    for entry in entries:
+        fault = ""
+        try:
+            if not quick:
+                for _ in object_chunks(store, entry):
+                    pass
+            elif entry.name not in sizes:
+                fault = "is missing"
+            else:
+                said = entry.bytes if isinstance(entry, SegmentEntry) else entry.size
+                if sizes[entry.name] != said:
+                    fault = f"has {sizes[entry.name]} bytes, the manifest says {said}"
+        except NotFound:
+            fault = "is missing"
+        except ArchiveError as error:
+            fault = str(error)
+        yield entry.name, fault
+
+
+def prune(store: Store, *, keep_versions: int, dry_run: bool = False) -> Pruned:
+    """Delete what no kept manifest names (rule 2)."""
+    newest = find_newest(store)
+    taken = epochs(store)
+    if newest is None or taken[-1] > newest.epoch:
+        return Pruned()
+    versions = [(epoch, number) for epoch in taken for number in sequences(store, epoch)]
+    kept = set(versions[-max(keep_versions, 1) :])
+    named = {claim_name(newest.epoch)}
+    for epoch, number in sorted(kept):
+        manifest = _read(store, epoch, number)
+        if manifest is None:
+            continue
+        if manifest.base and (epoch, manifest.base) not in kept:
+            kept.add((epoch, manifest.base))
+            whole = _read(store, epoch, manifest.base)
+            if whole is not None:
+                named.update(name for name, _ in whole.objects())
+        named.update(name for name, _ in manifest.objects())
+    named.update(manifest_name(epoch, number) for epoch, number in kept)
+    found = [one for epoch in taken if epoch <= newest.epoch for one in store.find(f"{epoch:06d}")]
+    gone = [one for one in found if one.name not in named and not _is_ahead(one, newest)]
+    gone.sort(key=lambda one: "/manifest/" not in one.name)
+    if not dry_run:
+        # Manifests first: what is named must be there, whenever this is cut short.
+        manifests = [one.name for one in gone if "/manifest/" in one.name]
+        if manifests:
+            store.delete(manifests)
+        others = [one.name for one in gone if "/manifest/" not in one.name]
+        if others:
+            store.delete(others)
+    return Pruned(tuple(one.name for one in gone), sum(one.size for one in gone), len(kept))
+
+
+def _read(store: Store, epoch: int, number: int) -> Manifest | None:
+    name = manifest_name(epoch, number)
+    try:
+        return decode(store.get(name), name)
+    except NotFound:  # pruned by another meanwhile
+        return None
+
+
+def _is_ahead(one: Found, newest: Manifest) -> bool:
+    """Whether a shipper may be about to name it."""
+    epoch, _, rest = one.name.partition("/")
+    if int(epoch) != newest.epoch:
+        return False
+    kind, _, place = rest.partition("/")
+    digits = "".join(_leading_digits(place))
+    if kind == "claim" or not digits:
+        return True
+    number = int(digits)
+    if kind == "manifest":
+        return number > newest.sequence
+    last = max((entry.number for entry in newest.segments), default=-1)
+    if kind == "snapshots":
+        return number > max((entry.number for entry in newest.snapshots), default=-1)
+    return number > last
+
+
+def _leading_digits(text: str) -> Iterator[str]:
+    """The digits that a text begins with."""
+    for letter in text:
+        if not letter.isdecimal():
+            return
+        yield letter

@@ -1,0 +1,242 @@
+"""A journal made again from its archive, as of now or of any instant.
+
+Rules:
+
+1. The newest snapshot as of the instant or before, the segments behind it, the tail; the segment in
+   which the instant lies is cut behind its last record up to then.
+2. The manifest of the log is written before the files that it names: a directory that was not
+   finished is refused by every opening. A file `restoring` marks it; restoring again begins anew.
+3. Every byte is checked against the archive's manifest, and the end is the recovery of any opening.
+4. An instant before the archive can tell is refused; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+
+from fastjournal.archive.care import object_chunks
+from fastjournal.archive.manifest import Manifest, PartEntry, SegmentEntry, SnapshotEntry
+from fastjournal.archive.store import Store
+from fastjournal.errors import ArchiveError, BadRequest
+from fastjournal.log import manifest as log_manifest
+from fastjournal.log.care.recovery import recover
+from fastjournal.log.files import DISK, Files
+from fastjournal.log.manifest import ManifestFile, Sealed, first_time
+from fastjournal.log.record import decode_many
+from fastjournal.log.segment import HEADER_SIZE, WORKQ, Header, segment_name
+from fastjournal.log.stream import Stream
+from fastjournal.log.write.segment_writer import write_failure, write_whole
+
+__all__ = ["RESTORING", "RestorePlan", "Restored", "plan_restore", "restore"]
+
+RESTORING = "restoring"
+Progress = Callable[[int, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What a restore would take."""
+
+    to: int | None
+    """The instant asked for; None: all there is."""
+    snapshot: SnapshotEntry | None
+    segments: tuple[SegmentEntry, ...]
+    parts: tuple[PartEntry, ...]
+    bytes: int
+    """To be downloaded."""
+    dropped_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore made."""
+
+    plan: RestorePlan
+    last_time: int
+    """TIME of the last record; 0 if there is none."""
+
+
+def plan_restore(manifest: Manifest, to: int | None = None) -> RestorePlan:
+    """Choose what is needed for an instant (rules 1 and 4)."""
+    usable = [one for one in manifest.snapshots if to is None or one.as_of <= to]
+    snapshot = max(usable, key=lambda one: one.as_of, default=None)
+    if manifest.floor and (snapshot is None or snapshot.number < manifest.floor):
+        raise BadRequest(_too_early(to, min((one.as_of for one in manifest.snapshots), default=0)))
+    start = 0 if snapshot is None else snapshot.number
+    segments = []
+    for one in manifest.segments:
+        if one.number >= start:
+            if to is not None and one.first > to:
+                break
+            segments.append(one)
+    exact_from = max((one.exact_from for one in segments), default=0)
+    if to is not None and to < exact_from:
+        raise BadRequest(_too_early(to, exact_from))
+    parts = [
+        one
+        for one in manifest.parts
+        if one.segment >= start and (to is None or not one.first or one.first <= to)
+    ]
+    if len(segments) < sum(one.number >= start for one in manifest.segments):
+        parts = []  # it ends in a segment before
+    if snapshot is None and not segments and not parts:
+        first = min((one.first for one in manifest.segments if one.first), default=0)
+        raise BadRequest(_too_early(to, first))
+    below = max((one.last for one in manifest.segments if one.number < start), default=0)
+    size = sum(one.bytes for one in segments) + sum(one.size for one in parts)
+    size += 0 if snapshot is None else snapshot.size
+    return RestorePlan(to, snapshot, tuple(segments), tuple(parts), size, max(exact_from, below))
+
+
+def _too_early(to: int | None, first: int) -> str:
+    return f"the archive cannot tell the state at TIME {to}; the earliest is TIME {first}"
+
+
+def restore(
+    store: Store,
+    plan: RestorePlan,
+    directory: str | Path,
+    *,
+    files: Files = DISK,
+    header: Header = WORKQ,
+    progress: Progress | None = None,
+) -> Restored:
+    """Carry out a plan into a directory that is empty or missing."""
+    return _Restore(store, plan, Stream(directory, header, files=files), progress).run()
+
+
+class _Restore:
+    def __init__(
+        self, store: Store, plan: RestorePlan, stream: Stream, progress: Progress | None
+    ) -> None:
+        self._store = store
+        self._plan = plan
+        self._stream = stream
+        self._files = stream.files
+        self._progress = progress
+        self._done = 0
+
+    def run(self) -> Restored:
+        stream, plan = self._stream, self._plan
+        self._begin()
+        *whole, newest = self._in_order()
+        number, entries = newest
+        content = self._cut(b"".join(map(b"".join, map(self._chunks, entries))))
+        self._write_manifest(whole, number, content)
+        if plan.snapshot is not None:
+            name = f"{plan.snapshot.number:09d}"
+            self._write(f"{name}.snapshot", self._chunks(plan.snapshot))
+            self._write(f"{name}.checkpoint", [bytes.fromhex(plan.snapshot.checkpoint)])
+        for one, parts in whole:
+            self._write(segment_name(one), (chunk for p in parts for chunk in self._chunks(p)))
+        self._write(segment_name(number), [content])
+        lock = stream.lock_appender(1.0)
+        try:
+            recovered = recover(stream)
+        finally:
+            lock.release()
+        self._files.remove(stream.path / RESTORING)
+        self._files.sync_directory(stream.path)
+        return Restored(plan, recovered.last_time)
+
+    def _begin(self) -> None:
+        stream, files = self._stream, self._files
+        stream.create()
+        marker = stream.path / RESTORING
+        names = files.names(stream.path)
+        if names and RESTORING not in names:
+            raise BadRequest(f"{stream.path} is not empty")
+        try:
+            for name in names:
+                if name != RESTORING:
+                    files.remove(stream.path / name)
+            if not names:
+                files.create(marker).close()
+            files.sync_directory(stream.path)
+        except OSError as error:
+            raise write_failure(error, marker) from error
+
+    def _in_order(self) -> list[tuple[int, list[SegmentEntry] | list[PartEntry]]]:
+        """Segment numbers, and what each is made of; the newest last."""
+        plan = self._plan
+        found: list[tuple[int, list[SegmentEntry] | list[PartEntry]]] = [
+            (one.number, [one]) for one in plan.segments
+        ]
+        if plan.parts:
+            found.append((plan.parts[0].segment, list(plan.parts)))
+            at = 0
+            for part in plan.parts:
+                if part.start != at or part.segment != plan.parts[0].segment:
+                    raise ArchiveError(f"{part.name}: does not follow the part before it")
+                at = part.end
+        if not found:  # all of it is in the snapshot: the log goes on behind that
+            assert plan.snapshot is not None
+            found.append((plan.snapshot.number, []))
+        return found
+
+    def _chunks(self, entry: SegmentEntry | SnapshotEntry | PartEntry) -> Iterable[bytes]:
+        for chunk in object_chunks(self._store, entry):
+            self._done += len(chunk)
+            if self._progress is not None:
+                self._progress(self._done, self._plan.bytes)
+            yield chunk
+
+    def _cut(self, content: bytes) -> bytes:
+        """What of the newest segment lies up to the instant."""
+        if not content:
+            return self._stream.header.encode()
+        self._stream.header.check(content[:HEADER_SIZE], self._stream.path)
+        to, limit = self._plan.to, self._stream.max_payload
+        if to is None:
+            return content
+        records, _, _ = decode_many(content, HEADER_SIZE, len(content), 0, 0, limit)
+        for record in records:
+            if record.time > to:
+                return content[: record.offset]
+        return content
+
+    def _write_manifest(
+        self,
+        whole: list[tuple[int, list[SegmentEntry] | list[PartEntry]]],
+        number: int,
+        content: bytes,
+    ) -> None:
+        plan = self._plan
+        entries = {
+            one.number: Sealed(one.number, one.first, one.last, one.size, one.crc)
+            for one in plan.segments
+            if one.number != number
+        }
+        assert len(entries) == len(whole)
+        records, _, _ = decode_many(
+            content, HEADER_SIZE, len(content), 0, 0, self._stream.max_payload
+        )
+        used = max(entries, default=-1)
+        if records:
+            last = max(record.time for record in records)
+            crc = google_crc32c.value(content)
+            entries[number] = Sealed(number, first_time(content), last, len(content), crc)
+            used = number
+        floor = 0 if plan.snapshot is None else plan.snapshot.number
+        used = max(used, floor - 1)
+        ManifestFile(self._stream).replace(
+            log_manifest.Manifest(entries, 0, used, floor, plan.dropped_to)
+        )
+
+    def _write(self, name: str, chunks: Iterable[bytes]) -> None:
+        path = self._stream.path / name
+        try:
+            handle = self._files.create(path)
+            try:
+                for chunk in chunks:
+                    write_whole(handle, chunk)
+                handle.sync()
+            finally:
+                handle.close()
+            self._files.sync_directory(path.parent)
+        except OSError as error:
+            raise write_failure(error, path) from error

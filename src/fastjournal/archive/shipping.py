@@ -1,0 +1,467 @@
+"""What is shipped next: a machine that is shown views and answers, and does nothing itself.
+
+A round is a generator: it yields a request, is sent the answer, and ends when the archive holds
+what the view showed. Whoever drives it may stop anywhere; the next round goes on from what is
+known to have happened.
+
+Rules:
+
+1. First an epoch is claimed, then the newest manifest is read: what stays of it in ours is said by
+   `reconcile`. A claim has a word of its own in it, so that one whose answer was lost is known
+   again.
+2. An object is named only after its upload was answered. A manifest whose answer was lost is sent
+   again, the same bytes; another one under its name means that somebody else ships here.
+3. Oldest first, a manifest behind each sealed segment; the last TIME that can be restored never
+   goes back, except when the journal itself was put back.
+4. The tail is shipped in stretches; small ones are shipped again as one, so that there are few:
+   about twenty and one for each 4 MiB, whatever trickles in.
+5. A segment is shipped as it was sealed: the cleaner waits for that (`hold`). If it could not wait,
+   or had been at work before there was an archive, segments of before and after do not fit
+   together: an end may be gone whose beginning is archived. Then the archive begins anew with what
+   the journal holds at one moment: all of it is shipped, and named only if nothing changed.
+6. Once a higher epoch is there, it is over for good.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, NoReturn
+
+from fastjournal.archive.manifest import (
+    Manifest,
+    PartEntry,
+    SegmentEntry,
+    SnapshotEntry,
+    claim_name,
+    encode,
+)
+from fastjournal.archive.source import LocalSnapshot, Tail, View
+from fastjournal.clock import SECOND
+from fastjournal.log.manifest import Sealed
+
+__all__ = [
+    "TAIL_BYTES",
+    "CopyPart",
+    "CopySegment",
+    "CopySnapshot",
+    "Create",
+    "Get",
+    "Lineage",
+    "ListEpochs",
+    "Look",
+    "ReadNewest",
+    "RememberLineage",
+    "Shipping",
+    "Superseded",
+    "keep_since",
+    "reconcile",
+]
+
+TAIL_BYTES = 4 * 1024 * 1024
+"""Bytes of the tail that are worth an object of their own."""
+_LOOK_FOR_EPOCHS = 60 * SECOND
+_DAY = 24 * 3600 * SECOND
+_log = logging.getLogger(__name__)
+
+
+class Superseded(Exception):
+    """Somebody else ships to this archive: this shipper has stopped for good."""
+
+
+class Lineage(NamedTuple):
+    """What the journal's own directory remembers of its archive."""
+
+    epoch: int
+    """The epoch claimed last."""
+    word: str
+    after: int
+    """The epoch of the manifest that was found then; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListEpochs:
+    """Which epochs are there? Answer: list[int]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What does the journal hold? Answer: View."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNewest:
+    """What is the archive? Answer: Manifest or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make this object. Answer: whether it was made."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Answer: the bytes of this object; None: there is none."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RememberLineage:
+    """Keep this beside the log, durably."""
+
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class CopySegment:
+    """Ship a sealed segment. Answer: the entry, packed or not; None: it changed meanwhile."""
+
+    sealed: Sealed
+    entry: SegmentEntry
+
+
+@dataclass(frozen=True, slots=True)
+class CopySnapshot:
+    """Ship a snapshot. Answer: whether it was still there."""
+
+    snapshot: LocalSnapshot
+    entry: SnapshotEntry
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPart:
+    """Ship a stretch of the tail. Answer: the entry with CRC and TIMEs; None: it changed."""
+
+    entry: PartEntry
+    fresh: int
+    """Up to there it was shipped before."""
+
+
+Request = (
+    ListEpochs
+    | Look
+    | ReadNewest
+    | Create
+    | Get
+    | RememberLineage
+    | CopySegment
+    | CopySnapshot
+    | CopyPart
+)
+Round = Generator[Request, Any, None]
+
+
+class Shipping:
+    """What one shipper knows of its archive."""
+
+    def __init__(self, word: str, lineage: Lineage | None = None, keep_days: float = 0) -> None:
+        """`word`: drawn for this shipper alone. `lineage`: what the directory remembers."""
+        self._word = word
+        self._lineage = lineage
+        self._keep = int(keep_days * _DAY)
+        self.epoch = 0
+        """The epoch claimed; 0: none yet."""
+        self.written: Manifest | None = None
+        """The manifest written last."""
+        self.superseded = False
+        self._segments: dict[int, SegmentEntry] = {}
+        self._snapshots: tuple[SnapshotEntry, ...] = ()
+        self._parts: list[PartEntry] = []
+        self._floor = 0
+        self._gathering = False  # the archive begins anew (rule 5)
+        self._epoch_used = False  # whether anything was shipped in it
+        self._least_end = 0
+        self._listed = True  # whether the list of segments is that of `_base`
+        self._base = 0
+        self._pending: Manifest | None = None
+        self._looked = 0
+        self.hold = 0
+        """Segments below this number are archived: they may change or go."""
+
+    def round(self, view: View, now: int) -> Round:
+        """Ship what the view shows and the archive lacks."""
+        if self.superseded:
+            raise Superseded
+        if self._pending is not None:
+            yield from self._send_manifest(self._pending)
+        if not self.epoch:
+            if not view.complete:
+                return
+            yield from self._claim(view, now)
+        if self._is_broken(view):
+            if self._epoch_used:  # nothing that was named is ever written again
+                yield from self._take_epoch(now)
+            self._begin_anew(view)
+        for sealed in sorted(view.sealed):
+            if self._lacks(sealed):
+                if not (yield from self._ship_segment(sealed)):
+                    return  # it changed: the next view shows what it is
+                if not self._gathering:
+                    yield from self._write(now)
+                    self._move_hold(view)
+        yield from self._ship_snapshot(view)
+        if self._gathering and not (yield from self._gather(view)):
+            return
+        if view.tail is not None and view.tail.segment not in self._segments:
+            yield from self._ship_tail(view.tail)
+        yield from self._write(now)
+        self._move_hold(view)
+
+    def behind(self, view: View) -> int:
+        """Bytes that the archive lacks."""
+        lacking = sum(one.size for one in view.sealed if self._lacks(one))
+        tail = view.tail
+        if tail is not None and tail.segment not in self._segments:
+            lacking += max(0, tail.end - self._shipped_to(tail.segment))
+        return lacking
+
+    def _lacks(self, sealed: Sealed) -> bool:
+        return sealed.number not in self._segments and sealed.number >= self._floor
+
+    def _shipped_to(self, segment: int) -> int:
+        return max((one.end for one in self._parts if one.segment == segment), default=0)
+
+    def _move_hold(self, view: View) -> None:
+        if self._pending is None and self._listed and self.written is not None:
+            lacking = [one.number for one in view.sealed if self._lacks(one)]
+            self.hold = min(lacking, default=view.used + 1)
+
+    def _is_broken(self, view: View) -> bool:
+        """Whether records are gone that were not archived (rule 5)."""
+        if self._gathering:
+            return False
+        archived = max((one.last for one in self._segments.values()), default=0)
+        return view.dropped_to > archived or any(
+            one.cleaned_to and self._lacks(one) for one in view.sealed
+        )
+
+    def _begin_anew(self, view: View) -> None:
+        if self._segments:
+            _log.error(
+                "records were dropped before they were archived, up to TIME %d: the archive begins"
+                " anew; instants before this can be restored from older manifests only",
+                view.dropped_to,
+            )
+        self._segments, self._snapshots, self._parts = {}, (), []
+        self._floor, self._gathering, self._listed = view.floor, True, False
+
+    def _gather(self, view: View) -> Generator[Request, Any, bool]:
+        """Whether what was shipped is what the journal held at one moment."""
+        fresh: View = yield Look()
+        there = {one.number: (one.size, one.crc) for one in fresh.sealed}
+        stale = [
+            number
+            for number, one in self._segments.items()
+            if there.get(number) != (one.size, one.crc)
+        ]
+        covered = not fresh.floor or any(one.number >= fresh.floor for one in self._snapshots)
+        if stale or not covered or fresh.floor != self._floor:
+            for number in stale:
+                del self._segments[number]
+            self._floor = fresh.floor
+            self._snapshots = tuple(one for one in self._snapshots if one.number >= fresh.floor)
+            return False
+        exact_from = fresh.last if view.dropped_to else 0
+        self._segments = {
+            number: one._replace(exact_from=exact_from) for number, one in self._segments.items()
+        }
+        self._gathering, self._least_end = False, 0
+        return True
+
+    def _claim(self, view: View, now: int) -> Round:
+        epoch = yield from self._take_epoch(now)
+        old: Manifest | None = yield ReadNewest()
+        after = 0 if old is None else old.epoch
+        if after > epoch:
+            self._stop(after)
+        known = self._lineage
+        ours = known is not None and after in (known.epoch, known.after)
+        self._lineage = Lineage(epoch, self._word, after)
+        yield RememberLineage(self._lineage)
+        if old is not None:
+            kept = reconcile(old, view, ours=ours)
+            self._segments = {one.number: one for one in kept.segments}
+            self._snapshots, self._floor = kept.snapshots, kept.floor
+            if len(kept.segments) < len(old.segments) or view.last < old.end:
+                _log.warning(
+                    "the archive's history behind TIME %d is not this journal's: left to epoch %d",
+                    kept.end,
+                    old.epoch,
+                )
+            else:
+                self._least_end = old.end
+        self._looked = now
+        self.epoch = epoch
+
+    def _take_epoch(self, now: int) -> Generator[Request, Any, int]:
+        """Claim the next epoch that is free."""
+        taken = yield ListEpochs()
+        if self.epoch and max(taken, default=0) > self.epoch:
+            self._stop(max(taken))
+        epoch = max(taken, default=0)
+        claim = json.dumps({"word": self._word, "at": now}).encode()
+        if epoch != self.epoch and epoch and (yield from self._is_mine(epoch)):
+            epoch -= 1  # claimed before, and the answer was lost
+        while True:
+            epoch += 1
+            if (yield Create(claim_name(epoch), claim)) or (yield from self._is_mine(epoch)):
+                break
+        if self.epoch:
+            self.epoch = epoch
+        self._listed = self._epoch_used = False
+        return epoch
+
+    def _is_mine(self, epoch: int) -> Generator[Request, Any, bool]:
+        """Whether a claim has the word of this shipper in it."""
+        found = yield Get(claim_name(epoch))
+        return found is not None and bool(json.loads(found).get("word") == self._word)
+
+    def _stop(self, epoch: int) -> NoReturn:
+        self.superseded = True
+        raise Superseded(f"epoch {epoch} was begun by another shipper")
+
+    def _ship_segment(self, sealed: Sealed) -> Generator[Request, Any, bool]:
+        number, first, last, size, crc, _ = sealed
+        entry = SegmentEntry(self.epoch, number, first, last, size, crc)
+        self._epoch_used = True
+        done: SegmentEntry | None = yield CopySegment(sealed, entry)
+        if done is None:
+            return False
+        self._segments[number] = done
+        self._parts = [one for one in self._parts if one.segment > number]
+        self._listed = False
+        return True
+
+    def _ship_snapshot(self, view: View) -> Round:
+        local = view.snapshot
+        if local is None or any(one.number == local.number for one in self._snapshots):
+            return
+        if local.as_of > view.last:  # it may hold what is not synced yet
+            return
+        number, as_of, size, crc, _, checkpoint = local
+        entry = SnapshotEntry(self.epoch, number, as_of, size, crc, checkpoint.hex())
+        self._epoch_used = True
+        if (yield CopySnapshot(local, entry)):
+            self._snapshots = (*self._snapshots, entry)
+            self._listed = False
+
+    def _ship_tail(self, tail: Tail) -> Round:
+        parts = [one for one in self._parts if one.segment == tail.segment]
+        start = fresh = parts[-1].end if parts else 0
+        if tail.end <= start:
+            return
+        while parts and parts[-1].size <= tail.end - start:
+            if tail.end - parts[-1].start > TAIL_BYTES:
+                break
+            start = parts.pop().start
+        entry = PartEntry(self.epoch, tail.segment, start, tail.end, 0, 0, 0)
+        self._epoch_used = True
+        done: PartEntry | None = yield CopyPart(entry, fresh)
+        if done is not None:
+            self._parts = [*parts, done]
+
+    def _write(self, now: int) -> Round:
+        """A manifest of what there is, if it says anything new."""
+        last = self.written
+        parts = tuple(self._parts)
+        if self._listed and last is not None and last.parts == parts:
+            return
+        self._drop_old(now)
+        next_segment = max(self._segments, default=-1)
+        manifest = Manifest(
+            self.epoch,
+            1 if last is None else last.sequence + 1,
+            now,
+            tuple(self._segments[number] for number in sorted(self._segments)),
+            self._snapshots,
+            tuple(one for one in parts if one.segment > next_segment),
+            self._base if self._listed else 0,
+            self._floor,
+        )
+        if manifest.end < self._least_end or not (manifest.segments or manifest.parts):
+            return
+        if not self._listed or now - self._looked >= _LOOK_FOR_EPOCHS:
+            taken = yield ListEpochs()
+            self._looked = now
+            if max(taken, default=0) > self.epoch:
+                self._stop(max(taken))
+        self._pending = manifest
+        yield from self._send_manifest(manifest)
+
+    def _send_manifest(self, manifest: Manifest) -> Round:
+        data = encode(manifest)
+        if not (yield Create(manifest.name, data)) and (yield Get(manifest.name)) != data:
+            self._stop(self.epoch)
+        self._pending = None
+        self.written = manifest
+        self._least_end = manifest.end
+        if not manifest.base:
+            self._base = manifest.sequence
+            named = {one.number for one in manifest.segments}
+            self._listed = named == set(self._segments) and manifest.snapshots == self._snapshots
+
+    def _drop_old(self, now: int) -> None:
+        if self._keep and not self._listed:
+            segments, snapshots, floor = keep_since(
+                tuple(self._segments.values()), self._snapshots, now - self._keep
+            )
+            self._segments = {one.number: one for one in segments}
+            self._snapshots, self._floor = snapshots, max(self._floor, floor)
+
+
+def keep_since(
+    segments: Sequence[SegmentEntry], snapshots: Sequence[SnapshotEntry], horizon: int
+) -> tuple[tuple[SegmentEntry, ...], tuple[SnapshotEntry, ...], int]:
+    """What is needed to restore any instant from `horizon` on, and the first segment of it.
+
+    That is the newest snapshot as of an earlier one, and the segments that it does not cover.
+    """
+    start = max((one for one in snapshots if one.as_of <= horizon), default=None, key=_as_of)
+    if start is None:
+        return tuple(segments), tuple(snapshots), 0
+    return (
+        tuple(one for one in segments if one.number >= start.number),
+        tuple(one for one in snapshots if one.as_of >= start.as_of),
+        start.number,
+    )
+
+
+def _as_of(one: SnapshotEntry) -> int:
+    return one.as_of
+
+
+def reconcile(old: Manifest, view: View, *, ours: bool) -> Manifest:
+    """What an archive's manifest and a journal have in common.
+
+    `ours`: the journal remembers that it wrote the manifest itself. Then a segment that was cleaned
+    since is the one in the archive. Otherwise only equal bytes are proof, and what lies before
+    equal bytes: a restored copy, or another journal, may go on where this archive was.
+    """
+    local = {one.number: one for one in view.sealed}
+    parted = max((one.number for one in old.segments), default=0) + 1
+    equal = -1
+    for one in old.segments:
+        mine = local.get(one.number)
+        same = mine is not None and (mine.size, mine.crc) == (one.size, one.crc)
+        if same:
+            equal = one.number
+            continue
+        stranger = one.number > view.used
+        differs = mine is not None and not (ours and mine.cleaned_to)
+        if stranger or differs:
+            parted = one.number
+            break
+    upto = parted if ours else min(parted, equal + 1)
+    segments = tuple(one for one in old.segments if one.number < upto)
+    whole = len(segments) == len(old.segments) and view.last >= old.end
+    last = max((one.last for one in segments), default=0)
+    snapshots = tuple(one for one in old.snapshots if whole or one.as_of <= last)
+    if old.floor and not any(one.number >= old.floor for one in snapshots):
+        return replace(old, segments=(), snapshots=(), parts=(), base=0, floor=0)
+    return replace(old, segments=segments, snapshots=snapshots, parts=(), base=0)
