@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from fastjournal.diskfull import short_write
+from fastjournal.errors import short_write
 from fastjournal.log.files import DiskFiles, DiskHandle, FileHandle, FileLock, Files
 from fastjournal.spool.frames import SUFFIX, hour_of, name_of, spool_tag
 from fastjournal.spool.reader import Damage, Frame, SpooledHandle, SpoolFile, open_spooled

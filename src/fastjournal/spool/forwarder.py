@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.diskfull import is_full
 from fastjournal.errors import (
     BadFlags,
     BadRequest,
@@ -37,6 +36,7 @@ from fastjournal.errors import (
     ProtocolError,
     TooLarge,
     WrongType,
+    is_full,
 )
 from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.frames import HOUR, name_of, sender_name

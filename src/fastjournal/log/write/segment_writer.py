@@ -4,7 +4,7 @@ Rules:
 
 1. Bytes count only after a whole write: a short or failed one is cut off again, back to `offset`,
    and the cut is synced before anything else is written there: a power loss cannot bring it back.
-   What it means to the caller is said by `diskfull`.
+   What it means to the caller is said by `errors`.
 2. If the cut fails, or any sync fails, the writer is poisoned: it never writes or syncs again,
    because after a failed sync the kernel may have dropped the data and a second sync would say yes
    to nothing.
@@ -27,8 +27,7 @@ from typing import Any, Final, final
 
 from mypy_extensions import i64
 
-from fastjournal.diskfull import short_write, write_failure
-from fastjournal.errors import AppenderPoisoned, SegmentError, because
+from fastjournal.errors import AppenderPoisoned, SegmentError, because, short_write, write_failure
 from fastjournal.log.files import FileHandle, Files
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, Header, segment_name
 from fastjournal.log.write.synced_mark import SyncedMark

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple, final
 
 import google_crc32c
 
-from fastjournal.diskfull import short_write, write_failure
-from fastjournal.errors import SegmentError, because
+from fastjournal.errors import SegmentError, because, short_write, write_failure
 from fastjournal.log.files import FileLock, Files, Identity
 
 __all__ = ["APPEND_LOCK", "SYNCED_MARK", "Mark", "SyncedMark"]
