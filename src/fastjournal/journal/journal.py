@@ -275,7 +275,7 @@ class Journal:
         mode: str | Unchecked | None = None,
         timestamp: Instant | None = None,
         id: bytes | Unchecked = b"",  # noqa: A002 - the name of the field
-        persist: bool = False,
+        persist: bool | Unchecked = False,
     ) -> Receipt:
         """Take a job in.
 

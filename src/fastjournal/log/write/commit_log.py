@@ -124,7 +124,8 @@ class CommitLog(LogWriter):
     ) -> list[bytes]:
         """Those that can be written; the others are told."""
         sound: list[bytes] = []
-        for place, payload in enumerate(payloads):
+        given: Any = payloads  # one that is no bytes is refused in words
+        for place, payload in enumerate(given):
             try:
                 sound += frozen((payload,), self.stream.max_payload)
             except RequestError as error:
