@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -126,11 +127,28 @@ def test_connect_opens_a_spool_by_its_url(tmp_path: Path) -> None:
     assert payloads(tmp_path / "spool") == [b"x"]
 
 
-def test_the_put_of_a_spool_takes_what_the_put_of_a_journal_takes() -> None:
-    import inspect
+def put_arguments(module: str, kind: str) -> dict[str, str | None]:
+    """The arguments of a `put` and their defaults, by the source: compiled methods tell neither."""
+    source = Path(fastjournal.__file__).parent / module
+    (put,) = (
+        member
+        for thing in ast.parse(source.read_text()).body
+        if isinstance(thing, ast.ClassDef) and thing.name == kind
+        for member in thing.body
+        if isinstance(member, ast.FunctionDef) and member.name == "put"
+    )
+    given = put.args
+    names = [each.arg for each in given.args[1:] + given.kwonlyargs]
+    defaults = [*given.defaults, *given.kw_defaults]
+    return {
+        name: None if default is None else ast.unparse(default)
+        for name, default in zip(names, defaults, strict=True)
+    }
 
-    ours = inspect.signature(Spool.put).parameters
-    theirs = inspect.signature(fastjournal.Journal.put).parameters
-    assert list(theirs) == [name for name in ours if name != "sync"]
-    for name, parameter in theirs.items():
-        assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind)
+
+def test_the_put_of_a_spool_takes_what_the_put_of_a_journal_takes() -> None:
+    ours = put_arguments("spool/writer.py", "Spool")
+    theirs = put_arguments("journal/journal.py", "Journal")
+    assert "payload" in theirs
+    ours.pop("sync")
+    assert theirs == ours
