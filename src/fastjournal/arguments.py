@@ -16,7 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from fastjournal.clock import SECOND
-from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.errors import BadRequest, OutOfRange, TooLarge, because
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob, Unchecked
 from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
@@ -250,7 +250,7 @@ def _text(value: object, what: str) -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise BadRequest(f"{what} is not valid text: {error}") from error
+            raise because(BadRequest(f"{what} is not valid text: {error}"), error) from error
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     raise BadRequest(f"{what} must be text or bytes, not {type(value).__name__}")

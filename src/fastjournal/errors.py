@@ -78,6 +78,12 @@ class JournalError(Exception):
         super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
 
 
+def because(error: JournalError, cause: BaseException) -> JournalError:
+    """The error, with its cause: compiled code forgets the `from` of a `raise`."""
+    error.__cause__ = cause
+    return error
+
+
 class RequestError(JournalError):
     """The request cannot be served; nothing was changed."""
 
@@ -342,7 +348,9 @@ def is_full(error: OSError) -> bool:
 def write_failure(error: OSError, path: Path | str) -> JournalFault:
     """The error a caller sees for a failed and undone write."""
     kind = NoSpace if is_full(error) else WriteFailed
-    return kind(f"{path}: {error.strerror or error}")
+    failure = kind(f"{path}: {error.strerror or error}")
+    failure.__cause__ = error
+    return failure
 
 
 def short_write(written: int, size: int) -> OSError:

@@ -17,6 +17,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mypy_extensions import mypyc_attr
+
 from fastjournal.arguments import Length, as_datetime, length
 from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
@@ -44,6 +46,7 @@ class Finisher(Protocol):
         """Give the job back unworked."""
 
 
+@mypyc_attr(acyclic=True)
 class LeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
@@ -192,6 +195,8 @@ class HeldLock:
 
     `lasts` and `wait` hold whenever nothing else is said.
     """
+
+    __slots__ = ("_entries", "_lasts", "_wait", "fence", "key", "owner", "until")
 
     def __init__(
         self, entries: Locking, key: bytes, owner: bytes, lasts: Length = 10, wait: Length = 0

@@ -56,7 +56,7 @@ from fastjournal.journal.decide.ground import Ground, Limits
 from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
 from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
-from fastjournal.journal.disk.upkeep import Upkeep
+from fastjournal.journal.disk.upkeep import Upkeep, UpkeepStatus
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.engine.forwarding import Taken
@@ -96,7 +96,6 @@ __all__ = ["Journal", "Receipt", "Receiver"]
 MIN_MEMORY: Final = 1024
 """The smallest memory limit: less is surely a mistake about its unit."""
 _new: Final[Any] = tuple.__new__
-_put_request: Final[Any] = put_request
 _ALL: Final = Where()
 _EVENTS: Final = frozenset(("due", "dead", "changed", "lost"))
 
@@ -126,6 +125,7 @@ class Journal:
         files: Files = DISK,
         chance: Random | None = None,
         zone_bytes: str = "0000",
+        accept: bool = False,
     ) -> None:
         """Open a journal, made if its directory is missing; recover and replay it.
 
@@ -138,6 +138,8 @@ class Journal:
         `memory_limit`: bytes of values to hold in memory, None for 8 MiB; the others are read from
         the log when they are asked for. With a limit, values that live in memory only count too.
         `evict_from` is deprecated and means nothing: values of all sizes are left in the log.
+        `accept`: take jobs out of a foreign log whose fields cannot be; else they are damage, told
+        with their place.
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
@@ -178,7 +180,7 @@ class Journal:
         try:
             started = self._clock.monotonic()
             values = Values(memory, logged=True, counts_unlogged=memory_limit is not None)
-            self.replayed = replay(stream, state=JournalState(values))
+            self.replayed = replay(stream, state=JournalState(values), accept=accept)
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
@@ -273,6 +275,7 @@ class Journal:
         mode: str | Unchecked | None = None,
         timestamp: Instant | None = None,
         id: bytes | Unchecked = b"",  # noqa: A002 - the name of the field
+        persist: bool = False,
     ) -> Receipt:
         """Take a job in.
 
@@ -280,7 +283,8 @@ class Journal:
         Without a `queue` the domain of the key is it. `delay`, `ttl` and `lease` are lengths,
         `due` and `expires` instants. Limits of 0 mean what the queue says. `timestamp` is the
         sender's clock: of two writes of a key the newest wins. `id`: 16 bytes of your choice; a put
-        with an id that is there already changes nothing, so it may be sent again.
+        with an id that is there already changes nothing, so it may be sent again. `persist`: return
+        when it is on stable storage, whatever the sync policy and though its queue lives in memory.
         """
         engine = self._engine
         now = self._clock.now()
@@ -290,12 +294,15 @@ class Journal:
         )  # fmt: skip
         if timestamp is not None:
             job.timestamp = engine.stamp_of(job.timestamp)
+        job.persist = persist is True
         with engine.lock:
             self._check_open()
             outcome = self._operations.put(job, now)
             job_id = self._operations.placed_id
             time = engine.last_time
         engine.settle(time)
+        if persist:
+            self._log.sync()
         receipt: Receipt = _new(Receipt, (job_id, OUTCOMES[outcome]))
         return receipt
 
@@ -316,15 +323,22 @@ class Journal:
         return receipts
 
     def _request(self, job: Any, now: i64) -> PutRequest:
-        request: PutRequest
-        if isinstance(job, NewJob):
-            request = checked_request(job)
-        elif type(job) is dict or isinstance(job, Mapping):
+        if type(job) is dict or isinstance(job, Mapping):
             if not PUT_ARGUMENTS.issuperset(job):
                 unknown = set(map(str, job)) - PUT_ARGUMENTS
                 words = ", ".join(map(repr, sorted(unknown)))
                 raise BadRequest(f"put has no argument {words}")
-            request = _put_request(now, limit=self.max_payload, **job)
+            given: dict[str, Any] = job if type(job) is dict else dict(job)
+            request = put_request(
+                now, given.get("payload", b""), given.get("key"), given.get("queue"),
+                given.get("priority", DEFAULT_PRIORITY), given.get("delay"), given.get("due"),
+                given.get("ttl"), given.get("expires"), given.get("lease"),
+                given.get("max_attempts", 0), given.get("max_timeouts", 0),
+                given.get("max_fails", 0), given.get("mode"), given.get("timestamp"),
+                self.max_payload, given.get("id", b""),
+            )  # fmt: skip
+        elif isinstance(job, NewJob):
+            request = checked_request(job)
         else:
             raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
         if request.timestamp:
@@ -437,7 +451,7 @@ class Journal:
         return LeasedJob(self, Granted(row, value), row.id, row.attempts, value)
 
     def touch(
-        self, job_id: bytes | Unchecked, token: int | Unchecked | None, extend: Length | None = None
+        self, job_id: bytes | Unchecked, token: int | Unchecked, extend: Length | None = None
     ) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
         row_id = id_bytes(job_id)
@@ -533,7 +547,7 @@ class Journal:
         return state
 
     def release(
-        self, job_id: bytes | Unchecked, token: int | Unchecked | None, delay: Length | None = None
+        self, job_id: bytes | Unchecked, token: int | Unchecked, delay: Length | None = None
     ) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
         row_id = id_bytes(job_id)
@@ -616,7 +630,7 @@ class Journal:
             time = engine.last_time
         if deleted.command is not None:
             engine.settle(time)
-        return bool(deleted)
+        return deleted.found > 0
 
     def redrive(self, job_id: bytes | Unchecked | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
@@ -785,11 +799,23 @@ class Journal:
                 values.bytes,
                 values.unlogged,
                 self.archive_status(),
+                self._memory_queues(),
             )
 
     def archive_status(self) -> ArchiveStatus | None:
         """How far the archive is; None: there is none."""
         return None if self._shipper is None else self._shipper.status()
+
+    @property
+    def upkeep_status(self) -> UpkeepStatus:
+        """What upkeep has done since the journal was opened."""
+        return self._upkeep.status
+
+    def _memory_queues(self) -> tuple[str, ...]:
+        """Queues whose jobs live in memory; under the lock."""
+        lanes = self._state.queues.values()
+        names = [lane.name for lane in lanes if lane.settings_at and not lane.settings.persist]
+        return tuple(sorted(name.decode("utf-8", "backslashreplace") for name in names))
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""

@@ -16,6 +16,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mypy_extensions import mypyc_attr
+
 from fastjournal.arguments import Length, as_datetime, length
 from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
@@ -43,6 +45,7 @@ class AsyncFinisher(Protocol):
         """Give the job back unworked."""
 
 
+@mypyc_attr(acyclic=True)
 class AsyncLeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
@@ -193,6 +196,8 @@ class AsyncHeldLock:
 
     `lasts` and `wait` hold whenever nothing else is said.
     """
+
+    __slots__ = ("_entries", "_lasts", "_wait", "fence", "key", "owner", "until")
 
     def __init__(
         self, entries: AsyncLocking, key: bytes, owner: bytes, lasts: Length = 10, wait: Length = 0

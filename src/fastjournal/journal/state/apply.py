@@ -496,7 +496,7 @@ class JournalState:
             return
         places.set_expiry(row, command.expires)
         if row.place == IDLE and row.queue.name:
-            places.queue_of(row).counts[IDLE] -= 1
+            places.queue_of(row).tally(IDLE, -1)
             places.place(row)
 
     def _keys(self, command: Keys) -> None:

@@ -29,6 +29,7 @@ from fastjournal.journal.language.commands import (
     DEFAULT_POLICY,
     FAILED,
     FROM_WORKQ,
+    SCHEMA_SHIFT,
     Command,
     Complete,
     Dead,
@@ -114,6 +115,8 @@ class QueueRules:
         self.draining = False
         self.keep_versions = False
         self.larger_first = False
+        self.persist = True
+        self.schema: i64 = 0
 
     def change(self, settings: QueueSettings, time: i64) -> None:
         """These settings hold from the record of this TIME on."""
@@ -127,6 +130,8 @@ class QueueRules:
         self.draining = settings.draining
         self.keep_versions = settings.keep_versions
         self.larger_first = settings.priority_order == "larger"
+        self.persist = settings.persist
+        self.schema = settings.schema
 
 
 @final
@@ -227,7 +232,9 @@ class Row:
     def attempts(self) -> i64:
         """How often it was handed out; the token of the running lease. Never goes back."""
         more = self.more
-        return 0 if more is None else more.attempts
+        if more is None:
+            return 0  # not by an expression: that would go by way of an `int`
+        return more.attempts
 
     @property
     def when(self) -> i64:
@@ -238,7 +245,9 @@ class Row:
         if place == TOMB:
             return self.modified
         more = self.more
-        return 0 if more is None else more.until
+        if more is None:
+            return 0
+        return more.until
 
     @property
     def value_at(self) -> i64:
@@ -412,6 +421,7 @@ def job_of(row: Row, *, values: bool = True) -> Job:
             policy.ttl * MILLISECOND,
             more.aliases,
             -rank if backwards else rank,
+            flags >> SCHEMA_SHIFT & 15,
         ),
     )
     return picture

@@ -27,7 +27,7 @@ from typing import Any, Final, final
 
 from mypy_extensions import i64
 
-from fastjournal.errors import AppenderPoisoned, SegmentError, short_write, write_failure
+from fastjournal.errors import AppenderPoisoned, SegmentError, because, short_write, write_failure
 from fastjournal.log.files import FileHandle, Files
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, Header, segment_name
 from fastjournal.log.write.synced_mark import SyncedMark
@@ -197,7 +197,9 @@ class SegmentWriter:
             except OSError as error:
                 self._poison = error
                 self.dirty = True
-                raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
+                raise because(
+                    AppenderPoisoned(f"{self.path}: sync failed: {error}"), error
+                ) from error
             self._check_place()
             self._mark.set(self.number, offset, last_time)
             return True
@@ -214,7 +216,9 @@ class SegmentWriter:
                 self._handle.close()
             except OSError as error:
                 self._poison = error
-                raise AppenderPoisoned(f"{self.path}: close failed: {error}") from error
+                raise because(
+                    AppenderPoisoned(f"{self.path}: close failed: {error}"), error
+                ) from error
 
     @property
     def in_place(self) -> bool:
@@ -243,9 +247,8 @@ class SegmentWriter:
     def check(self) -> None:
         """Raise `AppenderPoisoned` if rule 2 has struck."""
         if self._poison is not None:
-            raise AppenderPoisoned(
-                f"{self.path}: poisoned by an earlier fault: {self._poison}"
-            ) from self._poison
+            told = f"{self.path}: poisoned by an earlier fault: {self._poison}"
+            raise because(AppenderPoisoned(told), self._poison)
 
     def _undo(self, error: OSError) -> None:
         try:
@@ -263,7 +266,7 @@ class SegmentWriter:
             self._handle.truncate(self.offset)
         except OSError as error:
             self._poison = cause or error
-            raise AppenderPoisoned(f"{self.path}: {told}: {error}") from error
+            raise because(AppenderPoisoned(f"{self.path}: {told}: {error}"), error) from error
         self._reserved = min(self._reserved, self.offset)
         self.dirty = True
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, final
 
 import google_crc32c
 
-from fastjournal.errors import SegmentError, short_write, write_failure
+from fastjournal.errors import SegmentError, because, short_write, write_failure
 from fastjournal.log.files import FileLock, Files, Identity
 
 __all__ = ["APPEND_LOCK", "SYNCED_MARK", "Mark", "SyncedMark"]
@@ -108,7 +108,7 @@ class SyncedMark:
             finally:
                 handle.close()
         except OSError as error:
-            raise SegmentError(path, f"cannot be read: {error}") from error
+            raise because(SegmentError(path, f"cannot be read: {error}"), error) from error
         return max(filter(None, map(_decode_mark, slots)), default=None)
 
 
