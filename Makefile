@@ -66,7 +66,7 @@ reference: $(STAMP)  ## write the parts of the documentation that are made from 
 	$(BIN)/python tools/reference --write
 
 requirements: $(STAMP)  ## which tests show each requirement and each fault
-	@$(BIN)/python tests/register.py
+	@$(BIN)/python tests/support/register.py
 
 bench: compile  ## every benchmark at full length: build/bench/index.html, and the table in the docs
 	@$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]" || echo "measuring without the peers' packages"

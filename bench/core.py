@@ -7,7 +7,8 @@ Rules:
 1. Both processes run this very program as a worker, one of them with `FASTJOURNAL_PURE=1`; they
    measure in turn. "ours" is the compiled core.
 2. Figures are CPU time of the whole process, µs for each thing done; nothing is synced (`os`).
-   Jobs carry 128 bytes, entries 100.
+   Jobs carry 128 bytes, entries 100. Where everything is synced (`always`) it is the time that
+   passes.
 3. Where the core is not compiled there is nothing to compare: it is said, and the pure core stands
    alone.
 """
@@ -23,7 +24,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import process_time
+from threading import Thread
+from time import perf_counter, process_time
 from typing import Any
 
 from harness import Bench
@@ -32,12 +34,16 @@ PAYLOAD = bytes(range(128))
 VALUE = b"x" * 100
 BULK = 100
 SPAN = 100
+THREADS = 64
 ROWS = {
     "put": "put", "lease": "lease", "complete": "complete",
     "merge": "put, merged by key",
     "bulk put": f"put, {BULK} at once",
     "bulk cycle": f"put, lease, complete, {BULK} at once",
+    "always": "put, lease, complete, one at a time, always (time passed)",
+    "threads": f"commit log, {THREADS} threads, always, a write (time passed)",
     "replay": "replay of whole lives, a record",
+    "restart": "opening a journal of waiting jobs, a job",
     "set": "SET of an entry", "get": "GET of an entry", "add": "ADD to an entry",
     "range": f"range of {SPAN} entries",
 }  # fmt: skip
@@ -68,6 +74,11 @@ class Worker:
         lives = Journal(folder / "lives", sync="os", background=False, snapshot_bytes=0)
         with lives as journal:
             self.bulk_cycles(journal, 5 * count // BULK)
+        waiting = Journal(folder / "waiting", sync="os", background=False, snapshot_bytes=0)
+        with waiting as journal:
+            for _ in range(10 * count // BULK):
+                journal.put_many([{"payload": PAYLOAD, "queue": "b"}] * BULK)
+        self.synced = Journal(folder / "synced", sync="always", background=False, snapshot_bytes=0)
 
     def bulk_cycles(self, journal: Any, groups: int) -> None:
         for _ in range(groups):
@@ -105,10 +116,44 @@ class Worker:
         for _ in bulks:
             taken = journal.lease_many(BULK, "p")
             journal.complete_many([(job.id, job.token, None) for job in taken])
-        start = process_time()
-        with self._open(self.folder / "lives", sync="os", background=False) as lives:
-            found["replay"] = (process_time() - start) * 1e6 / lives.replayed.records
+        found["always"] = self.always_cycle(count // 10)
+        found["threads"] = self.write_from_threads(count)
+        for name, path in (("replay", "lives"), ("restart", "waiting")):
+            start = process_time()
+            with self._open(self.folder / path, sync="os", background=False) as opened:
+                found[name] = (process_time() - start) * 1e6 / opened.replayed.records
         return found
+
+    def always_cycle(self, count: int) -> float:
+        """Whole lives, one after the other, each step synced; µs that pass for each."""
+        journal = self.synced
+        start = perf_counter()
+        for _ in range(count):
+            journal.put(PAYLOAD, queue="q")
+            journal.lease("q").done()
+        return (perf_counter() - start) * 1e6 / count
+
+    def write_from_threads(self, count: int) -> float:
+        """Many threads, each waiting until its write is synced; µs that pass for each write."""
+        from fastjournal.log.stream import Stream
+        from fastjournal.log.write.commit_log import CommitLog
+
+        path = self.folder / "threads"
+        path.mkdir(exist_ok=True)
+        with CommitLog(Stream(path), sync="always") as log:
+            each = range(max(count // THREADS, 1))
+
+            def write_all() -> None:
+                for _ in each:
+                    log.write(PAYLOAD)
+
+            threads = [Thread(target=write_all) for _ in range(THREADS)]
+            start = perf_counter()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return (perf_counter() - start) * 1e6 / (len(each) * THREADS)
 
 
 def work(folder: Path, count: int) -> None:

@@ -6,7 +6,8 @@ Rows: puts one at a time by one and by eight blocking clients, pipelined, in bul
 cycle (put, lease, complete) with one producer and one consumer, one at a time and in bulk of 100.
 All of them under each sync policy. Every client is a process of its own. Each measure is repeated
 at least three times, interleaved with its peers, and the median is told; p50 and p99 are those of
-single requests. CPU is that of the server, per job.
+single requests. CPU is that of the server, per job. The last columns tell how many times a peer's
+figures ours are: a rate above 1, a time below 1 is better.
 
 Equal durability: `os` = a write per group, no sync (beanstalkd -F, Redis appendfsync no);
 `interval` = synced every second (beanstalkd -f 1000, Redis everysec); `always` = synced before the
@@ -183,6 +184,25 @@ def lines_of(name: str, runs: dict[str, list[Figures]]) -> list[dict[str, Any]]:
     return lines
 
 
+def _print_row(name: str, runs: dict[str, list[Figures]]) -> None:
+    """One line for each system; those of peers tell how many times theirs ours is."""
+    medians = {
+        system: {key: statistics.median(run[key] for run in some) for key in some[0]}
+        for system, some in runs.items()
+    }
+    ours = medians["ours"]
+    for system, its in medians.items():
+        times = ""
+        if system != "ours":
+            rate, p50, cpu = (ours[key] / its[key] for key in ("rate", "p50", "cpu"))
+            times = f"{rate:>10.2f} x{p50:>5.2f} x{cpu:>5.2f} x"
+        print(
+            f"{name:<32}{system:<18}{its['rate']:>9.0f}{its['p50']:>8.0f}{its['p99']:>8.0f}"
+            f"{its['cpu']:>11.1f}{times}",
+            flush=True,
+        )
+
+
 def _rounded(value: float, decimals: int) -> float:
     return round(value, decimals) if decimals else round(value)
 
@@ -198,7 +218,10 @@ def main() -> None:
     seconds = 0.2 if options.quick else 2.0
     known = systems()
     lines = []
-    print(f"{'row':<38}{'system':<18}{'jobs/s':>10}{'p50 µs':>9}{'p99 µs':>10}{'CPU µs/job':>12}")
+    print(
+        f"{'row':<32}{'system':<18}{'jobs/s':>9}{'p50 µs':>8}{'p99 µs':>8}{'CPU µs/job':>11}"
+        f"{'ours: rate':>12}{'p50':>7}{'CPU':>7}"
+    )
     for sync in options.sync:
         for title, clients in ROWS:
             if options.rows and not any(word in title for word in options.rows):
@@ -206,13 +229,7 @@ def main() -> None:
             able = [s for s in known if all(hasattr(s, what) for what in clients)]
             runs = measure(able, sync, clients, seconds, max(3, options.repeats))
             name = f"{sync}, {title}"
-            for system_name, figures in runs.items():
-                best = {key: statistics.median(f[key] for f in figures) for key in figures[0]}
-                print(
-                    f"{name:<38}{system_name:<18}{best['rate']:>10.0f}{best['p50']:>9.0f}"
-                    f"{best['p99']:>10.0f}{best['cpu']:>12.1f}",
-                    flush=True,
-                )
+            _print_row(name, runs)
             lines += lines_of(name, runs)
     if options.json:
         Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -63,9 +63,11 @@ class Server:
             time.sleep(0.02)
 
     def cpu(self) -> float:
-        """Seconds of CPU used so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of CPU used so far by all threads, as the scheduler counts them."""
+        used = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            used += int((task / "schedstat").read_text().split()[0])
+        return used / 1e9
 
     def resident(self) -> int:
         """Bytes of memory in use."""

@@ -16,9 +16,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from fastjournal.clock import SECOND
-from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.errors import BadRequest, OutOfRange, TooLarge, because
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob, Unchecked
 from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
 
 __all__ = [
@@ -43,9 +43,9 @@ __all__ = [
     "worker_bytes",
 ]
 
-Text = str | bytes
-Length = int | float | timedelta
-Instant = datetime | int | float
+Text = str | bytes | Unchecked
+Length = int | float | timedelta | Unchecked
+Instant = datetime | int | float | Unchecked
 
 MAX_VALUE: Final = 1024 * 1024
 """Largest payload, in bytes, unless a journal is told otherwise."""
@@ -173,7 +173,7 @@ def put_request(
     mode: object = None,
     timestamp: object = None,
     limit: i64 = MAX_VALUE,
-    job_id: object = b"",
+    id: object = b"",  # noqa: A002 - the name of the field
 ) -> PutRequest:
     """A job from the arguments of `put`; `now` turns lengths into instants."""
     value = payload_bytes(payload, limit)
@@ -187,10 +187,10 @@ def put_request(
     rank = _number(priority, "priority", 255)
     how = _mode(mode, key_data)
     request = PutRequest(queue_data, value, key_data, how, rank)
-    if job_id:
-        if not isinstance(job_id, bytes) or len(job_id) != 16 or not any(job_id):
+    if id:
+        if not isinstance(id, bytes) or len(id) != 16 or not any(id):
             raise BadRequest("an id is 16 bytes, not all of them 0")
-        request.id = job_id
+        request.id = id
     if delay is not None:
         if due is not None:
             raise BadRequest("give delay or due, not both")
@@ -250,7 +250,7 @@ def _text(value: object, what: str) -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise BadRequest(f"{what} is not valid text: {error}") from error
+            raise because(BadRequest(f"{what} is not valid text: {error}"), error) from error
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     raise BadRequest(f"{what} must be text or bytes, not {type(value).__name__}")

@@ -12,7 +12,8 @@ Rules:
 
 import logging
 import time
-from typing import Any, Final, Protocol, final
+from collections.abc import Callable
+from typing import Final, Protocol, final
 
 from mypy_extensions import mypyc_attr
 
@@ -77,8 +78,8 @@ class SteadyClock:
     """
 
     def __init__(self, clock: Clock, *, hold_steps: bool = False) -> None:
-        self._wall: Any = clock.now
-        self._monotonic: Any = clock.monotonic
+        self._wall: Callable[[], int] = clock.now
+        self._beat: Callable[[], int] = clock.monotonic
         self._holds = hold_steps
         self._last: tuple[int, int] = (clock.now(), clock.monotonic())
         self._behind = False
@@ -89,8 +90,8 @@ class SteadyClock:
     def now(self) -> int:
         """Wall clock, ns since 1970 UTC, by the rules above."""
         before, then = self._last
-        wall: int = self._wall()
-        at: int = self._monotonic()
+        wall = self._wall()
+        at = self._beat()
         steady = before + at - then
         if wall < steady:
             return steady if steady - wall < MILLISECOND else self._wait_for_wall()
@@ -102,8 +103,8 @@ class SteadyClock:
     def step(self) -> int:
         """The step forward that waits to be taken; 0 if there is none."""
         before, then = self._last
-        wall: int = self._wall()
-        at: int = self._monotonic()
+        wall = self._wall()
+        at = self._beat()
         ahead = wall - (before + at - then)
         self.stepped = ahead > _STEP
         return ahead if self.stepped else 0
@@ -125,14 +126,13 @@ class SteadyClock:
 
         A clock that once was ahead and was set right leaves this one ahead.
         """
-        wall: int = self._wall()
+        wall = self._wall()
         ahead = self.now() - wall
         return instant + ahead if instant and ahead > slack else instant
 
     def monotonic(self) -> int:
         """Ns since some fixed moment; never goes back."""
-        at: int = self._monotonic()
-        return at
+        return self._beat()
 
     def _follow(self, wall: int, at: int) -> int:
         if self._behind:
@@ -144,8 +144,8 @@ class SteadyClock:
     def _wait_for_wall(self) -> int:
         """Rule 3. Looks once more: a pause between reading the two clocks looks like a step."""
         before, then = self._last
-        wall: int = self._wall()
-        at: int = self._monotonic()
+        wall = self._wall()
+        at = self._beat()
         passed = at - then
         slow = before + passed - passed // _SLOWER
         if wall >= slow:

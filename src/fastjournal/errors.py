@@ -8,9 +8,15 @@ Rules:
 2. Each class has a stable `code`, the word that travels on the wire, and a one-line
    docstring that is the message when none is given.
 3. Facts are fields, never text to parse.
+4. What a failed write means is decided here, once. Full is: no space (ENOSPC), no quota (EDQUOT), a
+   file at its limit (EFBIG), or a write that was cut short, which is how Linux says that only so
+   much still fits. It is `NoSpace`, and passes. Everything else is `WriteFailed`: nobody knows
+   whether it passes.
 """
 
 from __future__ import annotations
+
+import errno
 
 TYPE_CHECKING = False  # `typing` would be half of what a producer's import costs
 if TYPE_CHECKING:
@@ -70,6 +76,12 @@ class JournalError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+
+
+def because(error: JournalError, cause: BaseException) -> JournalError:
+    """The error, with its cause: compiled code forgets the `from` of a `raise`."""
+    error.__cause__ = cause
+    return error
 
 
 class RequestError(JournalError):
@@ -323,3 +335,24 @@ class CorruptCommand(JournalFault):
 
 class SkipSegment(Exception):
     """Raised by a clean function: leave this segment as it is."""
+
+
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk is full."""
+    return error.errno in _FULL
+
+
+def write_failure(error: OSError, path: Path | str) -> JournalFault:
+    """The error a caller sees for a failed and undone write."""
+    kind = NoSpace if is_full(error) else WriteFailed
+    failure = kind(f"{path}: {error.strerror or error}")
+    failure.__cause__ = error
+    return failure
+
+
+def short_write(written: int, size: int) -> OSError:
+    """The error of the system that a short write stands for."""
+    return OSError(errno.ENOSPC, f"short write, {written} of {size} bytes")

@@ -17,11 +17,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mypy_extensions import mypyc_attr
+
 from fastjournal.arguments import Length, as_datetime, length
 from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
 from fastjournal.failure_text import failure_text
-from fastjournal.model import Lease, State
+from fastjournal.model import Lease, State, Unchecked
 
 __all__ = ["Finisher", "HeldLock", "LeasedJob", "Locking"]
 
@@ -44,6 +46,7 @@ class Finisher(Protocol):
         """Give the job back unworked."""
 
 
+@mypyc_attr(acyclic=True)
 class LeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
@@ -127,14 +130,15 @@ class LeasedJob:
         kind = type(self).__name__
         return f"<{kind} {self.id.hex()} {self.queue!r} {self.key!r} attempt {self.attempt}>"
 
-    def done(self, result: bytes | None = None) -> None:
+    def done(self, result: bytes | Unchecked | None = None) -> None:
         """The work is done; a result is kept for whoever asks, until the job expires."""
-        self._finisher.complete(self.id, self.token, result)
+        given: Any = result
+        self._finisher.complete(self.id, self.token, given)
         self._open = False
 
-    def fail(self, reason: bytes | str = b"", delay: Length | None = None) -> State:
+    def fail(self, reason: bytes | str | Unchecked = b"", delay: Length | None = None) -> State:
         """The work failed; the job is tried again after a back-off (or `delay`), or is dead now."""
-        text = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
+        text: Any = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
         state = self._finisher.fail(self.id, self.token, text, delay)
         self._open = False
         return state
@@ -191,6 +195,8 @@ class HeldLock:
 
     `lasts` and `wait` hold whenever nothing else is said.
     """
+
+    __slots__ = ("_entries", "_lasts", "_wait", "fence", "key", "owner", "until")
 
     def __init__(
         self, entries: Locking, key: bytes, owner: bytes, lasts: Length = 10, wait: Length = 0
@@ -249,7 +255,7 @@ class HeldLock:
         value: EntryValue = self._entries.get(self.key, default)
         return value
 
-    def add(self, number: float = 1, **how: Any) -> EntryValue:
+    def add(self, number: float | Unchecked = 1, **how: Any) -> EntryValue:
         """Add to the number under the locked key."""
         return self._entries.add(self.key, number, fence=self.fence, **how)
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import SettingError
@@ -36,12 +36,23 @@ __all__ = [
     "QueueStatus",
     "Receipt",
     "State",
+    "Unchecked",
     "Where",
 ]
 
 DAY = 86_400 * SECOND
 MAX_INSTANT: Final = 2**63 - 1
 """The last instant that can be stored, in the year 2262."""
+
+
+class Unchecked(Protocol):
+    """Stands in the union of an argument's types: nothing is of it, and everything may be.
+
+    A compiled function refuses a wrong type by itself, with a bare TypeError. Arguments of users
+    are refused by `arguments`, in words; this leaves it to that.
+    """
+
+    def nothing_is_of_this_type(self) -> None: ...
 
 
 class State(IntEnum):
@@ -188,6 +199,8 @@ class Job(NamedTuple):
     aliases: tuple[bytes, ...] = ()
     priority: int = 0
     """As its producer gave it: Workq counts the other way round than `rank`."""
+    schema: int = 0
+    """Version of its payload: the setting `schema` of its queue when it was put."""
 
 
 class Lease(NamedTuple):
@@ -229,7 +242,7 @@ _LIMITS: Mapping[str, int] = {
     "max_fails": 2**31 - 1,
     "slow_from": 256,
     "concurrency": 2**31 - 1,
-    "schema": 65_535,
+    "schema": 15,
 }
 
 

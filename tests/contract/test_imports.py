@@ -85,6 +85,16 @@ def test_no_folder_has_more_modules_than_one_can_look_over() -> None:
     assert {name: size for name, size in sizes.items() if size > 14} == {}
 
 
+def test_tests_stand_in_folders_named_as_the_rooms() -> None:
+    source, tests = ROOT / "src" / "fastjournal", ROOT / "tests"
+    rooms = {path.name for path in source.iterdir() if (path / "__init__.py").exists()}
+    for kind in ("unit", "integration"):
+        folders = {path.name for path in (tests / kind).iterdir() if path.is_dir()}
+        assert folders - rooms <= {"support", "__pycache__"}, kind
+    assert not [*(tests / "integration").glob("*.py")]
+    assert {path.name for path in tests.glob("*.py")} == {"conftest.py"}
+
+
 def test_a_bare_import_loads_nothing_else_of_ours() -> None:
     """FJ-GEN-2."""
     ours = {name for name in loaded_after("import fastjournal") if name.startswith("fastjournal")}

@@ -7,8 +7,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from fastjournal.journal.decide.ground import NO_TOKEN, Ground, Limits
-from fastjournal.journal.decide.jobs import Jobs
-from fastjournal.journal.decide.operator import Deleted
+from fastjournal.journal.decide.lease import Leases
+from fastjournal.journal.decide.operator import Deleted, Operator
+from fastjournal.journal.decide.put import Puts
+from fastjournal.journal.decide.timers import Timers
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.state.apply import JournalState
@@ -53,21 +55,23 @@ class Decisions:
         chance: Any = None,
         limits: Limits | None = None,
     ) -> None:
-        self.parts = Jobs(Ground(state, ids, chance, limits))
+        ground = Ground(state, ids, chance, limits)
+        self.puts, self.leases = Puts(ground), Leases(ground)
+        self.passing, self.operator = Timers(ground), Operator(ground)
 
     def put(self, job: NewJob, now: int) -> Placed:
-        puts = self.parts.puts
+        puts = self.puts
         command = puts.put(checked_request(job), now)
         return Placed(command, Outcome(puts.outcome), puts.placed_id)
 
     def put_many(self, jobs: list[NewJob], now: int) -> None:
-        self.parts.puts.check_many([checked_request(job) for job in jobs], now)
+        self.puts.check_many([checked_request(job) for job in jobs], now)
 
     def add(self, job: k.Add | k.Schedule, now: int) -> k.Command:
-        return self.parts.puts.add(job, now)
+        return self.puts.add(job, now)
 
     def lease(self, where: Where, now: int, **how: Any) -> Granted | Nothing:
-        leases = self.parts.leases
+        leases = self.leases
         command = leases.lease(where, now, **how)
         if command is None:
             return Nothing(leases.next_due)
@@ -75,44 +79,44 @@ class Decisions:
         return Granted(command, leases.row)
 
     def touch(self, row_id: bytes, token: int | None, now: int, length: int = 0) -> k.Command:
-        return self.parts.leases.touch(row_id, _token(token), now, length)
+        return self.leases.touch(row_id, _token(token), now, length)
 
     def complete(
         self, row_id: bytes, token: int | None, now: int, result: bytes | None = None
     ) -> k.Command:
-        return self.parts.leases.complete(row_id, _token(token), now, result)
+        return self.leases.complete(row_id, _token(token), now, result)
 
     def fail(self, row_id: bytes, token: int | None, now: int, *how: Any, **more: Any) -> k.Command:
-        return self.parts.leases.fail(row_id, _token(token), now, *how, **more)
+        return self.leases.fail(row_id, _token(token), now, *how, **more)
 
     def release(self, row_id: bytes, token: int | None, now: int, delay: int = 0) -> k.Command:
-        return self.parts.leases.release(row_id, _token(token), now, delay)
+        return self.leases.release(row_id, _token(token), now, delay)
 
     def delete(self, row_id: bytes, now: int, timestamp: int = 0, **how: Any) -> Deleted:
-        return self.parts.operator.delete(row_id, now, timestamp, **how)
+        return self.operator.delete(row_id, now, timestamp, **how)
 
     def delete_key(
         self, queue: bytes, key: bytes, now: int, timestamp: int = 0, **how: Any
     ) -> Deleted:
-        return self.parts.operator.delete_key(queue, key, now, timestamp, **how)
+        return self.operator.delete_key(queue, key, now, timestamp, **how)
 
     def delete_everywhere(self, key: bytes, now: int) -> Iterator[Deleted]:
-        return self.parts.operator.delete_everywhere(key, now)
+        return self.operator.delete_everywhere(key, now)
 
     def redrive(self, row_id: bytes, now: int, delay: int = 0) -> k.Command:
-        return self.parts.operator.redrive(row_id, now, delay)
+        return self.operator.redrive(row_id, now, delay)
 
     def redrive_all(self, queue: bytes, now: int) -> Iterator[k.Command]:
-        return self.parts.operator.redrive_all(queue, now)
+        return self.operator.redrive_all(queue, now)
 
     def set_queue(self, queue: bytes, changes: dict[str, Any]) -> k.Command | None:
-        return self.parts.operator.set_queue(queue, changes)
+        return self.operator.set_queue(queue, changes)
 
     def timers(self, now: int, limit: int = 1000) -> Iterator[k.Command]:
-        return self.parts.timers.passed(now, limit)
+        return self.passing.passed(now, limit)
 
     def next_deadline(self) -> int:
-        return self.parts.timers.next_deadline()
+        return self.passing.next_deadline()
 
 
 def _token(token: int | None) -> int:

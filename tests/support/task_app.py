@@ -56,7 +56,10 @@ if "TASKS_TICK" in os.environ:
     def tick() -> None:
         run = current_run()
         assert run is not None
-        note(os.environ["TASKS_TICK"], f"{run.headers['instant']} {run.id.hex()}")
+        note(os.environ["TASKS_TICK"], f"{run.headers['instant']} {run.attempt}")
+
+    # Who was killed is missed soon, and however often that befalls a call, it is run.
+    app.queue("tasks", lease=2, max_timeouts=0)
 
 
 kept: list[bytes] = []

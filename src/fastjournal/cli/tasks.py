@@ -31,9 +31,9 @@ def tasks(
         fastjournal tasks shop.tasks:app
     """
     from fastjournal.tasks.app import Tasks
-    from fastjournal.tasks.processes import load_app
+    from fastjournal.tasks.processes import load_named
 
-    found = load_app(target)
+    found = load_named(target)
     if not isinstance(found, Tasks):
         raise SettingError(f"{target} is no Tasks", name="app")
     rows = [_task_row(task) for _, task in sorted(found.tasks.items())]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import signal
@@ -190,18 +189,9 @@ def _connected(url: str, stop: Stop) -> Any:
 
 def load_function(name: str) -> Any:
     """The function `module:name`, also of a module in the current directory."""
-    module, mark, attribute = name.partition(":")
-    if not mark or not module or not attribute:
-        raise SettingError(f"{name!r} is not module:function", name="function")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise SettingError(f"cannot load {name}: {error}", name="function") from error
+    from fastjournal.tasks.processes import load_named
+
+    found = load_named(name, "function")
     if not callable(found) and not hasattr(found, "queue_settings"):
         raise SettingError(f"{name} cannot be called", name="function")
     return found

@@ -155,7 +155,8 @@ class JobPages:
     ) -> None:
         if offset < 0 or limit < 0:
             raise BadRequest("offset and limit must not be negative")
-        begins = prefix.encode() if isinstance(prefix, str) else bytes(prefix or b"")
+        given: Any = prefix or b""
+        begins = given.encode() if isinstance(given, str) else bytes(given)
         self._asked: dict[str, Any] = {"offset": offset, "values": values}
         if state is not None:
             self._asked["state"] = state.name

@@ -264,7 +264,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
         return self._scan(KeyQuery(RANGE, low, high, _PAGE), Reading(data=data))
 
-    def match(self, pattern: Text, *, data: bool = True) -> Iterator[Entry]:
+    def match(self, pattern: str | bytes, *, data: bool = True) -> Iterator[Entry]:
         """The entries whose keys hold this regular expression (RE2), in order."""
         raw = pattern.encode() if isinstance(pattern, str) else bytes(pattern)
         return self._scan(KeyQuery(PATTERN, b"", raw, _PAGE), Reading(data=data))
@@ -274,7 +274,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         lower: Text = b"",
         upper: Text = b"",
         *,
-        match: Text = b"",
+        match: str | bytes = b"",
         cursor: bytes = b"",
         limit: int = 0,
         data: bool = True,

@@ -16,11 +16,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+from mypy_extensions import i64
 
 from fastjournal.arguments import (
     MAX_VALUE,
@@ -52,11 +53,10 @@ from fastjournal.errors import (
 )
 from fastjournal.handles import LeasedJob
 from fastjournal.journal.decide.ground import Ground, Limits
-from fastjournal.journal.decide.jobs import Jobs
 from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
 from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
-from fastjournal.journal.disk.upkeep import Upkeep
+from fastjournal.journal.disk.upkeep import Upkeep, UpkeepStatus
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.engine.forwarding import Taken
@@ -65,22 +65,25 @@ from fastjournal.journal.engine.reserve import Reserve
 from fastjournal.journal.entry_map import EntryMap
 from fastjournal.journal.language.commands import Mark
 from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
+from fastjournal.journal.look.listing import Lister
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.journal.state.row import Row, as_it_is, lease_of
+from fastjournal.journal.state.row import Granted, Row
 from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.segment_directory import MIN_SEGMENT_SIZE
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import (
     DEFAULT_PRIORITY,
     SETTING_LENGTHS,
+    Job,
     NewJob,
     QueueSettings,
+    QueueStatus,
     State,
+    Unchecked,
     Where,
 )
 from fastjournal.put_request import PutRequest, checked_request, request_or_error
@@ -90,37 +93,39 @@ if TYPE_CHECKING:
 
 __all__ = ["Journal", "Receipt", "Receiver"]
 
-MIN_MEMORY = 1024
+MIN_MEMORY: Final = 1024
 """The smallest memory limit: less is surely a mistake about its unit."""
-_new: Any = tuple.__new__
-_ALL = Where()
-_EVENTS = frozenset(("due", "dead", "changed", "lost"))
+_new: Final[Any] = tuple.__new__
+_ALL: Final = Where()
+_EVENTS: Final = frozenset(("due", "dead", "changed", "lost"))
 
 
-class Journal(Inspection):
+@final
+class Journal:
     """A durable job queue; close it, or use it as a context manager."""
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | Unchecked,
         *,
-        sync: str = "interval",
-        sync_interval: int | None = None,
-        segment_size: int = DEFAULT_SEGMENT_SIZE,
+        sync: str | Unchecked = "interval",
+        sync_interval: int | Unchecked | None = None,
+        segment_size: int | Unchecked = DEFAULT_SEGMENT_SIZE,
         clean_interval: Length = 300,
-        snapshot_bytes: int = 4 * DEFAULT_SEGMENT_SIZE,
-        history: str = "delete",
+        snapshot_bytes: int | Unchecked = 4 * DEFAULT_SEGMENT_SIZE,
+        history: str | Unchecked = "delete",
         archive: str | Path | None = None,
         archive_options: ArchiveOptions | None = None,
-        max_payload: int = MAX_VALUE,
-        memory_limit: int | None = None,
-        evict_from: int | None = None,
-        on_failure: str = "stop",
+        max_payload: int | Unchecked = MAX_VALUE,
+        memory_limit: int | Unchecked | None = None,
+        evict_from: int | Unchecked | None = None,
+        on_failure: str | Unchecked = "stop",
         background: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         files: Files = DISK,
         chance: Random | None = None,
         zone_bytes: str = "0000",
+        accept: bool = False,
     ) -> None:
         """Open a journal, made if its directory is missing; recover and replay it.
 
@@ -131,62 +136,58 @@ class Journal(Inspection):
         `archive_options` say how (see `docs/archive.md`). `history="archive"` copies sealed
         segments to the directory `archive` (or `path/archive`) instead, before they are cleaned.
         `memory_limit`: bytes of values to hold in memory, None for 8 MiB; the others are read from
-        the log when they are asked for. With a limit segments are no larger than a sixteenth of it,
-        for cleaning holds one in memory, and what lives in memory only counts too. `evict_from` is
-        deprecated and means nothing: values of all sizes are left in the log.
+        the log when they are asked for. With a limit, values that live in memory only count too.
+        `evict_from` is deprecated and means nothing: values of all sizes are left in the log.
+        `accept`: take jobs out of a foreign log whose fields cannot be; else they are damage, told
+        with their place.
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
-        for name, given in (
-            ("segment_size", segment_size), ("max_payload", max_payload),
-            ("snapshot_bytes", snapshot_bytes), ("memory_limit", memory_limit),
-            ("sync_interval", sync_interval), ("evict_from", evict_from),
-        ):  # fmt: skip
-            if given is not None and type(given) is not int:
-                raise SettingError(f"{name} is a whole number, not {given!r}", name=name)
-        if not 1 <= max_payload <= 8 * 1024 * 1024:
+        size = _whole(segment_size, "segment_size")
+        largest = _whole(max_payload, "max_payload")
+        between = _whole(snapshot_bytes, "snapshot_bytes")
+        every = None if sync_interval is None else _whole(sync_interval, "sync_interval")
+        memory = CACHE if memory_limit is None else _whole(memory_limit, "memory_limit")
+        if not 1 <= largest <= 8 * 1024 * 1024:
             raise SettingError("max_payload must be 1 byte to 8 MiB", name="max_payload")
-        if snapshot_bytes < 0:
+        if between < 0:
             raise SettingError("snapshot_bytes must not be negative", name="snapshot_bytes")
-        if memory_limit is not None:
-            if memory_limit < MIN_MEMORY:
-                raise SettingError(
-                    f"memory_limit must be {MIN_MEMORY} bytes or more", name="memory_limit"
-                )
-            segment_size = min(segment_size, max(MIN_SEGMENT_SIZE, memory_limit // 16))
-        if evict_from is not None and evict_from < 1:
+        if memory < MIN_MEMORY:
+            raise SettingError(
+                f"memory_limit must be {MIN_MEMORY} bytes or more", name="memory_limit"
+            )
+        if evict_from is not None and _whole(evict_from, "evict_from") < 1:
             raise SettingError("evict_from must be 1 byte or more", name="evict_from")
         interval = length(clean_interval, "clean_interval")
-        self.path = Path(path)
-        self.max_payload = max_payload
+        given: Any = path
+        self.path = Path(given)
+        self.max_payload: i64 = largest
+        """Bytes of the largest value."""
+        self._closed = False
         self._clock = SteadyClock(clock, hold_steps=True)
         stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
         stream.create()
         self._log = LogWriter(
             stream,
-            segment_size=segment_size,
-            sync=sync,
-            sync_interval=sync_interval,
+            segment_size=size,
+            sync=_word(sync, "sync"),
+            sync_interval=every,
             preallocate=lambda: self._engine.own,  # the Workq server does not read over zeros
-            on_failure=on_failure,
+            on_failure=_word(on_failure, "on_failure"),
             trust_mark=True,
             floor=lambda: first_uncovered(stream),
         )
         try:
             started = self._clock.monotonic()
-            values = Values(
-                CACHE if memory_limit is None else memory_limit,
-                logged=True,
-                counts_unlogged=memory_limit is not None,
-            )
-            self.replayed = replay(stream, state=JournalState(values))
+            values = Values(memory, logged=True, counts_unlogged=memory_limit is not None)
+            self.replayed = replay(stream, state=JournalState(values), accept=accept)
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
             self._clock.go_on_from(state.now)
-            jobs = Jobs(Ground(state, None, chance, Limits(max_payload)))
+            ground = Ground(state, None, chance, Limits(largest))
             fetching = Fetching(stream, values, snapshot_path)
-            self._engine = Engine(state, jobs, self._log, self._clock, Reserve(stream), fetching)
+            self._engine = Engine(ground, self._log, self._clock, Reserve(stream), fetching)
             self._engine.own = self.replayed.own
             copies = history == "archive"
             ships = bool(archive) and (not copies or "://" in str(archive))
@@ -208,11 +209,11 @@ class Journal(Inspection):
             self._state = state
             self._operations = Operations(self._engine)
             self._entries = EntryMap(self._engine, self._check_open)
-            self._closed = False
+            self._look = Inspection(self._engine, self._clock)
             if state.untold:
                 with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
                     self._operations.forwarding.tell_marks()
-            self._background = Background(self._engine, self._upkeep, interval, snapshot_bytes)
+            self._background = Background(self._engine, self._upkeep, interval, between)
             if background:
                 self._background.start()
                 if self._shipper is not None:
@@ -258,22 +259,23 @@ class Journal(Inspection):
 
     def put(
         self,
-        payload: bytes = b"",
+        payload: bytes | Unchecked = b"",
         *,
         key: Text | None = None,
         queue: Text | None = None,
-        priority: int = DEFAULT_PRIORITY,
+        priority: int | Unchecked = DEFAULT_PRIORITY,
         delay: Length | None = None,
         due: Instant | None = None,
         ttl: Length | None = None,
         expires: Instant | None = None,
         lease: Length | None = None,
-        max_attempts: int = 0,
-        max_timeouts: int = 0,
-        max_fails: int = 0,
-        mode: str | None = None,
+        max_attempts: int | Unchecked = 0,
+        max_timeouts: int | Unchecked = 0,
+        max_fails: int | Unchecked = 0,
+        mode: str | Unchecked | None = None,
         timestamp: Instant | None = None,
-        id: bytes = b"",  # noqa: A002 - the name of the field
+        id: bytes | Unchecked = b"",  # noqa: A002 - the name of the field
+        persist: bool = False,
     ) -> Receipt:
         """Take a job in.
 
@@ -281,7 +283,8 @@ class Journal(Inspection):
         Without a `queue` the domain of the key is it. `delay`, `ttl` and `lease` are lengths,
         `due` and `expires` instants. Limits of 0 mean what the queue says. `timestamp` is the
         sender's clock: of two writes of a key the newest wins. `id`: 16 bytes of your choice; a put
-        with an id that is there already changes nothing, so it may be sent again.
+        with an id that is there already changes nothing, so it may be sent again. `persist`: return
+        when it is on stable storage, whatever the sync policy and though its queue lives in memory.
         """
         engine = self._engine
         now = self._clock.now()
@@ -291,12 +294,15 @@ class Journal(Inspection):
         )  # fmt: skip
         if timestamp is not None:
             job.timestamp = engine.stamp_of(job.timestamp)
+        job.persist = persist is True
         with engine.lock:
             self._check_open()
             outcome = self._operations.put(job, now)
             job_id = self._operations.placed_id
             time = engine.last_time
         engine.settle(time)
+        if persist:
+            self._log.sync()
         receipt: Receipt = _new(Receipt, (job_id, OUTCOMES[outcome]))
         return receipt
 
@@ -316,22 +322,23 @@ class Journal(Inspection):
         engine.settle(time)
         return receipts
 
-    def _request(self, job: NewJob | Mapping[str, Any], now: int) -> PutRequest:
-        if isinstance(job, NewJob):
-            request = checked_request(job)
-        elif isinstance(job, Mapping):
-            unknown = set(map(str, job)) - PUT_ARGUMENTS
-            if unknown:
+    def _request(self, job: Any, now: i64) -> PutRequest:
+        if type(job) is dict or isinstance(job, Mapping):
+            if not PUT_ARGUMENTS.issuperset(job):
+                unknown = set(map(str, job)) - PUT_ARGUMENTS
                 words = ", ".join(map(repr, sorted(unknown)))
                 raise BadRequest(f"put has no argument {words}")
-            get = job.get
+            given: dict[str, Any] = job if type(job) is dict else dict(job)
             request = put_request(
-                now, get("payload", b""), get("key"), get("queue"),
-                get("priority", DEFAULT_PRIORITY), get("delay"), get("due"), get("ttl"),
-                get("expires"), get("lease"), get("max_attempts", 0), get("max_timeouts", 0),
-                get("max_fails", 0), get("mode"), get("timestamp"), self.max_payload,
-                get("id", b""),
+                now, given.get("payload", b""), given.get("key"), given.get("queue"),
+                given.get("priority", DEFAULT_PRIORITY), given.get("delay"), given.get("due"),
+                given.get("ttl"), given.get("expires"), given.get("lease"),
+                given.get("max_attempts", 0), given.get("max_timeouts", 0),
+                given.get("max_fails", 0), given.get("mode"), given.get("timestamp"),
+                self.max_payload, given.get("id", b""),
             )  # fmt: skip
+        elif isinstance(job, NewJob):
+            request = checked_request(job)
         else:
             raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
         if request.timestamp:
@@ -347,13 +354,13 @@ class Journal(Inspection):
         self,
         queue: Text | None = None,
         *,
-        queues: Sequence[Text] | None = None,
+        queues: Sequence[Text] | Unchecked | None = None,
         prefix: Text | None = None,
         wait: Length = 0,
         lease: Length | None = None,
-        fair: bool = True,
+        fair: bool | Unchecked = True,
         worker: Text = b"",
-        take: bool = False,
+        take: bool | Unchecked = False,
     ) -> LeasedJob | None:
         """The next job, or None if there is none within `wait`.
 
@@ -362,36 +369,36 @@ class Journal(Inspection):
         leased.
         """
         where = where_of(queue, queues, prefix)
-        leased = self._lease(where, 1, wait, lease, fair, worker, take)
+        leased = self._lease(where, 1, wait, lease, bool(fair), worker, bool(take))
         return leased[0] if leased else None
 
     def lease_many(
         self,
-        count: int,
+        count: int | Unchecked,
         queue: Text | None = None,
         *,
-        queues: Sequence[Text] | None = None,
+        queues: Sequence[Text] | Unchecked | None = None,
         prefix: Text | None = None,
         wait: Length = 0,
         lease: Length | None = None,
-        fair: bool = True,
+        fair: bool | Unchecked = True,
         worker: Text = b"",
-        take: bool = False,
+        take: bool | Unchecked = False,
     ) -> list[LeasedJob]:
         """Up to `count` jobs; waits only for the first one."""
         if type(count) is not int or count < 1:
             raise BadRequest(f"count must be a number of at least 1, not {count!r}")
         where = where_of(queue, queues, prefix)
-        return self._lease(where, count, wait, lease, fair, worker, take)
+        return self._lease(where, count, wait, lease, bool(fair), worker, bool(take))
 
     def _lease(
         self,
         where: Where,
-        count: int,
-        wait: Length,
-        lease: Length | None,
+        count: i64,
+        wait: object,
+        lease: object,
         fair: bool,
-        worker: Text,
+        worker: object,
         take: bool,
     ) -> list[LeasedJob]:
         lasts = 0 if lease is None else length(lease, "lease")
@@ -400,9 +407,12 @@ class Journal(Inspection):
         if wait:
             give_up = self._clock.monotonic() + length(wait, "wait")
         engine, operations = self._engine, self._operations
+        leased: list[LeasedJob] = []
+        time: i64 = 0
         handle = 0
+        waits = True
         try:
-            while True:
+            while waits:
                 with engine.lock:
                     if handle:
                         engine.wakeups.forget(handle)
@@ -414,18 +424,17 @@ class Journal(Inspection):
                             rows = operations.lease(where, count, consumer, lasts, fair, take)
                     leased = [self._in_hand(row) for row in rows]
                     time = engine.last_time
-                    if leased or not give_up:
-                        break
-                    left = give_up - self._clock.monotonic()
-                    if left <= 0:
-                        break
-                    gate = threading.Lock()
-                    gate.acquire()
-                    handle = engine.wakeups.wait_for_row(where, gate.release)
-                    due = operations.next_due
-                if due:
-                    left = min(left, max(0, due - self._clock.now()))
-                gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+                    left = give_up - self._clock.monotonic() if give_up and not leased else 0
+                    waits = left > 0
+                    if waits:
+                        gate = threading.Lock()
+                        gate.acquire()
+                        handle = engine.wakeups.wait_for_row(where, gate.release)
+                        due = operations.next_due
+                if waits:
+                    if due:
+                        left = min(left, max(0, due - self._clock.now()))
+                    gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
         except BaseException:
             if handle:  # what it was woken for, if it was, is another's to take
                 with engine.lock:
@@ -439,17 +448,18 @@ class Journal(Inspection):
     def _in_hand(self, row: Row) -> LeasedJob:
         """A row that was just handed out, as it is now."""
         value = self._engine.value(row)
-        shown = partial(lease_of, as_it_is(row, value))
-        return LeasedJob(self, shown, row.id, row.attempts, value)
+        return LeasedJob(self, Granted(row, value), row.id, row.attempts, value)
 
-    def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
+    def touch(
+        self, job_id: bytes | Unchecked, token: int | Unchecked, extend: Length | None = None
+    ) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
-        id_bytes(job_id)
+        row_id = id_bytes(job_id)
         lasts = 0 if extend is None else length(extend, "extend")
         engine = self._engine
         with engine.lock:
             self._check_open()
-            until = self._operations.touch(job_id, token_number(token), lasts)
+            until = self._operations.touch(row_id, token_number(token), lasts)
             time = engine.last_time
         engine.settle(time)
         return until
@@ -476,16 +486,20 @@ class Journal(Inspection):
             return False
         return True
 
-    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+    def complete(
+        self,
+        job_id: bytes | Unchecked,
+        token: int | Unchecked | None,
+        result: bytes | Unchecked | None = None,
+    ) -> None:
         """The work is done; a result is kept until the job expires."""
-        id_bytes(job_id)
-        token = token_number(token)
-        if result is not None:
-            result_bytes(result)
+        row_id = id_bytes(job_id)
+        number = token_number(token)
+        data = None if result is None else result_bytes(result)
         engine = self._engine
         with engine.lock:
             self._check_open()
-            self._operations.complete(job_id, token, result)
+            self._operations.complete(row_id, number, data)
             time = engine.last_time
         engine.settle(time)
 
@@ -511,67 +525,74 @@ class Journal(Inspection):
         return outcomes
 
     def fail(
-        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
+        self,
+        job_id: bytes | Unchecked,
+        token: int | Unchecked | None,
+        reason: bytes | Unchecked = b"",
+        delay: Length | None = None,
     ) -> State:
         """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead.
 
         DELETED if newer work of the same key waits, which makes this one needless. `delay`
         overrules the back-off of the queue.
         """
-        id_bytes(job_id)
+        row_id = id_bytes(job_id)
         wait = None if delay is None else length(delay, "delay")
         engine = self._engine
         with engine.lock:
             self._check_open()
-            state = self._operations.fail(job_id, token_number(token), result_bytes(reason), wait)
+            state = self._operations.fail(row_id, token_number(token), result_bytes(reason), wait)
             time = engine.last_time
         engine.settle(time)
         return state
 
-    def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
+    def release(
+        self, job_id: bytes | Unchecked, token: int | Unchecked, delay: Length | None = None
+    ) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
-        id_bytes(job_id)
+        row_id = id_bytes(job_id)
         wait = 0 if delay is None else length(delay, "delay")
         engine = self._engine
         with engine.lock:
             self._check_open()
-            self._operations.release(job_id, token_number(token), wait)
+            self._operations.release(row_id, token_number(token), wait)
             time = engine.last_time
         engine.settle(time)
 
-    def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
+    def result(self, job_id: bytes | Unchecked, wait: Length = 0) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished in time.
 
         A job that was done without a result has an empty one, as long as its end is remembered.
         `NotFound` once the job is gone otherwise: deleted, or expired.
         """
-        id_bytes(job_id)
+        row_id = id_bytes(job_id)
         give_up = self._clock.monotonic() + length(wait, "wait")
         engine = self._engine
         found: tuple[bool, bytes] | None = None
         missing: NotFound | None = None
-        while True:
+        time: i64 = 0
+        while found is None and missing is None:
             with engine.lock:
                 self._check_open()
                 time = engine.last_time
                 try:
-                    found = result_of(self._state, job_id, self._clock.now())
+                    found = result_of(self._state, row_id, self._clock.now())
                 except NotFound as error:
                     missing = error
-                    break
-                if found is not None:
-                    break
-                left = give_up - self._clock.monotonic()
-                if left <= 0:
-                    raise TimedOut("the job is not finished")
-                gate = threading.Lock()
-                gate.acquire()
-                handle = engine.wakeups.wait_for_end(job_id, gate.release)
-            try:
-                gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
-            finally:
-                with engine.lock:
-                    engine.wakeups.forget(handle, job_id)
+                waits = found is None and missing is None
+                if waits:
+                    left = give_up - self._clock.monotonic()
+                    if left <= 0:
+                        raise TimedOut("the job is not finished")
+                    gate = threading.Lock()
+                    gate.acquire()
+                    handle = engine.wakeups.wait_for_end(row_id, gate.release)
+            if waits:
+                try:
+                    gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+                finally:
+                    with engine.lock:
+                        engine.wakeups.forget(handle, row_id)
         engine.settle_reading(time)
         if missing is not None:
             raise missing
@@ -580,7 +601,7 @@ class Journal(Inspection):
 
     def delete(
         self,
-        job_id: bytes | None = None,
+        job_id: bytes | Unchecked | None = None,
         *,
         key: Text | None = None,
         queue: Text | None = None,
@@ -593,14 +614,13 @@ class Journal(Inspection):
         """
         if (job_id is None) == (key is None):
             raise BadRequest("give an id or a key")
-        if job_id is not None:
-            id_bytes(job_id)
+        row_id = None if job_id is None else id_bytes(job_id)
         engine = self._engine
         stamp = 0 if timestamp is None else engine.stamp_of(instant(timestamp, "timestamp"))
         with engine.lock:
             self._check_open()
-            if job_id is not None:
-                deleted = self._operations.delete(job_id, stamp)
+            if row_id is not None:
+                deleted = self._operations.delete(row_id, stamp)
             else:
                 name = key_bytes(key or b"")
                 if queue is None:
@@ -610,19 +630,18 @@ class Journal(Inspection):
             time = engine.last_time
         if deleted.command is not None:
             engine.settle(time)
-        return bool(deleted)
+        return deleted.found > 0
 
-    def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
+    def redrive(self, job_id: bytes | Unchecked | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
         if (job_id is None) == (queue is None):
             raise BadRequest("give an id or a queue")
-        if job_id is not None:
-            id_bytes(job_id)
+        row_id = None if job_id is None else id_bytes(job_id)
         engine = self._engine
         with engine.lock:
             self._check_open()
-            if job_id is not None:
-                self._operations.redrive(job_id)
+            if row_id is not None:
+                self._operations.redrive(row_id)
                 count = 1
             else:
                 with engine.batch():
@@ -719,12 +738,55 @@ class Journal(Inspection):
             self._check_open()
         self._log.sync()
 
+    def job(
+        self,
+        job_id: bytes | Unchecked | None = None,
+        *,
+        key: Text | None = None,
+        queue: Text | None = None,
+    ) -> Job:
+        """A job by its id or by its key; of a key the waiting job, else the one worked on."""
+        return self._look.job(job_id, key, queue)
+
+    def jobs(
+        self,
+        queue: Text | None = None,
+        *,
+        state: State | None = None,
+        prefix: Text | None = None,
+        offset: int = 0,
+        limit: int = 100,
+        values: bool = True,
+    ) -> list[Job]:
+        """Jobs of one queue or of all, in order of arrival.
+
+        `prefix`: how their keys begin. Without `values` they come without values and results.
+        """
+        return self._look.jobs(queue, state, prefix, offset, limit, values)
+
+    @property
+    def lister(self) -> Lister:
+        """Pages of jobs, for whoever serves the journal to others."""
+        return self._look.lister
+
+    def queues(self) -> list[QueueStatus]:
+        """All queues that hold rows or have settings, by name."""
+        return self._look.queues()
+
+    def queue(self, name: Text) -> QueueStatus:
+        """One queue."""
+        return self._look.queue(name)
+
+    def digest(self) -> str:
+        """A hash of everything that a replay of the log must give again."""
+        return self._look.digest()
+
     def status(self) -> JournalStatus:
         """The whole journal."""
         with self._engine.lock:
             values = self._engine.values
             return JournalStatus(
-                *self._row_counts(),
+                *self._look.row_counts(),
                 self._log.status(),
                 self._log.options.sync,
                 self._upkeep.status,
@@ -732,16 +794,28 @@ class Journal(Inspection):
                 self.replay_seconds,
                 self.replayed.clean,
                 not self._engine.reserve.held,
-                *self._kinds(),
+                *self._look.kinds(),
                 values.limit,
                 values.bytes,
                 values.unlogged,
                 self.archive_status(),
+                self._memory_queues(),
             )
 
     def archive_status(self) -> ArchiveStatus | None:
         """How far the archive is; None: there is none."""
         return None if self._shipper is None else self._shipper.status()
+
+    @property
+    def upkeep_status(self) -> UpkeepStatus:
+        """What upkeep has done since the journal was opened."""
+        return self._upkeep.status
+
+    def _memory_queues(self) -> tuple[str, ...]:
+        """Queues whose jobs live in memory; under the lock."""
+        lanes = self._state.queues.values()
+        names = [lane.name for lane in lanes if lane.settings_at and not lane.settings.persist]
+        return tuple(sorted(name.decode("utf-8", "backslashreplace") for name in names))
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""
@@ -788,6 +862,7 @@ class Journal(Inspection):
                 raise
 
 
+@final
 class Receiver:
     """Takes in the jobs of senders, each of them once."""
 
@@ -819,14 +894,32 @@ class Receiver:
             self._operations.forwarding.forget_sender(sender)
 
 
-def where_of(queue: Text | None, queues: Sequence[Text] | None, prefix: Text | None) -> Where:
+def where_of(queue: object, queues: Sequence[Text] | Unchecked | None, prefix: object) -> Where:
     """Which queues are meant: one, some, those with a prefix, or all."""
     if queues is None and prefix is None:
-        return _ALL if queue is None else Where((queue_bytes(queue),))
+        if queue is None:
+            return _ALL
+        one: Where = _new(Where, ((queue_bytes(queue),), b""))
+        return one
     if sum(given is not None for given in (queue, queues, prefix)) > 1:
         raise BadRequest("give one of queue, queues and prefix")
     if queues is not None:
         if isinstance(queues, (str, bytes)) or not queues:
             raise BadRequest("queues must be a list of names")
-        return Where(tuple(queue_bytes(name) for name in queues))
+        names: Any = queues
+        return Where(tuple([queue_bytes(name) for name in names]))
     return Where(prefix=worker_bytes(prefix))
+
+
+def _whole(value: object, name: str) -> int:
+    """A setting that is a number."""
+    if type(value) is not int:
+        raise SettingError(f"{name} is a whole number, not {value!r}", name=name)
+    return value
+
+
+def _word(value: object, name: str) -> str:
+    """A setting that is one of some words."""
+    if not isinstance(value, str):
+        raise SettingError(f"{name} is a word, not {value!r}", name=name)
+    return value

@@ -18,10 +18,10 @@ Rules:
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import google_crc32c
-from mypy_extensions import i16, i32, i64, u8
+from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 
 from fastjournal.buffers import (
     BytesWriter,
@@ -199,6 +199,8 @@ def decode_many(
     return records, walk.at, None
 
 
+@final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Walk:
     """Goes from record to record over a buffer."""
 

@@ -27,10 +27,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from fastjournal.diskfull import short_write
+from fastjournal.errors import short_write
 from fastjournal.log.files import DiskFiles, DiskHandle, FileHandle, FileLock, Files
 from fastjournal.spool.frames import SUFFIX, hour_of, name_of, spool_tag
 from fastjournal.spool.reader import Damage, Frame, SpooledHandle, SpoolFile, open_spooled
+from fastjournal.spool.sound_frames import done_runs
 from fastjournal.spool.spool_dir import (
     GOING,
     SHARED,
@@ -46,7 +47,6 @@ __all__ = ["LOCK", "QUARANTINE", "Folder", "ForwardedSpool", "SpoolDisk", "Spool
 
 QUARANTINE = "quarantine"
 LOCK = "forwarder.lock"
-_DONE = b"D"
 _REPORT = "report.jsonl"
 
 
@@ -181,20 +181,8 @@ class ForwardedSpool:
 
     def set_done(self, file: SpoolFile, frames: Sequence[Frame]) -> None:
         """These frames are done."""
-        run: list[bytes] = []
-        start = end = -1
-        for frame in frames:
-            if frame.offset != end:
-                self._write_done(file, start, run)
-                run, start = [], frame.offset
-            data = frame.data
-            run += (data[:2], _DONE, data[3:])
-            end = frame.end
-        self._write_done(file, start, run)
-
-    def _write_done(self, file: SpoolFile, start: int, parts: list[bytes]) -> None:
-        if parts:
-            file.handle.write_at(b"".join(parts), start)
+        for start, data in done_runs(frames):
+            file.handle.write_at(data, start)
 
     def quarantine(self, file: SpoolFile, item: Frame | Damage, reason: str) -> bool:
         """Copy what cannot be forwarded aside; False if it is there already."""

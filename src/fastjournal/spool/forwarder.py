@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.diskfull import is_full
 from fastjournal.errors import (
     BadFlags,
     BadRequest,
@@ -37,10 +36,12 @@ from fastjournal.errors import (
     ProtocolError,
     TooLarge,
     WrongType,
+    is_full,
 )
 from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.frames import DONE, HOUR, name_of, sender_name
+from fastjournal.spool.frames import HOUR, name_of, sender_name
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
+from fastjournal.spool.sound_frames import take_plain
 from fastjournal.spool.spool_dir import ForeignFile
 from fastjournal.wire.fj.forward import Forwarded, encode_forget, encode_forward
 
@@ -309,11 +310,12 @@ class Forwarder:
         """The jobs of what was read."""
         frames: list[Frame] = []
         jobs: list[bytes] = []
-        for item in found:
+        at = 0
+        while (at := take_plain(found, at, frames, jobs)) < len(found):
+            item = found[at]
+            at += 1
             if isinstance(item, Damage):
                 self._quarantine(file, item, item.reason)
-                continue
-            if item[2][2] == DONE:
                 continue
             try:
                 if item.end >= 1 << 32:

@@ -25,23 +25,19 @@ from fastjournal.log.files import DiskHandle, FileHandle
 from fastjournal.model import NewJob
 from fastjournal.put_request import PutRequest
 from fastjournal.spool.frames import (
-    DONE,
     HEAD_SIZE,
     HEADER,
     HEADER_SIZE,
     HOUR,
     MAX_FRAME,
-    READY,
-    UNPACK,
     check,
-    crc,
     name_of,
     next_frame,
 )
+from fastjournal.spool.sound_frames import Frame, plain_job, sound_frames
 from fastjournal.spool.spool_dir import ForeignFile, hours, open_file
 from fastjournal.wire.fj.functions import Function, Type
 from fastjournal.wire.fj.job_codec import encode_job, read_job
-from fastjournal.wire.fj.put_message import find_job
 from fastjournal.wire.fj.requests import Limits, Request, RequestParser
 
 __all__ = [
@@ -61,25 +57,6 @@ READ = 1 << 20
 SETTLE = SECOND
 _LIMITS = Limits(max_value=MAX_FRAME, max_message=MAX_FRAME)
 _WINDOW = 4 * MAX_FRAME
-
-
-class Frame(NamedTuple):
-    """A frame as it lies in a file."""
-
-    offset: int
-    end: int
-    data: bytes
-    """Head and message."""
-
-    @property
-    def done(self) -> bool:
-        """It was forwarded."""
-        return self.data[2] == DONE
-
-    @property
-    def timestamp(self) -> int:
-        """When it was put, ns."""
-        return int.from_bytes(self.data[HEAD_SIZE + 10 : HEAD_SIZE + 18], "big") * 1000
 
 
 class Damage(NamedTuple):
@@ -162,36 +139,20 @@ class SpoolFile:
 
         At most so many frames; so many bytes unless a single frame is larger.
         """
-        found: list[Frame | Damage] = []
         size = min(self.limit - self.offset, most_bytes)
         if size <= 0:
-            return found
+            return []
         data = self.handle.read(self.offset, size)
-        self._frames(data, found, most)
+        found: list[Frame | Damage] = [*sound_frames(data, self.offset, most)]
         if not found:  # what stands here is longer than what was read, or not sound
             data = self.handle.read(self.offset, min(self.limit - self.offset, _WINDOW))
-            self._frames(data, found, most)
+            found.extend(sound_frames(data, self.offset, most))
             if not found:
                 self._stuck(data, now, settle, found)
         if found:
             self.offset = found[-1].end
             self.waiting_since = -1
         return found
-
-    def _frames(self, data: bytes, found: list[Frame | Damage], most: int) -> None:
-        """Add the sound frames at the beginning of the data."""
-        at, start, total = 0, self.offset, len(data)
-        new, unpack, checksum = tuple.__new__, UNPACK, crc
-        while at + HEAD_SIZE <= total and len(found) < most:
-            # `check`, spelled out: this is where a forwarder spends its time.
-            magic, state, zero, length, wanted = unpack(data, at)
-            end = at + HEAD_SIZE + length
-            if magic != b"fj" or zero or (state != READY and state != DONE) or end > total:
-                break
-            if length > MAX_FRAME or checksum(data[at + HEAD_SIZE : end]) != wanted:
-                break
-            found.append(new(Frame, (start + at, start + end, data[at:end])))
-            at = end
 
     def _stuck(self, data: bytes, now: int, settle: int, found: list[Frame | Damage]) -> None:
         """There is no sound frame at the offset: wait for it, or pass over it."""
@@ -257,10 +218,7 @@ def open_to_read(path: str, hour: int) -> SpoolFile:
 
 def job_bytes(frame: Frame) -> bytes:
     """The job of a frame as layout 2 with its key inside; `JournalError` if there is none."""
-    at = find_job(frame.data, HEAD_SIZE)  # as our writer makes them: taken as it is
-    if at > 0:
-        return frame.data[at:]
-    return encode_job(job_of(frame))
+    return plain_job(frame) or encode_job(job_of(frame))
 
 
 def job_of(frame: Frame) -> PutRequest:

@@ -29,8 +29,7 @@ import errno
 import os
 from stat import S_ISDIR, S_ISREG, S_IWGRP, S_IWOTH
 
-from fastjournal.diskfull import short_write
-from fastjournal.errors import SettingError
+from fastjournal.errors import SettingError, short_write
 from fastjournal.spool.frames import HEADER, hour_of
 
 TYPE_CHECKING = False  # `typing` would be half of what a producer's import costs

@@ -25,7 +25,6 @@ import time
 from stat import S_ISSOCK
 from struct import error as struct_error
 
-from fastjournal.diskfull import write_failure
 from fastjournal.errors import (
     BadRequest,
     Closed,
@@ -33,6 +32,7 @@ from fastjournal.errors import (
     OutOfRange,
     SpoolFull,
     TooLarge,
+    write_failure,
 )
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
 from fastjournal.spool.frames import HOUR, frame, name_of

@@ -239,7 +239,7 @@ def _failed(prepared: Prepared, error: BaseException) -> Ended:
     trace = error.__traceback__
     if trace is not None and trace.tb_next is not None:
         error.__traceback__ = trace.tb_next  # our own frame tells nothing
-    delay = wait.total_seconds() if isinstance(wait, timedelta) else wait
+    delay: Any = wait.total_seconds() if isinstance(wait, timedelta) else wait
     return Ended("failed", failure_text(error), _NEVER if wait is NEVER else delay)
 
 

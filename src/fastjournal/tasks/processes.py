@@ -25,7 +25,7 @@ import msgspec
 from fastjournal.errors import SettingError
 from fastjournal.tasks.execution import About, Ended, execute
 
-__all__ = ["Child", "load_app"]
+__all__ = ["Child", "load_named"]
 
 _START_LIMIT = 120.0  # seconds until a new process has loaded the app
 
@@ -130,11 +130,11 @@ class Child:
         self._process = None
 
 
-def load_app(target: str) -> Any:
+def load_named(target: str, what: str = "app") -> Any:
     """The object `module:name`, also of a module in the current directory."""
     module, mark, attribute = target.partition(":")
     if not mark or not module or not attribute:
-        raise SettingError(f"{target!r} is not module:app", name="app")
+        raise SettingError(f"{target!r} is not module:{what}", name=what)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -143,7 +143,7 @@ def load_app(target: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise SettingError(f"cannot load {target}: {error}", name="app") from error
+        raise SettingError(f"cannot load {target}: {error}", name=what) from error
     return found
 
 
@@ -152,7 +152,7 @@ def _serve(target: str, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, who lets us end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        app = load_app(target)
+        app = load_named(target)
     except SettingError as error:
         pipe.send_bytes(str(error).encode())
         return

@@ -14,9 +14,9 @@ import pytest
 import task_app
 from fastjournal import SettingError, Spool, TaskFailed, Tasks
 from fastjournal.errors import TimedOut
+from fastjournal.spool.daemon_destination import DaemonDestination
+from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
-from fastjournal.spool.shelf import Shelf
-from fastjournal.spool.target import DaemonTarget
 from fastjournal.tasks import TaskWorker, known_workers
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
@@ -113,9 +113,9 @@ async def test_a_unique_call_from_asyncio_is_that_of_the_first(app: Tasks) -> No
 
 
 def forward(directory: Path, daemon: LocalDaemon) -> None:
-    forwarder, target = Forwarder(Shelf(directory)), DaemonTarget(daemon.url)
+    forwarder, target = Forwarder(ForwardedSpool(directory)), DaemonDestination(daemon.url)
     try:
-        forwarder.shelf.lock()
+        forwarder.spool.lock()
         while forwarder.send(target) or forwarder.in_flight:
             forwarder.receive(target, 10)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,11 +12,12 @@ from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import NoSpace, NotFound, OutOfRange, Stopped
 from fastjournal.journal.engine.engine import NEVER, Engine
+from fastjournal.journal.engine.events import Event, Subscription
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import Row
 from fastjournal.journal.state.rows import Rows
 from fastjournal.log.read.cursor import Cursor
-from fastjournal.log.segment import WORKQ, Position
+from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import MAX_INSTANT, State, Where
 from fastjournal.package.compiled import describe_core
@@ -194,16 +194,14 @@ def test_a_refused_command_changes_nothing(j: Journal, files: MemoryFiles) -> No
 def test_an_interrupt_between_log_and_state_stops_the_journal(j: Journal, engine: Engine) -> None:
     """What was logged and not applied would be another state after the next start."""
 
-    append = engine.log.append_encoded
+    class Interrupted(Subscription):
+        def push(self, event: Event) -> None:
+            raise KeyboardInterrupt
 
-    def interrupted(*records: Any) -> Position:
-        append(*records)
-        raise KeyboardInterrupt
-
-    engine.log.append_encoded = interrupted  # type: ignore[method-assign]
+    engine.subscribe(Interrupted(frozenset({"changed"}), 1, lambda _: None))
     with engine.lock, pytest.raises(KeyboardInterrupt):
         engine.commit(k.Purge(bytes(16), b"q", b"", 0))
-    engine.log.append_encoded = append  # type: ignore[method-assign]
+    engine.subscriptions.clear()
     assert engine.log.failure is not None
     with pytest.raises(Stopped):
         j.close()

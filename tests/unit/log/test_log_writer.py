@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fastjournal.errors import OutcomeUnknown
 from fastjournal.log import Stream
-from fastjournal.log.write import log_writer
-from fastjournal.log.write.commit_queue import Waiter
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.testing import ManualClock, MemoryFiles
 
@@ -19,24 +20,23 @@ HERE = Path("/log")
 LONG = 10  # seconds; only a fault waits so long
 
 
-class Meanwhile(Waiter):
-    """One to whom something happens between being chosen to lead and waking."""
+class Meanwhile:
+    """The lock of a waiter to whom something happens between being chosen to lead and waking."""
 
-    __slots__ = ()
-    log: LogWriter
-    fault: BaseException | None = None
+    def __init__(self, gate: Any, pool: ThreadPoolExecutor, happen: Callable[[], object]) -> None:
+        self.gate, self.pool, self.happen = gate, pool, happen
 
-    def wait(self) -> bool:
-        super().wait()
-        if self.leads:
-            if self.fault is None:
-                self.log.sync()
-            else:
-                self.log.stop(self.fault)
-        return self.told
+    def release(self) -> None:
+        self.pool.submit(self._happen)
+
+    def _happen(self) -> None:
+        self.happen()
+        self.gate.release()
 
 
-def chosen_after(log: LogWriter, files: MemoryFiles, pool: ThreadPoolExecutor) -> object:
+def chosen_after(
+    log: LogWriter, files: MemoryFiles, pool: ThreadPoolExecutor, happen: Callable[[], object]
+) -> object:
     """What becomes of a waiter who was chosen to lead: one led before it, with an older record."""
     syncing, go_on = threading.Event(), threading.Event()
 
@@ -51,6 +51,8 @@ def chosen_after(log: LogWriter, files: MemoryFiles, pool: ThreadPoolExecutor) -
     chosen = pool.submit(log.wait_synced, log.append_one(b"chosen"))
     while not log._waiting:
         pass
+    waiter = log._waiting[0][1]
+    waiter._gate = Meanwhile(waiter._gate, pool, happen)
     go_on.set()
     leader.result(LONG)
     return chosen.exception(LONG)
@@ -58,16 +60,15 @@ def chosen_after(log: LogWriter, files: MemoryFiles, pool: ThreadPoolExecutor) -
 
 @pytest.mark.parametrize("fault", [None, OSError("gone")])
 def test_who_was_chosen_to_lead_leads_though_another_sync_comes_before_it_wakes(
-    monkeypatch: pytest.MonkeyPatch, fault: OSError | None
+    fault: OSError | None,
 ) -> None:
-    monkeypatch.setattr(log_writer, "Waiter", Meanwhile)
     files = MemoryFiles()
     files.make_directory(HERE)
     with ThreadPoolExecutor(3) as pool:
         log = LogWriter(Stream(HERE, files=files, clock=ManualClock()), sync="always")
-        Meanwhile.log, Meanwhile.fault = log, fault
+        happen = log.sync if fault is None else partial(log.stop, fault)
         try:
-            error = chosen_after(log, files, pool)
+            error = chosen_after(log, files, pool, happen)
             later = None if fault else pool.submit(log.wait_synced, log.append_one(b"later"))
             if later is None:
                 assert isinstance(error, OutcomeUnknown)

@@ -444,7 +444,8 @@ def test_one_buffer_of_encoded_records_goes_with_one_write() -> None:
     begin = len(files.operations)
     first = clock.now()
     data = encode(first, b"a") + encode(first + 5, b"b")
-    assert log.append_encoded(data, 2, first, first + 5).offset == HEADER_SIZE
+    log.append_encoded(data, 2, first, first + 5)
+    assert (log.began_in, log.began_at) == (1, HEADER_SIZE)
     assert [one for one in files.operations[begin:] if one.startswith("write")] == [
         f"write {FIRST.name}"
     ]
@@ -454,9 +455,11 @@ def test_one_buffer_of_encoded_records_goes_with_one_write() -> None:
         log.append_encoded(data, 2, first + 5, first + 6)
     assert log.failure is None
     big = encode(first + 6, bytes(5000))
-    assert log.append_encoded(big, 1, first + 6, first + 6).offset == HEADER_SIZE + len(data)
+    log.append_encoded(big, 1, first + 6, first + 6)
+    assert (log.began_in, log.began_at) == (1, HEADER_SIZE + len(data))
     last = encode(first + 7, b"c")
-    assert log.append_encoded(last, 1, first + 7, first + 7).offset == HEADER_SIZE
+    log.append_encoded(last, 1, first + 7, first + 7)
+    assert (log.began_in, log.began_at) == (2, HEADER_SIZE)
     assert log.position.segment == 2
     assert stored(files) == [b"a", b"b", bytes(5000), b"c"]
     assert log.counters.writes == 4

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from fastjournal.log.scan.scan import Chunk, Scan, engines
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.spark.decode.fields import NUMBERS, SLICES, Fields
 from fastjournal.spark.errors import ToldError, explain
+from fastjournal.spark.lifecycle.field_kernel import group_sizes
 from fastjournal.spark.options import Settings
 from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, names_of, struct
 from fastjournal.spark.source.data_source import JournalReader
@@ -266,3 +268,20 @@ def test_a_schema_of_the_user_must_have_the_types_of_the_view(tmp_path: Path) ->
         JournalReader(StructType().add("size", LongType()), given)
     with pytest.raises(SettingError, match="records has no 'colour'"):
         JournalReader(StructType().add("colour", LongType()), given)
+
+
+def test_a_number_in_more_bytes_than_it_needs_is_none_for_any_reader() -> None:
+    """One reader of numbers: what the journal refuses no kernel takes in."""
+    member = codec.encode(commands.Expire(bytes(16)))
+    sound = bytes((44, 1, len(member))) + member
+    long = bytes((44, 0x81, 0x00, len(member))) + member
+    assert codec.decode(sound)
+    with pytest.raises(CorruptCommand):
+        codec.decode(long)
+    for payload, wanted in ((sound, 1), (long, -1)):
+        counts = np.zeros(1, dtype=np.int64)
+        group_sizes(
+            np.frombuffer(payload, dtype=np.uint8), np.array([0]), np.array([len(payload)]),
+            np.array([44]), counts,
+        )  # fmt: skip
+        assert counts[0] == wanted

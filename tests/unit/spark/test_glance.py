@@ -40,7 +40,7 @@ def test_a_mark_moves_by_what_its_sender_said_alone(tmp_path: Path, way: str) ->
         if way == "killed":  # what stands in an id only, behind all that was told
             with journal.engine.lock:
                 last = checked_request(job(b"c", NAME + b"\0\0\0\x14"))
-                command = journal.engine.jobs.puts.put(last, 0, True)
+                command = journal.engine.puts.put(last, 0, True)
                 assert command is not None
                 journal.engine.commit(command)
         journal.sync()

@@ -16,11 +16,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mypy_extensions import mypyc_attr
+
 from fastjournal.arguments import Length, as_datetime, length
 from fastjournal.entry_value import EntryValue
 from fastjournal.errors import LeaseLost, Locked, RequestError
 from fastjournal.failure_text import failure_text
-from fastjournal.model import Lease, State
+from fastjournal.model import Lease, State, Unchecked
 
 __all__ = ["AsyncFinisher", "AsyncHeldLock", "AsyncLeasedJob", "AsyncLocking"]
 
@@ -43,6 +45,7 @@ class AsyncFinisher(Protocol):
         """Give the job back unworked."""
 
 
+@mypyc_attr(acyclic=True)
 class AsyncLeasedJob:
     """A leased job: work on it, then say `done`, `fail` or `release` before the lease ends.
 
@@ -126,14 +129,17 @@ class AsyncLeasedJob:
         kind = type(self).__name__
         return f"<{kind} {self.id.hex()} {self.queue!r} {self.key!r} attempt {self.attempt}>"
 
-    async def done(self, result: bytes | None = None) -> None:
+    async def done(self, result: bytes | Unchecked | None = None) -> None:
         """The work is done; a result is kept for whoever asks, until the job expires."""
-        await self._finisher.complete(self.id, self.token, result)
+        given: Any = result
+        await self._finisher.complete(self.id, self.token, given)
         self._open = False
 
-    async def fail(self, reason: bytes | str = b"", delay: Length | None = None) -> State:
+    async def fail(
+        self, reason: bytes | str | Unchecked = b"", delay: Length | None = None
+    ) -> State:
         """The work failed; the job is tried again after a back-off (or `delay`), or is dead now."""
-        text = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
+        text: Any = reason.encode("utf-8", "replace") if isinstance(reason, str) else reason
         state = await self._finisher.fail(self.id, self.token, text, delay)
         self._open = False
         return state
@@ -190,6 +196,8 @@ class AsyncHeldLock:
 
     `lasts` and `wait` hold whenever nothing else is said.
     """
+
+    __slots__ = ("_entries", "_lasts", "_wait", "fence", "key", "owner", "until")
 
     def __init__(
         self, entries: AsyncLocking, key: bytes, owner: bytes, lasts: Length = 10, wait: Length = 0
@@ -248,7 +256,7 @@ class AsyncHeldLock:
         value: EntryValue = await self._entries.get(self.key, default)
         return value
 
-    async def add(self, number: float = 1, **how: Any) -> EntryValue:
+    async def add(self, number: float | Unchecked = 1, **how: Any) -> EntryValue:
         """Add to the number under the locked key."""
         return await self._entries.add(self.key, number, fence=self.fence, **how)
 

@@ -5,7 +5,6 @@
     lease     handing out, completing, failing, giving back
     timers    what time does: lost leases, expiry, the end of dead rows and tombstones
     operator  removing, ordered by timestamps; redriving; settings
-    jobs      all of them, on one ground
 
 Nothing changes here: a refused request leaves no trace. A decision gives a command, or None where
 there is nothing to do; what else it means stands in fields of whoever decided.

@@ -114,7 +114,7 @@ class Background:
                         _log.warning("timers wait: %s", error)
                 if engine.log.failure is not None:  # nothing more to do here
                     return
-                deadline = engine.jobs.timers.next_deadline()
+                deadline = engine.timers.next_deadline()
                 engine.timer_at = deadline or NEVER
             self._begin_generation()
             if busy:
@@ -145,6 +145,9 @@ class Background:
                 self.clean()
             if self._snapshot_bytes and self._upkeep.log_bytes() > self._snapshot_bytes:
                 self.snapshot()
+            with self._one_at_a_time:
+                self._check_running()
+                self._upkeep.scrub()
             self.last_error = ""
         except Closed:
             pass

@@ -39,13 +39,16 @@ from mypy_extensions import i64
 from fastjournal.buffers import BytesWriter
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import JournalError, NoSpace, Stopped
-from fastjournal.journal.decide.ground import instant_after
-from fastjournal.journal.decide.jobs import Jobs
-from fastjournal.journal.decide.timers import NEVER
+from fastjournal.journal.decide.ground import Ground, instant_after
+from fastjournal.journal.decide.lease import Leases
+from fastjournal.journal.decide.operator import Operator
+from fastjournal.journal.decide.put import Puts
+from fastjournal.journal.decide.timers import NEVER, Timers
 from fastjournal.journal.engine.counting import JobCounts
 from fastjournal.journal.engine.events import Event, Subscription
 from fastjournal.journal.engine.reserve import RESERVE_SIZE, Reserve
 from fastjournal.journal.engine.wakeups import Wakeups
+from fastjournal.journal.entries.locks import Locks
 from fastjournal.journal.language.codec import is_own, write_command
 from fastjournal.journal.language.commands import (
     PERSIST,
@@ -66,7 +69,6 @@ from fastjournal.journal.language.commands import (
     Timeout,
 )
 from fastjournal.journal.spill.fetching import Fetching
-from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import (
     COMPLETED_ROW,
     DELETED_ROW,
@@ -81,7 +83,6 @@ from fastjournal.journal.state.row import (
     lease_of,
 )
 from fastjournal.log.record import add_record, record_size
-from fastjournal.log.segment import Position
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import Lease as LeaseView
 
@@ -107,15 +108,20 @@ class Engine:
 
     def __init__(
         self,
-        state: JournalState,
-        jobs: Jobs,
+        ground: Ground,
         log: LogWriter,
         clock: SteadyClock,
         reserve: Reserve,
         fetching: Fetching,
     ) -> None:
+        self.ground = ground
+        """What all who decide stand on:"""
+        self.puts = Puts(ground)
+        self.leases = Leases(ground)
+        self.timers = Timers(ground)
+        self.operator = Operator(ground)
+        state = ground.state
         self.state = state
-        self.jobs = jobs
         self.log = log
         self.clock = clock
         self.reserve = reserve
@@ -123,10 +129,12 @@ class Engine:
         self.wakeups = Wakeups()
         self.counts = JobCounts()
         self.subscriptions: list[Subscription] = []
+        self.locks = Locks()
+        """Who holds which keys, of entries and of jobs."""
         self.moved_by_steps: list[Callable[[int], None]] = []
         """Told by how much the clock is to step forward: what they hold in memory keeps its
         length."""
-        self.timer_at: i64 = jobs.timers.next_deadline() or NEVER
+        self.timer_at: i64 = self.timers.next_deadline() or NEVER
         """When time has work to do next, or earlier; the timer thread looks then."""
         self.timer = threading.Event()
         """Set to make it look earlier."""
@@ -138,6 +146,8 @@ class Engine:
         self.read_until: Callable[[int], int] | None = None
         """Asked with the time: up to when all that had arrived was carried out. If that is not now,
         it has more read and sets `timer` then. None: nothing waits anywhere to be read."""
+        self.volatile = False
+        """There may be jobs that live in memory only."""
         self.last_time: i64 = 0
         """TIME of the newest record logged through this engine."""
         self.batching: Batch | None = None
@@ -157,7 +167,7 @@ class Engine:
 
     def ask(self, decide: Callable[..., _Answer], *given: Any, **how: Any) -> _Answer:
         """Decide; once more, as if it had been asked once, with the value it needs in memory."""
-        ground = self.jobs.ground
+        ground = self.ground
         stamp = ground.stamp
         try:
             return decide(*given, **how)
@@ -171,6 +181,11 @@ class Engine:
 
         `now`: the clock, if it was just read.
         """
+        if self.volatile:
+            kept = self._part_in_memory(command)
+            if kept is None:
+                return self.last_time
+            command = kept
         batch = self.batching
         payload = self.encode(command)
         if batch is not None:
@@ -206,8 +221,8 @@ class Engine:
         time = self.next_time(now, 0)
         names = self._names(command) if self.subscriptions else None
         try:
-            at = self.append(self._one_record(time, payload), 1, time, time)
-            self._apply(command, payload, time, at)
+            self.append(self._one_record(time, payload), 1, time, time)
+            self._apply(command, payload, time)
             self._after(command, time, names)
             self._written = time
         except BaseException as error:
@@ -222,18 +237,18 @@ class Engine:
         self.add_record(out, time, payload)
         return out.getvalue()
 
-    def append(self, data: bytes, count: i64, first: i64, last: i64) -> Position:
+    def append(self, data: bytes, count: i64, first: i64, last: i64) -> None:
         """Write encoded records; on a full disk with the help of the reserve."""
         log = self.log
         try:
-            return log.append_encoded(data, count, first, last)
+            log.append_encoded(data, count, first, last)
         except NoSpace:
             if log.failure is not None or not self.reserve.give_up():
                 raise
-        return log.append_encoded(data, count, first, last)
+            log.append_encoded(data, count, first, last)
 
-    def _apply(self, command: Command, payload: bytes, time: i64, at: Position) -> None:
-        """Apply the command of a record that was written there."""
+    def _apply(self, command: Command, payload: bytes, time: i64) -> None:
+        """Apply the command of the record that was just written."""
         if not self.own:
             self.own = is_own(payload)
         self.last_time = time
@@ -241,7 +256,7 @@ class Engine:
         values.record = 0
         self.state.apply(command, time)
         if values.fresh:
-            values.written(at.segment, at.offset)
+            values.written(self.log.began_in, self.log.began_at)
 
     def _restate(self) -> None:
         row = self.state.unstated
@@ -265,8 +280,8 @@ class Engine:
         payload = self.encode(command)
         time = self.next_time(0, 0)
         try:
-            at = self.log.append_encoded(self._one_record(time, payload), 1, time, time)
-            self._apply(command, payload, time, at)
+            self.log.append_encoded(self._one_record(time, payload), 1, time, time)
+            self._apply(command, payload, time)
             self._written = time
         except NoSpace:
             return False
@@ -286,6 +301,27 @@ class Engine:
         except BaseException as error:
             self.log.stop(error)
             raise
+
+    def _part_in_memory(self, command: Command) -> Command | None:
+        """Apply what concerns rows that live in memory only; returns what is to be logged."""
+        kept: list[Command] = []
+        volatile: list[Command] = []
+        for member in _members(command):
+            if isinstance(member, Put):
+                lasts = member.policy.flags & PERSIST != 0
+            else:
+                row = self.state.rows.get(member.id) if member.id else None
+                lasts = row is None or row.policy.flags & PERSIST != 0
+            (kept if lasts else volatile).append(member)
+        if not volatile:
+            return command
+        for member in volatile:
+            self.check_room(member)
+        for member in volatile:
+            self.remember(member)
+        if not kept:
+            return None
+        return kept[0] if len(kept) == 1 else Group(tuple(kept))
 
     def batch(self) -> "Batch":
         """Commands committed inside are logged together; see rule 3."""
@@ -333,7 +369,7 @@ class Engine:
 
     def stamp_of(self, timestamp: i64) -> i64:
         """A timestamp of this machine's clock, ns, by the journal's; 0 stays 0."""
-        return self.clock.of_wall(timestamp, self.jobs.ground.limits.max_skew) if timestamp else 0
+        return self.clock.of_wall(timestamp, self.ground.limits.max_skew) if timestamp else 0
 
     def settle(self, time: i64) -> None:
         """Wait until the record of that TIME is as safe as the policy promises."""
@@ -355,7 +391,7 @@ class Engine:
         count: i64 = 0
         if self.log.failure is not None:
             return 0
-        timers = self.jobs.timers
+        timers = self.timers
         now: i64 = self.clock.now()
         read_until = NEVER
         if self.read_until is not None and timers.lease_overdue(now):
@@ -378,7 +414,7 @@ class Engine:
         if self.read_until is None or self.log.failure is not None:
             return False
         now: i64 = self.clock.now()
-        return self.jobs.timers.lease_overdue(now) and self.read_until(now) < now
+        return self.timers.lease_overdue(now) and self.read_until(now) < now
 
     def _in_memory(self, command: Command) -> bool:
         """The command concerns a row that is not on disk."""
@@ -520,7 +556,7 @@ class Engine:
         if row is None:
             return 0
         if row.stage == DELETED_ROW:
-            return instant_after(row.modified, self.jobs.ground.limits.gc_grace)
+            return instant_after(row.modified, self.ground.limits.gc_grace)
         if row.stage > COMPLETED_ROW:
             return 0  # dead rows have an end of their own
         if row.place == FUTURE:
@@ -663,10 +699,10 @@ class Batch:
             self._count = 0
             untold = self._untold
             self._untold = []
-            at = engine.append(data, count, self._first, self._last)
+            engine.append(data, count, self._first, self._last)
             engine.wrote(self._last)
             if engine.values.fresh:
-                engine.values.written(at.segment, at.offset)
+                engine.values.written(engine.log.began_in, engine.log.began_at)
             for told in untold:
                 engine.tell(told)
             engine.notify()

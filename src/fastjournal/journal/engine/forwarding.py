@@ -62,7 +62,7 @@ class Forwarding:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._puts = engine.jobs.puts
+        self._puts = engine.puts
         self._state = engine.state
         self._refusals: dict[tuple[bytes, int], JournalError] = {}
         """The latest refusals by sender and mark, in memory only: an answer may be lost on its
@@ -116,6 +116,8 @@ class Forwarding:
                         own = self._give_id(job, sender, at)
                     if job.timestamp > now:
                         job.timestamp = 0
+                    job.inserted = job.timestamp
+                    job.persist = True  # which its producer was promised
                     command = puts.put(job, now, True)
                     outcome = puts.outcome
                     if outcome == STALE:

@@ -9,10 +9,9 @@ Rules:
    are told, once each.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
+from typing import Final, final
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import NoSpace
@@ -21,11 +20,12 @@ from fastjournal.log.write.segment_writer import write_whole
 
 __all__ = ["RESERVE_SIZE", "Reserve"]
 
-RESERVE_SIZE = 1024 * 1024
-_NAME = "reserve"
-_log = logging.getLogger(__name__)
+RESERVE_SIZE: Final = 1024 * 1024
+_NAME: Final = "reserve"
+_log: Final = logging.getLogger(__name__)
 
 
+@final
 class Reserve:
     """The space a journal holds back."""
 

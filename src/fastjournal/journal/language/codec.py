@@ -36,7 +36,8 @@ uv, sv, b and t are explained in `varint`; z is a 15-byte Workq time (`log.recor
                     records may be gone (1 done, 2 dead, 3 gone, 4 failed and 5 released for a twin,
                     6 failed and 7 released to wait again; +8: the row was still there)
 
-PUT flags: bit 0 persist, bit 1 keep_versions, bit 2 came through Workq, bit 3 by SCHEDULE.
+PUT flags: bit 0 persist, bit 1 keep_versions, bit 2 came through Workq, bit 3 by SCHEDULE,
+bits 4-7 version of the payload (setting `schema` when it was put).
 33, 42, 43 and 9..31 are reserved; 51 is the next free number.
 
 Rules:
@@ -119,6 +120,7 @@ __all__ = [
     "TYPE_NAMES",
     "TYPE_OF",
     "decode",
+    "decode_part",
     "encode",
     "is_own",
     "row_ids",
@@ -183,15 +185,20 @@ def write_command(out: BytesWriter, command: Command, zone: i64) -> None:
 
 def decode(payload: bytes) -> Command:
     """The command of a payload; `CorruptCommand` if there is none."""
-    reader = Reader(payload)
+    return decode_part(payload, 0, len(payload))
+
+
+def decode_part(data: bytes, start: i64, stop: i64) -> Command:
+    """The same for a payload that is a part of something larger."""
+    reader = Reader(data, start, stop)
     try:
         command = read_command(reader)
     except IndexError:
-        raise _corrupt(payload, " ends too early") from None
+        raise _corrupt(data[start:stop], " ends too early") from None
     except CorruptCommand as fault:
-        raise _corrupt(payload, f": {fault.reason}") from None
-    if reader.at != reader.end:
-        raise _corrupt(payload, f" has {reader.end - reader.at} bytes too many")
+        raise _corrupt(data[start:stop], f": {fault.reason}") from None
+    if reader.at != stop:
+        raise _corrupt(data[start:stop], f" has {stop - reader.at} bytes too many")
     return command
 
 

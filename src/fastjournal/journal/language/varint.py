@@ -13,9 +13,9 @@ Rules:
 3. Whoever writes has checked the ranges: compiled numbers have 64 bits.
 """
 
-from typing import Final
+from typing import Final, final
 
-from mypy_extensions import i64, u8
+from mypy_extensions import i64, mypyc_attr, u8
 
 from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
 from fastjournal.errors import CorruptCommand
@@ -74,13 +74,17 @@ def blob(data: bytes) -> bytes:
     return uv(len(data)) + data
 
 
+@final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Reader:
     """Reads one part after the other."""
 
-    def __init__(self, data: bytes, at: i64 = 0) -> None:
+    def __init__(self, data: bytes, at: i64 = 0, end: i64 = -1) -> None:
         self.data = data
         self.at: i64 = at
-        self.end: i64 = len(data)
+        self.end: i64 = end
+        if end < 0:
+            self.end = len(data)
 
     def byte(self) -> i64:
         """One byte."""
@@ -100,7 +104,9 @@ class Reader:
     def sv(self) -> i64:
         """A signed number."""
         value = self._number(63)
-        half = value >> 1 & 0x7FFF_FFFF_FFFF_FFFF
+        half = value >> 1
+        if value < 0:  # all 64 bits are in use
+            half &= _LAST_INSTANT
         return ~half if value & 1 else half
 
     def blob(self) -> bytes:
@@ -132,7 +138,9 @@ class Reader:
     def ahead(self) -> i64:
         """The next eight bytes as a number, without going on; 0 if there are fewer."""
         at = self.at
-        return read_i64_be(self.data, at) if at + 8 <= self.end else 0
+        if at + 8 > self.end:
+            return 0
+        return read_i64_be(self.data, at)
 
     def _number(self, last: i64) -> i64:
         """LEB128 of up to `last` + 1 bits; 64 bits come out as they are, whatever their sign."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fastjournal.arguments import Text, key_bytes
 from fastjournal.clock import SteadyClock
 from fastjournal.entry_value import EntryValue, from_value
-from fastjournal.journal.engine.engine import Engine
+from fastjournal.journal.look.listing import Readable
 from fastjournal.journal.state.row import Row
 
 __all__ = ["EntryLook", "SeenEntry"]
@@ -24,14 +24,14 @@ class SeenEntry(NamedTuple):
 class EntryLook:
     """The entries of a journal that belongs to somebody else: `get` and `range` of `entries`."""
 
-    def __init__(self, engine: Engine, clock: SteadyClock) -> None:
-        self._engine = engine
+    def __init__(self, source: Readable, clock: SteadyClock) -> None:
+        self._source = source
         self._clock = clock
 
     def get(self, key: Text, default: Any = None) -> Any:
         """The value of a key, or `default`."""
-        with self._engine.lock:
-            row = self._engine.state.entry_keys.living(key_bytes(key))
+        with self._source.lock:
+            row = self._source.state.entry_keys.living(key_bytes(key))
             return default if row is None or self._is_over(row) else self._value(row)
 
     def range(self, lower: Text = b"", upper: Text = b"") -> Iterator[SeenEntry]:
@@ -39,8 +39,8 @@ class EntryLook:
         first = key_bytes(lower) if lower else b""
         last = key_bytes(upper) if upper else b""
         found: list[SeenEntry] = []
-        with self._engine.lock:
-            walk = self._engine.state.entry_keys.walk(first)
+        with self._source.lock:
+            walk = self._source.state.entry_keys.walk(first)
             while (row := walk.step()) is not None and (not last or walk.key <= last):
                 if not self._is_over(row):
                     found.append(SeenEntry(walk.key, self._value(row)))
@@ -51,4 +51,4 @@ class EntryLook:
         return 0 < row.expires < self._clock.now()
 
     def _value(self, row: Row) -> EntryValue:
-        return from_value(row.kind, self._engine.value(row))
+        return from_value(row.kind, self._source.value(row))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastjournal.arguments import Text, id_bytes, key_bytes, queue_bytes
+from fastjournal.arguments import id_bytes, key_bytes, queue_bytes
 from fastjournal.clock import SteadyClock
 from fastjournal.errors import BadRequest, NotFound
 from fastjournal.journal.disk.upkeep import UpkeepStatus
-from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.commands import End
-from fastjournal.journal.look.listing import Lister, Listing
+from fastjournal.journal.look.listing import Lister, Listing, Readable
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import (
     DEAD,
@@ -66,6 +65,8 @@ class JournalStatus(NamedTuple):
     """Bytes of entries that live in memory only; 0 without a limit."""
     archive: ArchiveStatus | None = None
     """How far the archive is; None: there is none."""
+    memory_queues: tuple[str, ...] = ()
+    """Queues whose jobs live in memory only, unless they ask to persist."""
 
 
 def result_of(state: JournalState, job_id: bytes, now: int) -> tuple[bool, bytes] | None:
@@ -85,26 +86,24 @@ def result_of(state: JournalState, job_id: bytes, now: int) -> tuple[bool, bytes
 
 
 class Inspection:
-    """The reading side of a `Journal`, and all of a `JournalView`."""
+    """What a `Journal` and a `JournalView` show."""
 
-    _engine: Engine
-    _state: JournalState
-    _clock: SteadyClock
-    _lister: Lister | None = None
+    def __init__(self, source: Readable, clock: SteadyClock) -> None:
+        self._source = source
+        self._state = source.state
+        self._clock = clock
+        self.lister = Lister(source, clock)
 
-    def job(
-        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
-    ) -> Job:
+    def job(self, job_id: object, key: object, queue: object) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
-        if job_id is not None:
-            id_bytes(job_id)
+        wanted = None if job_id is None else id_bytes(job_id)
         found: Job | None = None
-        with self._engine.lock:
+        with self._source.lock:
             now = self._clock.now()
             self._state.promote(now)
-            time = self._engine.last_time
-            if job_id is not None:
-                row = self._state.rows.get(job_id)
+            time = self._source.last_time
+            if wanted is not None:
+                row = self._state.rows.get(wanted)
             else:
                 name = key_bytes(key if key is not None else b"")
                 where = queue_bytes(queue) if queue is not None else domain(name)
@@ -112,25 +111,21 @@ class Inspection:
                 row = min(same, key=lambda r: r.state, default=None)
             if row is not None and row.state is not State.DELETED and not 0 < row.expires < now:
                 found = self._picture(row)
-        self._engine.settle_reading(time)
+        self._source.settle_reading(time)
         if found is None:
-            raise NotFound(f"no job {job_id.hex() if job_id else key!r}")
+            raise NotFound(f"no job {wanted.hex() if wanted else key!r}")
         return found
 
     def jobs(
         self,
-        queue: Text | None = None,
-        *,
-        state: State | None = None,
-        prefix: Text | None = None,
-        offset: int = 0,
-        limit: int = 100,
-        values: bool = True,
+        queue: object,
+        state: State | None,
+        prefix: Any,
+        offset: int,
+        limit: int,
+        values: bool,
     ) -> list[Job]:
-        """Jobs of one queue or of all, in order of arrival.
-
-        `prefix`: how their keys begin. Without `values` they come without values and results.
-        """
+        """Jobs of one queue or of all, in order of arrival."""
         if offset < 0 or limit < 0:
             raise BadRequest("offset and limit must not be negative")
         begins = prefix.encode() if isinstance(prefix, str) else bytes(prefix or b"")
@@ -141,36 +136,28 @@ class Inspection:
             page = self.lister.page(more, limit - len(found))
             found += page.jobs
             more = page.more
-        self._engine.settle_reading(self._engine.last_time)
-        return found
-
-    @property
-    def lister(self) -> Lister:
-        """Pages of jobs, for whoever serves the journal to others."""
-        found = self._lister
-        if found is None or found.engine is not self._engine:
-            found = self._lister = Lister(self._engine, self._clock)
+        self._source.settle_reading(self._source.last_time)
         return found
 
     def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
-        with self._engine.lock:
+        with self._source.lock:
             self._state.promote(self._clock.now())
             lanes = self._state.queues
             shown = [name for name, lane in lanes.items() if lane.shown]
             return [self._queue_status(name) for name in sorted(shown)]
 
-    def queue(self, name: Text) -> QueueStatus:
+    def queue(self, name: object) -> QueueStatus:
         """One queue."""
         data = queue_bytes(name)
-        with self._engine.lock:
+        with self._source.lock:
             if data not in self._state.queues:
                 raise NotFound(f"no queue {name!r}")
             self._state.promote(self._clock.now())
             return self._queue_status(data)
 
-    def _row_counts(self) -> tuple[int, int, int, int, int, int, int, int]:
-        """Rows, queues, and how many jobs stand where."""
+    def row_counts(self) -> tuple[int, int, int, int, int, int, int, int]:
+        """Rows, queues, and how many jobs stand where; to be asked under the lock."""
         self._state.promote(self._clock.now())
         counts = [0] * PLACES
         lanes = [lane for lane in self._state.queues.values() if lane.name]
@@ -181,8 +168,8 @@ class Inspection:
             counts[LEASED], counts[DONE], counts[DEAD],
         )  # fmt: skip
 
-    def _kinds(self) -> tuple[int, int]:
-        """How many jobs, how many entries."""
+    def kinds(self) -> tuple[int, int]:
+        """How many jobs, how many entries; under the lock too."""
         lanes = self._state.queues
         entries = lanes.get(b"")
         jobs = sum(lane.jobs for lane in lanes.values() if lane.name)
@@ -190,11 +177,11 @@ class Inspection:
 
     def digest(self) -> str:
         """A hash of everything that a replay of the log must give again."""
-        with self._engine.lock:
-            return self._state.digest(self._engine.value)
+        with self._source.lock:
+            return self._state.digest(self._source.value)
 
     def _picture(self, row: Row) -> Job:
-        self._engine.load(row)
+        self._source.load(row)
         return job_of(row)
 
     def _queue_status(self, name: bytes) -> QueueStatus:

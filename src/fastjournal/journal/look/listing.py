@@ -17,24 +17,48 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 from operator import le
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import google_crc32c
 
 from fastjournal.clock import Clock
 from fastjournal.errors import BadCursor
-from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import Row, job_of
 from fastjournal.model import Job, State
 
-__all__ = ["MAX_LOOK", "Arrivals", "JobPage", "Lister", "Listing"]
+__all__ = ["MAX_LOOK", "Arrivals", "JobPage", "Lister", "Listing", "Readable"]
 
 MAX_LOOK = 5000
 """Rows looked at for one page."""
 _SLACK = 1000
 _CRC = 4  # bytes
 _FRAME = 500  # bytes of a job in an answer besides its texts
+
+
+class Readable(Protocol):
+    """What can be looked at: the engine of an open journal, or what a view has replayed."""
+
+    @property
+    def lock(self) -> Any:
+        """To be held while looking."""
+
+    @property
+    def state(self) -> JournalState:
+        """The rows."""
+
+    @property
+    def last_time(self) -> int:
+        """TIME of the newest record that was written here; 0: none was."""
+
+    def load(self, row: Row) -> None:
+        """Let a row have its value until another one comes."""
+
+    def value(self, row: Row) -> bytes:
+        """A row's value, which is not kept if it was not there."""
+
+    def settle_reading(self, time: int) -> None:
+        """Wait until what was shown as of that TIME is safe."""
 
 
 class Listing(NamedTuple):
@@ -179,10 +203,10 @@ class Arrivals:
 class Lister:
     """Gives pages of the jobs of one journal."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self.engine = engine
+    def __init__(self, source: Readable, clock: Clock) -> None:
+        self._source = source
         self._clock = clock
-        self._arrivals = Arrivals(engine.state)
+        self._arrivals = Arrivals(source.state)
 
     def page(self, asked: Listing, limit: int, size: int = 1 << 30) -> JobPage:
         """Some of the jobs that were asked for: up to `limit`, and up to about `size` bytes."""
@@ -190,8 +214,8 @@ class Lister:
         sizes: list[int] = []
         looked = 0
         inserted, last, offset = asked.inserted, asked.last, asked.offset
-        with self.engine.lock:
-            now = self.engine.state.promote(self._clock.now())
+        with self._source.lock:
+            now = self._source.state.promote(self._clock.now())
             for time, row_id, row in self.arrivals().behind(inserted, last):
                 if len(jobs) >= limit or size <= 0 or looked >= MAX_LOOK:
                     more = asked._replace(offset=offset, inserted=inserted, last=last)
@@ -204,7 +228,7 @@ class Lister:
                     offset -= 1
                     continue
                 if asked.values:
-                    self.engine.load(row)
+                    self._source.load(row)
                 job = job_of(row, values=asked.values)
                 size -= len(job.value) + len(job.result) + len(job.note) + len(job.key) + _FRAME
                 jobs.append(job)
@@ -212,6 +236,6 @@ class Lister:
         return JobPage(jobs, sizes, None)
 
     def arrivals(self) -> Arrivals:
-        """All rows in order of arrival; to be called and used under `engine.lock`."""
+        """All rows in order of arrival; to be called and used under the lock."""
         self._arrivals.refresh()
         return self._arrivals

@@ -17,9 +17,9 @@ import threading
 from collections import Counter
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
-from fastjournal.arguments import id_bytes
+from fastjournal.arguments import Text, id_bytes
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
 from fastjournal.errors import (
     Closed,
@@ -35,13 +35,14 @@ from fastjournal.journal.decide.timers import Timers
 from fastjournal.journal.disk.replay import Replayed, replay
 from fastjournal.journal.disk.snapshot import Snapshot, newest_snapshot, snapshot_path
 from fastjournal.journal.disk.upkeep import UpkeepStatus
-from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import Group
 from fastjournal.journal.look.entry_look import EntryLook
 from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
+from fastjournal.journal.look.listing import Lister
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row
 from fastjournal.journal.state.values import Values
 from fastjournal.log.files import DISK, FileLock, Files
 from fastjournal.log.manifest import check_segments
@@ -50,6 +51,7 @@ from fastjournal.log.segment import WORKQ
 from fastjournal.log.segment_directory import has_records
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.counters import Counters, LogStatus
+from fastjournal.model import Job, QueueStatus, State
 
 __all__ = ["JournalView"]
 
@@ -59,21 +61,30 @@ _MEMORY = 32 * 1024 * 1024  # bytes of values
 _STALE = 60 * SECOND  # a follower that slept for longer begins anew
 
 
-class _Alone:
-    """Stands where an open journal has its engine: there is nobody to be locked out."""
+class ReplayedState:
+    """A state that was read from files, and the values that were left there."""
+
+    last_time = 0
+    """Nothing is written here."""
 
     def __init__(self, stream: Stream, state: JournalState) -> None:
         self.lock = threading.Lock()
         self.state = state
         self.fetching = Fetching(stream, state.values, snapshot_path)
-        self.load, self.value = self.fetching.load, self.fetching.value
-        self.last_time = 0
+
+    def load(self, row: Row) -> None:
+        """Let a row have its value until another one comes."""
+        self.fetching.load(row)
+
+    def value(self, row: Row) -> bytes:
+        """A row's value, which is not kept if it was not there."""
+        return self.fetching.value(row)
 
     def settle_reading(self, time: int) -> None:
         """What was read is what is there."""
 
 
-class JournalView(Inspection):
+class JournalView:
     """The reading half of a `Journal`, on a directory that may be in use."""
 
     def __init__(
@@ -100,6 +111,7 @@ class JournalView(Inspection):
         """How many commands of each kind were followed, by name: put, lease, purge, ..."""
         self._looked = 0
         self._records = 0
+        self._source: ReplayedState | None = None
         if not files.exists(self.path) or not self._stream.segments():
             raise NotFound(f"no journal in {self.path}")
         self._begin()
@@ -117,22 +129,61 @@ class JournalView(Inspection):
         self._looked = now
         return self._catch_up(cursor)
 
+    def job(
+        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+    ) -> Job:
+        """A job by its id or by its key; of a key the waiting job, else the one worked on."""
+        return self._look.job(job_id, key, queue)
+
+    def jobs(
+        self,
+        queue: Text | None = None,
+        *,
+        state: State | None = None,
+        prefix: Text | None = None,
+        offset: int = 0,
+        limit: int = 100,
+        values: bool = True,
+    ) -> list[Job]:
+        """Jobs of one queue or of all, in order of arrival.
+
+        `prefix`: how their keys begin. Without `values` they come without values and results.
+        """
+        return self._look.jobs(queue, state, prefix, offset, limit, values)
+
+    @property
+    def lister(self) -> Lister:
+        """Pages of jobs, for whoever serves the journal to others."""
+        return self._look.lister
+
+    def queues(self) -> list[QueueStatus]:
+        """All queues that hold rows or have settings, by name."""
+        return self._look.queues()
+
+    def queue(self, name: Text) -> QueueStatus:
+        """One queue."""
+        return self._look.queue(name)
+
+    def digest(self) -> str:
+        """A hash of everything that a replay of the log must give again."""
+        return self._look.digest()
+
     def status(self) -> JournalStatus:
         """The whole journal, as far as its files tell."""
-        with self._engine.lock:
-            rows = self._row_counts()
+        with self._lock:
+            rows = self._look.row_counts()
             size, newest = self._log_size()
             counters = Counters(writes=self._records, bytes=size)
             time = self._state.applied
             log = LogStatus(0, 0, time, 0, newest, newest, False, "", counters)
             return JournalStatus(
                 *rows, log, "", UpkeepStatus(), self.replayed.records, self.replay_seconds,
-                self.replayed.clean, False, *self._kinds(),
+                self.replayed.clean, False, *self._look.kinds(),
             )  # fmt: skip
 
     def result(self, job_id: bytes) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished."""
-        with self._engine.lock:
+        with self._lock:
             found = result_of(self._state, id_bytes(job_id), self._clock.now())
         if found is None:
             raise TimedOut("the job is not finished")
@@ -141,7 +192,7 @@ class JournalView(Inspection):
     @property
     def entries(self) -> EntryLook:
         """The journal's key/value entries, to be read."""
-        return EntryLook(self._engine, self._clock)
+        return self._entries
 
     def close(self) -> None:
         """Release the open file."""
@@ -152,10 +203,10 @@ class JournalView(Inspection):
         cursor, self._cursor = self._cursor, None
         if cursor is not None:
             cursor.close()
-        engine: Engine | None = getattr(self, "_engine", None)
-        if engine is not None:
-            with engine.lock:
-                engine.fetching.close_files()
+        source, self._source = self._source, None
+        if source is not None:
+            with source.lock:
+                source.fetching.close_files()
 
     def __enter__(self) -> Self:
         return self
@@ -178,10 +229,12 @@ class JournalView(Inspection):
             self.replayed = self._replay()
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             self._state = self.replayed.state
-            alone = _Alone(self._stream, self._state)
-            self._engine = cast(Engine, alone)
+            source = self._source = ReplayedState(self._stream, self._state)
+            self._lock = source.lock
+            self._look = Inspection(source, self._clock)
+            self._entries = EntryLook(source, self._clock)
             snapshot = self.replayed.snapshot
-            alone.fetching.open_files(0 if snapshot is None else snapshot.first)
+            source.fetching.open_files(0 if snapshot is None else snapshot.first)
             self._records = self.replayed.records
             if self._follow:
                 # An image counts as stated one nanosecond after the record it follows.

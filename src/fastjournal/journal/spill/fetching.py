@@ -9,16 +9,19 @@ Rules:
    the file that has the name.
 3. What cannot be read is a `SegmentError` or `CorruptRecord`, with file and offset, to whoever
    asked for this value; all others are readable as before.
-4. Whoever calls holds the lock of the state.
+4. Values that are asked for one after the other, about in the order of the log, as consumers and
+   snapshots do, are read many at once.
+5. Whoever calls holds the lock of the state.
 """
-
-from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final, final
 
-from fastjournal.errors import CorruptCommand, CorruptRecord, SegmentError
+from mypy_extensions import i64
+
+from fastjournal.errors import CorruptCommand, CorruptRecord, SegmentError, because
 from fastjournal.journal.spill.records import value_at, value_in
 from fastjournal.journal.state.row import Row
 from fastjournal.journal.state.values import Values
@@ -29,11 +32,13 @@ from fastjournal.log.stream import Stream
 
 __all__ = ["Fetching"]
 
-_AROUND = 160  # bytes of a record that are neither value nor key, most often
-_AHEAD = 256 * 1024  # bytes read at once where many rows are read in the order of the log
-_OPEN = 32  # files
+_AROUND: Final = 160  # bytes of a record that are neither value nor key, most often
+_NEAR: Final[i64] = 4096  # bytes between two values that are asked for in the order of the log
+_AHEAD: Final[i64] = 64 * 1024  # bytes read at once then
+_OPEN: Final = 32  # files
 
 
+@final
 class Fetching:
     """The way back for the values of one state."""
 
@@ -45,43 +50,61 @@ class Fetching:
         self._snapshot_path = snapshot_path
         self._values = values
         self._files: dict[int, FileHandle] = {}
-        self._ahead = (0, 0, b"")  # file, offset and bytes of what was read ahead
+        self._last_file: i64 = 0
+        self._last_offset: i64 = 0
+        """Where the value lies that was read last."""
+        self._ahead = b""
+        """What was read ahead."""
+        self._ahead_file: i64 = 0
+        self._ahead_from: i64 = 0
         self.lookup = Lookup(stream)
+        self.faults = 0
+        """Values that could not be read back."""
 
     def load(self, row: Row) -> None:
         """Let a row have its value until another one comes."""
         if row.value is None:
-            self._values.hold(row, self._fetch(row))
+            self._values.hold(row, self.value(row))
         else:
             self._values.use(row)
 
     def value(self, row: Row) -> bytes:
         """A row's value, which is not kept if it was not there."""
         value = row.value
-        return self._fetch(row) if value is None else value
-
-    def next_value(self, row: Row) -> bytes:
-        """The same where rows are read one after the other, about in the order of the log."""
-        value = row.value
         if value is not None:
             return value
-        number, base, data = self._ahead
-        at = int(row.offset) - base
-        if row.segment != number or not 0 <= at < len(data):
+        value = self._read_ahead(row)
+        return self._fetch(row) if value is None else value
+
+    def _read_ahead(self, row: Row) -> bytes | None:
+        """The value by rule 4; None: it is not asked for in order, or has moved."""
+        number = i64(row.segment)
+        offset = i64(row.offset)
+        passed = offset - self._last_offset
+        in_order = number == self._last_file and 0 < passed <= _NEAR
+        self._last_file = number
+        self._last_offset = offset
+        at = offset - self._ahead_from
+        if number != self._ahead_file or not 0 <= at < len(self._ahead):
+            if not in_order:
+                return None
             try:
-                handle = self._files.get(row.segment) or self._open(row.segment)
-                data, at = handle.read(row.offset, _AHEAD), 0
+                handle = self._files.get(number) or self._open(number)
+                self._ahead = handle.read(offset, _AHEAD)
             except OSError:
-                return self._fetch(row)
-            self._ahead = row.segment, row.offset, data
+                return None
+            self._ahead_file = number
+            self._ahead_from = offset
+            at = 0
         try:
-            found = value_at(data, at, row, self._stream.max_payload)
+            return value_at(self._ahead, at, row, self._stream.max_payload)
         except (BrokenRecord, CorruptCommand):  # it may only be cut off, or have moved
-            found = None
-        if found is None:
-            self._ahead = (0, 0, b"")
-            return self._fetch(row)
-        return found
+            self._ahead_file = 0
+            return None
+
+    def _forget_ahead(self) -> None:
+        self._ahead = b""
+        self._ahead_file = 0
 
     def open_files(self, first: int) -> None:
         """Keep what there is from this segment on readable, whoever removes it; 0: everything."""
@@ -91,14 +114,21 @@ class Fetching:
 
     def close_files(self) -> None:
         """Let go of all files: they may be gone from the directory, and should be from the disk."""
-        self._ahead = (0, 0, b"")
+        self._forget_ahead()
         while self._files:
             _, handle = self._files.popitem()
             with contextlib.suppress(OSError):
                 handle.close()
 
     def _fetch(self, row: Row) -> bytes:
-        number, offset = row.segment, row.offset
+        try:
+            return self._found(row)
+        except SegmentError:
+            self.faults += 1
+            raise
+
+    def _found(self, row: Row) -> bytes:
+        number, offset = i64(row.segment), i64(row.offset)
         reason = "another record stands there"
         try:
             for handle in (self._files.get(number), None) if offset else ():
@@ -108,9 +138,9 @@ class Fetching:
                     reason = broken.reason
                 except FileNotFoundError as error:
                     if number < 0:
-                        raise self._unreadable(number, error) from error
+                        raise because(self._unreadable(number, error), error) from error
                 except OSError as error:
-                    raise self._unreadable(number, error) from error
+                    raise because(self._unreadable(number, error), error) from error
                 else:
                     if found is not None:
                         return found
@@ -122,7 +152,8 @@ class Fetching:
             row.segment, row.offset = number, offset = record.segment, record.offset
             found = value_in(record.payload, row)
         except CorruptCommand as error:
-            raise CorruptRecord(self._path(number), offset, str(error)) from error
+            damage = CorruptRecord(self._path(number), offset, str(error))
+            raise because(damage, error) from error
         if found is None:
             reason = f"does not hold the value of {row.id.hex()}"
             raise CorruptRecord(self._path(number), offset, reason)
@@ -139,7 +170,7 @@ class Fetching:
                 raise
         return value_at(handle.read(row.offset, record_size(limit)), 0, row, limit)
 
-    def _open(self, number: int) -> FileHandle:
+    def _open(self, number: i64) -> FileHandle:
         """Open the file that has the name, in the place of one that may have had it before."""
         handle = self._stream.files.open_read(self._path(number))
         old = self._files.pop(number, None)

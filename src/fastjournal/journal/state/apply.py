@@ -496,14 +496,13 @@ class JournalState:
             return
         places.set_expiry(row, command.expires)
         if row.place == IDLE and row.queue.name:
-            places.queue_of(row).counts[IDLE] -= 1
+            places.queue_of(row).tally(IDLE, -1)
             places.place(row)
 
     def _keys(self, command: Keys) -> None:
         row = self.rows.get(command.id)
         if row is None:
             return
-        before = self.values.cost(row)
         keys = self.places.keys
         keyed = row.stage <= PROCESSING_ROW or row.stage == DELETED_ROW
         if keyed:
@@ -521,7 +520,6 @@ class JournalState:
             keys.add(row)
             if not row.queue.name:
                 self.places.list_entry(row)
-        self.values.renamed(row, before)
 
     def _value(self, command: Value, time: i64) -> None:
         row = self.rows.get(command.id)

@@ -12,21 +12,25 @@ Rules:
    record says what they told.
 """
 
-from __future__ import annotations
+from typing import Final, final
+
+from mypy_extensions import i64
 
 from fastjournal.journal.language.commands import End, Ends
 
 __all__ = ["Endings"]
 
-_KEPT = 65_536
-_BITS = 3  # of an `End`, below the token
-_MASK = (1 << _BITS) - 1
+_KEPT: Final = 65_536
+_BITS: Final = 3  # of an `End`, below the token
+_MASK: Final = 7
+_STAYED: Final = b"+"
+_STILL: Final = 8
+"""Flag beside an `End` in an ENDS record: the job was still there."""
 
 
+@final
 class Endings:
     """The ends of leases and jobs, newest last."""
-
-    __slots__ = ("_before", "_newest", "told")
 
     def __init__(self) -> None:
         self._newest: dict[bytes, int] = {}  # token and end, by id; with `_STAYED`: of a lease
@@ -34,11 +38,11 @@ class Endings:
         self.told = True
         """An ENDS record says all of it."""
 
-    def went(self, row_id: bytes, token: int, end: int) -> None:
+    def went(self, row_id: bytes, token: i64, end: i64) -> None:
         """A job is gone; `token`: of its last lease, 0 if it had none."""
         self._keep(row_id, token << _BITS | end)
 
-    def settled(self, row_id: bytes, token: int, end: int) -> None:
+    def settled(self, row_id: bytes, token: i64, end: i64) -> None:
         """A lease has ended, the job is still there."""
         self._keep(row_id + _STAYED, token << _BITS | end)
 
@@ -62,8 +66,10 @@ class Endings:
             return None
         return Ends(
             tuple(
-                (key[:16], found & _MASK | (_STILL if key[16:] else 0), found >> _BITS)
-                for key, found in both.items()
+                [
+                    (key[:16], found & _MASK | (_STILL if key[16:] else 0), found >> _BITS)
+                    for key, found in both.items()
+                ]
             )
         )
 
@@ -84,13 +90,9 @@ class Endings:
         newest[key] = value
         self.told = False
         if len(newest) >= _KEPT:
-            self._before, self._newest = newest, {}
+            self._before = newest
+            self._newest = {}
 
     def _find(self, key: bytes) -> int | None:
         found = self._newest.get(key)
         return self._before.get(key) if found is None else found
-
-
-_STAYED = b"+"
-_STILL = 1 << _BITS
-"""Flag beside an `End` in an ENDS record: the job was still there."""

@@ -92,7 +92,7 @@ class Placement:
                 return self.now
             queue = self.queue_of(row)
             future.remove(queue.future, row)
-            queue.counts[FUTURE] -= 1
+            queue.tally(FUTURE, -1)
             self._place_due(row, queue)
 
     def place(self, row: Row) -> None:
@@ -100,11 +100,11 @@ class Placement:
         queue = self.queue_of(row)
         if not queue.name:
             row.place = IDLE
-            queue.counts[IDLE] += 1
+            queue.tally(IDLE, 1)
             self.list_entry(row)
         elif row.due > self.now:
             row.place = FUTURE
-            queue.counts[FUTURE] += 1
+            queue.tally(FUTURE, 1)
             self.future.push(queue.future, row)
             self.selection.woke(queue)
         else:
@@ -113,10 +113,10 @@ class Placement:
     def _place_due(self, row: Row, queue: QueueRows) -> None:
         if row.key and not self.keys.alone(row) and self._is_held(row):
             row.place = HELD
-            queue.counts[HELD] += 1
+            queue.tally(HELD, 1)
             return
         row.place = READY
-        queue.counts[READY] += 1
+        queue.tally(READY, 1)
         queue.ready.push(row)
         self.selection.pushed(queue, row)
         self.woken.add(queue.name)
@@ -133,7 +133,7 @@ class Placement:
         elif row.stage == DELETED_ROW:
             row.place = TOMB
             self.tombs.push(row)
-        queue.counts[row.place] += 1
+        queue.tally(row.place, 1)
 
     def keep_dead(self, row: Row) -> None:
         """A dead row that never expires is to be forgotten as its queue says."""
@@ -151,7 +151,7 @@ class Placement:
         row.stage = PROCESSING_ROW
         row.place = LEASED
         row.own().until = until
-        queue.counts[LEASED] += 1
+        queue.tally(LEASED, 1)
         self.leases.push(queue.leases, row)
         self.selection.woke(queue)
         if row.key and not self.keys.alone(row):
@@ -172,7 +172,7 @@ class Placement:
         """The row leaves its place; a lease, if any, is over."""
         queue = self.queue_of(row)
         place = row.place
-        queue.counts[place] -= 1
+        queue.tally(place, -1)
         if place == READY:
             queue.ready.remove(row)
             row.place = IDLE
@@ -246,5 +246,5 @@ class Placement:
         for twin in self.keys.twins(row):
             if twin.place == HELD:
                 queue = self.queue_of(twin)
-                queue.counts[HELD] -= 1
+                queue.tally(HELD, -1)
                 self.place(twin)

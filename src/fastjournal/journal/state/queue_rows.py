@@ -11,7 +11,7 @@ Rules:
 
 from collections import OrderedDict
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from fastjournal.journal.state.orders import Order, Timeline
 from fastjournal.journal.state.row import IDLE, PLACES, READY, TOMB, QueueRules, Row
@@ -64,6 +64,12 @@ class QueueRows:
         self.served: i64 = 0
         """Number of the last lease from here: the smallest is served next."""
 
+    def tally(self, place: u8, change: i64) -> None:
+        """So many rows more stand in this place."""
+        counts = self.counts
+        number: i64 = counts[place]
+        counts[place] = number + change
+
     @property
     def settings(self) -> QueueSettings:
         """The rules in force."""
@@ -108,8 +114,8 @@ class QueueRows:
                 return row
             self.ready.remove(row)
             row.place = IDLE
-            self.counts[READY] -= 1
-            self.counts[IDLE] += 1
+            self.tally(READY, -1)
+            self.tally(IDLE, 1)
 
     def is_slow(self, row: Row) -> bool:
         """Such a row waits for a pass without other work (D-11)."""

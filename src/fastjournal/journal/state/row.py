@@ -29,6 +29,7 @@ from fastjournal.journal.language.commands import (
     DEFAULT_POLICY,
     FAILED,
     FROM_WORKQ,
+    SCHEMA_SHIFT,
     Command,
     Complete,
     Dead,
@@ -59,11 +60,11 @@ __all__ = [
     "READY",
     "TOMB",
     "WAITING_ROW",
+    "Granted",
     "More",
     "QueueRules",
     "Row",
     "ValueNeeded",
-    "as_it_is",
     "image",
     "job_of",
     "lease_of",
@@ -114,6 +115,8 @@ class QueueRules:
         self.draining = False
         self.keep_versions = False
         self.larger_first = False
+        self.persist = True
+        self.schema: i64 = 0
 
     def change(self, settings: QueueSettings, time: i64) -> None:
         """These settings hold from the record of this TIME on."""
@@ -127,6 +130,8 @@ class QueueRules:
         self.draining = settings.draining
         self.keep_versions = settings.keep_versions
         self.larger_first = settings.priority_order == "larger"
+        self.persist = settings.persist
+        self.schema = settings.schema
 
 
 @final
@@ -227,7 +232,9 @@ class Row:
     def attempts(self) -> i64:
         """How often it was handed out; the token of the running lease. Never goes back."""
         more = self.more
-        return 0 if more is None else more.attempts
+        if more is None:
+            return 0  # not by an expression: that would go by way of an `int`
+        return more.attempts
 
     @property
     def when(self) -> i64:
@@ -238,7 +245,9 @@ class Row:
         if place == TOMB:
             return self.modified
         more = self.more
-        return 0 if more is None else more.until
+        if more is None:
+            return 0
+        return more.until
 
     @property
     def value_at(self) -> i64:
@@ -412,36 +421,45 @@ def job_of(row: Row, *, values: bool = True) -> Job:
             policy.ttl * MILLISECOND,
             more.aliases,
             -rank if backwards else rank,
+            flags >> SCHEMA_SHIFT & 15,
         ),
     )
     return picture
 
 
-def as_it_is(row: Row, value: bytes) -> Row:
-    """The row as it is now, for whoever makes a picture of it later; `value`: its value."""
-    copy = Row(row.id, row.queue, row.key, value)
-    copy.policy = row.policy
-    copy.rank = row.rank
-    copy.due = row.due
-    copy.inserted = row.inserted
-    copy.modified = row.modified
-    copy.expires = row.expires
-    copy.kind = row.kind
-    copy.stage = row.stage
-    copy.place = row.place
-    old = row.more
-    if old is not None:
-        more = copy.more = More()
-        more.timeouts = old.timeouts
-        more.fails = old.fails
-        more.result = old.result
-        more.note = old.note
-        more.aliases = old.aliases
-        more.attempts = old.attempts
-        more.until = old.until
-        more.start = old.start
-        more.worker = old.worker
-    return copy
+@final
+@mypyc_attr(acyclic=True)
+class Granted:
+    """A row as it was when it was handed out; called, it tells the lease."""
+
+    def __init__(self, row: Row, value: bytes) -> None:
+        """`value`: the row's."""
+        copy = Row(row.id, row.queue, row.key, value)
+        copy.policy = row.policy
+        copy.rank = row.rank
+        copy.due = row.due
+        copy.inserted = row.inserted
+        copy.modified = row.modified
+        copy.expires = row.expires
+        copy.kind = row.kind
+        copy.stage = row.stage
+        copy.place = row.place
+        old = row.more
+        if old is not None:
+            more = copy.more = More()
+            more.timeouts = old.timeouts
+            more.fails = old.fails
+            more.result = old.result
+            more.note = old.note
+            more.aliases = old.aliases
+            more.attempts = old.attempts
+            more.until = old.until
+            more.start = old.start
+            more.worker = old.worker
+        self._row = copy
+
+    def __call__(self) -> LeaseView:
+        return lease_of(self._row)
 
 
 def lease_of(row: Row) -> LeaseView:

@@ -9,8 +9,8 @@ Rules:
    and some for each. The one used longest ago goes first, nearly so: one that was used since it was
    last looked at gets a second chance. The one that came or was read back last always stays: a
    single value may be larger than the limit.
-3. What lives in memory only cannot be let go. Where a limit was set it is counted, with its key and
-   what a row costs, and refused when there is no room for it (FJ-KV-2).
+3. A value that lives in memory only cannot be let go. Where a limit was set it is counted, and
+   refused when there is no room for it (FJ-KV-2).
 4. A state without a log holds all values; nothing is counted.
 5. Pure: nothing here reads a file.
 """
@@ -34,8 +34,6 @@ UNREADABLE: Final[i32] = -2_147_483_648
 _LAST_OFFSET: Final[i64] = 2_147_483_647
 _EACH: Final[i64] = 48
 """Bytes, roughly, that a value in memory takes besides its own."""
-_ROW: Final[i64] = 400
-"""Bytes, roughly, of a row in memory only, without its key and value."""
 _TRIM: Final[i64] = 64
 
 _LISTED: Final[u8] = 1
@@ -60,7 +58,7 @@ class Values:
         self.bytes: i64 = 0
         """Of the values held that may be let go, or may be once they are written."""
         self.unlogged: i64 = 0
-        """Bytes of what lives in memory only."""
+        """Bytes of values that live in memory only, and some for each."""
         self.segment: i32 = 0
         """The file of the record being applied, as `Row.segment` has it; 0: not written yet."""
         self.record: i64 = 0
@@ -135,7 +133,8 @@ class Values:
     def written(self, segment: i64, start: i64) -> None:
         """What was to be written stands in this segment from there on; 0: somewhere in it."""
         last: Row | None = None
-        for row in self.fresh:
+        fresh = self.fresh
+        for row in fresh:
             if not row.segment and row.policy.flags & PERSIST:
                 row.segment = i32(segment)
                 if start:
@@ -143,20 +142,11 @@ class Values:
                 else:
                     row.offset = 0
             last = row
-        self.fresh = []
+        fresh.clear()
         self._shrink(last)
 
-    def cost(self, row: Row) -> i64:
-        """Bytes of a row in memory only; 0 for all others."""
-        return 0 if row.policy.flags & PERSIST else _cost(row)
-
-    def renamed(self, row: Row, before: i64) -> None:
-        """A row has other keys; `before`: what it cost."""
-        self.unlogged += self.cost(row) - before
-        self._shrink(None)
-
     def check(self, rows: Rows, command: Command) -> None:
-        """Refuse a command about rows in memory only that would pass the limit."""
+        """Refuse a command about values in memory only that would pass the limit."""
         if not self.counts_unlogged:
             return
         members: tuple[Command, ...] = (command,)
@@ -169,11 +159,10 @@ class Values:
                 continue
             seen.add(member.id)
             row = rows.get(member.id)
-            cost: i64 = 0 if row is None else self.cost(row)
             if isinstance(member, Put):
-                growth += _ROW + len(member.key) + len(member.value) - cost
-                for alias in member.aliases:
-                    growth += len(alias)
+                growth += len(member.value) + _EACH
+                if row is not None and not row.policy.flags & PERSIST:
+                    growth -= _cost(row)
             elif row is not None:
                 growth += len(member.value) - i64(row.size)
         if growth > 0 and self.unlogged + growth > self.limit:
@@ -237,11 +226,5 @@ class Values:
 
 
 def _cost(row: Row) -> i64:
-    """Bytes of a row in memory only; tombstones go by themselves and are not counted."""
-    if row.stage == DELETED_ROW:
-        return 0
-    total = _ROW + len(row.key) + i64(row.size)
-    if row.more is not None:
-        for alias in row.more.aliases:
-            total += len(alias)
-    return total
+    """What a value in memory only counts; tombstones have none."""
+    return 0 if row.stage == DELETED_ROW else i64(row.size) + _EACH

@@ -19,14 +19,14 @@ Rules:
 5. Whoever writes or swaps holds the lock of the active segment; a sync needs none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
-import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final, final
+
+from mypy_extensions import i64
 
 from fastjournal.errors import (
     JournalError,
@@ -34,6 +34,7 @@ from fastjournal.errors import (
     RequestError,
     RotationFailed,
     SegmentError,
+    because,
 )
 from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
@@ -47,11 +48,13 @@ from fastjournal.log.write.synced_mark import SyncedMark
 
 __all__ = ["SegmentPair", "is_harmless"]
 
-_SECOND = 1_000_000_000
-_LATELY = 8  # syncs
-_log = logging.getLogger(__name__)
+_SECOND: Final = 1_000_000_000
+_LATELY: Final = 8  # syncs
+_NEVER: Final[i64] = 9_223_372_036_854_775_807
+_log: Final = logging.getLogger(__name__)
 
 
+@final
 class SegmentPair:
     """The open segments of a recovered stream."""
 
@@ -78,7 +81,7 @@ class SegmentPair:
         is reserved in the active one; None: it never is.
         """
         self._stream = stream
-        self._roll_at = math.inf if roll_at is None else roll_at
+        self._roll_at: i64 = _NEVER if roll_at is None else roll_at
         self._counters = counters
         self._on_fault = on_fault
         self._preallocate = preallocate
@@ -86,8 +89,10 @@ class SegmentPair:
         self._manifest = ManifestFile(stream)
         self._preparing: threading.Thread | None = None
         self._standby: SegmentWriter | None = None
-        self._missing = False  # no standby could be made, and that was told
-        self._count = threading.Lock()  # syncs are counted on two threads
+        self._missing = False
+        """No standby could be made, and that was told."""
+        self._count: Any = threading.Lock()
+        """Syncs are counted on two threads."""
         self.sync_seconds = 0.0
         """How long a sync takes, on average of late."""
         try:
@@ -120,11 +125,12 @@ class SegmentPair:
         active = self.active
         return active if active.offset < self._roll_at else self._roll()
 
-    def write(self, active: SegmentWriter, data: bytes, count: int, last_time: int) -> None:
+    def write(self, active: SegmentWriter, data: bytes, count: i64, last_time: i64) -> None:
         """Write `count` whole records, the last of which has `last_time`, to what is `ready`."""
         active.write(data, last_time)
-        self._counters.writes += count
-        self._counters.bytes += len(data)
+        counters = self._counters
+        counters.writes += count
+        counters.bytes += len(data)
 
     def sync(self, segment: SegmentWriter) -> None:
         """Bring all of a segment to stable storage; waits for a sync of it that is under way."""
@@ -135,10 +141,12 @@ class SegmentPair:
             with self._count:
                 self.sync_seconds += (seconds - self.sync_seconds) / _LATELY
                 self._counters.syncs += 1
+                self._counters.last_sync = clock.now()
                 self._counters.sync_seconds.observe(seconds)
 
     def swap(self) -> SegmentWriter:
         """Go on in the standby; returns the new active segment, all older records synced."""
+        started = self._stream.clock.monotonic()
         old = self.active
         old.trim()
         self.sync(old)
@@ -148,6 +156,8 @@ class SegmentPair:
         fresh.mark_synced()
         self.active, self._standby = fresh, None
         self._counters.rotations += 1
+        seconds = (self._stream.clock.monotonic() - started) / _SECOND
+        self._counters.rotation_seconds.observe(seconds)
         preparing = threading.Thread(
             target=self._prepare,
             args=(old, fresh.number + 1),
@@ -198,7 +208,8 @@ class SegmentPair:
                 raise
             except JournalError as error:
                 self._tell_missing(error)
-                raise RotationFailed(f"the next segment cannot be made: {error}") from error
+                failed = RotationFailed(f"the next segment cannot be made: {error}")
+                raise because(failed, error) from error
         if self._missing:
             self._missing = False
             _log.warning("%s: segments can be made again", self._standby.path)
@@ -218,12 +229,13 @@ class SegmentPair:
         try:
             old.close()
         except BaseException as error:  # whatever it is, the log must know
+            self._counters.faults["close"] += 1
             self._on_fault(error)
             return
         try:
             self._standby = self._make(number)
         except JournalError:
-            self._counters.errors += 1  # the next swap tries again
+            self._counters.failed("open")  # the next swap tries again
         except BaseException as error:  # as above
             self._on_fault(error)
             return

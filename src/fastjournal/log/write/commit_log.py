@@ -14,16 +14,23 @@ Rules:
    record was written, or was being written, `OutcomeUnknown`.
 """
 
-from __future__ import annotations
-
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastjournal.errors import JournalError, NoSpace, RotationFailed, SettingError, Stopped
-from fastjournal.log.stream import Stream
+from fastjournal.errors import (
+    JournalError,
+    NoSpace,
+    RequestError,
+    RotationFailed,
+    SettingError,
+    Stopped,
+)
+from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
+from fastjournal.log.write.appender import Ticker
 from fastjournal.log.write.commit_queue import (
     CommitQueue,
     Done,
@@ -34,7 +41,7 @@ from fastjournal.log.write.commit_queue import (
     unknown,
 )
 from fastjournal.log.write.counters import LogStatus
-from fastjournal.log.write.log_writer import EXIT_DIE, LogWriter
+from fastjournal.log.write.log_writer import EXIT_DIE, LogWriter, always
 
 __all__ = ["DEFAULT_QUEUE_SIZE", "EXIT_DIE", "CommitLog"]
 
@@ -50,29 +57,60 @@ class CommitLog(LogWriter):
         *,
         strategy: str = "wait",
         queue_size: int = DEFAULT_QUEUE_SIZE,
-        **settings: Any,
+        segment_size: int = DEFAULT_SEGMENT_SIZE,
+        sync: str = "interval",
+        sync_interval: int | None = None,
+        auto_rotate: bool = True,
+        preallocate: Callable[[], bool] = always,
+        on_failure: str = "stop",
+        lock_timeout: float | None = 1.0,
+        trust_mark: bool = False,
+        ticker: Ticker | None = None,
+        die: Callable[[int], object] = os._exit,
     ) -> None:
-        """`settings`: those of a `LogWriter`."""
+        """The first two are its own, the others those of a `LogWriter`."""
         if strategy not in ("wait", "behind"):
             raise SettingError(f"strategy must be wait or behind, not {strategy}", name="strategy")
         if queue_size < 1:
             raise SettingError(f"queue_size must be 1 or more, not {queue_size}", name="queue_size")
-        super().__init__(stream, **settings)
+        super().__init__(
+            stream,
+            segment_size=segment_size,
+            sync=sync,
+            sync_interval=sync_interval,
+            auto_rotate=auto_rotate,
+            preallocate=preallocate,
+            on_failure=on_failure,
+            lock_timeout=lock_timeout,
+            trust_mark=trust_mark,
+            ticker=ticker,
+            die=die,
+        )
         self.strategy = strategy
         self._queue = CommitQueue(queue_size, self.counters)
         self._writer: threading.Thread | None = None  # leads for those who do not wait
         self._begun = threading.Lock()
         self._lost: JournalError | None = None  # what nobody waited to hear; `close` says it
 
-    def write(self, payload: bytes) -> int | None:
-        """Write one payload; returns its TIME, or None at once under the strategy `behind`."""
-        short = type(payload) is bytes and len(payload) <= self.stream.max_payload
-        if short and self.strategy == "wait":
-            return self._lead_or_wait((payload,))
+    def write(self, payload: Any) -> int | None:
+        """Write one payload; returns its TIME, or None at once under the strategy `behind`.
+
+        It is bytes; whatever else it is, the check below refuses it in words.
+        """
         return self.write_batch((payload,))
 
-    def write_batch(self, payloads: Sequence[bytes]) -> int | None:
-        """Write payloads that stand together in the log; returns the TIME of the last one."""
+    def write_batch(
+        self,
+        payloads: Sequence[bytes],
+        refused: list[tuple[int, RequestError]] | None = None,
+    ) -> int | None:
+        """Write payloads that stand together in the log; returns the TIME of the last one.
+
+        One that cannot be written refuses all of them; with a list `refused` it is left out and
+        told there, with its place, and the others are written.
+        """
+        if refused is not None:
+            payloads = self._sound(payloads, refused)
         if not payloads:
             self._queue.check()
             return None
@@ -80,6 +118,19 @@ class CommitLog(LogWriter):
             self.submit(payloads, None)
             return None
         return self._lead_or_wait(frozen(payloads, self.stream.max_payload))
+
+    def _sound(
+        self, payloads: Sequence[bytes], refused: list[tuple[int, RequestError]]
+    ) -> list[bytes]:
+        """Those that can be written; the others are told."""
+        sound: list[bytes] = []
+        for place, payload in enumerate(payloads):
+            try:
+                sound += frozen((payload,), self.stream.max_payload)
+            except RequestError as error:
+                refused.append((place, error))
+        self.counters.skipped += len(payloads) - len(sound)
+        return sound
 
     def submit(self, payloads: Sequence[bytes], done: Done | None) -> None:
         """Queue payloads and return; `done` is called on another thread, also with an error.

@@ -13,13 +13,14 @@ Rules:
    was written.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
+from typing import Any, Final, final
+
+from mypy_extensions import i64
 
 from fastjournal.errors import (
     Closed,
@@ -51,27 +52,28 @@ Done = Callable[[int, JournalError | None], None]
 Told = list[tuple[int, Done]]
 """Whom to tell, and what."""
 
-_GROUP_BYTES = 8 * 1024 * 1024  # payload bytes taken into one write
+_GROUP_BYTES: Final[i64] = 8 * 1024 * 1024  # payload bytes taken into one write
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
+@final
 class Waiter:
     """A thread that waits for one outcome; a bare lock wakes it fastest."""
 
-    __slots__ = ("_gate", "error", "leads", "told", "value")
-
     def __init__(self) -> None:
-        self._gate = threading.Lock()
+        self._gate: Any = threading.Lock()
         self._gate.acquire()
         self.leads = False
         self.told = False
-        self.value = 0
+        self.value: i64 = 0
         self.error: JournalError | None = None
 
-    def done(self, value: int, error: JournalError | None) -> None:
+    def done(self, value: i64, error: JournalError | None) -> None:
         """Tell the outcome."""
-        self.value, self.error, self.told = value, error, True
+        self.value = value
+        self.error = error
+        self.told = True
         if not self.leads:  # else it is awake
             self._gate.release()
 
@@ -93,10 +95,9 @@ class Waiter:
         return self.value
 
 
+@final
 class Queued:
     """Payloads on their way to the disk, or a request to rotate, and whom to tell."""
-
-    __slots__ = ("done", "payloads", "waiter")
 
     def __init__(
         self, payloads: Sequence[bytes], waiter: Waiter | None, done: Done | None = None
@@ -104,9 +105,10 @@ class Queued:
         self.payloads = payloads
         """None of them: a request to go on in the standby segment."""
         self.waiter = waiter
-        self.done = done if waiter is None else waiter.done
+        self.done: Done | None = done if waiter is None else waiter.done
 
 
+@final
 class CommitQueue:
     """Everything that waits, behind one lock."""
 
@@ -118,10 +120,10 @@ class CommitQueue:
         self._failure: Stopped | None = None
         self._counters = counters
         self._queue: deque[Queued] = deque()
-        self._mutex = threading.Lock()
+        self._mutex: Any = threading.Lock()
         self._work = threading.Condition(self._mutex)  # for the writer thread, and for `drain`
         self._sleeping = 0  # threads to be notified
-        self._leader = 0  # the thread that leads
+        self._leader: int = 0  # the thread that leads
 
     def check(self) -> None:
         """Raise `Closed` or, after a failure, `Stopped`."""

@@ -19,8 +19,6 @@ Rules:
 6. Under `always` room is reserved ahead (see `segment_writer`) while `preallocate()` says so.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import struct
@@ -29,7 +27,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
+
+from mypy_extensions import i64
 
 from fastjournal.errors import (
     AppenderPoisoned,
@@ -39,6 +39,7 @@ from fastjournal.errors import (
     RequestError,
     SettingError,
     Stopped,
+    because,
 )
 from fastjournal.log.care.recovery import Recovery, recover
 from fastjournal.log.record import encode, encode_many
@@ -56,10 +57,10 @@ from fastjournal.log.write.counters import Counters, LogStatus
 
 __all__ = ["EXIT_DIE", "LogWriter", "always", "never"]
 
-EXIT_DIE = 4
-_NOBODY_YET = -1  # no thread has this number: the leader is chosen and not yet awake
-_SLOW = 0.005  # seconds of a sync, on average, that an event loop should not wait for
-_log = logging.getLogger(__name__)
+EXIT_DIE: Final = 4
+_NOBODY_YET: Final = -1  # no thread has this number: the leader is chosen and not yet awake
+_SLOW: Final = 0.005  # seconds of a sync, on average, that an event loop should not wait for
+_log: Final = logging.getLogger(__name__)
 
 
 def always() -> bool:
@@ -113,19 +114,23 @@ class LogWriter:
         """What ended acknowledging; None while all is well."""
         self._die = die
         self._always = sync == "always"
-        self._io = threading.Lock()  # the active segment; taken before `_mutex`
-        self._mutex = threading.Lock()  # all that follows
-        self._leader = 0  # the thread that syncs for all
+        self._io: Any = threading.Lock()  # the active segment; taken before `_mutex`
+        self._mutex: Any = threading.Lock()  # all that follows
+        self._leader: int = 0  # the thread that syncs for all
         self._waiting: list[tuple[int, Waiter]] = []  # by TIME
         self._callbacks: Told = []
         self._called = threading.Condition(self._mutex)
         self._caller: threading.Thread | None = None  # waits in the place of callbacks
         self._closing = self._closed = False
-        self._ticker = ticker or ThreadTicker()
+        self.began_in: i64 = 0
+        """The segment of what the newest `append_encoded` wrote."""
+        self.began_at: i64 = 0
+        """The offset in it."""
+        self._ticker: Ticker = ticker or ThreadTicker()
         self._lock = stream.lock_appender(lock_timeout)
         try:
             self.recovery: Recovery = recover(stream, trust_mark=trust_mark)
-            self.synced_time = self.recovery.last_time
+            self.synced_time: i64 = self.recovery.last_time
             """TIME of the newest record known to be on stable storage."""
             self._pair = SegmentPair(
                 stream,
@@ -168,15 +173,15 @@ class LogWriter:
                 try:
                     data, count = encode_many(first, payloads, self.stream.zone)
                 except (TypeError, struct.error) as error:  # nothing has happened yet
-                    raise BadRequest(f"a payload must be bytes: {error}") from error
+                    raise because(BadRequest(f"a payload must be bytes: {error}"), error) from error
                 pair.write(active, data, count, first + count - 1)
                 self.counters.group_size.observe(count)
                 return first + count - 1
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, "write")
             raise
 
-    def append_one(self, payload: bytes, now: int = 0) -> int:
+    def append_one(self, payload: Any, now: i64 = 0) -> int:
         """`append` of one payload, without what a batch costs; `now`: the clock, just read."""
         try:
             with self._io:
@@ -184,23 +189,23 @@ class LogWriter:
                     self._check_open()
                 pair = self._pair
                 active = pair.ready()
-                time = now or self.stream.clock.now()
+                time: i64 = now or self.stream.clock.now()
                 if time <= active.last_time:
                     time = active.last_time + 1
                 try:
                     data = encode(time, payload, self.stream.zone)
                 except (TypeError, struct.error) as error:
-                    raise BadRequest(f"a payload must be bytes: {error}") from error
+                    raise because(BadRequest(f"a payload must be bytes: {error}"), error) from error
                 pair.write(active, data, 1, time)
                 return time
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, "write")
             raise
 
-    def append_encoded(self, data: bytes, count: int, first_time: int, last_time: int) -> Position:
+    def append_encoded(self, data: bytes, count: i64, first_time: i64, last_time: i64) -> None:
         """Write `count` records that the caller has encoded, with TIMEs behind `written_time`.
 
-        Returns where the first of them begins.
+        `began_in` and `began_at` tell where the first of them begins.
         """
         try:
             with self._io:
@@ -212,13 +217,15 @@ class LogWriter:
                     raise BadRequest(f"TIME {first_time} is not behind {active.last_time}")
                 pair.write(active, data, count, last_time)
                 if count > 1:
-                    self.counters.group_size.observe(count)
-                return Position(active.number, active.offset - len(data))
+                    self.counters.group_size.observe(float(count))
+                # While nobody can go on in another segment.
+                self.began_in = active.number
+                self.began_at = active.offset - len(data)
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, "write")
             raise
 
-    def wait_synced(self, time: int) -> None:
+    def wait_synced(self, time: i64) -> None:
         """Block until the record of that TIME is as safe as the policy promises (rule 2)."""
         if time <= self.synced_time:
             return
@@ -227,7 +234,7 @@ class LogWriter:
         if not self._always:
             self._check_known()
             return
-        waiter = None
+        waiter: Waiter | None = None
         try:
             with self._mutex:
                 if time <= self.synced_time:
@@ -305,7 +312,7 @@ class LogWriter:
                 self._check_open()
                 fresh = self._pair.swap()
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, "open")
             raise
         self._synced(fresh.last_time)
         return fresh.path
@@ -319,6 +326,11 @@ class LogWriter:
     def position(self) -> Position:
         """Where the next record goes."""
         return self._pair.position
+
+    @property
+    def last_sync(self) -> int:
+        """When the newest sync ended, ns since 1970; 0: there was none yet."""
+        return self.counters.last_sync
 
     @property
     def is_slow(self) -> bool:
@@ -387,6 +399,7 @@ class LogWriter:
             try:
                 self._pair.close(remove_standby=self.failure is None)
             except (OSError, JournalError) as error:
+                self.counters.faults["close"] += 1
                 self.stop(error)
             finally:
                 self._closed = True
@@ -426,7 +439,7 @@ class LogWriter:
         try:
             self._pair.sync(active)
         except BaseException as error:
-            self._judge(error, written=True)
+            self._judge(error, "sync", written=True)
             raise
         self._synced(last_time)
 
@@ -442,7 +455,7 @@ class LogWriter:
         for time, waiter in waiting:
             if time <= last_time:
                 waiter.done(time, None)
-        tell((one for one in callbacks if one[0] <= last_time), None)
+        tell([one for one in callbacks if one[0] <= last_time], None)
 
     def _hand_on(self) -> None:
         """Let one of those who still wait sync next; it takes the lead when it wakes.
@@ -474,14 +487,18 @@ class LogWriter:
             except JournalError:  # which has stopped the log
                 return
 
-    def _judge(self, error: BaseException, *, written: bool = False) -> None:
+    def _judge(self, error: BaseException, what: str, *, written: bool = False) -> None:
         """Stop the log for a fault met on a caller's thread, unless it is harmless.
 
-        `written`: the caller's record may be there, as after a write that could not be undone.
+        `what`: which of `FAULTS` it was. `written`: the caller's record may be there, as after a
+        write that could not be undone.
         """
         if is_harmless(error):
-            self.counters.errors += not isinstance(error, RequestError)
+            if not isinstance(error, RequestError):
+                self.counters.failed(what)
             return
+        if self.failure is None:
+            self.counters.faults[what] += 1
         failure = self.stop(error)
         if isinstance(error, Exception):  # an interrupt stays what it is
             raise unknown(failure) if written or isinstance(error, AppenderPoisoned) else failure

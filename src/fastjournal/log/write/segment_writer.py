@@ -4,7 +4,7 @@ Rules:
 
 1. Bytes count only after a whole write: a short or failed one is cut off again, back to `offset`,
    and the cut is synced before anything else is written there: a power loss cannot bring it back.
-   What it means to the caller is said by `diskfull`.
+   What it means to the caller is said by `errors`.
 2. If the cut fails, or any sync fails, the writer is poisoned: it never writes or syncs again,
    because after a failed sync the kernel may have dropped the data and a second sync would say yes
    to nothing.
@@ -19,83 +19,68 @@ Rules:
    or closed in good order, is trimmed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final, final
 
-from fastjournal.diskfull import short_write, write_failure
-from fastjournal.errors import AppenderPoisoned, SegmentError
+from mypy_extensions import i64
+
+from fastjournal.errors import AppenderPoisoned, SegmentError, because, short_write, write_failure
 from fastjournal.log.files import FileHandle, Files
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, Header, segment_name
 from fastjournal.log.write.synced_mark import SyncedMark
 
 __all__ = ["SegmentWriter", "write_failure", "write_whole"]
 
-_LEAST_AHEAD = 64 * 1024
-_MOST_AHEAD = 4 * 1024 * 1024
+_LEAST_AHEAD: Final[i64] = 64 * 1024
+_MOST_AHEAD: Final[i64] = 4 * 1024 * 1024
 
 
+@final
 class SegmentWriter:
     """Appends whole buffers to one segment and syncs it."""
-
-    __slots__ = (
-        "_closed",
-        "_guard",
-        "_handle",
-        "_identity",
-        "_mark",
-        "_place",
-        "_poison",
-        "_reserved",
-        "dirty",
-        "last_time",
-        "number",
-        "offset",
-        "path",
-        "preallocate",
-    )
 
     def __init__(
         self,
         handle: FileHandle,
         path: Path,
-        number: int,
-        offset: int,
+        number: i64,
+        offset: i64,
         mark: SyncedMark,
-        last_time: int,
+        last_time: i64,
     ) -> None:
         self._handle = handle
         self._place = handle.place()
         self._identity = None if self._place else handle.identity()
         self._mark = mark
-        self._reserved = 0  # how far the file reaches; 0: nothing was reserved, writes append
+        self._reserved: i64 = 0
+        """How far the file reaches; 0: nothing was reserved, writes append."""
         self._poison: BaseException | None = None
-        self._guard = threading.Lock()  # keeps `close` from pulling the file away under a sync
+        self._guard: Any = threading.Lock()
+        """Keeps `close` from pulling the file away under a sync."""
         self._closed = False
-        self.last_time = last_time
+        self.last_time: i64 = last_time
         """TIME of the stream's newest record, ns since 1970; 0 if there is none."""
         self.path = path
-        self.number = number
-        self.offset = offset
+        self.number: i64 = number
+        self.offset: i64 = offset
         """Where the next record goes; everything before is whole."""
         self.dirty = False
         """Whether something was written since the last sync."""
         self.preallocate: Callable[[], bool] | None = None
         """Asked before room is reserved ahead (rule 5); None: it never is."""
 
-    @classmethod
+    @staticmethod
     def create(
-        cls,
         files: Files,
         directory: Path,
-        number: int,
+        number: i64,
         header: Header,
         mark: SyncedMark,
-        last_time: int,
-    ) -> SegmentWriter:
+        last_time: i64,
+    ) -> "SegmentWriter":
         """Make a new segment under another name, sync it, then give it its own (rule 3)."""
         path = directory / segment_name(number)
         work = path.with_name(path.name + NEW_SUFFIX)
@@ -116,18 +101,17 @@ class SegmentWriter:
             with contextlib.suppress(OSError):
                 files.remove(work if files.exists(work) else path)
             raise write_failure(error, path) from error
-        return cls(handle, path, number, HEADER_SIZE, mark, last_time)
+        return SegmentWriter(handle, path, number, HEADER_SIZE, mark, last_time)
 
-    @classmethod
+    @staticmethod
     def resume(
-        cls,
         files: Files,
         directory: Path,
-        number: int,
+        number: i64,
         header: Header,
         mark: SyncedMark,
-        last_time: int,
-    ) -> SegmentWriter:
+        last_time: i64,
+    ) -> "SegmentWriter":
         """Open a segment that recovery has found whole; a missing header is written first."""
         path = directory / segment_name(number)
         try:
@@ -150,22 +134,23 @@ class SegmentWriter:
         except BaseException:
             handle.close()
             raise
-        return cls(handle, path, number, size, mark, last_time)
+        return SegmentWriter(handle, path, number, size, mark, last_time)
 
-    def write(self, data: bytes, last_time: int) -> None:
+    def write(self, data: bytes, last_time: i64) -> None:
         """Append all of `data`, whose newest record has `last_time`, or nothing of it."""
         if self._poison is not None:
             self.check()
-        end = self.offset + len(data)
+        size: i64 = len(data)
+        end = self.offset + size
         if end > self._reserved and self.preallocate is not None and self.preallocate():
             self._reserve(end)
         try:
             if self._reserved:
-                written = self._handle.write_at(data, self.offset)
+                written: i64 = self._handle.write_at(data, self.offset)
             else:
                 written = self._handle.write(data)
-            if written != len(data):
-                raise short_write(written, len(data))
+            if written != size:
+                raise short_write(written, size)
         except OSError as error:
             self._undo(error)
             raise write_failure(error, self.path) from error
@@ -173,9 +158,9 @@ class SegmentWriter:
         # dirty or being synced, and `sync` never notes an offset without the TIME before it.
         self.dirty = True
         self.last_time = last_time
-        self.offset += written
+        self.offset = end
 
-    def _reserve(self, end: int) -> None:
+    def _reserve(self, end: i64) -> None:
         self._reserved = end
         size = end + min(max(end, _LEAST_AHEAD), _MOST_AHEAD)
         with contextlib.suppress(OSError):  # no room for more than is needed: that is enough
@@ -212,7 +197,9 @@ class SegmentWriter:
             except OSError as error:
                 self._poison = error
                 self.dirty = True
-                raise AppenderPoisoned(f"{self.path}: sync failed: {error}") from error
+                raise because(
+                    AppenderPoisoned(f"{self.path}: sync failed: {error}"), error
+                ) from error
             self._check_place()
             self._mark.set(self.number, offset, last_time)
             return True
@@ -229,7 +216,9 @@ class SegmentWriter:
                 self._handle.close()
             except OSError as error:
                 self._poison = error
-                raise AppenderPoisoned(f"{self.path}: close failed: {error}") from error
+                raise because(
+                    AppenderPoisoned(f"{self.path}: close failed: {error}"), error
+                ) from error
 
     @property
     def in_place(self) -> bool:
@@ -258,9 +247,8 @@ class SegmentWriter:
     def check(self) -> None:
         """Raise `AppenderPoisoned` if rule 2 has struck."""
         if self._poison is not None:
-            raise AppenderPoisoned(
-                f"{self.path}: poisoned by an earlier fault: {self._poison}"
-            ) from self._poison
+            told = f"{self.path}: poisoned by an earlier fault: {self._poison}"
+            raise because(AppenderPoisoned(told), self._poison)
 
     def _undo(self, error: OSError) -> None:
         try:
@@ -278,7 +266,7 @@ class SegmentWriter:
             self._handle.truncate(self.offset)
         except OSError as error:
             self._poison = cause or error
-            raise AppenderPoisoned(f"{self.path}: {told}: {error}") from error
+            raise because(AppenderPoisoned(f"{self.path}: {told}: {error}"), error) from error
         self._reserved = min(self._reserved, self.offset)
         self.dirty = True
 

@@ -10,27 +10,24 @@ Rules:
    running appender, what it writes is in no log.
 """
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple, final
 
 import google_crc32c
 
-from fastjournal.diskfull import short_write, write_failure
-from fastjournal.errors import SegmentError
+from fastjournal.errors import SegmentError, because, short_write, write_failure
 from fastjournal.log.files import FileLock, Files, Identity
 
 __all__ = ["APPEND_LOCK", "SYNCED_MARK", "Mark", "SyncedMark"]
 
-SYNCED_MARK = "synced.pos"
-APPEND_LOCK = "append.lock"
+SYNCED_MARK: Final = "synced.pos"
+APPEND_LOCK: Final = "append.lock"
 
-_MARK = Struct(">QQq16s")
-_CRC = Struct(">I")
-_SLOT = 64  # bytes; the slot of `begin`, then the slot of `set`
+_MARK: Final = Struct(">QQq16s")
+_CRC: Final = Struct(">I")
+_SLOT: Final = 64  # bytes; the slot of `begin`, then the slot of `set`
 
 
 class Mark(NamedTuple):
@@ -44,10 +41,9 @@ class Mark(NamedTuple):
     """The run of the operating system in which this was written."""
 
 
+@final
 class SyncedMark:
     """The side file that remembers how far the log is safe."""
-
-    __slots__ = ("_boot", "_directory", "_files", "_handle", "_held", "_lock")
 
     def __init__(self, files: Files, directory: Path, lock: FileLock | None = None) -> None:
         """`lock`: the appender's, whose file must stay the one that has its name (rule 2)."""
@@ -112,7 +108,7 @@ class SyncedMark:
             finally:
                 handle.close()
         except OSError as error:
-            raise SegmentError(path, f"cannot be read: {error}") from error
+            raise because(SegmentError(path, f"cannot be read: {error}"), error) from error
         return max(filter(None, map(_decode_mark, slots)), default=None)
 
 

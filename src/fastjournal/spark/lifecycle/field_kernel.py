@@ -8,6 +8,8 @@ equal. The rules are those of `attempts`.
 # mypy: ignore-errors
 from __future__ import annotations
 
+from fastjournal.spark.decode.field_kernel import _uv
+
 try:
     from numba import njit
 except ImportError:  # the same functions, not compiled
@@ -20,22 +22,6 @@ __all__ = ["expand", "group_sizes", "more_fields"]
 
 # Columns of `numbers`.
 (REASON, DUE, START, UNTIL, ATTEMPT, TIMEOUTS, FAILS, MAX_ATTEMPTS, LEASE_MS) = range(9)
-
-
-@njit(cache=True, nogil=True)
-def _uv(view, at, end):
-    """Unsigned LEB128 up to 63 bits: value, next position; position -1 when it is not one."""
-    value = 0
-    shift = 0
-    while True:
-        if at < 0 or at >= end or shift > 56:
-            return 0, -1
-        byte = int(view[at])
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 @njit(cache=True, nogil=True)

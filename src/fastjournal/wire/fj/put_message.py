@@ -14,17 +14,12 @@ from __future__ import annotations
 
 from struct import Struct
 
-__all__ = ["encode_put", "find_job"]
+__all__ = ["encode_put"]
 
 _FORMS = tuple(Struct(f">8sHQx{size}2sBBx16sqQQQQQIIIHHI").pack for size in "BHI")
 """One for each size class of the value; what never changes is one string, or left out as a zero."""
 _JOB_SIZE = 88
 _NO_ID = bytes(16)
-_VALUE_AT = (0, 21, 22, 24)
-"""Where the value of a SET without a key begins, by the size class of the value."""
-_BEGINNING = b"FJ\0\1\0\2"
-_VALUE_BITS, _KNOWN_FLAGS = 6, 0x1206
-_FROM_ARRIVAL = 4  # this flag of a job, and any above it: it has lengths that count from then
 
 
 def encode_put(
@@ -55,26 +50,3 @@ def encode_put(
         len(queue), len(key), len(value),
     )  # fmt: skip
     return head + queue + key + value
-
-
-def find_job(data: bytes, start: int) -> int:
-    """Where the job begins in the message at `start`, if it can be taken as it is; else -1.
-
-    It can if it is as `encode_put` makes it: with all that the job needs, its timestamp too, and
-    nothing that counts from its arrival.
-    """
-    if data[start : start + 6] != _BEGINNING or len(data) < start + 19 or data[start + 18]:
-        return -1
-    flags = data[start + 8] << 8 | data[start + 9]
-    at = start + _VALUE_AT[(flags & _VALUE_BITS) >> 1]
-    if (
-        flags & ~_KNOWN_FLAGS
-        or not flags & _VALUE_BITS
-        or len(data) < at + _JOB_SIZE
-        or data[at - 1] != 6
-        or data[at] != 2
-        or data[at + 1] >= _FROM_ARRIVAL
-    ):
-        return -1
-    key_size, timestamp = data[at + 82 : at + 84], data[at + 44 : at + 52]
-    return at if key_size == b"\0\0" or any(timestamp) else -1

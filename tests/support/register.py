@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _RANGE = re.compile(r"\b([A-Z][A-Z0-9]*-[A-Z0-9]+-)(\d+)\.\.(\d+)(?!\d)")
 _IN_A_NAME = re.compile(r"_((?:wq|cpt|m3f?|snap|fj)_[a-z0-9]+)_(\d+)(?:_to_(\d+))?$")
 _FAULT = re.compile(r"^\| (F\d\d) \|(.*)$", re.MULTILINE)

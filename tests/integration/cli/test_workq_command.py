@@ -93,7 +93,7 @@ def test_a_data_directory_is_made_but_not_its_parents(tmp_path: Path) -> None:
 
 def test_a_directory_of_the_workq_server_is_one_journal(tmp_path: Path) -> None:
     """WQ-USE-1: it has segments and none of our own files."""
-    golden = Path(__file__).parents[1] / "golden" / "workq"
+    golden = Path(__file__).parents[2] / "golden" / "workq"
     case = min(path.parent for path in golden.rglob("000000001.log"))
     data = tmp_path / "workq"
     data.mkdir()
