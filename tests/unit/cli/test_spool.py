@@ -13,6 +13,7 @@ import fastjournal
 from fastjournal.cli.app import app
 from fastjournal.clock import SECOND
 from fastjournal.errors import NotFound, SettingError
+from fastjournal.model import DEFAULT_PRIORITY
 from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.frames import HOUR, name_of
 from fastjournal.spool.writer import Spool
@@ -149,6 +150,7 @@ def put_arguments(module: str, kind: str) -> dict[str, str | None]:
 def test_the_put_of_a_spool_takes_what_the_put_of_a_journal_takes() -> None:
     ours = put_arguments("spool/writer.py", "Spool")
     theirs = put_arguments("journal/journal.py", "Journal")
-    assert "payload" in theirs
-    ours.pop("sync")
+    assert (ours.pop("sync"), theirs.pop("persist")) == ("None", "False"), "each has one of its own"
+    assert theirs.pop("priority") == "DEFAULT_PRIORITY"
+    assert ours.pop("priority") == str(DEFAULT_PRIORITY)
     assert theirs == ours
