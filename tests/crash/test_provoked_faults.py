@@ -223,7 +223,8 @@ def test_cleaning_for_a_long_time_neither_starves_nor_spins() -> None:
             clock.advance(300)
             journal.tick()
             before = len(files.operations)
-            journal.clean()
+            cleaned = journal.clean()
+            assert all(one.bytes_after < one.bytes_before for one in cleaned), "for nothing"
             renamed = [
                 deed
                 for deed in files.operations[before:]
@@ -331,8 +332,8 @@ def test_the_disk_test_finds_every_number_that_was_told_and_misses_none(tmp_path
     numbers = write(HERE, files)
     told = [next(numbers) for _ in range(10)]
     assert told == list(range(1, 11))
-    numbers.close()  # type: ignore[attr-defined]
     assert all(check(HERE, left) >= 10 for left in files.images(samples=20))
+    numbers.close()  # type: ignore[attr-defined]
     place = str(tmp_path / "disk")
     done = CliRunner().invoke(app, ["log", "disktest", place, "--count", "5"])
     assert (done.exit_code, done.stdout.split()) == (0, ["1", "2", "3", "4", "5"])

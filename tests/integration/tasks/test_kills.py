@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -22,39 +19,10 @@ import task_app
 from fastjournal import Tasks
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
+from forked_workers import ForkedWorkers
 
 EACH = 25
 WORKERS = 3
-
-
-class Workers:
-    """Processes that are killed and replaced."""
-
-    def __init__(self, url: str, ticks: Path, modes: list[str]) -> None:
-        self._url, self._ticks, self._modes = url, ticks, modes
-        self._number = 0
-        self.running: list[subprocess.Popen[bytes]] = []
-
-    def start(self) -> None:
-        mode = self._modes[self._number % len(self._modes)]
-        self._number += 1
-        places = [str(Path(task_app.__file__).parent), os.environ.get("PYTHONPATH", "")]
-        environment = {
-            "TASKS_TICK": str(self._ticks),
-            "PYTHONPATH": os.pathsep.join(filter(None, places)),
-        }
-        self.running.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "fastjournal.cli.app", "worker", "task_app:app",
-                 "--url", self._url, "--mode", mode, "--concurrency", "2"],
-                env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )
-        )  # fmt: skip
-
-    def kill(self, victim: int) -> None:
-        process = self.running.pop(victim)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
 
 
 def lines(path: Path) -> list[str]:
@@ -67,16 +35,20 @@ def kill_rounds(rounds: int, tmp_path: Path, modes: list[str]) -> None:
     with LocalDaemon(tmp_path / "data") as daemon:
         app = Tasks(daemon.url)
         note = app.task(name="task_app.note")(lambda path, line: None)
-        workers = Workers(daemon.url, ticks, modes)
-        for _ in range(WORKERS):
-            workers.start()
+        places = [str(Path(task_app.__file__).parent), os.environ.get("PYTHONPATH", "")]
+        workers = ForkedWorkers(
+            {"TASKS_TICK": str(ticks), "PYTHONPATH": os.pathsep.join(filter(None, places))}
+        )
+        options = ["task_app:app", "--url", daemon.url, "--concurrency", "2"]
+        for number in range(WORKERS):
+            workers.start(*options, "--mode", modes[number % len(modes)])
         try:
             for number in range(rounds):
                 note.put_many((str(notes), f"{number} {n}") for n in range(EACH))
                 more = len(lines(notes)) + chance.randrange(EACH)
                 wait_until(lambda more=more: len(lines(notes)) >= more, seconds=300)
                 workers.kill(chance.randrange(WORKERS))
-                workers.start()
+                workers.start(*options, "--mode", modes[number % len(modes)])
             wanted = {f"{number} {n}" for number in range(rounds) for n in range(EACH)}
             wait_until(lambda: wanted <= set(lines(notes)), seconds=300, what="all calls have run")
             until = app.journal.entries["fastjournal.schedules.last/tick"]
@@ -85,8 +57,7 @@ def kill_rounds(rounds: int, tmp_path: Path, modes: list[str]) -> None:
                 lambda: not _missing(ticks, until), seconds=300, what="every instant was fired"
             )
         finally:
-            while workers.running:
-                workers.kill(0)
+            workers.close()
         assert set(lines(notes)) == wanted
         again = [line for line, count in Counter(lines(ticks)).items() if count > 1]
         assert again == [], "an instant was fired twice"
@@ -116,4 +87,4 @@ def test_workers_killed_a_few_times_lose_nothing_and_fire_each_instant_once(tmp_
 @pytest.mark.timeout(3600)
 def test_workers_killed_200_times_lose_nothing_and_fire_each_instant_once(tmp_path: Path) -> None:
     rounds = int(os.environ.get("FASTJOURNAL_KILL_ROUNDS", "200"))
-    kill_rounds(rounds, tmp_path, ["threads", "asyncio", "threads", "processes"])
+    kill_rounds(rounds, tmp_path, ["threads", "asyncio"] * 4 + ["processes"])
