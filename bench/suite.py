@@ -29,8 +29,8 @@ from page import chart, html_page, markdown_table
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PROGRAMS = (
-    "log", "commitlog", "core", "journal", "growth", "entries", "spool", "daemon", "imports",
-    "spark", "spark_stream", "spark_lake",
+    "log", "commitlog", "core", "journal", "growth", "archive", "entries", "spool", "daemon",
+    "imports", "spark", "spark_stream", "spark_lake",
 )  # fmt: skip
 """In the order of the page: from the bytes to the cluster."""
 

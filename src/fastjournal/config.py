@@ -113,6 +113,8 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Pack sealed segments with zstd."""
     on_failure: Literal["stop", "die"] = "stop"
     """After a failed sync: refuse every write, or end the process with exit code 4."""
+    accept: bool = False
+    """Take jobs out of a Workq server's log whose fields cannot be; else they are damage."""
     zone_bytes: Literal["0000", "ffff"] = "0000"
     """Zone bytes of record times; `ffff` is what the Workq server writes."""
 
@@ -154,6 +156,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Journals to make if they are missing; those in `data` are served anyway."""
     default_journal: _Name = "default"
     """The journal of clients that name none, and of the Workq protocol."""
+    domain: str = ""
+    """`module:function` that says to which queue a key belongs; see docs/queues.md."""
     tables: str = ""
     """File of declared queues and journals, made true at the start; see docs/queues.md."""
     tokens: str = ""

@@ -36,6 +36,8 @@ class Entry(NamedTuple):
     locked: bool = False
     keys: tuple[bytes, ...] = ()
     """All its keys, the first one first."""
+    accessed: int = 0
+    """When it was read last, before this; 0: not since the journal was opened, or long ago."""
 
     @property
     def value(self) -> EntryValue:

@@ -5,8 +5,8 @@ Rules:
 1. A value has a type: void 0, buffer 1, string 2, integer 3, float 4, boolean 5. An integer is
    two's complement, big endian, of 1, 2, 4 or 8 bytes; a float is IEEE 754, big endian, of 4 or 8;
    a boolean is one byte, 0 or 1 (D-21).
-2. Storing does not look inside a value; arithmetic and Python do, and say `WrongType` if it is not
-   what its type says.
+2. What is stored must have the form of its type, else it is `WrongType`; so say arithmetic and
+   Python of what was stored before that was so.
 3. Python's integers and floats are written with 8 bytes. Bytes of a string that are no UTF-8
    survive as surrogates.
 4. A sum is as wide as the wider of its parts; one that does not fit is `OutOfRange`.
@@ -28,6 +28,7 @@ __all__ = [
     "VOID",
     "EntryValue",
     "added",
+    "check_form",
     "flipped",
     "from_value",
     "resized",
@@ -45,6 +46,21 @@ EntryValue: TypeAlias = bytes | str | int | float | bool | None
 _INTEGER_SIZES: Final = (1, 2, 4, 8)
 _FLOATS: Final = {4: struct.Struct(">f"), 8: struct.Struct(">d")}
 _NAMES: Final = ("void", "buffer", "string", "integer", "float", "boolean")
+
+
+def check_form(kind: int, data: bytes) -> None:
+    """Refuse bytes that no value of this type can have; of other types anything will do."""
+    size = len(data)
+    if kind == INTEGER:
+        fine = size in _INTEGER_SIZES
+    elif kind == FLOAT:
+        fine = size in _FLOATS
+    elif kind == BOOLEAN:
+        fine = data in (b"\0", b"\1")
+    else:
+        fine = kind != VOID or not size
+    if not fine:
+        raise WrongType(f"{size} bytes are no {_NAMES[kind]}")
 
 
 def to_value(value: object) -> tuple[int, bytes]:

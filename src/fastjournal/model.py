@@ -199,6 +199,8 @@ class Job(NamedTuple):
     aliases: tuple[bytes, ...] = ()
     priority: int = 0
     """As its producer gave it: Workq counts the other way round than `rank`."""
+    schema: int = 0
+    """Version of its payload: the setting `schema` of its queue when it was put."""
 
 
 class Lease(NamedTuple):
@@ -240,7 +242,7 @@ _LIMITS: Mapping[str, int] = {
     "max_fails": 2**31 - 1,
     "slow_from": 256,
     "concurrency": 2**31 - 1,
-    "schema": 65_535,
+    "schema": 15,
 }
 
 

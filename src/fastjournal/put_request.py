@@ -65,6 +65,10 @@ class PutRequest:
         self.kind: i64 = kind
         self.ttl: i64 = ttl
         self.id = job_id
+        self.inserted: i64 = 0
+        """When its producer put it, if that is to be its age; 0: when it comes."""
+        self.persist = False
+        """It is to be in the log, though its queue may live in memory."""
 
     def is_usual(self) -> bool:
         """It asks for no lease, limits, type or lifetime of its own: the queue's rules hold."""

@@ -135,6 +135,8 @@ WRONG: list[list[str]] = [
     ["workq", "-cmdlog-path", ".", "-cmdlog-sync", "often"],
     ["workq", "-cmdlog-path", ".", "-cmdlog-sync", "os", "-cmdlog-sync-int", "5"],
     ["serve", "/nowhere/at/all/data"],
+    ["log", "disktest", "/nowhere/at/all"],
+    ["log", "disktest", "/nowhere", "--seen", "-1"],
     ["serve", "--sync", "os", "--sync-interval", "5"],
     ["clean", "surplus"],
     ["snapshot", "surplus"],
@@ -288,7 +290,7 @@ if os.geteuid():  # root may read it
 
 def test_every_command_is_given_bad_input_here() -> None:
     here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
-    here |= {"serve", "workq", "forward", "worker", "tasks", "demo", "version"}
+    here |= {"serve", "workq", "log disktest", "forward", "worker", "tasks", "demo", "version"}
     here |= {*ON_SPARK, *BEYOND_SPARK}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 

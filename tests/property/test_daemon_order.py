@@ -18,7 +18,7 @@ from fastjournal.daemon.main import make_server
 from fastjournal.daemon.server import Server
 from fastjournal.testing.files import MemoryFiles
 from fastjournal.wire.fj.frames import encode_integer
-from fastjournal.wire.fj.functions import DATA, OVERWRITE, PERSIST_SET, Function, Type
+from fastjournal.wire.fj.functions import DATA, KEPT, OVERWRITE, Function, Type
 from fastjournal.wire.fj.replies import ReplyParser
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import put_bytes
@@ -146,7 +146,7 @@ def message(what: str, prefix: bytes, number: int, identifier: int) -> bytes:
         return put_bytes(identifier, queue=b"q")
     if what in ("set", "large"):
         value = b"%d" % identifier if what == "set" else b"%x" % (identifier % 16) * LARGE
-        fields: dict[str, Any] = {"flags": PERSIST_SET | OVERWRITE, "value": value}
+        fields: dict[str, Any] = {"flags": KEPT | OVERWRITE, "value": value}
         return encode_request(Function.SET, identifier, key=key, value_type=Type.BUFFER, **fields)
     if what == "get":
         return encode_request(Function.GET, identifier, flags=DATA, key=key)

@@ -33,11 +33,20 @@ def every_type_comes_back_as_it_was_stored(d: Driver) -> None:
 
 
 @case("FJ-TYP-0..5")
-def a_value_is_not_looked_into_when_it_is_stored(d: Driver) -> None:
-    d.set(b"k", INTEGER, b"three")
-    assert d.get(b"k").data == b"three"
-    with pytest.raises(WrongType):
-        d.add(b"k", INTEGER, integer(1))
+def bytes_that_are_no_value_of_their_type_are_not_stored(d: Driver) -> None:
+    d.set(b"k", INTEGER, integer(7))
+    wrong = {
+        VOID: [b"x"], INTEGER: [b"", b"123", bytes(16)], FLOAT: [b"", b"12", bytes(16)],
+        BOOLEAN: [b"", b"\2", b"\0\1"],
+    }  # fmt: skip
+    for kind, values in wrong.items():
+        for data in values:
+            with pytest.raises(WrongType):
+                d.set(b"k", kind, data)
+    assert d.get(b"k").data == integer(7)
+    for kind in (BUFFER, STRING, 7, 255):
+        d.set(b"k%d" % kind, kind, b"\xff\xfe\0")
+        assert d.get(b"k%d" % kind).data == b"\xff\xfe\0"
 
 
 @case("FJ-KV-3")

@@ -1,21 +1,15 @@
-"""Digests of keys and domains of resources (FJ-LST-3, SNAP-KIX-1)."""
+"""Domains of resources."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from fastjournal.errors import BadRequest, TooLarge
-from fastjournal.keys import digest, domain
-
-
-def test_the_digest_is_murmur3_x64_128_with_a_seed() -> None:
-    # Published values of MurmurHash3_x64_128.
-    assert digest(b"").hex() == "00" * 16
-    assert digest(b"The quick brown fox jumps over the lazy dog").hex() == (
-        "6c1b07bc7bbc4be347939ac4a93c437a"
-    )
-    assert digest(b"k", 1) != digest(b"k", 2)
-    assert len(digest(b"k" * 1000, 7)) == 16
+from fastjournal import Journal
+from fastjournal.daemon.main import use_domain_of
+from fastjournal.errors import BadRequest, SettingError, TooLarge
+from fastjournal.keys import domain, use_domain
 
 
 @pytest.mark.parametrize(
@@ -32,6 +26,7 @@ def test_the_digest_is_murmur3_x64_128_with_a_seed() -> None:
     ],
 )
 def test_the_domain_is_the_authority_or_the_first_word(resource: bytes, name: bytes) -> None:
+    """FJ-LST-3."""
     assert domain(resource) == name
 
 
@@ -44,3 +39,34 @@ def test_a_resource_without_domain_needs_a_queue(resource: bytes) -> None:
 def test_a_domain_longer_than_a_queue_name_is_refused() -> None:
     with pytest.raises(TooLarge):
         domain(b"x" * 256)
+
+
+def test_a_program_may_have_its_own_rule(tmp_path: Path) -> None:
+    """FJ-LST-3: it holds for every door of the process, and its answers are checked alike."""
+    use_domain(lambda key: key.rpartition(b"#")[2])
+    try:
+        with Journal(tmp_path, sync="os", background=False) as journal:
+            journal.put(b"x", key="http://example.com/a#blue")
+            assert [queue.name for queue in journal.queues()] == [b"blue"]
+            assert journal.job(key="http://example.com/a#blue").queue == b"blue"
+        with pytest.raises(BadRequest):
+            domain(b"a#")
+        with pytest.raises(TooLarge):
+            domain(b"#" + b"x" * 256)
+    finally:
+        use_domain(None)
+    assert domain(b"http://example.com/a#blue") == b"example.com"
+
+
+def test_a_daemon_is_told_the_rule_by_name(tmp_path: Path) -> None:
+    """FJ-LST-3."""
+    with pytest.raises(SettingError, match="domain"):
+        use_domain_of("no.such.module:name")
+    with pytest.raises(SettingError, match="domain"):
+        use_domain_of("os:sep")
+    try:
+        use_domain_of("os.path:basename")
+        assert domain(b"images/1.png") == b"1.png"
+    finally:
+        use_domain_of("")
+    assert domain(b"images/1.png") == b"images"

@@ -32,7 +32,7 @@ from fastjournal.archive.manifest import (
 from fastjournal.archive.store import Found, Store
 from fastjournal.errors import ArchiveError, NotFound, SettingError
 
-__all__ = ["Pruned", "object_chunks", "prune", "verify_archive"]
+__all__ = ["Pruned", "object_chunks", "prune", "unpack", "verify_archive"]
 
 Entry = SegmentEntry | SnapshotEntry | PartEntry
 
@@ -50,7 +50,7 @@ def object_chunks(store: Store, entry: Entry) -> Iterator[bytes]:
     """The bytes of an object as they were on disk, checked (rule 1): the last step may raise."""
     chunks = store.stream(entry.name)
     if isinstance(entry, SegmentEntry) and entry.stored:
-        chunks = _unpacked(chunks, entry.name)
+        chunks = unpack(chunks, entry.name)
     crc = size = 0
     for chunk in chunks:
         crc = google_crc32c.extend(crc, chunk)
@@ -64,7 +64,8 @@ def object_chunks(store: Store, entry: Entry) -> Iterator[bytes]:
         )
 
 
-def _unpacked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+def unpack(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The bytes of a segment that was packed; `name` is for the error."""
     try:
         import zstandard
     except ImportError as error:

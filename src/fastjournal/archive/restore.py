@@ -26,7 +26,7 @@ from fastjournal.log import manifest as log_manifest
 from fastjournal.log.care.recovery import recover
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.manifest import ManifestFile, Sealed, first_time
-from fastjournal.log.record import decode_many
+from fastjournal.log.record import Walk
 from fastjournal.log.segment import HEADER_SIZE, WORKQ, Header, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.segment_writer import write_failure, write_whole
@@ -125,8 +125,9 @@ class _Restore:
         self._begin()
         *whole, newest = self._in_order()
         number, entries = newest
-        content = self._cut(b"".join(map(b"".join, map(self._chunks, entries))))
-        self._write_manifest(whole, number, content)
+        last = max((entry.last for entry in entries), default=0)
+        content, last = self._cut(b"".join(map(b"".join, map(self._chunks, entries))), last)
+        self._write_manifest(whole, number, content, last)
         if plan.snapshot is not None:
             name = f"{plan.snapshot.number:09d}"
             self._write(f"{name}.snapshot", self._chunks(plan.snapshot))
@@ -185,25 +186,29 @@ class _Restore:
                 self._progress(self._done, self._plan.bytes)
             yield chunk
 
-    def _cut(self, content: bytes) -> bytes:
-        """What of the newest segment lies up to the instant."""
+    def _cut(self, content: bytes, last: int) -> tuple[bytes, int]:
+        """What of the newest segment lies up to the instant, and the last TIME in it."""
         if not content:
-            return self._stream.header.encode()
+            return self._stream.header.encode(), 0
         self._stream.header.check(content[:HEADER_SIZE], self._stream.path)
-        to, limit = self._plan.to, self._stream.max_payload
-        if to is None:
-            return content
-        records, _, _ = decode_many(content, HEADER_SIZE, len(content), 0, 0, limit)
-        for record in records:
-            if record.time > to:
-                return content[: record.offset]
-        return content
+        to = self._plan.to
+        if to is None or last <= to:
+            return content, last
+        walk = Walk(content, HEADER_SIZE, len(content), self._stream.max_payload)
+        end, last = HEADER_SIZE, 0
+        while end < len(content):
+            walk.step()
+            if walk.time > to:
+                break
+            end, last = int(walk.at), int(walk.time)
+        return content[:end], last
 
     def _write_manifest(
         self,
         whole: list[tuple[int, list[SegmentEntry] | list[PartEntry]]],
         number: int,
         content: bytes,
+        last: int,
     ) -> None:
         plan = self._plan
         entries = {
@@ -212,12 +217,8 @@ class _Restore:
             if one.number != number
         }
         assert len(entries) == len(whole)
-        records, _, _ = decode_many(
-            content, HEADER_SIZE, len(content), 0, 0, self._stream.max_payload
-        )
         used = max(entries, default=-1)
-        if records:
-            last = max(record.time for record in records)
+        if len(content) > HEADER_SIZE:
             crc = google_crc32c.value(content)
             entries[number] = Sealed(number, first_time(content), last, len(content), crc)
             used = number

@@ -13,7 +13,6 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import secrets
@@ -141,6 +140,7 @@ class Shipper:
         self._bytes = 0
         self._lag_from: int | None = None  # since when something is not archived
         self._shipped_at = self._pruned_at = clock.monotonic()
+        self._shipped_to = (0, 0)  # segment and offset, as far as is known
         self._told = False
         self.on_behind: Callable[[str], object] | None = None
         """Called once when the archive is too far behind and the journal is to stop."""
@@ -218,6 +218,7 @@ class Shipper:
             self._ship()
 
     def _ship(self) -> None:
+        mark = self._source.mark()
         view = self._look()
         for _ in range(_PATIENCE):
             if view.complete:
@@ -232,6 +233,7 @@ class Shipper:
         except StopIteration:
             pass
         self._shipped_at = self._clock.monotonic()
+        self._shipped_to = (mark.segment, mark.offset)
         self._look()
         self._prune_at_times()
 
@@ -402,9 +404,8 @@ class Shipper:
         since = (self._clock.monotonic() - self._shipped_at) / SECOND
         if since >= self.options.interval:
             return True
-        with contextlib.suppress(JournalError):
-            self._look()
-        return self._bytes >= TAIL_BYTES
+        mark, (segment, offset) = self._source.mark(), self._shipped_to
+        return mark.segment != segment or mark.offset - offset >= TAIL_BYTES
 
 
 class _Packed:

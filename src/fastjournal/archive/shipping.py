@@ -40,6 +40,7 @@ from fastjournal.archive.manifest import (
 )
 from fastjournal.archive.source import LocalSnapshot, Tail, View
 from fastjournal.clock import SECOND
+from fastjournal.errors import ArchiveError
 from fastjournal.log.manifest import Sealed
 
 __all__ = [
@@ -67,7 +68,7 @@ _DAY = 24 * 3600 * SECOND
 _log = logging.getLogger(__name__)
 
 
-class Superseded(Exception):
+class Superseded(ArchiveError):
     """Somebody else ships to this archive: this shipper has stopped for good."""
 
 

@@ -96,12 +96,16 @@ class Source:
         self._settle = settle
         self._synced = synced or (lambda: SyncedMark.read(stream.files, stream.path))
 
+    def mark(self) -> Mark:
+        """How far the log is safe; costs one small read."""
+        return self._synced() or Mark(0, 0, 0)
+
     def view(self) -> View:
         """Look at the directory."""
         if self._settle is not None:
             self._settle()
         stream = self.stream
-        mark = self._synced() or Mark(0, 0, 0)
+        mark = self.mark()
         known = read_log_manifest(stream.files, stream.path) or Manifest()
         sealed = tuple(known.entries.values())
         unnamed = [n for n in stream.segments() if known.used < n < mark.segment]

@@ -252,6 +252,50 @@ def repair(
 _ROW = "{:<31} {:>7} {:>10} {:>8}  {}"
 
 
+@app.command()
+def disktest(
+    directory: Directory,
+    seen: Annotated[
+        int | None,
+        typer.Option(help="Check instead: was every number up to this one kept?", min=0),
+    ] = None,
+    count: Annotated[int, typer.Option(help="Numbers to write; 0: until it ends.", min=0)] = 0,
+) -> None:
+    """Find out whether a disk keeps what it says it has synced.
+
+    Write, watch the numbers from another machine, pull the plug; then check with the last number.
+
+    Exit code **1** if a number that was told is missing.
+
+    Examples:
+
+        fastjournal log disktest /mnt/disk/test
+
+        fastjournal log disktest /mnt/disk/test --seen 12345
+    """
+    from fastjournal.log.care import disktest as test
+    from fastjournal.log.care.probe import WEAK, file_system_of, probe
+    from fastjournal.log.files import DISK
+
+    if seen is not None:
+        last = test.check(directory)
+        typer.echo(f"{last} numbers were kept, {seen} were told")
+        raise typer.Exit(0 if last >= seen else 1)
+    DISK.make_directory(directory)
+    faults = probe(DISK, directory)
+    for fault in faults:
+        typer.echo(fault, err=True)
+    kind = file_system_of(directory)
+    if kind in WEAK:
+        typer.echo(f"{kind}: {WEAK[kind]}", err=True)
+    if faults:
+        raise typer.Exit(1)
+    for number in test.write(directory):
+        print(number, flush=True)
+        if number == count:
+            break
+
+
 def _print_record(record: Record, as_json: bool) -> None:
     if as_json:
         json_line(

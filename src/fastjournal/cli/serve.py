@@ -83,6 +83,9 @@ def serve(
     insecure: Annotated[
         bool, typer.Option(help="Listen beyond this machine without tokens and TLS.")
     ] = False,
+    accept: Annotated[
+        bool, typer.Option(help="Take jobs of a foreign log whose fields cannot be.")
+    ] = False,
     log_format: Annotated[str | None, typer.Option(help="text or json. [text]")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning, error.")] = None,
 ) -> None:
@@ -109,7 +112,7 @@ def serve(
         "journal": {
             "sync": sync, "sync_interval": sync_interval, "segment_size": segment_size,
             "clean_interval": clean_interval, "memory_limit": memory_limit,
-            "archive": archive,
+            "archive": archive, "accept": accept or None,
         },
         "tls": {"certificate": tls_cert, "key": tls_key, "client_ca": tls_client_ca},
         "log": {"format": log_format, "level": log_level},

@@ -55,6 +55,9 @@ def workq(
     cmdlog_clean_int: Annotated[
         int | None, typer.Option(help="ms between two cleanings, 0: never. [300000]")
     ] = None,
+    accept: Annotated[
+        bool, typer.Option(help="Take jobs of a foreign log whose fields cannot be.")
+    ] = False,
     insecure: Annotated[bool, typer.Option(help="Listen beyond this machine.")] = False,
 ) -> None:
     """Serve the Workq protocol, by the Workq server's own options.
@@ -74,6 +77,7 @@ def workq(
         "segment_size": cmdlog_seg_size, "sync": cmdlog_sync,
         "sync_interval": cmdlog_sync_interval,
         "clean_interval": None if cmdlog_clean_int is None else cmdlog_clean_int / 1000,
+        "accept": accept or None,
     }  # fmt: skip
     told = {name: value for name, value in journal.items() if value is not None}
     if cmdlog_path is None and told:

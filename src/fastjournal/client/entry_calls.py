@@ -24,10 +24,10 @@ from fastjournal.wire.fj.frames import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
+    KEPT,
     LENGTH,
     OVERWRITE,
     PERSIST,
-    PERSIST_SET,
     WORKED_ON,
     Function,
     Query,
@@ -88,8 +88,12 @@ def set_entry(
     persist: bool = True,
     timestamp: Any = None,
     fence: int = 0,
+    lasting: int = KEPT,
 ) -> Call:
-    """Store a value; the answer is False if an equal or newer one is there."""
+    """Store a value; the answer is False if an equal or newer one is there.
+
+    `lasting`: the bit that makes it persist.
+    """
     name = key_bytes(key)
     kind, data = to_value(value)
     if ttl is not None and expires is not None:
@@ -99,7 +103,7 @@ def set_entry(
     if overwrite:
         flags = OVERWRITE
     if persist:
-        flags |= PERSIST_SET
+        flags |= lasting
     timeout: int | None = None
     if expires is not None:
         timeout = instant(expires, "expires")
@@ -151,14 +155,15 @@ def entry(
     worker: Any = b"",
     skip_worked_on: bool = False,
     expires: Any = None,
+    told: int = ALL,
 ) -> Call:
-    """An entry with all that is known of it."""
+    """An entry with all that is known of it; `told`: as much as the daemon can tell."""
     if lease is not None and expires is not None:
         raise BadRequest("over a daemon give lease or expires, not both")
     name = key_bytes(key)
     fields: dict[str, Any] = {
         "flags": (DATA if data else 0) | (WORKED_ON if skip_worked_on else 0),
-        "key": name, "ttl": ALL,
+        "key": name, "ttl": told,
     }  # fmt: skip
     if worker:
         fields |= {"value_type": Type.STRING, "value": worker_bytes(worker)}
@@ -183,9 +188,10 @@ def page(
     cursor: bytes = b"",
     limit: int = 0,
     data: bool = True,
+    told: int = ALL,
 ) -> Call:
     """Some entries of a range, of a pattern, or the rest of either."""
-    fields: dict[str, Any] = {"flags": DATA if data else 0, "ttl": ALL}
+    fields: dict[str, Any] = {"flags": DATA if data else 0, "ttl": told}
     if cursor:
         fields |= {"query": Query.CURSOR, "key": cursor}
     elif match:
@@ -222,13 +228,19 @@ def _is_counted(reply: Reply) -> bool:
 
 
 def add(
-    key: Any, number: Any, sender: bytes, timestamp: int, persist: bool = True, fence: int = 0
+    key: Any,
+    number: Any,
+    sender: bytes,
+    timestamp: int,
+    persist: bool = True,
+    fence: int = 0,
+    lasting: int = KEPT,
 ) -> Call:
     """Add to a number; `sender` and `timestamp` (ns) number the addition."""
     kind, data = to_value(number)
     who = fence != 0 or len(sender) > 0
     message = encode_request(
-        Function.ADD, 1, flags=PERSIST_SET if persist else 0, timestamp=timestamp,
+        Function.ADD, 1, flags=lasting if persist else 0, timestamp=timestamp,
         query=Query.RANGE if who else Query.KEY, key=key_bytes(key),
         upper=encode_who(fence, sender) if who else b"", value_type=kind, value=data,
     )  # fmt: skip

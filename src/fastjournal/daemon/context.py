@@ -111,7 +111,7 @@ class Context:
             "roles": roles,
             "max_message": self.wire_limits.max_message,
             "max_payload": self.settings.limits.max_payload,
-            "serves": ["lengths", "client-time"],
+            "serves": ["lengths", "client-time", "kept", "accessed"],
         }
 
     def status(self, journal_loop: JournalLoop) -> dict[str, Any]:

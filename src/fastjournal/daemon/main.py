@@ -17,6 +17,7 @@ import signal
 import ssl
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -26,9 +27,10 @@ from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.daemon.listener import allow_all
 from fastjournal.daemon.log_lines import LEVELS, LibraryLines, Lines
 from fastjournal.daemon.server import Page, Server
-from fastjournal.errors import JournalError
+from fastjournal.errors import JournalError, SettingError
+from fastjournal.keys import use_domain
 
-__all__ = ["make_server", "run", "set_up_log"]
+__all__ = ["make_server", "run", "set_up_log", "use_domain_of"]
 
 _COLLECT = (50_000, 20, 100)
 _SWITCH = 0.0005  # seconds a thread may keep the interpreter while another waits for it
@@ -37,6 +39,7 @@ _SWITCH = 0.0005  # seconds a thread may keep the interpreter while another wait
 def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int:
     """Serve until told to stop; returns the exit code."""
     log = set_up_log(settings.log)
+    use_domain_of(settings.domain)
     allow_all()
     # A thread that has synced the log must not wait 5 ms to say so.
     sys.setswitchinterval(_SWITCH)
@@ -46,6 +49,21 @@ def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int
     factory = loop_module.new_event_loop if loop_module else None
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(_serve(settings, reload, log))
+
+
+def use_domain_of(name: str) -> None:
+    """Take the rule that `module:function` names; empty: the usual one."""
+    if not name:
+        use_domain(None)
+        return
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(f"domain {name}: {error}", name="domain") from error
+    if not callable(found):
+        raise SettingError(f"domain {name} is no function", name="domain")
+    use_domain(found)
 
 
 def make_server(settings: Settings, **given: Any) -> Server:

@@ -166,6 +166,25 @@ def _of_logs(hosts: list[JournalLoop]) -> Iterator[Metric]:
         for host, status in statuses:
             family.add_metric([host.name], getattr(status.counters, name))
         yield family
+    faults = CounterFamily(
+        "fastjournal_log_faults", "Faults of the log, by what failed", labels=["journal", "what"]
+    )
+    last = GaugeFamily(
+        "fastjournal_log_last_sync_seconds", "When the newest sync ended", labels=labels
+    )
+    for host, status in statuses:
+        told = status.counters.faults | {"read": host.engine.fetching.faults}
+        for what, count in told.items():
+            faults.add_metric([host.name, what], count)
+        last.add_metric([host.name], status.counters.last_sync / 1e9)
+    yield faults
+    yield last
+    rotations = HistogramFamily(
+        "fastjournal_log_rotation_seconds", "Time to begin a segment", labels=labels
+    )
+    for host, status in statuses:
+        _observe(rotations, host.name, status.counters.rotation_seconds)
+    yield rotations
     syncs = HistogramFamily("fastjournal_log_sync_seconds", "Time of a sync", labels=labels)
     for host, status in statuses:
         _observe(syncs, host.name, status.counters.sync_seconds)
@@ -183,6 +202,16 @@ def _of_logs(hosts: list[JournalLoop]) -> Iterator[Metric]:
         replay.add_metric([host.name], host.journal.replay_seconds)
         records.add_metric([host.name], host.journal.replayed.records)
         full.add_metric([host.name], int(not host.engine.reserve.held))
+    scrubbed = GaugeFamily(
+        "fastjournal_scrub_last_pass_seconds", "When all segments were read again", labels=labels
+    )
+    damaged = GaugeFamily("fastjournal_scrub_faults", "Segments found damaged", labels=labels)
+    for host, _ in statuses:
+        upkeep = host.journal.upkeep_status
+        scrubbed.add_metric([host.name], upkeep.scrubbed_at / 1e9)
+        damaged.add_metric([host.name], upkeep.scrub_faults)
+    yield scrubbed
+    yield damaged
     yield groups
     yield stopped
     yield replay

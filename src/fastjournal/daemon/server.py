@@ -47,6 +47,7 @@ from fastjournal.daemon.log_lines import Lines, Log
 from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
 from fastjournal.errors import JournalError, SettingError
 from fastjournal.journal.journal import Journal
+from fastjournal.log.care.probe import WEAK, file_system_of, probe
 from fastjournal.log.files import DISK, Files
 from fastjournal.tables import Tables, apply_tables, read_tables
 from fastjournal.wire.fj.replies import encode_error
@@ -226,6 +227,12 @@ class Server(Context):
 
     async def _open(self, name: str, path: Path) -> None:
         self.log.info("replaying", journal=name, path=str(path))
+        kind = file_system_of(path.parent) if self._files is DISK else ""
+        if kind in WEAK:
+            self.log.warning(
+                "this file system weakens what is promised",
+                journal=name, file_system=kind, why=WEAK[kind],
+            )  # fmt: skip
         settings = self.settings
         told = self._tables.journals.get(name)
         if told is not None:
@@ -253,6 +260,7 @@ class Server(Context):
             records=journal.replayed.records,
             seconds=round(journal.replay_seconds, 3),
             clean=journal.replayed.clean,
+            accepted=journal.replayed.accepted,
         )
 
     async def _listen_all(self, sockets: list[tuple[str, socket.socket]]) -> None:
@@ -377,6 +385,10 @@ def open_journal(
         raise SettingError(
             f"{path.parent.parent} is not there: was {settings.data} mistyped?", name="data"
         ) from None
+    files.make_directory(path)
+    faults = probe(files, path)
+    if faults:
+        raise SettingError(f"{path} cannot hold a journal: {'; '.join(faults)}", name="data")
     options = settings.journal
     return Journal(
         path,
@@ -392,6 +404,7 @@ def open_journal(
         max_payload=settings.limits.max_payload,
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
+        accept=options.accept,
         files=files,
         clock=clock,
     )

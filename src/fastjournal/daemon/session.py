@@ -21,6 +21,7 @@ from fastjournal.errors import JournalError
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.engine.operations import Operations
+from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.model import MAX_INSTANT, Where
@@ -137,6 +138,10 @@ class Session:
         self.operations: Operations = journal.operations
         self.entries: EntryOperations = journal.entries.operations
         self.state: JournalState = journal.engine.state
+
+    def writer(self) -> Writer:
+        """Who asks, to those who hold locks."""
+        return Writer(self.name or self.own_name)
 
     def stamp(self, timestamp: i64) -> i64:
         """A timestamp of the client, ns, by the journal's clock; 0 stays 0.

@@ -56,7 +56,7 @@ from fastjournal.journal.decide.ground import Ground, Limits
 from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
 from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
-from fastjournal.journal.disk.upkeep import Upkeep
+from fastjournal.journal.disk.upkeep import Upkeep, UpkeepStatus
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.engine.forwarding import Taken
@@ -125,6 +125,7 @@ class Journal:
         files: Files = DISK,
         chance: Random | None = None,
         zone_bytes: str = "0000",
+        accept: bool = False,
     ) -> None:
         """Open a journal, made if its directory is missing; recover and replay it.
 
@@ -137,6 +138,8 @@ class Journal:
         `memory_limit`: bytes of values to hold in memory, None for 8 MiB; the others are read from
         the log when they are asked for. With a limit, values that live in memory only count too.
         `evict_from` is deprecated and means nothing: values of all sizes are left in the log.
+        `accept`: take jobs out of a foreign log whose fields cannot be; else they are damage, told
+        with their place.
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
@@ -177,7 +180,7 @@ class Journal:
         try:
             started = self._clock.monotonic()
             values = Values(memory, logged=True, counts_unlogged=memory_limit is not None)
-            self.replayed = replay(stream, state=JournalState(values))
+            self.replayed = replay(stream, state=JournalState(values), accept=accept)
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
             remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
@@ -272,6 +275,7 @@ class Journal:
         mode: str | Unchecked | None = None,
         timestamp: Instant | None = None,
         id: bytes | Unchecked = b"",  # noqa: A002 - the name of the field
+        persist: bool = False,
     ) -> Receipt:
         """Take a job in.
 
@@ -279,7 +283,8 @@ class Journal:
         Without a `queue` the domain of the key is it. `delay`, `ttl` and `lease` are lengths,
         `due` and `expires` instants. Limits of 0 mean what the queue says. `timestamp` is the
         sender's clock: of two writes of a key the newest wins. `id`: 16 bytes of your choice; a put
-        with an id that is there already changes nothing, so it may be sent again.
+        with an id that is there already changes nothing, so it may be sent again. `persist`: return
+        when it is on stable storage, whatever the sync policy and though its queue lives in memory.
         """
         engine = self._engine
         now = self._clock.now()
@@ -289,12 +294,15 @@ class Journal:
         )  # fmt: skip
         if timestamp is not None:
             job.timestamp = engine.stamp_of(job.timestamp)
+        job.persist = persist is True
         with engine.lock:
             self._check_open()
             outcome = self._operations.put(job, now)
             job_id = self._operations.placed_id
             time = engine.last_time
         engine.settle(time)
+        if persist:
+            self._log.sync()
         receipt: Receipt = _new(Receipt, (job_id, OUTCOMES[outcome]))
         return receipt
 
@@ -791,11 +799,23 @@ class Journal:
                 values.bytes,
                 values.unlogged,
                 self.archive_status(),
+                self._memory_queues(),
             )
 
     def archive_status(self) -> ArchiveStatus | None:
         """How far the archive is; None: there is none."""
         return None if self._shipper is None else self._shipper.status()
+
+    @property
+    def upkeep_status(self) -> UpkeepStatus:
+        """What upkeep has done since the journal was opened."""
+        return self._upkeep.status
+
+    def _memory_queues(self) -> tuple[str, ...]:
+        """Queues whose jobs live in memory; under the lock."""
+        lanes = self._state.queues.values()
+        names = [lane.name for lane in lanes if lane.settings_at and not lane.settings.persist]
+        return tuple(sorted(name.decode("utf-8", "backslashreplace") for name in names))
 
     def close(self) -> None:
         """Stop the background threads, mark a clean end, sync, close; who waits gets `Closed`."""

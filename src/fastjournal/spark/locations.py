@@ -36,5 +36,15 @@ def absolute(path: str | Path) -> str:
 
 
 def place(path: str | Path) -> str:
-    """The same for those who only read: an object store stays as it is."""
-    return str(path) if is_remote(path) else absolute(path)
+    """The same for those who only read: an object store stays as it is.
+
+    A directory that holds an archive is read as one.
+    """
+    if is_remote(path):
+        return str(path)
+    found = absolute(path)
+    return f"file://{found}" if _is_archive(Path(found)) else found
+
+
+def _is_archive(path: Path) -> bool:
+    return path.is_dir() and any(path.glob("[0-9][0-9][0-9][0-9][0-9][0-9]/manifest"))

@@ -14,17 +14,18 @@ from typing import Any, Final, final
 import google_crc32c
 from mypy_extensions import i64, mypyc_attr
 
-from fastjournal.buffers import BytesWriter, read_i32_be
+from fastjournal.buffers import BytesWriter, read_i32_be, write_i64_be
 from fastjournal.spool.frames import DONE, HEAD_SIZE, MAX_FRAME, READY
 from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, VALUE_BITS
 from fastjournal.wire.fj.job_codec import DELAY, PUT_SIZE
-from fastjournal.wire.unsigned import get_u16, get_u32
+from fastjournal.wire.unsigned import get_u16, get_u32, get_u64
 
 __all__ = ["Frame", "done_runs", "plain_job", "sound_frames", "take_plain"]
 
 _READY: Final[i64] = 0x666A0000 | READY << 8
 _DONE: Final[i64] = 0x666A0000 | DONE << 8
 _DONE_STATE: Final = bytes((DONE,))
+_LAST_MICROSECOND: Final = 9_223_372_036_854_775
 _HEAD_SIZE: Final[i64] = HEAD_SIZE
 _MAX_FRAME: Final[i64] = MAX_FRAME
 _BEYOND: Final[i64] = 1 << 32
@@ -100,7 +101,16 @@ def plain_job(frame: Frame) -> bytes:
         return b""
     if get_u16(data, at + 82) and not any(data[at + 44 : at + 52]):
         return b""  # merged by its timestamp, which stands in the message alone
-    return data[at:]
+    if any(data[at + 44 : at + 52]):
+        return data[at:]
+    micros = get_u64(data, begin + 10)  # how old it is, without a key too
+    if micros > _LAST_MICROSECOND:
+        return b""
+    out = BytesWriter()
+    out.write(data[at : at + 44])
+    write_i64_be(out, micros * 1000)
+    out.write(data[at + 52 :])
+    return out.getvalue()
 
 
 def take_plain(found: Sequence[Any], at: int, frames: list[Frame], jobs: list[bytes]) -> int:

@@ -25,7 +25,6 @@ from fastjournal.wire.fj.functions import (
     LOCKED,
     OVERWRITE,
     PERSIST,
-    PERSIST_SET,
     STABLE,
     STALE,
     TTL,
@@ -270,22 +269,6 @@ def test_what_persists_survives_a_restart_what_does_not_is_gone(tmp_path: Path) 
     with LocalDaemon(tmp_path / "d") as daemon, FjPeer(daemon.port) as peer:
         assert get(peer, b"kept").value == b"1"
         assert get(peer, b"lost").error == "NOT-FOUND lost"
-
-
-def test_bit_12_keeps_an_entry_and_answers_as_the_policy_promises(tmp_path: Path) -> None:
-    """D-23: both bits persist; bit 9 waits for stable storage whatever the policy."""
-    one = {"value_type": Type.INTEGER, "value": b"\1"}
-    for sync, stable in (("os", 0), ("always", STABLE)):
-        settings = {"journal": {"sync": sync}}
-        with LocalDaemon(tmp_path / sync, settings=settings) as daemon, FjPeer(daemon.port) as peer:
-            assert put(peer, b"k", b"1", flags=PERSIST_SET).flags & STABLE == stable
-            assert (
-                put(peer, b"l", b"x" * 300, flags=OVERWRITE | PERSIST_SET).flags & STABLE == stable
-            )
-            added = peer.ask(Function.ADD, key=b"n", flags=PERSIST_SET, **one)
-            assert added.flags & STABLE == stable
-        with LocalDaemon(tmp_path / sync, settings=settings) as daemon, FjPeer(daemon.port) as peer:
-            assert [get(peer, key).error for key in (b"k", b"l", b"n")] == ["", "", ""]
 
 
 def test_a_large_value_and_a_long_key(peer: FjPeer) -> None:

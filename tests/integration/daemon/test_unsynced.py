@@ -20,9 +20,9 @@ from fastjournal.testing.files import Fault, MemoryFiles
 from fastjournal.wire.fj.bulk import LeaseRequest, encode_lease_request
 from fastjournal.wire.fj.functions import (
     DATA,
+    KEPT,
     OVERWRITE,
     PERSIST,
-    PERSIST_SET,
     Function,
     Type,
 )
@@ -149,7 +149,7 @@ def test_answers_that_wait_for_a_sync_are_bounded(on_uvloop: bool) -> None:
     files = MemoryFiles(on_sync=sync)
     with served(files, on_uvloop, "os") as daemon, FjPeer(daemon.port) as peer:
         fields = {"key": b"k", "value_type": Type.BUFFER}
-        peer.ask(Function.SET, 1, flags=PERSIST_SET | OVERWRITE, value=large, **fields)
+        peer.ask(Function.SET, 1, flags=KEPT | OVERWRITE, value=large, **fields)
         (connection,) = daemon.server.connections
         assert isinstance(connection, FjConnection)
         blocked.append(True)

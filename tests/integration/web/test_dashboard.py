@@ -96,6 +96,14 @@ def test_a_queue_shows_its_jobs_and_the_settings_of_its_own(
     assert "no queue" in missing.text
 
 
+def test_a_queue_that_lives_in_memory_says_so(journal: Journal, visitor: Visitor) -> None:
+    """FJ-SET-4."""
+    journal.put(b"x", queue="mail")
+    assert "in memory" not in visitor.get("/j/default/queue?name=mail").text
+    journal.configure("mail", persist=False)
+    assert "in memory" in visitor.get("/j/default/queue?name=mail").text
+
+
 def test_a_queue_is_paused_drained_and_resumed(journal: Journal, visitor: Visitor) -> None:
     journal.put(b"x", queue="mail")
     said = visitor.follow(visitor.act("pause", queue=b"mail", back="/j/default/queue?name=mail"))

@@ -6,19 +6,30 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from archiving import TroubledStore, check_sound, restored_rows, rows, work_a_while
 
+from archiving import TroubledStore, check_sound, restored_rows, rows, work_a_while
 from fastjournal import Journal
 from fastjournal.archive.care import prune
 from fastjournal.archive.manifest import Manifest, find_newest
 from fastjournal.archive.restore import plan_restore, restore
 from fastjournal.archive.shipper import ArchiveOptions, Shipper
-from fastjournal.archive.store import MemoryStore, Store
+from fastjournal.archive.store import DirectoryStore, MemoryStore, Store
 from fastjournal.clock import SECOND
-from fastjournal.errors import ArchiveError, BadRequest, JournalError, ReadOnly, SegmentError
-from fastjournal.testing import Crash, ManualClock, MemoryFiles
+from fastjournal.errors import (
+    ArchiveError,
+    BadRequest,
+    JournalError,
+    ReadOnly,
+    SegmentError,
+    SettingError,
+)
+from fastjournal.journal.disk.replay import replay
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.testing import Crash, ManualClock, MemoryFiles, wait_until
 
 SMALL = 4096
 
@@ -628,3 +639,51 @@ def test_a_directory_that_is_not_empty_is_not_restored_into(
         journal.ship()
         with pytest.raises(BadRequest, match="not empty"):
             restore(store, plan_restore(newest(store)), tmp_path / "jobs")
+
+
+def test_a_journal_ships_by_itself_and_ships_the_rest_when_it_closes(tmp_path: Path) -> None:
+    options = ArchiveOptions(interval=0.02)
+    with Journal(
+        tmp_path / "jobs", sync="always", archive=tmp_path / "archive", archive_options=options
+    ) as journal:
+        journal.put(b"1", queue="q", key="a")
+
+        def is_shipped() -> bool:
+            status = journal.archive_status()
+            return status is not None and status.archived_to > 0
+
+        wait_until(is_shipped, what="it is archived")
+        journal.put(b"2", queue="q", key="b")
+        live = rows(journal)
+    store = DirectoryStore(tmp_path / "archive")
+    assert restored_rows(store, tmp_path / "back") == live
+
+
+def test_a_journal_without_an_archive_says_so(tmp_path: Path, clock: ManualClock) -> None:
+    with open_journal(tmp_path / "jobs", clock, None) as journal:
+        assert journal.archive_status() is None and journal.status().archive is None
+        with pytest.raises(BadRequest, match="no archive"):
+            journal.ship()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"behind": "wait"}, {"keep_versions": 1}, {"interval": 0}, {"interval": -1}]
+)
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingError):
+        ArchiveOptions(**wrong)
+
+
+def test_a_replay_up_to_an_instant_uses_a_snapshot_that_lies_before_it(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with open_journal(tmp_path / "jobs", clock, None) as journal:
+        work_a_while(journal, clock, Random(1), 100)
+        journal.snapshot()  # and what it covers is gone
+        work_a_while(journal, clock, Random(2), 20)
+        middle, then = journal.status().log.written_time, set(journal.engine.state.rows)
+        work_a_while(journal, clock, Random(3), 60)
+        assert set(journal.engine.state.rows) != then
+        found = replay(Stream(tmp_path / "jobs", WORKQ), until=middle)
+        assert found.snapshot is not None
+        assert set(found.state.rows) == then

@@ -12,7 +12,7 @@ def keyed(queue: bytes = b"q", key: bytes = b"k", **fields: object) -> NewJob:
 
 
 def test_a_key_is_found_in_its_queue_only() -> None:
-    """FJ-URI-3, FJ-SQL-2."""
+    """FJ-URI-3, FJ-SQL-2, SNAP-KIX-1."""
     core = Core()
     for queue in (b"b", b"a", b"c"):
         core.put(keyed(queue))

@@ -199,7 +199,7 @@ def test_every_bit_that_a_function_does_not_take_is_refused(row: object) -> None
         ("BAD-FLAGS", encode_request(Function.SET, 1, key=b"k")),
         ("BAD-FLAGS", encode_request(Function.NOP, 1, value_type=1, value=b"x")),
         ("BAD-FLAGS", encode_request(Function.NEXT, 1, ttl=1)),
-        ("BAD-FLAGS", encode_request(Function.GET, 1, ttl=2, key=b"k")),
+        ("BAD-FLAGS", encode_request(Function.GET, 1, ttl=3, key=b"k")),
         ("BAD-FLAGS", encode_request(Function.LISTEN, 1, query=Query.PATTERN, key=b"k")),
         (
             "BAD-FLAGS",

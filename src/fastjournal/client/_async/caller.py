@@ -26,6 +26,8 @@ from fastjournal.client.retry import (
 )
 from fastjournal.client.urls import Target
 from fastjournal.errors import JournalError
+from fastjournal.wire.fj.entry_codec import ALL, ALL_READ
+from fastjournal.wire.fj.functions import KEPT, PERSIST, PERSIST_SET
 
 __all__ = ["AsyncCaller"]
 
@@ -112,6 +114,20 @@ class AsyncCaller:
         A daemon that takes no lengths is sent instants of its clock, as far as we know it.
         """
         return None if "lengths" in self.pool.about.get("serves", ()) else self.server_now()
+
+    def lasting(self) -> int:
+        """The bit that makes an entry persist without waiting for more than the policy promises.
+
+        A daemon of 0.1.0 has another one; before any has answered, the bit that all of them know.
+        """
+        about = self.pool.about
+        if "kept" in about.get("serves", ()):
+            return KEPT
+        return PERSIST_SET if about else PERSIST
+
+    def told(self) -> int:
+        """How much of an entry the daemon can tell."""
+        return ALL_READ if "accessed" in self.pool.about.get("serves", ()) else ALL
 
     def number_now(self) -> int:
         """The time for numbers of changes: ours, if the daemon judges it so, else the daemon's."""

@@ -93,8 +93,9 @@ class ClientEntries(BlockingMapping):
         """
         now = None if ttl is None and touch is None else self._caller.base()
         call = entry_calls.set_entry(
-            now, key, value, ttl, expires, touch, overwrite, persist, timestamp, fence
-        )
+            now, key, value, ttl, expires, touch, overwrite, persist, timestamp, fence,
+            self._caller.lasting(),
+        )  # fmt: skip
         stored: bool = self._call(call)
         return stored
 
@@ -114,7 +115,8 @@ class ClientEntries(BlockingMapping):
         `expires` keeps it at least until then.
         """
         now = self._caller.base()
-        call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires)
+        told = self._caller.told()
+        call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires, told)
         found: Entry = self._call(call)
         return found
 
@@ -145,7 +147,11 @@ class ClientEntries(BlockingMapping):
     def update(self, other: Any = (), /, **named: EntryValue) -> None:
         """Store many, sent together."""
         pairs = other.items() if isinstance(other, Mapping) else other
-        calls = [entry_calls.set_entry(None, key, value) for key, value in [*pairs, *named.items()]]
+        lasting = self._caller.lasting()
+        calls = [
+            entry_calls.set_entry(None, key, value, lasting=lasting)
+            for key, value in [*pairs, *named.items()]
+        ]
         for stored in self._caller.call_many(calls, together=_TOGETHER):
             if isinstance(stored, JournalError):
                 raise stored
@@ -181,7 +187,9 @@ class ClientEntries(BlockingMapping):
         `sender` and its `timestamp`: within ten minutes they are counted once.
         """
         name, at = self._number(sender, timestamp)
-        total: EntryValue = self._call(entry_calls.add(key, number, name, at, persist, fence))
+        lasting = self._caller.lasting()
+        call = entry_calls.add(key, number, name, at, persist, fence, lasting)
+        total: EntryValue = self._call(call)
         return total
 
     def flip(self, key: Text, *, fence: int = 0) -> bool:
@@ -235,7 +243,7 @@ class ClientEntries(BlockingMapping):
 
         Give its cursor back for the next page, from any process and after any restart.
         """
-        call = entry_calls.page(lower, upper, match, cursor, limit, data)
+        call = entry_calls.page(lower, upper, match, cursor, limit, data, self._caller.told())
         found: EntryPage = self._call(call)
         return found
 

@@ -85,8 +85,8 @@ class PipelinedEntries:
 
     def set(self, key: Text, value: EntryValue, **how: Any) -> None:
         """Add a write; its answer is False if an equal or newer one is there."""
-        now = self._caller.base() if how else None
-        self._pipeline._calls.append(entry_calls.set_entry(now, key, value, **how))
+        now, lasting = self._caller.base() if how else None, self._caller.lasting()
+        self._pipeline._calls.append(entry_calls.set_entry(now, key, value, lasting=lasting, **how))
 
     def delete(self, key: Text, **how: Any) -> None:
         """Add a deletion; its answer says whether there was an entry."""
@@ -95,4 +95,5 @@ class PipelinedEntries:
     def add(self, key: Text, number: float = 1, **how: Any) -> None:
         """Add an addition; its answer is the sum."""
         name, at = self._entries._number(how.pop("sender", b""), how.pop("timestamp", None))
+        how["lasting"] = self._caller.lasting()
         self._pipeline._calls.append(entry_calls.add(key, number, name, at, **how))

@@ -46,7 +46,6 @@ __all__ = ["FjConnection"]
 
 _HELLO: Final[i64] = int(Function.HELLO)
 _LEASE: Final[i64] = int(Function.LEASE)
-_JOB: Final[i64] = int(Type.JOB)
 _READS: Final[i64] = function_bits(
     (
         Function.NOP, Function.QUIT, Function.PING, Function.HELLO, Function.GET, Function.STATUS,
@@ -253,11 +252,10 @@ class FjConnection(Connection):
                     self.leaving = True
             elif refusal is not None:
                 raise refusal
+            elif self.waiters and self._is_outstanding(identifier):
+                raise BadRequest(f"a request with identifier {identifier} is not answered yet")
             else:
-                self._ask_for_sync(
-                    frame.flags & PERSIST != 0
-                    or (frame.flags & PERSIST_SET != 0 and frame.kind == _JOB)
-                )
+                self._ask_for_sync(frame.flags & (PERSIST | PERSIST_SET) != 0)
                 function = frame.function
                 if not self.allowed >> function & 1 and SERVED >> function & 1:
                     self.deny(f"role does not allow {Function(int(function)).name}")
@@ -273,6 +271,10 @@ class FjConnection(Connection):
             self._answer_error(identifier, before, error, now)
         if len(out) > before:
             self.answered.append(int(identifier))
+
+    def _is_outstanding(self, identifier: i64) -> bool:
+        """Whether a request of this identifier waits for its answer."""
+        return any(waiter.identifier == identifier for waiter in self.waiters)
 
     def _ask_for_sync(self, wanted: bool) -> None:
         """Whether the request under way is to be on stable storage when it is answered."""

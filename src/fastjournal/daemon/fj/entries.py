@@ -6,7 +6,8 @@ Rules: those of `dispatch`, and
    DELETE of a key means both, unless a queue or an id is named.
 2. Whoever has said HELLO is known by that name, anyone else by the connection: the name owns locks
    and leases, and makes ADD and NOT with a timestamp happen once. A request may give another one.
-3. An entry persists only if bit 9 or 12 says so; bit 9 also waits until it is on stable storage.
+3. An entry persists only if a bit says so: 9 or 12, answered on stable storage, or 6, answered as
+   the sync policy promises.
 4. A change that gives a fencing number is made only while that lock is held (D-22).
 """
 
@@ -20,20 +21,21 @@ from fastjournal.buffers import BytesWriter
 from fastjournal.clock import SECOND
 from fastjournal.daemon.fj import jobs
 from fastjournal.daemon.session import KEY, Session, Subject
-from fastjournal.errors import NotFound
+from fastjournal.errors import NotFound, WrongType
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.ground import is_busy, is_kept, keys_of, touch_length
 from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.plan import Decided
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.journal.state.row import DELETED_ROW, Row
-from fastjournal.wire.fj.entry_codec import ALL, decode_who, write_entry
+from fastjournal.wire.fj.entry_codec import ALL, ALL_READ, decode_who, write_entry
 from fastjournal.wire.fj.frames import NO_VALUE, FrameReader, decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     BY_ID,
     DATA,
     EXACT,
     JOBS,
+    KEPT,
     LISTEN,
     LOCKED,
     OVERWRITE,
@@ -68,7 +70,7 @@ _RANGE: Final[i64] = int(Query.RANGE) << QUERY_SHIFT
 _PATTERN: Final[i64] = int(Query.PATTERN) << QUERY_SHIFT
 _CURSOR: Final[i64] = int(Query.CURSOR) << QUERY_SHIFT
 _INTEGER: Final[i64] = int(Type.INTEGER)
-_LASTS: Final[i64] = PERSIST | PERSIST_SET
+_LASTS: Final[i64] = PERSIST | PERSIST_SET | KEPT
 
 
 def _by(session: Session, frame: FrameReader) -> Writer:
@@ -131,7 +133,9 @@ def get_any(session: Session, frame: FrameReader, now: i64) -> None:
         return
     entries = session.entries
     key = frame.key
-    if not _wants_all(frame) and entries.find(key, now) is None and _has_jobs(session, key):
+    found = entries.find(key, now)
+    accessed: i64 = 0 if found is None else entries.ground.accessed.of(found.id)
+    if not _wants_all(frame) and found is None and _has_jobs(session, key):
         session.out.write(jobs.get(session, request_of(frame), now))
         return
     reading = _reading(session, frame, now)
@@ -141,13 +145,13 @@ def get_any(session: Session, frame: FrameReader, now: i64) -> None:
     if frame.flags & (TIMEOUT | EXACT) == TIMEOUT:
         timeout = row.when if is_busy(row, at) else 0
     flags = frame.flags & DATA | _marks(session, row, reading.worker, at)
-    pair = _pair(session, frame, row, b"", at)
+    pair = _pair(session, frame, row, b"", at, accessed)
     write_reply(session.out, frame.identifier, row.modified, flags, (pair,), timeout=timeout or -1)
 
 
 def _wants_all(frame: FrameReader) -> bool:
     """All that is known of an entry is to be told."""
-    return frame.flags & TTL != 0 and frame.ttl == ALL
+    return frame.flags & TTL != 0 and frame.ttl in (ALL, ALL_READ)
 
 
 def _has_jobs(session: Session, key: bytes) -> bool:
@@ -174,8 +178,9 @@ def _several(session: Session, frame: FrameReader, now: i64) -> None:
     pairs: list[Pair] = []
     for key, row in page.rows:
         flags |= _marks(session, row, reading.worker, at)
-        pairs.append(_pair(session, frame, row, key, at))
-    write_reply(session.out, frame.identifier, now, flags, pairs, True, page.cursor or None)
+        pairs.append(_pair(session, frame, row, key, at, entries.ground.accessed.of(row.id)))
+    until: i64 = reading.lease if pairs and reading.lease else -1
+    write_reply(session.out, frame.identifier, now, flags, pairs, True, page.cursor or None, until)
 
 
 def _reading(session: Session, frame: FrameReader, now: i64) -> Reading:
@@ -205,7 +210,9 @@ def _is_locked(session: Session, row: Row, at: i64) -> bool:
     return len(locks) > 0 and locks.holder(keys_of(row), at) is not None
 
 
-def _pair(session: Session, frame: FrameReader, row: Row, key: bytes, at: i64) -> Pair:
+def _pair(
+    session: Session, frame: FrameReader, row: Row, key: bytes, at: i64, accessed: i64
+) -> Pair:
     """An entry as it was asked for; its value is read from the log if need be."""
     value = b""
     if frame.flags & DATA:
@@ -222,6 +229,7 @@ def _pair(session: Session, frame: FrameReader, row: Row, key: bytes, at: i64) -
     write_entry(
         picture, row.inserted, row.modified, row.expires, touch_length(row), until, row.attempts,
         is_kept(row), _is_locked(session, row, at), worker, keys_of(row), value,
+        accessed if frame.ttl == ALL_READ else -1,
     )  # fmt: skip
     return Pair(key, row.kind, picture.getvalue())
 
@@ -243,14 +251,14 @@ def delete_any(session: Session, frame: FrameReader, now: i64) -> None:
         frame.key,
         timestamp=session.stamp(frame.timestamp),
         purge=flags & OVERWRITE != 0,
-        persist=flags & _LASTS != 0,
+        persist=flags & PERSIST != 0,
         by=_by(session, frame),
         now=now,
     )
     found = decided.found
     stale = decided.stale
     if both:
-        others = jobs.delete_everywhere(session, request_of(frame))
+        others = jobs.delete_everywhere(session, request_of(frame), _by(session, frame))
         found += others.found
         stale = stale or others.stale
     answer = _safe(session, decided)
@@ -288,8 +296,15 @@ def add(session: Session, frame: FrameReader, now: i64) -> None:
     _write_changed(session, frame, decided, now)
 
 
+def _refuse_job(session: Session, key: bytes, now: i64) -> None:
+    """A key that has jobs and no entry: their values are changed by SET alone."""
+    if session.entries.find(key, now) is None and _has_jobs(session, key):
+        raise WrongType("the key is that of a job")
+
+
 def flip(session: Session, frame: FrameReader, now: i64) -> None:
     """Turn a boolean over; answered with the new one."""
+    _refuse_job(session, frame.key, now)
     decided = session.entries.flip(
         frame.key,
         sender=_sender(session, frame),
@@ -303,6 +318,7 @@ def flip(session: Session, frame: FrameReader, now: i64) -> None:
 
 def truncate(session: Session, frame: FrameReader, now: i64) -> None:
     """Cut or fill up a value."""
+    _refuse_job(session, frame.key, now)
     decided = session.entries.truncate(
         frame.key,
         decode_integer(frame.value()),
@@ -330,6 +346,7 @@ def unlock(session: Session, frame: FrameReader, now: i64) -> None:
 
 def rename(session: Session, frame: FrameReader, now: i64) -> None:
     """Give an entry another key."""
+    _refuse_job(session, frame.key, now)
     decided = session.entries.rename(
         frame.key,
         frame.value(),
@@ -343,6 +360,7 @@ def rename(session: Session, frame: FrameReader, now: i64) -> None:
 
 def alias(session: Session, frame: FrameReader, now: i64) -> None:
     """Give an entry a further key."""
+    _refuse_job(session, frame.key, now)
     decided = session.entries.alias(
         frame.key,
         frame.value(),

@@ -21,7 +21,6 @@ from fastjournal.buffers import BytesWriter
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.daemon.session import KEY, Session, Subject, Waiter
 from fastjournal.errors import (
-    BadFunction,
     JournalError,
     NotFound,
     OutOfRange,
@@ -30,7 +29,8 @@ from fastjournal.errors import (
     Unauthorized,
 )
 from fastjournal.journal.decide.operator import Deleted
-from fastjournal.journal.language.commands import BY_SCHEDULE, FROM_WORKQ, End
+from fastjournal.journal.entries.locks import NOBODY, Writer
+from fastjournal.journal.language.commands import BY_SCHEDULE, FROM_WORKQ, SCHEMA_SHIFT, End
 from fastjournal.journal.look.inspection import result_of
 from fastjournal.journal.state.row import (
     COMPLETED_ROW,
@@ -56,11 +56,14 @@ from fastjournal.wire.fj.frames import NO_VALUE, FrameReader, decode_integer, en
 from fastjournal.wire.fj.functions import (
     AGAIN,
     DATA,
+    EXACT,
     EXTENDED,
     LENGTH,
     LISTEN,
+    LOCKED,
     OVERWRITE,
-    QUERY_BITS,
+    PERSIST,
+    PERSIST_SET,
     STALE,
     TIMEOUT,
     TTL,
@@ -106,6 +109,7 @@ __all__ = [
     "touch",
 ]
 
+_LASTS: Final[i64] = PERSIST | PERSIST_SET
 _CHUNK: Final[i64] = 16
 """Jobs leased between two looks at the size of the reply: at most so many MiB too much."""
 _MAX_WAIT: Final = 24 * 3600 * 1000  # ms
@@ -151,8 +155,12 @@ def _put(session: Session, job: PutRequest, asked: i64, now: i64) -> i64:
         session.placed_id = job.id
         return _STALE
     operations = session.operations
-    outcome = operations.put(job, now)
+    job.persist = asked & _LASTS != 0
+    by = session.writer() if len(session.engine.locks) else NOBODY
+    outcome = operations.put(job, now, by)
     session.placed_id = operations.placed_id
+    if session.stable and not operations.is_kept():
+        session.stable = 0  # no sync brings it to stable storage
     return outcome
 
 
@@ -341,6 +349,7 @@ def _write_row(out: BytesWriter, row: Row, value: bytes) -> None:
     marks: i64 = 0
     if flags & FROM_WORKQ:
         marks = 1
+    marks |= (flags >> SCHEMA_SHIFT & 15) << 2
     if flags & BY_SCHEDULE:
         marks |= 2
     until: i64 = 0
@@ -552,40 +561,61 @@ def delete(session: Session, request: Request, now: int) -> bytes:
     operations = session.operations
     timestamp, purge = session.stamp(request.timestamp), request.flags & OVERWRITE != 0
     if request.by_id:
-        deleted = operations.delete(request.key, timestamp, purge=purge)
+        deleted = operations.delete(request.key, timestamp, purge=purge, by=session.writer())
     elif request.value:
-        deleted = operations.delete_key(request.value, request.key, timestamp, purge=purge)
+        deleted = operations.delete_key(
+            request.value, request.key, timestamp, purge=purge, by=session.writer()
+        )
     else:
-        deleted = delete_everywhere(session, request)
+        deleted = delete_everywhere(session, request, session.writer())
     # D-20: a missing key is a success with count 0, an existing one with count 1.
     pair = Pair(b"", Type.INTEGER, encode_integer(deleted.found))
     flags = session.stable | (STALE if deleted.stale else 0)
     return encode_reply(request.identifier, now, flags=flags, pairs=(pair,))
 
 
-def delete_everywhere(session: Session, request: Request) -> Deleted:
+def delete_everywhere(session: Session, request: Request, by: Writer) -> Deleted:
     """Remove the jobs of a key in all queues."""
     stamp = session.stamp(request.timestamp)
     purge = request.flags & OVERWRITE != 0
-    return session.operations.delete_everywhere(request.key, stamp, purge=purge)
+    return session.operations.delete_everywhere(request.key, stamp, purge=purge, by=by)
 
 
 def get(session: Session, request: Request, now: int) -> bytes:
-    """Read one job by its key."""
-    if request.flags & QUERY_BITS or request.timeout is not None:
-        raise BadFunction("GET serves one job by its key here")
+    """Read one job by its key: lease it, or let it live longer, or neither (D-27)."""
+    flags, until = request.flags, deadline_of(request, now)
+    leases = until > 0 and not flags & EXACT
     row = named_row(session, b"", request.key, leased=False)
-    session.engine.load(row)
-    pair = short_of(lease_of(row))
-    working = WORKED_ON if row.state is State.PROCESSING else 0
-    if request.flags & WORKED_ON and working:
+    for other in session.state.keys.rows_of(row.queue.name, row.key):
+        if other.stage == PROCESSING_ROW:
+            row = other  # what waits behind it is not handed out before it ends
+    worker = request.value or session.name or session.own_name
+    by_key = session.operations.by_key
+    if by_key.is_gone(row, now):
+        raise NotFound(f"no job {request.key[:80]!r}")
+    busy = row.state is State.PROCESSING and row.rare.worker != worker
+    if flags & WORKED_ON and row.state is State.PROCESSING:
         raise NotFound("the job is being worked on")
-    value = pair.value if request.flags & DATA else b""
-    pair = Pair(b"", pair.type, value, row.expires if request.flags & EXTENDED else None)
-    flags = working | request.flags & DATA
+    session.engine.load(row)
+    stable = 0
+    if leases:
+        if not session.may_take:
+            session.deny("role does not allow GET with a lease of a job")
+            raise Unauthorized("the token does not allow leasing jobs")
+        busy = not by_key.lease(row, until, worker, now, session.writer())
+        stable = 0 if busy else session.stable
+    elif flags & EXACT:
+        by_key.prolong(row, until, now, session.writer())
+        stable = session.stable
+    told = row.lease_until if leases else row.expires
+    pair = short_of(lease_of(row))
+    value = pair.value if flags & DATA else b""
+    pair = Pair(b"", pair.type, value, row.expires if flags & EXTENDED else None)
+    marks = (WORKED_ON if busy else 0) | (LOCKED if by_key.is_locked(row.key, now) else 0)
     return encode_reply(
-        request.identifier, row.modified, flags=flags, timeout=row.expires or None, pairs=(pair,)
-    )
+        request.identifier, row.modified, flags=marks | stable | flags & DATA,
+        timeout=told or None, pairs=(pair,),
+    )  # fmt: skip
 
 
 def result(session: Session, request: Request, now: int) -> bytes:

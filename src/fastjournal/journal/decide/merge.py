@@ -11,22 +11,34 @@ A repeat meets a row that waits. The row keeps its id, its place of arrival and 
     timeouts   0
     attempts   kept: the next token must be new
     fails      kept
-    value      replaced; so are the kind of the value, and lease, limits and ttl where the repeat
-               gives any
+    value      replaced, and its version is that of today; so are the kind of the value, and
+               lease, limits and ttl where the repeat gives any
     modified   the timestamp of the repeat
+    persist    the larger: what is in the log stays there
 
 A repeat that is not newer than the row changes nothing: with the very timestamp of the row it is
 the same message sent again, with an older one it was written before what is there (D-09).
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from fastjournal.clock import MILLISECOND
-from fastjournal.journal.language.commands import DEFAULT_POLICY, Policy, Put, policy_of
+from fastjournal.journal.language.commands import (
+    DEFAULT_POLICY,
+    PERSIST,
+    SCHEMA_SHIFT,
+    Policy,
+    Put,
+    policy_of,
+)
 from fastjournal.journal.state.row import Row
 from fastjournal.put_request import PutRequest
 
 __all__ = ["bounded_due", "later", "merge", "policy_for"]
+
+_SCHEMA: Final[i64] = 15 << SCHEMA_SHIFT
 
 
 def merge(row: Row, job: PutRequest, rank: i64, timestamp: i64, now: i64) -> Put | None:
@@ -46,7 +58,7 @@ def merge(row: Row, job: PutRequest, rank: i64, timestamp: i64, now: i64) -> Put
         later(row.expires, job.expires),
         job.kind,
         job.value,
-        policy_for(job, row.policy),
+        _stated(policy_for(job, row.policy), job.persist or row.queue.persist, row.queue.schema),
         row.attempts,
         0,
         more.fails,
@@ -80,6 +92,14 @@ def policy_for(job: PutRequest, old: Policy = DEFAULT_POLICY) -> Policy:
         job.max_timeouts or old.max_timeouts,
         job.max_fails or old.max_fails,
     )
+
+
+def _stated(policy: Policy, persist: bool, schema: i64) -> Policy:
+    """A row in memory comes into the log when that is asked for, never back; its payload is new."""
+    flags = policy.flags & ~_SCHEMA | schema << SCHEMA_SHIFT
+    if persist:
+        flags |= PERSIST
+    return policy if flags == policy.flags else policy.changed(flags=flags)
 
 
 def _ms(length: i64) -> i64:

@@ -25,13 +25,15 @@ from fastjournal.journal.decide.ground import Ground, gone, has_expired
 from fastjournal.journal.decide.merge import bounded_due, merge, policy_for
 from fastjournal.journal.language.commands import (
     KEEP_VERSIONS,
+    PERSIST,
+    SCHEMA_SHIFT,
     Command,
     Expire,
     Group,
     Put,
-    Schedule,
     WorkqJob,
 )
+from fastjournal.journal.language.workq_ranges import fault_of
 from fastjournal.journal.state.row import DELETED_ROW, PROCESSING_ROW, QueueRules, Row
 from fastjournal.put_request import UNIQUE, PutRequest
 
@@ -43,10 +45,7 @@ TWIN: Final[i64] = 2
 STALE: Final[i64] = 3
 """`model.Outcome`, as numbers."""
 
-_LAST_INSTANT: Final[i64] = 9_223_372_036_854_775_807
-_END_OF_TIME: Final[i64] = 9_223_372_036 * 1_000_000_000
 """The times of Workq do not reach the last second that fits 64 bits."""
-_WORKQ_NAME: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
 
 @final
@@ -92,6 +91,8 @@ class Puts:
         """What the newest put came to."""
         self.placed_id: bytes = b""
         """The row it came to."""
+        self.volatile = False
+        """Some job was ever taken in that lives in memory only."""
 
     def put(self, job: PutRequest, now: i64, promised: bool = False) -> Command | None:
         """Take a job in; None: it changes nothing.
@@ -229,7 +230,8 @@ class Puts:
             return self._stale(tomb)
         self.outcome = NEW if processing is None else TWIN
         parts = found.expired
-        if tomb is not None and not job.id:
+        lasts = rules.persist or job.persist
+        if tomb is not None and not job.id and lasts == (tomb.policy.flags & PERSIST != 0):
             # A newer write takes the slot of a deleted row; tokens go on counting. One that brings
             # an id has a slot of its own: it is known by that id should it come again.
             put = self._new_row(job, rules, tomb.id, rank, stamp, timestamp, tomb.attempts)
@@ -238,7 +240,7 @@ class Puts:
         else:
             row_id = job.id or self._ground.new_id()
             put = self._new_row(job, rules, row_id, rank, stamp, timestamp, 0)
-            if tomb is not None:
+            if tomb is not None and lasts:
                 parts.append(gone(tomb))
         if not parts:
             return put
@@ -274,11 +276,17 @@ class Puts:
         policy = policy_for(job)
         if rules.keep_versions:
             policy = policy.changed(flags=policy.flags | KEEP_VERSIONS)
+        if rules.schema:
+            policy = policy.changed(flags=policy.flags | rules.schema << SCHEMA_SHIFT)
+        if not rules.persist and not job.persist:
+            policy = policy.changed(flags=policy.flags & ~PERSIST)
+            self.volatile = True
         if attempts and policy.max_attempts:
             policy = policy.changed(max_attempts=policy.max_attempts + attempts)
-        due = bounded_due(job.due, stamp, rules.max_wait)
+        inserted = job.inserted if 0 < job.inserted < stamp else stamp
+        due = bounded_due(job.due, inserted, rules.max_wait)
         return Put(
-            row_id, job.queue, job.key, rank, due, stamp, timestamp, job.expires, job.kind,
+            row_id, job.queue, job.key, rank, due, inserted, timestamp, job.expires, job.kind,
             job.value, policy, attempts,
         )  # fmt: skip
 
@@ -308,26 +316,12 @@ def _refuse_taken(job: PutRequest, modified: i64) -> None:
 
 
 def _check_workq(job: WorkqJob, max_value: i64) -> None:
-    """The ranges of Workq; the ttl may be longer than its 30 days."""
-    row_id = job.id
-    if len(row_id) != 16 or row_id[6] >> 4 != 4 or row_id[8] >> 6 != 2:
-        raise BadRequest("Invalid ID")
-    if not 1 <= len(job.name) <= 255 or not _WORKQ_NAME.issuperset(job.name):
-        raise BadRequest("Invalid Name")
-    if not 1 <= job.ttr <= 86_400_000:
-        raise BadRequest("Invalid TTR")
-    if not 1 <= job.ttl <= _LAST_INSTANT // MILLISECOND:
-        raise BadRequest("Invalid TTL")
-    if not -(2**31) <= job.priority < 2**31:
-        raise BadRequest("Invalid Priority")
-    if not 0 <= job.max_attempts <= 255:
-        raise BadRequest("Invalid Max Attempts")
-    if not 0 <= job.max_fails <= 255:
-        raise BadRequest("Invalid Max Fails")
+    """Refuse a job whose fields are out of range."""
+    fault = fault_of(job)
+    if fault:
+        raise BadRequest(fault)
     if len(job.payload) > max_value:
         raise BadRequest("Invalid Payload")
-    if isinstance(job, Schedule) and not 0 < job.time < _END_OF_TIME:
-        raise BadRequest("Invalid Time")
 
 
 def _newest(row: Row, other: Row | None) -> Row:

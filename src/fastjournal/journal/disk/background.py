@@ -145,6 +145,9 @@ class Background:
                 self.clean()
             if self._snapshot_bytes and self._upkeep.log_bytes() > self._snapshot_bytes:
                 self.snapshot()
+            with self._one_at_a_time:
+                self._check_running()
+                self._upkeep.scrub()
             self.last_error = ""
         except Closed:
             pass

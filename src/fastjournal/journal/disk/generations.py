@@ -6,7 +6,8 @@ removed, reset or truncated. Here a table is a queue and its file is a stretch o
 Rules:
 
 1. At the boundary of a period (in UTC) that any queue asks for, the log goes on in a new segment.
-   So a generation has segments of its own, which empty together. The shortest period counts.
+   So a generation has segments of its own, which empty together. The shortest period counts. A
+   queue whose `schema` changes begins a new generation too: the old version drains by itself.
 2. A segment without a record that anybody needs is removed (`delete`). With `truncate`, if a queue
    with a period asks for it, it is cut to its header at once and removed by the next cleaning.
    `keep` is treated as `truncate`: what stands behind the end of a reused file could not be told
@@ -58,14 +59,19 @@ class Generations:
         self._state = state
         self._at = written
         self._looked = -_LOOK_AGAIN
+        self._schemas = schemas_of(state)
 
     def begins(self, now: int, monotonic: int) -> bool:
         """Whether a boundary was passed since this last said so, or since the newest record."""
         if monotonic - self._looked < _LOOK_AGAIN:
             return False
         self._looked = monotonic
-        period = shortest(settings_of(self._state))
+        settings = settings_of(self._state)
+        period = shortest(settings)
         before, self._at = self._at, now
+        known, self._schemas = self._schemas, schemas_of(self._state)
+        if known != self._schemas:
+            return True
         if not period or not before:
             return False
         return generation_of(before, period) != generation_of(now, period)
@@ -88,6 +94,12 @@ class Generations:
 def settings_of(state: JournalState) -> list[QueueSettings]:
     """The settings of all queues that have any of their own."""
     return [lane.settings for lane in list(state.queues.values()) if lane.settings_at]
+
+
+def schemas_of(state: JournalState) -> dict[bytes, int]:
+    """The versions of what is put, by queue, where there is one."""
+    lanes = list(state.queues.values())
+    return {lane.name: lane.settings.schema for lane in lanes if lane.settings.schema}
 
 
 class Disposal:

@@ -8,8 +8,10 @@ from typing import Final
 
 from mypy_extensions import i32, i64
 
+from fastjournal.errors import CorruptCommand
 from fastjournal.journal.language.codec import decode_part
-from fastjournal.journal.language.commands import PUT, Command, Group, Mark
+from fastjournal.journal.language.commands import PUT, Command, Group, Mark, WorkqJob
+from fastjournal.journal.language.workq_ranges import fault_of
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.values import UNREADABLE
 from fastjournal.log.record import BrokenRecord, Walk
@@ -45,6 +47,10 @@ class Playback:
         self.file: i64 = 0
         """The number of the file being applied, and where the record stands in it."""
         self.at: i64 = 0
+        self.accepts = False
+        """Jobs of Workq whose fields cannot be are taken all the same; else they are damage."""
+        self.accepted: i64 = 0
+        """How many were."""
 
     def play(
         self, data: bytes, at: int, end: int, segment: int, base: int, max_payload: int
@@ -90,6 +96,12 @@ class Playback:
         return int(count), int(walk.at), stopped
 
     def _record(self, command: Command, time: i64) -> None:
+        if isinstance(command, WorkqJob):
+            fault = fault_of(command)
+            if fault:
+                if not self.accepts:
+                    raise CorruptCommand(f"a job of Workq that cannot be: {fault}")
+                self.accepted += 1
         if time <= self.overlap:
             self._apply_over(command, time)
         else:

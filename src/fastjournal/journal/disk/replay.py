@@ -48,6 +48,8 @@ class Replayed:
     """Whether there is anything that the Workq server cannot read."""
     overlap: int = 0
     """The TIME as of which the snapshot ended; 0 without one."""
+    accepted: int = 0
+    """Jobs of Workq whose fields cannot be and that were taken all the same."""
 
 
 def replay(
@@ -55,18 +57,19 @@ def replay(
     progress: Callable[[int], None] | None = None,
     until: int | None = None,
     state: JournalState | None = None,
+    accept: bool = False,
 ) -> Replayed:
     """Replay a journal's directory; `until`: only records up to this TIME.
 
     Then a snapshot is used only if it holds nothing later.
 
     `progress` is told, now and then, how many records have been read. `state`: an empty one to
-    replay into.
+    replay into. `accept`: take jobs of Workq whose fields cannot be, instead of refusing the log.
     """
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _replay(stream, progress, until, state or JournalState())
+        return _replay(stream, progress, until, state or JournalState(), accept)
     finally:
         if collecting:
             gc.enable()
@@ -77,11 +80,13 @@ def _replay(
     progress: Callable[[int], None] | None,
     until: int | None,
     state: JournalState,
+    accept: bool,
 ) -> Replayed:
     snapshot = newest_snapshot(stream)
     if snapshot is not None and until is not None and snapshot_span(stream, snapshot)[1] > until:
         snapshot = None
     playback = Playback(state, until)
+    playback.accepts = accept
     start = None
     if snapshot is not None:
         try:
@@ -108,5 +113,6 @@ def _replay(
         cursor.close()
     clean = until is None and playback.clean
     return Replayed(
-        state, snapshot, as_of, playback.count, clean, playback.own, int(playback.overlap)
-    )
+        state, snapshot, as_of, playback.count, clean, playback.own,
+        int(playback.overlap), int(playback.accepted),
+    )  # fmt: skip

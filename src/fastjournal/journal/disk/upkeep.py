@@ -35,6 +35,7 @@ from fastjournal.journal.disk.generations import Disposal, Generations, settings
 from fastjournal.journal.disk.moving import let_go, note_cleaned, note_snapshot
 from fastjournal.journal.disk.replay import Replayed
 from fastjournal.journal.disk.retention import Retention
+from fastjournal.journal.disk.scrub import Scrub
 from fastjournal.journal.disk.snapshot import Snapshot, remove_snapshots, write_snapshot
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import encode
@@ -64,6 +65,12 @@ class UpkeepStatus:
     snapshots: int = 0
     archived: int = 0
     generations: int = 0
+    scrub_passes: int = 0
+    """Times that every sealed segment was read again."""
+    scrubbed_at: int = 0
+    """When that was last, ns since 1970; 0: not yet."""
+    scrub_faults: int = 0
+    """Segments that were found damaged by it."""
 
 
 class Upkeep:
@@ -93,6 +100,7 @@ class Upkeep:
         with contextlib.suppress(NoSpace):
             self._cover()
         self.status = UpkeepStatus()
+        self._scrub = Scrub(stream)
         self.part = _PART
         """Rows of a snapshot visited under the lock at a time."""
         self.lock_wait = _LOCK_WAIT
@@ -154,6 +162,13 @@ class Upkeep:
         if self._snapshot is not None and self._retention.waiting > self._patience():
             self.take_snapshot()
         return cleaned
+
+    def scrub(self) -> None:
+        """Read some sealed segments again, looking for damage; see `Scrub`."""
+        scrub, status = self._scrub, self.status
+        scrub.go_on()
+        status.scrub_passes, status.scrubbed_at = scrub.passes, scrub.passed_at
+        status.scrub_faults = scrub.faults
 
     def take_snapshot(self) -> Snapshot:
         """Write an image of the state, then drop the segments below it."""

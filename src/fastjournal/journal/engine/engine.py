@@ -48,6 +48,7 @@ from fastjournal.journal.engine.counting import JobCounts
 from fastjournal.journal.engine.events import Event, Subscription
 from fastjournal.journal.engine.reserve import RESERVE_SIZE, Reserve
 from fastjournal.journal.engine.wakeups import Wakeups
+from fastjournal.journal.entries.locks import Locks
 from fastjournal.journal.language.codec import is_own, write_command
 from fastjournal.journal.language.commands import (
     PERSIST,
@@ -128,6 +129,8 @@ class Engine:
         self.wakeups = Wakeups()
         self.counts = JobCounts()
         self.subscriptions: list[Subscription] = []
+        self.locks = Locks()
+        """Who holds which keys, of entries and of jobs."""
         self.moved_by_steps: list[Callable[[int], None]] = []
         """Told by how much the clock is to step forward: what they hold in memory keeps its
         length."""
@@ -143,6 +146,8 @@ class Engine:
         self.read_until: Callable[[int], int] | None = None
         """Asked with the time: up to when all that had arrived was carried out. If that is not now,
         it has more read and sets `timer` then. None: nothing waits anywhere to be read."""
+        self.volatile = False
+        """There may be jobs that live in memory only."""
         self.last_time: i64 = 0
         """TIME of the newest record logged through this engine."""
         self.batching: Batch | None = None
@@ -176,6 +181,11 @@ class Engine:
 
         `now`: the clock, if it was just read.
         """
+        if self.volatile:
+            kept = self._part_in_memory(command)
+            if kept is None:
+                return self.last_time
+            command = kept
         batch = self.batching
         payload = self.encode(command)
         if batch is not None:
@@ -291,6 +301,27 @@ class Engine:
         except BaseException as error:
             self.log.stop(error)
             raise
+
+    def _part_in_memory(self, command: Command) -> Command | None:
+        """Apply what concerns rows that live in memory only; returns what is to be logged."""
+        kept: list[Command] = []
+        volatile: list[Command] = []
+        for member in _members(command):
+            if isinstance(member, Put):
+                lasts = member.policy.flags & PERSIST != 0
+            else:
+                row = self.state.rows.get(member.id) if member.id else None
+                lasts = row is None or row.policy.flags & PERSIST != 0
+            (kept if lasts else volatile).append(member)
+        if not volatile:
+            return command
+        for member in volatile:
+            self.check_room(member)
+        for member in volatile:
+            self.remember(member)
+        if not kept:
+            return None
+        return kept[0] if len(kept) == 1 else Group(tuple(kept))
 
     def batch(self) -> "Batch":
         """Commands committed inside are logged together; see rule 3."""

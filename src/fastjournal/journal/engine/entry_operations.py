@@ -37,7 +37,7 @@ class EntryOperations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.ground = ground = EntryGround(engine.ground)
+        self.ground = ground = EntryGround(engine.ground, engine.locks)
         self.locks = ground.locks
         self._writes = EntryWrites(ground)
         self._changes = EntryChanges(ground, self._writes)
@@ -197,8 +197,10 @@ class EntryOperations:
     def get(self, key: bytes, reading: Reading = _PLAIN, now: i64 = 0) -> Entry:
         """One entry."""
         now = now or self._now()
+        found = self.find(key, now)
+        accessed = 0 if found is None else self.ground.accessed.of(found.id)
         row = self.read(key, reading, now)
-        return self.picture(row, key, now, reading.data)
+        return self.picture(row, key, now, reading.data, accessed)
 
     def rows(self, scan: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> Page:
         """The rows of a range, a pattern, or the rest of either; `load` their values in turn."""
@@ -221,10 +223,11 @@ class EntryOperations:
         for key, row in found.rows:
             if reading.data:
                 self._engine.load(row)
-            entries.append(self.picture(row, key, now, reading.data))
+            accessed = self.ground.accessed.of(row.id)
+            entries.append(self.picture(row, key, now, reading.data, accessed))
         return EntryPage(entries, found.cursor)
 
-    def picture(self, row: Row, key: bytes, now: i64, data: bool) -> Entry:
+    def picture(self, row: Row, key: bytes, now: i64, data: bool, accessed: int) -> Entry:
         """A row as it is shown to who asked for it by one of its keys."""
         now = self.ground.base.time(now)
         busy = is_busy(row, now)
@@ -245,6 +248,7 @@ class EntryOperations:
                 row.attempts,
                 self.locks.holder(keys, now) is not None,
                 keys,
+                accessed,
             ),
         )
         return entry
@@ -259,6 +263,8 @@ class EntryOperations:
 
     def _note(self, row: Row, now: i64, reading: Reading, *, single: bool) -> None:
         """Do what reading changes; a journal that cannot write is read all the same."""
+        if reading.data:
+            self.ground.accessed.note(row.id, now)
         decided = self._reads.reading_changes(row, now, reading, single=single)
         if decided is None:
             return

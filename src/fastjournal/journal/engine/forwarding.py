@@ -116,6 +116,8 @@ class Forwarding:
                         own = self._give_id(job, sender, at)
                     if job.timestamp > now:
                         job.timestamp = 0
+                    job.inserted = job.timestamp
+                    job.persist = True  # which its producer was promised
                     command = puts.put(job, now, True)
                     outcome = puts.outcome
                     if outcome == STALE:

@@ -30,7 +30,9 @@ from fastjournal.journal.decide.operator import Deleted
 from fastjournal.journal.decide.put import MERGED
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.forwarding import Forwarding
-from fastjournal.journal.language.commands import Command, WorkqJob
+from fastjournal.journal.engine.job_keys import JobKeys
+from fastjournal.journal.entries.locks import NOBODY, Writer
+from fastjournal.journal.language.commands import PERSIST, Command, WorkqJob
 from fastjournal.journal.state.row import FAILED_ROW, Row
 from fastjournal.model import MAX_INSTANT, Outcome, QueueSettings, Receipt, State, Where
 from fastjournal.put_request import PutRequest
@@ -53,6 +55,8 @@ class Operations:
         self._leases = engine.leases
         self._operator = engine.operator
         self._state = engine.state
+        self.by_key = JobKeys(engine)
+        """Requests about one job, and locks on its key."""
         self.forwarding = Forwarding(engine)
         """Requests of forwarders."""
         self.placed_id: bytes = b""
@@ -61,14 +65,21 @@ class Operations:
         """When to ask again if the newest `lease` gave nothing, ns since 1970; 0: nothing is in
         sight."""
 
-    def put(self, job: PutRequest, now: i64 = 0) -> i64:
+    def put(self, job: PutRequest, now: i64 = 0, by: Writer = NOBODY) -> i64:
         """Take a job in; returns the `Outcome`, as a number."""
         engine = self._engine
         engine.check_room_to_grow()
         if not now:
             now = engine.clock.now()
+        if len(engine.locks) or by.fence:
+            self.by_key.check_lock(job.key, now, by)
         puts = self._puts
         return self._place(puts.put(job, now), now)
+
+    def is_kept(self) -> bool:
+        """Whether the row that the newest `put` came to is in the log."""
+        row = self._state.rows.get(self.placed_id) if self._engine.volatile else None
+        return row is None or row.policy.flags & PERSIST != 0
 
     def put_many(self, jobs: list[PutRequest], now: i64 = 0) -> list[Receipt]:
         """Take many jobs in with few writes; if one is refused, none is taken in.
@@ -80,6 +91,9 @@ class Operations:
         if not now:
             now = engine.clock.now()
         puts = self._puts
+        if len(engine.locks):
+            for job in jobs:
+                self.by_key.check_lock(job.key, now)
         puts.check_many(jobs, now)
         receipts: list[Receipt] = []
         with engine.batch():
@@ -98,6 +112,8 @@ class Operations:
         if command is None:
             counts.stale += 1
         else:
+            if puts.volatile:
+                engine.volatile = True
             engine.commit(command, now)
             if outcome == MERGED:
                 counts.merges += 1
@@ -253,22 +269,37 @@ class Operations:
         engine.commit(command, now)
         engine.counts.releases += 1
 
-    def delete(self, job_id: bytes, timestamp: int = 0, *, purge: bool = False) -> Deleted:
+    def delete(
+        self, job_id: bytes, timestamp: int = 0, *, purge: bool = False, by: Writer = NOBODY
+    ) -> Deleted:
         """Remove a job, and keep its put away should it come later; `purge`: leave nothing."""
         now: i64 = self._engine.clock.now()
+        row = self._state.rows.get(job_id)
+        if row is not None:
+            self.by_key.check_lock(row.key, now, by)
         return self._delete(self._operator.delete(job_id, now, timestamp, purge), now)
 
     def delete_key(
-        self, queue: bytes, key: bytes, timestamp: int = 0, *, purge: bool = False
+        self,
+        queue: bytes,
+        key: bytes,
+        timestamp: int = 0,
+        *,
+        purge: bool = False,
+        by: Writer = NOBODY,
     ) -> Deleted:
         """Remove the jobs of a key, and keep older puts of it away; `purge`: leave nothing."""
         now: i64 = self._engine.clock.now()
+        self.by_key.check_lock(key, now, by)
         return self._delete(self._operator.delete_key(queue, key, now, timestamp, purge), now)
 
-    def delete_everywhere(self, key: bytes, timestamp: int = 0, *, purge: bool = False) -> Deleted:
+    def delete_everywhere(
+        self, key: bytes, timestamp: int = 0, *, purge: bool = False, by: Writer = NOBODY
+    ) -> Deleted:
         """The same in all queues, also in those that do not have the key yet."""
         engine = self._engine
         now: i64 = engine.clock.now()
+        self.by_key.check_lock(key, now, by)
         last: Command | None = None
         found, stale = 0, False
         with engine.batch():

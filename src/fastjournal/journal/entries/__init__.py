@@ -5,6 +5,7 @@
     writes  storing, deleting, renaming               once    adding, flipping, cutting
     reads   one entry, ranges, patterns, leases       cursor  where a scan goes on
     locks   who holds a key                           patterns  regular expressions over keys
+    accessed  when an entry was read last
 
 An entry is a row without a queue. Each of `writes`, `once` and `reads` stands on one ground;
 `engine.entry_operations` asks them and carries out what they decide.

@@ -17,8 +17,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from fastjournal.clock import MILLISECOND
+from fastjournal.entry_value import check_form
 from fastjournal.errors import BadRequest, ClockSkew, NotFound
 from fastjournal.journal.decide.ground import Ground, has_expired, instant_after
+from fastjournal.journal.entries.accessed import Accessed
 from fastjournal.journal.entries.locks import Locks, Writer
 from fastjournal.journal.entries.plan import Plan
 from fastjournal.journal.language.commands import (
@@ -70,12 +72,16 @@ def touch_length(row: Row) -> i64:
 class EntryGround:
     """Finds entries, makes rows."""
 
-    def __init__(self, base: Ground) -> None:
-        """`base`: that of the decisions about jobs, for ids and arrival numbers are theirs too."""
+    def __init__(self, base: Ground, locks: Locks | None = None) -> None:
+        """`base`: that of the decisions about jobs, for ids and arrival numbers are theirs too.
+
+        `locks`: those of jobs, which are the same.
+        """
         self.base = base
         self.state = base.state
         self.limits = base.limits
-        self.locks = Locks()
+        self.locks = Locks() if locks is None else locks
+        self.accessed = Accessed()
         self._keys: KeyIndex = base.state.keys
 
     def slot(self, key: bytes) -> Row | None:
@@ -129,6 +135,7 @@ class EntryGround:
         if not 0 <= kind <= 255:
             raise BadRequest("the type of a value is a number up to 255")
         self.limits.check_value(len(data))
+        check_form(kind, data)
 
     def check_instant(self, instant: int, what: str) -> None:
         """Refuse an instant that no record can hold."""

@@ -36,7 +36,8 @@ uv, sv, b and t are explained in `varint`; z is a 15-byte Workq time (`log.recor
                     records may be gone (1 done, 2 dead, 3 gone, 4 failed and 5 released for a twin,
                     6 failed and 7 released to wait again; +8: the row was still there)
 
-PUT flags: bit 0 persist, bit 1 keep_versions, bit 2 came through Workq, bit 3 by SCHEDULE.
+PUT flags: bit 0 persist, bit 1 keep_versions, bit 2 came through Workq, bit 3 by SCHEDULE,
+bits 4-7 version of the payload (setting `schema` when it was put).
 33, 42, 43 and 9..31 are reserved; 51 is the next free number.
 
 Rules:

@@ -51,6 +51,7 @@ __all__ = [
     "RENEW",
     "RETRY",
     "SCHEDULE",
+    "SCHEMA_SHIFT",
     "SENDER",
     "SNAPSHOT_NOTE",
     "START",
@@ -122,7 +123,8 @@ PERSIST: Final = 1
 KEEP_VERSIONS: Final = 2
 FROM_WORKQ: Final = 4
 BY_SCHEDULE: Final = 8
-"""Flags of a row."""
+SCHEMA_SHIFT: Final = 4
+"""Flags of a row; above them, in four bits, the version of its payload."""
 TOO_MANY_TIMEOUTS: Final = 1
 TOO_MANY_ATTEMPTS: Final = 2
 FAILED: Final = 3

@@ -65,6 +65,8 @@ class JournalStatus(NamedTuple):
     """Bytes of entries that live in memory only; 0 without a limit."""
     archive: ArchiveStatus | None = None
     """How far the archive is; None: there is none."""
+    memory_queues: tuple[str, ...] = ()
+    """Queues whose jobs live in memory only, unless they ask to persist."""
 
 
 def result_of(state: JournalState, job_id: bytes, now: int) -> tuple[bool, bytes] | None:

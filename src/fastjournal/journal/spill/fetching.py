@@ -58,6 +58,8 @@ class Fetching:
         self._ahead_file: i64 = 0
         self._ahead_from: i64 = 0
         self.lookup = Lookup(stream)
+        self.faults = 0
+        """Values that could not be read back."""
 
     def load(self, row: Row) -> None:
         """Let a row have its value until another one comes."""
@@ -119,6 +121,13 @@ class Fetching:
                 handle.close()
 
     def _fetch(self, row: Row) -> bytes:
+        try:
+            return self._found(row)
+        except SegmentError:
+            self.faults += 1
+            raise
+
+    def _found(self, row: Row) -> bytes:
         number, offset = i64(row.segment), i64(row.offset)
         reason = "another record stands there"
         try:

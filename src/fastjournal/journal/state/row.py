@@ -29,6 +29,7 @@ from fastjournal.journal.language.commands import (
     DEFAULT_POLICY,
     FAILED,
     FROM_WORKQ,
+    SCHEMA_SHIFT,
     Command,
     Complete,
     Dead,
@@ -114,6 +115,8 @@ class QueueRules:
         self.draining = False
         self.keep_versions = False
         self.larger_first = False
+        self.persist = True
+        self.schema: i64 = 0
 
     def change(self, settings: QueueSettings, time: i64) -> None:
         """These settings hold from the record of this TIME on."""
@@ -127,6 +130,8 @@ class QueueRules:
         self.draining = settings.draining
         self.keep_versions = settings.keep_versions
         self.larger_first = settings.priority_order == "larger"
+        self.persist = settings.persist
+        self.schema = settings.schema
 
 
 @final
@@ -416,6 +421,7 @@ def job_of(row: Row, *, values: bool = True) -> Job:
             policy.ttl * MILLISECOND,
             more.aliases,
             -rank if backwards else rank,
+            flags >> SCHEMA_SHIFT & 15,
         ),
     )
     return picture

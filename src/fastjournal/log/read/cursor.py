@@ -187,11 +187,18 @@ class Cursor:
             if sealed:
                 if data:
                     reason = "record ends early" if broken is None else broken.reason
-                    raise CorruptRecord(self._path(), self._offset, reason)
+                    raise CorruptRecord(self._path(), self._offset, reason, self._next_valid())
                 self._close_segment()
             elif not data or self._is_torn(self._handle):
                 return []
         return []
+
+    def _next_valid(self) -> int | None:
+        """Where the next whole record of this segment begins, behind a fault."""
+        assert self._handle is not None
+        size = max(0, self._handle.size() - self._offset)
+        found = next_valid(self._handle.read(self._offset, size), 1, None, self.stream.max_payload)
+        return None if found is None else self._offset + found
 
     def _is_torn(self, handle: FileHandle) -> bool:
         """Whether the end is torn; False if an appender has moved it on, an error if damaged."""

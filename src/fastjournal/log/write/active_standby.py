@@ -141,10 +141,12 @@ class SegmentPair:
             with self._count:
                 self.sync_seconds += (seconds - self.sync_seconds) / _LATELY
                 self._counters.syncs += 1
+                self._counters.last_sync = clock.now()
                 self._counters.sync_seconds.observe(seconds)
 
     def swap(self) -> SegmentWriter:
         """Go on in the standby; returns the new active segment, all older records synced."""
+        started = self._stream.clock.monotonic()
         old = self.active
         old.trim()
         self.sync(old)
@@ -154,6 +156,8 @@ class SegmentPair:
         fresh.mark_synced()
         self.active, self._standby = fresh, None
         self._counters.rotations += 1
+        seconds = (self._stream.clock.monotonic() - started) / _SECOND
+        self._counters.rotation_seconds.observe(seconds)
         preparing = threading.Thread(
             target=self._prepare,
             args=(old, fresh.number + 1),
@@ -225,12 +229,13 @@ class SegmentPair:
         try:
             old.close()
         except BaseException as error:  # whatever it is, the log must know
+            self._counters.faults["close"] += 1
             self._on_fault(error)
             return
         try:
             self._standby = self._make(number)
         except JournalError:
-            self._counters.errors += 1  # the next swap tries again
+            self._counters.failed("open")  # the next swap tries again
         except BaseException as error:  # as above
             self._on_fault(error)
             return

@@ -21,7 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastjournal.errors import JournalError, NoSpace, RotationFailed, SettingError, Stopped
+from fastjournal.errors import (
+    JournalError,
+    NoSpace,
+    RequestError,
+    RotationFailed,
+    SettingError,
+    Stopped,
+)
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
 from fastjournal.log.write.appender import Ticker
 from fastjournal.log.write.commit_queue import (
@@ -92,8 +99,18 @@ class CommitLog(LogWriter):
         """
         return self.write_batch((payload,))
 
-    def write_batch(self, payloads: Sequence[bytes]) -> int | None:
-        """Write payloads that stand together in the log; returns the TIME of the last one."""
+    def write_batch(
+        self,
+        payloads: Sequence[bytes],
+        refused: list[tuple[int, RequestError]] | None = None,
+    ) -> int | None:
+        """Write payloads that stand together in the log; returns the TIME of the last one.
+
+        One that cannot be written refuses all of them; with a list `refused` it is left out and
+        told there, with its place, and the others are written.
+        """
+        if refused is not None:
+            payloads = self._sound(payloads, refused)
         if not payloads:
             self._queue.check()
             return None
@@ -101,6 +118,19 @@ class CommitLog(LogWriter):
             self.submit(payloads, None)
             return None
         return self._lead_or_wait(frozen(payloads, self.stream.max_payload))
+
+    def _sound(
+        self, payloads: Sequence[bytes], refused: list[tuple[int, RequestError]]
+    ) -> list[bytes]:
+        """Those that can be written; the others are told."""
+        sound: list[bytes] = []
+        for place, payload in enumerate(payloads):
+            try:
+                sound += frozen((payload,), self.stream.max_payload)
+            except RequestError as error:
+                refused.append((place, error))
+        self.counters.skipped += len(payloads) - len(sound)
+        return sound
 
     def submit(self, payloads: Sequence[bytes], done: Done | None) -> None:
         """Queue payloads and return; `done` is called on another thread, also with an error.

@@ -178,7 +178,7 @@ class LogWriter:
                 self.counters.group_size.observe(count)
                 return first + count - 1
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, "write")
             raise
 
     def append_one(self, payload: Any, now: i64 = 0) -> int:
@@ -199,7 +199,7 @@ class LogWriter:
                 pair.write(active, data, 1, time)
                 return time
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, "write")
             raise
 
     def append_encoded(self, data: bytes, count: i64, first_time: i64, last_time: i64) -> None:
@@ -222,7 +222,7 @@ class LogWriter:
                 self.began_in = active.number
                 self.began_at = active.offset - len(data)
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, "write")
             raise
 
     def wait_synced(self, time: i64) -> None:
@@ -312,7 +312,7 @@ class LogWriter:
                 self._check_open()
                 fresh = self._pair.swap()
         except BaseException as error:
-            self._judge(error)
+            self._judge(error, "open")
             raise
         self._synced(fresh.last_time)
         return fresh.path
@@ -326,6 +326,11 @@ class LogWriter:
     def position(self) -> Position:
         """Where the next record goes."""
         return self._pair.position
+
+    @property
+    def last_sync(self) -> int:
+        """When the newest sync ended, ns since 1970; 0: there was none yet."""
+        return self.counters.last_sync
 
     @property
     def is_slow(self) -> bool:
@@ -394,6 +399,7 @@ class LogWriter:
             try:
                 self._pair.close(remove_standby=self.failure is None)
             except (OSError, JournalError) as error:
+                self.counters.faults["close"] += 1
                 self.stop(error)
             finally:
                 self._closed = True
@@ -433,7 +439,7 @@ class LogWriter:
         try:
             self._pair.sync(active)
         except BaseException as error:
-            self._judge(error, written=True)
+            self._judge(error, "sync", written=True)
             raise
         self._synced(last_time)
 
@@ -481,14 +487,18 @@ class LogWriter:
             except JournalError:  # which has stopped the log
                 return
 
-    def _judge(self, error: BaseException, *, written: bool = False) -> None:
+    def _judge(self, error: BaseException, what: str, *, written: bool = False) -> None:
         """Stop the log for a fault met on a caller's thread, unless it is harmless.
 
-        `written`: the caller's record may be there, as after a write that could not be undone.
+        `what`: which of `FAULTS` it was. `written`: the caller's record may be there, as after a
+        write that could not be undone.
         """
         if is_harmless(error):
-            self.counters.errors += not isinstance(error, RequestError)
+            if not isinstance(error, RequestError):
+                self.counters.failed(what)
             return
+        if self.failure is None:
+            self.counters.faults[what] += 1
         failure = self.stop(error)
         if isinstance(error, Exception):  # an interrupt stays what it is
             raise unknown(failure) if written or isinstance(error, AppenderPoisoned) else failure

@@ -24,7 +24,7 @@ from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.fold import Share, fold, route
 from fastjournal.spark.replay.job_rows import job_batches
-from fastjournal.spark.replay.snapshots import open_snapshot, whole_history
+from fastjournal.spark.replay.snapshots import archived_snapshot, open_snapshot, whole_history
 from fastjournal.spark.schema import ddl, names_of
 from fastjournal.spark.storage.segments import Piece, at_one_moment, journal_segments
 
@@ -68,6 +68,7 @@ def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> 
     names = names_of(settings)
     pieces = journal_segments(path)
     if is_remote(path):
+        archived_snapshot(path, settings.upto, pieces)  # refuses what the archive cannot tell
         whole_history(path, pieces)
     opened = None if is_remote(path) else open_snapshot(path)
     if opened is not None and (not pieces or pieces[0].number > 1):

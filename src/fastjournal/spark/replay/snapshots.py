@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import google_crc32c
+
+from fastjournal.archive.restore import plan_restore
 from fastjournal.errors import BadRequest, SegmentError
 from fastjournal.journal.disk.snapshot import SNAPSHOT, Snapshot, newest_snapshot
 from fastjournal.journal.language.codec import decode
@@ -26,9 +29,17 @@ from fastjournal.log.stream import Stream
 from fastjournal.spark.kinds import BROADCAST
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.storage.object_store import find_archive, read_whole
 from fastjournal.spark.storage.segments import Piece
 
-__all__ = ["Base", "base_of", "first_mark", "open_snapshot", "whole_history"]
+__all__ = [
+    "Base",
+    "archived_snapshot",
+    "base_of",
+    "first_mark",
+    "open_snapshot",
+    "whole_history",
+]
 
 _MARK = 45
 
@@ -57,6 +68,29 @@ def open_snapshot(directory: str | Path) -> tuple[Snapshot, bytes] | None:
         )
     SNAPSHOT.check(data[:HEADER_SIZE], snapshot.path)
     return snapshot, data
+
+
+def archived_snapshot(
+    directory: str | Path, upto: int | None, pieces: Sequence[Piece]
+) -> tuple[Snapshot, bytes] | None:
+    """The newest snapshot of an archive up to an instant; None: there is none, or no archive.
+
+    Raises BadRequest for an instant that the archive cannot tell.
+    """
+    if not any("/segments/" in piece.path or "/tail/" in piece.path for piece in pieces):
+        return None  # segments that were copied there
+    archive = find_archive(str(directory))
+    if archive is None:
+        return None
+    found = plan_restore(archive, upto).snapshot
+    if found is None:
+        return None
+    address = f"{str(directory).rstrip('/')}/{found.name}"
+    data = read_whole(address)
+    if len(data) != found.size or google_crc32c.value(data) != found.crc:
+        raise SegmentError(address, "is not what the archive says")
+    SNAPSHOT.check(data[:HEADER_SIZE], address)
+    return Snapshot(found.number, Path(address), 0, found.size, found.crc), data
 
 
 def whole_history(directory: str | Path, pieces: Sequence[Piece]) -> None:
@@ -95,9 +129,12 @@ def base_of(
     """The snapshot's rows of a share, or nothing and the beginning of the log."""
     nothing = Base(None, 0, 0)
     if is_remote(directory):
-        whole_history(directory, [piece for piece, _ in segments])
-        return nothing
-    opened = open_snapshot(directory)
+        pieces = [piece for piece, _ in segments]
+        opened = archived_snapshot(directory, upto, pieces)
+        if opened is None:
+            whole_history(directory, pieces)
+    else:
+        opened = open_snapshot(directory)
     if opened is None:
         return nothing
     snapshot, data = opened

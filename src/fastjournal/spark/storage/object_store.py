@@ -5,19 +5,25 @@ Rules:
 1. A place with a scheme (`s3://bucket/jobs`, `gs://`, `abfs://`, `hdfs://`, `fsspec+...://`) is
    remote; credentials are those that `pyarrow.fs` finds. Without one it is a directory here.
 2. What lies there was copied whole: every segment is sealed, so a torn tail in it is damage.
-3. It is only read. Appending, cleaning and following want a directory.
-4. A file that is not there is an error, never an empty one.
+3. An archive (see `fastjournal.archive.manifest`) is what its newest manifest names: segments,
+   packed or not, and the parts of the tail, which are one segment: their names are joined by `+`.
+4. It is only read. Appending, cleaning and following want a directory.
+5. A file that is not there is an error, never an empty one.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
+from fastjournal.archive.care import unpack
+from fastjournal.archive.manifest import Manifest, find_newest
+from fastjournal.archive.store import Found, Store
 from fastjournal.errors import NotFound, SegmentError
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 
 __all__ = [
+    "find_archive",
     "list_segments",
     "read_head",
     "read_whole",
@@ -47,13 +53,69 @@ def list_segments(uri: str) -> list[tuple[int, str, int]]:
         raise NotFound(f"no such journal: {uri}") from None
     except OSError as error:
         raise NotFound(f"{uri}: {error}") from error
-    return sorted(
+    flat = sorted(
         (number, f"{uri.rstrip('/')}/{entry.base_name}", entry.size)
         for entry in entries
         if (number := parse_name(entry.base_name)) is not None
         and entry.is_file
         and entry.size > HEADER_SIZE
     )
+    if flat or not any(entry.base_name.isdecimal() and not entry.is_file for entry in entries):
+        return flat
+    archive = find_archive(uri)
+    return [] if archive is None else _archived(uri.rstrip("/"), archive)
+
+
+def _archived(uri: str, archive: Manifest) -> list[tuple[int, str, int]]:
+    found = [
+        (one.number, f"{uri}/{one.name}", one.size)
+        for one in archive.segments
+        if one.size > HEADER_SIZE
+    ]
+    if archive.parts:
+        folder = archive.parts[0].name.rpartition("/")[0]
+        names = "+".join(part.name.rpartition("/")[2] for part in archive.parts)
+        # The parts may be of different epochs only if they are of different openings: they are not.
+        assert all(part.name.startswith(folder) for part in archive.parts)
+        size = archive.parts[-1].end
+        found.append((archive.parts[0].segment, f"{uri}/{folder}/{names}", size))
+    return found
+
+
+def find_archive(uri: str) -> Manifest | None:
+    """What the archive at a place holds; None: there is none."""
+    return find_newest(cast(Store, _ArrowStore(uri)))
+
+
+class _ArrowStore:
+    """As much of a store as reading a manifest needs."""
+
+    def __init__(self, uri: str) -> None:
+        self.address = uri
+        self._files, path = _filesystem(uri.rstrip("/"))
+        self._path = path.rstrip("/")
+
+    def folders(self, prefix: str) -> list[str]:
+        return sorted(one.base_name for one in self._entries(prefix) if not one.is_file)
+
+    def find(self, prefix: str) -> list[Found]:
+        return sorted(
+            Found(f"{prefix}/{one.base_name}", one.size)
+            for one in self._entries(prefix)
+            if one.is_file
+        )
+
+    def get(self, name: str) -> bytes:
+        return read_whole(f"{self.address.rstrip('/')}/{name}")
+
+    def _entries(self, prefix: str) -> list[Any]:
+        from pyarrow.fs import FileSelector
+
+        path = f"{self._path}/{prefix}".rstrip("/")
+        try:
+            return list(self._files.get_file_info(FileSelector(path, allow_not_found=True)))
+        except OSError as error:
+            raise NotFound(f"{self.address}: {error}") from error
 
 
 def read_whole(uri: str) -> bytes:
@@ -68,6 +130,16 @@ def read_head(uri: str, size: int) -> bytes:
 
 def _read(uri: str, size: int | None) -> bytes:
     folder, _, name = uri.rpartition("/")
+    if "+" in name and name.endswith(".part"):
+        if size is not None:
+            return _read(f"{folder}/{name.partition('+')[0]}", size)
+        return b"".join(_read(f"{folder}/{part}", None) for part in name.split("+"))
+    if name.endswith(".log.zst"):
+        return b"".join(unpack(iter([_read_file(uri, folder, name, None)]), uri))[:size]
+    return _read_file(uri, folder, name, size)
+
+
+def _read_file(uri: str, folder: str, name: str, size: int | None) -> bytes:
     files, path = _filesystem(folder)
     try:
         with files.open_input_file(f"{path.rstrip('/')}/{name}") as file:

@@ -1,14 +1,15 @@
 """Entries on the wire: all that is known of one, and who changes it.
 
-A GET with bit 13 and 1 in the ttl field is answered with pairs whose type is that of the entry and
-whose value is its picture. It means entries alone, never jobs:
+A GET with bit 13 and 1 or 2 in the ttl field is answered with pairs whose type is that of the entry
+and whose value is its picture. It means entries alone, never jobs:
 
-    u8   1                 layout
+    u8   1 or 2            layout
     u8   bits              0 persists, 1 locked
     u16  size of the worker's name
     u16  number of keys
     u64  created, modified, expires, touch length, end of the lease; ns each, 0 = none
     u32  token: how often it was handed out
+    u64  when it was read last, ns, 0 = not known; only in layout 2, for 2 in the ttl field
     worker, then each key: u16 size, key; then the value, empty if no data was asked for
 
 Who changes an entry stands in the upper key (bits 7-8 = 1, count 0) of the function:
@@ -34,6 +35,7 @@ from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u3
 
 __all__ = [
     "ALL",
+    "ALL_READ",
     "MAX_NAME",
     "decode_entry",
     "decode_who",
@@ -43,11 +45,14 @@ __all__ = [
 ]
 
 ALL: Final = 1
-"""The ttl field of a GET that wants to be told everything."""
+"""The ttl field of a GET that wants to be told everything, but when it was read last."""
+ALL_READ: Final = 2
+"""That of one that wants to be told this too."""
 MAX_NAME: Final = 255
 
 _HEAD_SIZE: Final = 50
 _LAYOUT: Final = 1
+_READ_LAYOUT: Final = 2
 _PERSISTS: Final[i64] = 1
 _LOCKED: Final[i64] = 2
 _MOST: Final[i64] = 0xFFFF_FFFF
@@ -67,14 +72,15 @@ def write_entry(
     worker: bytes,
     keys: Sequence[bytes],
     data: bytes,
+    accessed: i64 = -1,
 ) -> None:
-    """The picture of an entry."""
+    """The picture of an entry; `accessed` makes it one of layout 2."""
     bits: i64 = 0
     if persist:
         bits = _PERSISTS
     if locked:
         bits |= _LOCKED
-    out.append(_LAYOUT)
+    out.append(_LAYOUT if accessed < 0 else _READ_LAYOUT)
     out.append(u8(bits))
     put_u16(out, len(worker))
     put_u16(out, len(keys))
@@ -84,6 +90,8 @@ def write_entry(
     write_i64_be(out, ttl)
     write_i64_be(out, until)
     put_u32(out, min(_MOST, token))
+    if accessed >= 0:
+        write_i64_be(out, accessed)
     out.write(worker)
     for key in keys:
         put_u16(out, len(key))
@@ -91,12 +99,13 @@ def write_entry(
     out.write(data)
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """The picture of an entry by itself."""
+def encode_entry(entry: Entry, *, read: bool = False) -> bytes:
+    """The picture of an entry by itself; `read`: with when it was read last."""
     out = BytesWriter()
     write_entry(
         out, entry.created, entry.modified, entry.expires, entry.ttl, entry.lease_until,
         entry.token, entry.persist, entry.locked, entry.worker, entry.keys, entry.data,
+        entry.accessed if read else -1,
     )  # fmt: skip
     return out.getvalue()
 
@@ -104,11 +113,16 @@ def encode_entry(entry: Entry) -> bytes:
 def decode_entry(key: bytes, kind: int, value: bytes) -> Entry:
     """Read the picture of an entry that was asked for by `key`."""
     end: i64 = len(value)
-    if end < _HEAD_SIZE or value[0] != _LAYOUT:
-        raise ProtocolError("the picture of an entry is cut off or of another layout")
+    head: i64 = _HEAD_SIZE
+    if end > 0 and value[0] == _READ_LAYOUT:
+        head += 8
+    elif end > 0 and value[0] != _LAYOUT:
+        raise ProtocolError("the picture of an entry is of another layout")
+    if end < head:
+        raise ProtocolError("the picture of an entry is cut off")
     bits: i64 = value[1]
-    at = _HEAD_SIZE + get_u16(value, 2)
-    worker = value[_HEAD_SIZE:at]
+    at = head + get_u16(value, 2)
+    worker = value[head:at]
     keys: list[bytes] = []
     for _ in range(get_u16(value, 4)):
         stop = at + 2
@@ -122,6 +136,7 @@ def decode_entry(key: bytes, kind: int, value: bytes) -> Entry:
         key, kind, value[at:], get_u64(value, 6), get_u64(value, 14), get_u64(value, 22),
         get_u64(value, 30), bits & _PERSISTS != 0, get_u64(value, 38), worker,
         int(get_u32(value, 46)), bits & _LOCKED != 0, tuple(keys),
+        get_u64(value, 50) if head > _HEAD_SIZE else 0,
     ))  # fmt: skip
     return entry
 

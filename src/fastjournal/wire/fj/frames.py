@@ -378,8 +378,8 @@ class FrameReader:
             if not key and query != _RANGE:
                 code = "CLIENT-ERROR"
                 text = "GET needs a key"
-            elif ttl > 1:
-                text = "the ttl field must be 0 or 1 here"
+            elif ttl > 2:
+                text = "the ttl field must be 0, 1 or 2 here"
         elif also == _NEXT:
             if ttl:
                 text = "the ttl field must be 0 here"

@@ -29,6 +29,7 @@ __all__ = [
     "FUNCTIONS",
     "GONE",
     "JOBS",
+    "KEPT",
     "KEY_SIZE",
     "LENGTH",
     "LISTEN",
@@ -71,6 +72,8 @@ AGAIN: Final = 1 << 4
 OVERWRITE: Final = 1 << 5
 JOBS: Final = 1 << 6
 """Of a DELETE that names no queue: the jobs of the key in all queues, not its entry."""
+KEPT: Final = 1 << 6
+"""Of SET and ADD of an entry: it persists, and is answered as the sync policy promises."""
 PERSIST: Final = 1 << 9
 LISTEN: Final = 1 << 11
 PERSIST_SET: Final = 1 << 12
@@ -208,9 +211,10 @@ def _rows() -> list[Spec]:
              "Ends the connection after everything before it was answered."),
         Spec(f.SET, r.PRODUCE, k.UNLESS_JOB, "key; may be empty for type 6", None, True,
              "entry of any type, or a job (type 6)",
-             TIMEOUT | EXACT | OVERWRITE | QUERY_BITS | PERSIST | PERSIST_SET | LISTEN | TTL
+             TIMEOUT | EXACT | OVERWRITE | KEPT | QUERY_BITS | PERSIST | PERSIST_SET | LISTEN | TTL
              | LENGTH,
-             "3 expiry, 4 set expiry exactly (jobs: sent again), 5 overwrite, 9 or 12 persist, "
+             "3 expiry, 4 set expiry exactly (jobs: sent again), 5 overwrite, 6 kept (entries), "
+             "9 or 12 persist, "
              "11 listen, 13 ttl, 14 the expiry is a length, "
              f"{who} (entries)",
              "Stores an entry, or puts a job."),
@@ -227,7 +231,7 @@ def _rows() -> list[Spec]:
              f"{who} (entries), {by_id}",
              "Deletes an entry or a job (consume); a missing one is a success."),
         Spec(f.ADD, r.PRODUCE, needed, "key", _NUMBER, True, "number to add",
-             QUERY_BITS | PERSIST | PERSIST_SET, f"9 or 12 persist, {who}", "Adds to a number."),
+             KEPT | QUERY_BITS | PERSIST, f"6 kept, 9 persist, {who}", "Adds to a number."),
         Spec(f.NOT, r.PRODUCE, needed, "key", _NO_VALUE, False, "",
              QUERY_BITS | PERSIST, f"9 persist, {who}", "Flips a boolean."),
         Spec(f.TRUNCATE, r.PRODUCE, needed, "key", _INTEGER, True, "new size",

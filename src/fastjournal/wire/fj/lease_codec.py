@@ -172,6 +172,7 @@ def _write_lease(out: BytesWriter, lease: Lease) -> None:
         marks = 1
     if job.scheduled:
         marks |= 2
+    marks |= (job.schema & 15) << 2
     write_leased(
         out, _LETTERS[job.state], job.kind, marks, job.id, token, lease.until, job.rank,
         job.priority, job.due, job.inserted, job.modified, job.expires, job.lease,
@@ -189,7 +190,7 @@ def decode_leased(pair: Pair, until: int = 0) -> Lease:
     total: i64 = len(value)
     if total and value[0] == 1:
         return _leased_short(pair, until)
-    if total < LEASED_SIZE or value[0] != 3 or value[3] > 3:
+    if total < LEASED_SIZE or value[0] != 3:
         raise BadRequest("leased job of an unknown layout")
     state = _STATES.get(value[1])
     if state is None:
@@ -209,6 +210,7 @@ def decode_leased(pair: Pair, until: int = 0) -> Lease:
         int(get_u32(value, 124)), get_u64(value, 80), get_u64(value, 88), ends,
         value[worker_at:note_at], b"", value[note_at:data_at], False, marks & 1 != 0,
         marks & 2 != 0, get_u64(value, 96), (), int(read_i64_be(value, 40)),
+        marks >> 2 & 15,
     ))  # fmt: skip
     lease: Lease = _new(Lease, (job, int(get_u32(value, 20)), ends))
     return lease

@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from archiving import check_sound, restored_rows, rows, rows_in
 
+from archiving import check_sound, restored_rows, rows, rows_in
 from daemon_process import DaemonProcess
 from dashboard import Visitor
 from fastjournal import connect
