@@ -303,7 +303,8 @@ class QueueSettings:
         """These settings with some replaced; an unknown name is an error that names it."""
         for name in changes:
             if name not in SETTING_NAMES:
-                raise SettingError(f"unknown queue setting {name!r}", name=name)
+                known = ", ".join(SETTING_NAMES)
+                raise SettingError(f"unknown queue setting {name!r}; there are: {known}", name=name)
         return replace(self, **changes)
 
 

@@ -25,7 +25,7 @@ def rows(journal: Journal) -> list[bytes]:
         return sorted(
             encode(command)
             for row in engine.state.rows.values()
-            for command in image(row, engine.fetching.next_value(row))
+            for command in image(row, engine.fetching.value(row))
         )
 
 

@@ -135,7 +135,13 @@ Directory = Annotated[
 ]
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="FASTJOURNAL_URL", hidden=True, callback=one_target),
+    typer.Option(
+        "--url",
+        envvar="FASTJOURNAL_URL",
+        show_envvar=False,
+        callback=one_target,
+        help="A daemon instead: fj://host:port/journal.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 Payload = Annotated[

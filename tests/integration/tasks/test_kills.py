@@ -44,8 +44,8 @@ def kill_rounds(rounds: int, tmp_path: Path, modes: list[str]) -> None:
             workers.start(*options, "--mode", modes[number % len(modes)])
         try:
             for number in range(rounds):
-                note.put_many((str(notes), f"{number} {n}") for n in range(EACH))
                 more = len(lines(notes)) + chance.randrange(EACH)
+                note.put_many((str(notes), f"{number} {n}") for n in range(EACH))
                 wait_until(lambda more=more: len(lines(notes)) >= more, seconds=300)
                 workers.kill(chance.randrange(WORKERS))
                 workers.start(*options, "--mode", modes[number % len(modes)])

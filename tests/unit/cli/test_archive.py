@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from archiving import rows, rows_in
 
+from archiving import rows, rows_in
 from command_line import Command
 from fastjournal import Journal
 from fastjournal.testing import ManualClock

@@ -35,6 +35,7 @@ from fastjournal.errors import NotFound
 
 if TYPE_CHECKING:
     from fastjournal.model import QueueStatus
+from fastjournal.model import State
 
 __all__ = ["app"]
 
@@ -51,10 +52,13 @@ def delete(
     entry: Annotated[
         str | None, typer.Option(help="The key of an entry instead, as with unset.")
     ] = None,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="All dead jobs instead, of --queue if it is given.")
+    ] = False,
     directory: Directory = HERE,
     url: Url = None,
 ) -> None:
-    """Delete a job by its id, or the jobs of a key, or an entry. It never comes back.
+    """Delete a job by its id, the jobs of a key, all dead jobs, or an entry. It never comes back.
 
     Exit code **1** if there was none.
 
@@ -65,7 +69,14 @@ def delete(
         fastjournal delete --key https://example.com/a
 
         fastjournal delete --entry greeting
+
+        fastjournal delete --dead --queue mail
     """
+    if dead:
+        if job is not None or key is not None or entry is not None:
+            raise typer.BadParameter("--dead is for all dead jobs: give no id, --key or --entry")
+        _delete_dead(directory, url, as_bytes(queue))
+        return
     if entry is not None:
         from fastjournal.cli.journal.entries import unset
 
@@ -80,6 +91,16 @@ def delete(
         typer.echo("there was no such job", err=True)
         raise typer.Exit(NOTHING)
     typer.echo("deleted")
+
+
+def _delete_dead(directory: Path, url: str | None, queue: bytes | None) -> None:
+    count = 0
+    with open_journal(directory, url) as journal:
+        while found := journal.jobs(queue, state=State.FAILED, limit=1000, values=False):
+            count += sum(journal.delete(each.id) for each in found)
+    typer.echo(f"{count} deleted")
+    if not count:
+        raise typer.Exit(NOTHING)
 
 
 @app.command()
@@ -294,8 +315,10 @@ def snapshot(directory: Directory = HERE, url: Url = None) -> None:
 
 def _tell(directory: Path, url: str | None, verb: str, queue: str, done: str) -> None:
     """Steer one queue and say so."""
+    name = as_bytes(queue) or b""
     with open_journal(directory, url) as journal:
-        getattr(journal, verb)(as_bytes(queue))
+        journal.queue(name)  # a name that was mistyped makes no queue; `configure` would
+        getattr(journal, verb)(name)
     typer.echo(f"{queue} {done}")
 
 
