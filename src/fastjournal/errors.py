@@ -356,3 +356,25 @@ def write_failure(error: OSError, path: Path | str) -> JournalFault:
 def short_write(written: int, size: int) -> OSError:
     """The error of the system that a short write stands for."""
     return OSError(errno.ENOSPC, f"short write, {written} of {size} bytes")
+
+
+_NOTE = 48  # bytes kept free for what is said of the gap
+
+
+def failure_text(error: BaseException, limit: int = 8192) -> bytes:
+    """The traceback of an exception as UTF-8 in at most `limit` bytes, cut where it tells least.
+
+    The last line, which names the exception, stays; of one that is itself too long its beginning.
+    What is left out is left out of the middle, and its size is told in its place.
+    """
+    import traceback  # heavy, and seldom needed
+
+    text = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+    if len(text) <= limit:
+        return text
+    last = traceback.format_exception_only(error)[-1].encode("utf-8", "replace")[: limit // 2]
+    before = text[: text.rfind(last)]
+    tail = before[len(before) - (limit // 2 - len(last)) :]
+    head = before[: limit - _NOTE - len(tail) - len(last)]
+    gap = f"\n... {len(text) - len(head) - len(tail) - len(last)} bytes left out ...\n"
+    return (head + gap.encode() + tail + last).decode("utf-8", "ignore").encode()

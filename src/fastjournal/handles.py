@@ -21,8 +21,7 @@ from mypy_extensions import mypyc_attr
 
 from fastjournal.arguments import Length, as_datetime, length
 from fastjournal.entry_value import EntryValue
-from fastjournal.errors import LeaseLost, Locked, RequestError
-from fastjournal.failure_text import failure_text
+from fastjournal.errors import LeaseLost, Locked, RequestError, failure_text
 from fastjournal.model import Lease, State, Unchecked
 
 __all__ = ["Finisher", "HeldLock", "LeasedJob", "Locking"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastjournal.failure_text import failure_text
+from fastjournal.errors import failure_text
 
 
 def deep(depth: int, error: Exception) -> None:

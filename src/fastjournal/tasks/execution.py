@@ -25,7 +25,7 @@ import msgspec
 
 from fastjournal.arguments import NEVER, Length
 from fastjournal.client.worker import Failure, Retry
-from fastjournal.failure_text import failure_text
+from fastjournal.errors import failure_text
 from fastjournal.handles import LeasedJob
 from fastjournal.tasks.call_codec import BadArguments, open_envelope
 from fastjournal.tasks.handle import App

@@ -24,8 +24,7 @@ from typing import Any, Protocol
 
 from fastjournal.arguments import Length, Text, length
 from fastjournal.clock import SECOND
-from fastjournal.errors import AlreadyExists, JournalError, LeaseLost, NotFound
-from fastjournal.failure_text import failure_text
+from fastjournal.errors import AlreadyExists, JournalError, LeaseLost, NotFound, failure_text
 from fastjournal.handles import Finisher, LeasedJob
 from fastjournal.model import State
 
