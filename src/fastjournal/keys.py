@@ -9,9 +9,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fastjournal.errors import BadRequest, TooLarge
+
+TYPE_CHECKING = False  # a producer's import must cost next to nothing
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["MAX_KEY", "MAX_QUEUE", "domain", "use_domain"]
 
