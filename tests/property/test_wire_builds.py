@@ -11,14 +11,14 @@ import pytest
 
 from fastjournal.package.compiled import describe_core
 
-ROOT = Path(__file__).parents[2]
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def lines(seed: int, *, pure: bool) -> list[str]:
     environment = {**os.environ, "FASTJOURNAL_PURE": "1" if pure else "0"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.wire_corpus", str(seed), "300"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=300,
+        [sys.executable, "-m", "wire_corpus", str(seed), "300"],
+        cwd=SUPPORT, env=environment, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     return done.stdout.splitlines()
 
