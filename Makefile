@@ -27,9 +27,11 @@ demo: compile  ## watch all of it at work, its processes killed, nothing lost, a
 test: compile  ## run the tests on the compiled core, except the slow ones and those that need a cluster
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not cluster" $(ARGS)
 
+# Rooms without a compiled module are tested once, by `make test`.
 test-pure: $(STAMP)  ## run the tests of the core, without processes and Spark, on the interpreted one
 	FASTJOURNAL_PURE=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not cluster and not spark" \
-		tests/unit tests/property tests/crash tests/golden $(ARGS)
+		tests/unit tests/property tests/crash tests/golden \
+		$(foreach room,archive cli spark tasks web,--ignore=tests/unit/$(room)) $(ARGS)
 
 test-slow: compile  ## run the slow tests
 	$(BIN)/pytest -m "slow and not cluster" $(ARGS)
