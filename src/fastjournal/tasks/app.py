@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from fastjournal.arguments import Instant, Length, as_datetime, length
 from fastjournal.client.urls import parse_url
@@ -377,7 +377,7 @@ class Tasks:
         return os.environ.get(_ENVIRONMENT, _HERE) if self._where is None else self._where
 
 
-class _Decorator:
+class _Decorator(Protocol):
     """For the type checker: what `task` with options gives."""
 
     @overload
@@ -385,10 +385,6 @@ class _Decorator:
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
-
-    def __call__(self, function: Any, /) -> Any:
-        """A task."""
-        raise NotImplementedError
 
 
 class _InThreads:
