@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compile demo test test-pure test-slow test-cluster lint format types imports check fuzz docs reference requirements bench bench-quick image clean
+.PHONY: help setup compile demo test test-pure test-slow test-cluster test-cluster-replica lint format types imports check fuzz docs reference requirements mutants bench bench-quick image clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,16 +25,20 @@ demo: compile  ## watch all of it at work, its processes killed, nothing lost, a
 	$(BIN)/fastjournal demo --report build/demo-report.html
 
 test: compile  ## run the tests on the compiled core, except the slow ones and those that need a cluster
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not cluster" $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadscope -m "not slow and not cluster" $(ARGS)
 
-# Rooms without a compiled module are tested once, by `make test`.
+# Rooms without a compiled module, and the sweeps of the spool, are tested once, by `make test`.
 test-pure: $(STAMP)  ## run the tests of the core, without processes and Spark, on the interpreted one
-	FASTJOURNAL_PURE=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow and not cluster and not spark" \
+	FASTJOURNAL_PURE=1 $(BIN)/pytest -n $(JOBS) --dist loadscope -m "not slow and not cluster and not spark" \
 		tests/unit tests/property tests/crash tests/golden \
-		$(foreach room,archive cli spark tasks web,--ignore=tests/unit/$(room)) $(ARGS)
+		$(foreach room,archive cli replica spark tasks web,--ignore=tests/unit/$(room)) \
+		--ignore=tests/crash/test_spool_sweeps.py $(ARGS)
 
 test-slow: compile  ## run the slow tests
 	$(BIN)/pytest -m "slow and not cluster" $(ARGS)
+
+test-cluster-replica: compile  ## run the tests with three daemons and an etcd, which must be installed
+	$(BIN)/pytest tests/integration/replica $(ARGS)
 
 test-cluster: compile  ## run the tests that start a Spark cluster of several processes
 	$(BIN)/pytest -m cluster $(ARGS)
@@ -69,6 +73,9 @@ reference: $(STAMP)  ## write the parts of the documentation that are made from 
 
 requirements: $(STAMP)  ## which tests show each requirement and each fault
 	@$(BIN)/python tests/support/register.py
+
+mutants: $(STAMP)  ## break each promise in a copy of the sources: its tests must fail; ARGS="--only F12"
+	@$(BIN)/python tools/mutants $(ARGS)
 
 bench: compile  ## every benchmark at full length: build/bench/index.html, and the table in the docs
 	@$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]" || echo "measuring without the peers' packages"

@@ -8,9 +8,11 @@ the middle of a call to the JVM breaks all that follow.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).parent
 SPARK_SECONDS = 900
@@ -19,12 +21,20 @@ settings.register_profile("fastjournal", deadline=None)  # a loaded machine fail
 settings.load_profile("fastjournal")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+class _SparkTogether(LoadScopeScheduling):
+    """Every test goes to whichever worker is free, those of Spark all to one of them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _SparkTogether:
+    return _SparkTogether(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE / "spark"):
             item.add_marker(pytest.mark.spark)
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SPARK_SECONDS))

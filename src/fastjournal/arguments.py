@@ -15,7 +15,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from fastjournal.clock import SECOND
+from fastjournal.clock import SECOND, as_datetime
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge, because
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob, Unchecked
@@ -26,11 +26,13 @@ __all__ = [
     "NEVER",
     "PUT_ARGUMENTS",
     "Instant",
+    "JobId",
     "Length",
     "Text",
     "as_datetime",
     "id_bytes",
     "instant",
+    "is_host_name",
     "key_bytes",
     "last_words",
     "length",
@@ -39,16 +41,20 @@ __all__ = [
     "put_request",
     "queue_bytes",
     "result_bytes",
+    "schema_number",
+    "seconds_of",
     "token_number",
     "worker_bytes",
 ]
 
 Text = str | bytes | Unchecked
-Length = int | float | timedelta | Unchecked
+JobId = bytes | str | Unchecked
+Length = int | float | timedelta | str | Unchecked
 Instant = datetime | int | float | Unchecked
 
 MAX_VALUE: Final = 1024 * 1024
 """Largest payload, in bytes, unless a journal is told otherwise."""
+_MAX_SCHEMA: Final = 15
 NEVER: Final = timedelta(days=106_751)
 """As the delay of a failure: it is not tried again, the job is dead."""
 PUT_ARGUMENTS: Final = frozenset(
@@ -84,9 +90,14 @@ def queue_bytes(queue: object) -> bytes:
 
 
 def id_bytes(job_id: object) -> bytes:
-    """A job's id, checked."""
+    """A job's id, checked: its 16 bytes, or their 32 hexadecimal digits; dashes do not matter."""
+    if isinstance(job_id, str):
+        try:
+            job_id = bytes.fromhex(job_id.replace("-", ""))
+        except ValueError:
+            job_id = None
     if type(job_id) is not bytes or len(job_id) != 16:
-        raise BadRequest("a job's id has 16 bytes")
+        raise BadRequest("a job's id has 16 bytes, or 32 hexadecimal digits")
     return job_id
 
 
@@ -102,15 +113,53 @@ def payload_bytes(payload: object, limit: i64 = MAX_VALUE) -> bytes:
     """A payload, checked."""
     if type(payload) is not bytes:
         if not isinstance(payload, (bytes, bytearray, memoryview)):
-            raise BadRequest(f"a payload must be bytes, not {type(payload).__name__}")
+            raise BadRequest(f"a payload must be bytes, not {_instead_of_bytes(payload)}")
         payload = bytes(payload)
     if len(payload) > limit:
         raise TooLarge(f"a payload of {len(payload)} bytes exceeds the limit of {limit}")
     return payload
 
 
+def is_host_name(host: str) -> bool:
+    """Whether a name can be looked up; else the resolver would end in a `UnicodeError`."""
+    if host.isascii() and host.replace(".", "").replace("-", "").isalnum() and ".." not in host:
+        return len(host) < 64 or all(len(label) < 64 for label in host.split("."))
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
+def _instead_of_bytes(payload: object) -> str:
+    """What was given, and what to do about it."""
+    if isinstance(payload, str):
+        return "str: encode it, payload.encode()"
+    return f"{type(payload).__name__}: encode it, or call a task (fastjournal.Tasks)"
+
+
+_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of `90`, `1.5`, `250ms`, `5s`, `10m`, `2h`, `7d`; None: it is no length."""
+    typed = text.strip().lower()
+    number = typed.rstrip("mshd")
+    seconds = _UNITS.get(typed[len(number) :])
+    whole, point, part = number.strip().partition(".")
+    for digits in [whole, part] if point else [whole]:
+        if not (digits.isascii() and digits.isdigit()):
+            return None
+    return None if seconds is None else float(number) * seconds
+
+
 def length(value: object, what: str) -> int:
     """A length in ns, not negative."""
+    if isinstance(value, str):
+        seconds = seconds_of(value)
+        if seconds is None:
+            raise BadRequest(f"{what} is no length: {value!r} (seconds, or 250ms 5s 10m 2h 7d)")
+        value = seconds
     if isinstance(value, timedelta):
         ns = (value.days * 86_400 + value.seconds) * SECOND + value.microseconds * 1000
     elif type(value) is int:
@@ -120,7 +169,9 @@ def length(value: object, what: str) -> int:
             raise BadRequest(f"{what} must be finite, not {value}")
         ns = round(min(max(value, -1.0), 1e10) * SECOND)  # what lies outside is refused below
     else:
-        raise BadRequest(f"{what} must be seconds or a timedelta, not {type(value).__name__}")
+        raise BadRequest(
+            f"{what} must be seconds, a timedelta or a text (5m), not {type(value).__name__}"
+        )
     if ns < 0:
         raise BadRequest(f"{what} must not be negative")
     if ns > MAX_INSTANT:
@@ -134,12 +185,9 @@ def instant(value: object, what: str) -> int:
         if value.tzinfo is None:
             raise BadRequest(f"{what} must be a datetime with a time zone")
         return length(value - _EPOCH, what)
+    if isinstance(value, str):
+        raise BadRequest(f"{what} must be a datetime or seconds since 1970, not str")
     return length(value, what)
-
-
-def as_datetime(ns: int) -> datetime | None:
-    """An instant as a date in UTC, to the microsecond; None for 0 (not set)."""
-    return _EPOCH + timedelta(microseconds=ns // 1000) if ns else None
 
 
 def result_bytes(result: object) -> bytes:
@@ -147,6 +195,15 @@ def result_bytes(result: object) -> bytes:
     if type(result) is not bytes:
         raise BadRequest("a result is bytes")
     return result
+
+
+def schema_number(schema: object) -> int:
+    """A version of payloads."""
+    if type(schema) is not int:
+        raise BadRequest(f"schema must be a whole number, not {type(schema).__name__}")
+    if not 0 <= schema <= _MAX_SCHEMA:
+        raise OutOfRange(f"schema must be 0..{_MAX_SCHEMA}, not {schema}")
+    return schema
 
 
 def token_number(token: object) -> int | None:

@@ -13,6 +13,7 @@ Rules:
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol, final
 
 from mypy_extensions import mypyc_attr
@@ -25,6 +26,8 @@ __all__ = [
     "Clock",
     "SteadyClock",
     "SystemClock",
+    "as_datetime",
+    "instant_text",
 ]
 
 MICROSECOND: Final = 1_000
@@ -33,7 +36,21 @@ SECOND: Final = 1_000_000_000
 _STEP: Final = SECOND  # what more the wall clock is ahead of the monotonic one counts as a step
 _SLOWER: Final = 100  # time goes on slower by one part of so many while the wall clock is behind
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _log = logging.getLogger(__name__)
+
+
+def as_datetime(ns: int) -> datetime | None:
+    """An instant as a date in UTC, to the microsecond; None for 0 (not set)."""
+    return _EPOCH + timedelta(microseconds=ns // 1000) if ns else None
+
+
+def instant_text(instant: int) -> str:
+    """Ns since 1970 as ISO 8601 with nine decimals; a dash for 0, which means no time."""
+    if not instant:
+        return "-"
+    seconds, ns = divmod(instant, SECOND)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{ns:09d}Z"
 
 
 class Clock(Protocol):

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from fastjournal.arguments import is_host_name
 from fastjournal.errors import SettingError
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "JournalSettings",
     "LimitSettings",
     "LogSettings",
+    "ReplicaSettings",
     "Settings",
     "TlsSettings",
     "journal_settings",
@@ -95,7 +97,7 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     memory_limit: Annotated[int, Meta(ge=0)] = 0
     """Bytes of values that a journal holds in memory, the others stay on disk; 0: 8 MiB."""
     history: Literal["delete", "archive"] = "delete"
-    """What becomes of cleaned segments; `archive` keeps a whole copy of each."""
+    """Deprecated; `archive` ships to the directory `archive` inside each journal."""
     archive: str = ""
     """Where all history is shipped to, below the name of each journal: `s3://bucket/jobs`,
     `gs://`, `az://`, `file:///backup` or a path; empty: nowhere."""
@@ -139,6 +141,25 @@ class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The least important lines still written."""
 
 
+class ReplicaSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The default journal on several nodes; see docs/replication.md."""
+
+    name: str = ""
+    """This node; with it replication is on."""
+    listen: str = "127.0.0.1:17996"
+    """Address for the other nodes and for `fastjournal replica`."""
+    peers: tuple[str, ...] = ()
+    """The other nodes: `b=host:port`."""
+    arbiter: tuple[str, ...] = ()
+    """Addresses of one etcd: `http://host:2379`."""
+    ack: Literal["one", "quorum", "all"] = "quorum"
+    """How many nodes have done what `journal.sync` says before an answer is sent."""
+    secret_file: str = ""
+    """File whose content the nodes show each other; empty: for loopback addresses only."""
+    ttl: Annotated[float, Meta(ge=2, le=600)] = 10.0
+    """Seconds after which a primary that is not heard of any more is replaced."""
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of a daemon."""
 
@@ -174,6 +195,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Table `[tls]`."""
     log: LogSettings = LogSettings()
     """Table `[log]`."""
+    replica: ReplicaSettings = ReplicaSettings()
+    """Table `[replica]`."""
 
 
 def load(
@@ -233,6 +256,8 @@ def parse_address(address: str, port: int = DEFAULT_PORT) -> tuple[str, int]:
         host = host[1:-1]
     if not number.isdigit() or int(number) > 65_535:
         raise SettingError(f"{address!r} is not host:port", name="listen")
+    if not is_host_name(host):
+        raise SettingError(f"{address!r} is not host:port: there is no such host", name="listen")
     return host or "127.0.0.1", int(number)
 
 
@@ -243,7 +268,7 @@ for _field in msgspec.structs.fields(Settings):
             _FIELDS[f"{_field.name}_{_inner.name}".upper()] = (_field.name, _inner.name)
     else:
         _FIELDS[_field.name.upper()] = (_field.name,)
-_LISTS = frozenset({"listen", "workq", "journals"})
+_LISTS = frozenset({"listen", "workq", "journals", "peers", "arbiter"})
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -255,7 +280,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         at = found
         for part in path[:-1]:
             at = at.setdefault(part, {})
-        if path[-1] in _LISTS:
+        if path[-1] in _LISTS and path != ("replica", "listen"):
             at[path[-1]] = [part.strip() for part in value.split(",") if part.strip()]
         else:
             at[path[-1]] = value

@@ -109,6 +109,26 @@ class LeasedJob:
         return self.lease.job.queue.decode("utf-8", "surrogateescape")
 
     @property
+    def queue_name(self) -> str:
+        """The same as `queue`: the name that a `Job` and a `QueueStatus` have for it."""
+        return self.queue
+
+    @property
+    def due_at(self) -> datetime | None:
+        """Since when it was due, as a date."""
+        return self.lease.job.due_at
+
+    @property
+    def inserted_at(self) -> datetime | None:
+        """When it was put, as a date."""
+        return self.lease.job.inserted_at
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is gone, as a date; None: never."""
+        return self.lease.job.expires_at
+
+    @property
     def priority(self) -> int:
         """0..255, smaller first."""
         return self.lease.job.priority

@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol
 
-from fastjournal.clock import SECOND
+from fastjournal.clock import SECOND, as_datetime
 from fastjournal.errors import SettingError
 
 __all__ = [
@@ -160,6 +161,8 @@ class Where(NamedTuple):
 
     names: tuple[bytes, ...] = ()
     prefix: bytes = b""
+    schema: int = -1
+    """Only jobs of this version of payloads; -1: of any."""
 
 
 class Job(NamedTuple):
@@ -202,6 +205,36 @@ class Job(NamedTuple):
     schema: int = 0
     """Version of its payload: the setting `schema` of its queue when it was put."""
 
+    @property
+    def payload(self) -> bytes:
+        """What the producer put: `value` by the name that `put` and a leased job have for it."""
+        return self.value
+
+    @property
+    def queue_name(self) -> str:
+        """The queue's name as text."""
+        return self.queue.decode("utf-8", "surrogateescape")
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it is due, as a date."""
+        return as_datetime(self.due)
+
+    @property
+    def inserted_at(self) -> datetime | None:
+        """When it was put, as a date."""
+        return as_datetime(self.inserted)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is gone, as a date; None: never."""
+        return as_datetime(self.expires)
+
+    @property
+    def dead(self) -> bool:
+        """It was given up."""
+        return self.state is State.FAILED
+
 
 class Lease(NamedTuple):
     """A job handed out, and the token that proves it."""
@@ -224,6 +257,16 @@ class QueueStatus(NamedTuple):
     next_due: int
     """When the next row becomes due or the next lease ends; 0: none."""
     settings: QueueSettings
+
+    @property
+    def queue_name(self) -> str:
+        """Its name as text."""
+        return self.name.decode("utf-8", "surrogateescape")
+
+    @property
+    def next_due_at(self) -> datetime | None:
+        """`next_due` as a date; None: nothing is in sight."""
+        return as_datetime(self.next_due)
 
 
 SETTING_CHOICES: Mapping[str, tuple[str, ...]] = {

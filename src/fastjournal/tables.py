@@ -24,14 +24,13 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from configparser import Error as IniError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fastjournal.arguments import length, queue_bytes
+from fastjournal.arguments import length, queue_bytes, seconds_of
 from fastjournal.errors import NotFound, RequestError, SettingError
 from fastjournal.model import DEFAULT_SETTINGS, SETTING_LENGTHS, SETTING_NAMES, QueueSettings
 
@@ -47,8 +46,6 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 """What a queue of each kind begins with; lengths in seconds."""
 _WORDS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
-_UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
 Queues = dict[str, dict[str, Any]]
 """By the name of the queue what is to hold, as `configure` takes it."""
@@ -127,12 +124,6 @@ def apply_tables(journal: Configurable, queues: Queues) -> list[Change]:
     for name in dict.fromkeys(change.queue for change in found):
         journal.configure(name, **queues[name])
     return found
-
-
-def seconds_of(text: str) -> float | None:
-    """Seconds of `90`, `1.5`, `250ms`, `5s`, `10m`, `2h`, `7d`; None: it is no length."""
-    found = _LENGTH.fullmatch(text.strip().lower())
-    return None if found is None else float(found[1]) * _UNITS[found[2]]
 
 
 def _inside(wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ ON_JOURNALS: dict[str, list[str]] = {
     "list": [],
     "show": [JOB],
     "queues": [],
-    "stat": [],
+    "status": [],
     "top": ["--once"],
     "delete": [JOB],
     "redrive": [JOB],
@@ -62,7 +62,7 @@ WAITING = ("top", "watch")
 """Those that wait for something to happen."""
 EACH_WAY = ("put", "done", "list", "top", "get", "lock", "watch")
 """One for each way in which a command opens a journal."""
-ON_DAEMONS = {"ping": [], "status": [], "listen": []}
+ON_DAEMONS = {"ping": [], "listen": []}
 """Commands that only take `--url`."""
 PLACE_OF_ARCHIVE = "PLACE"
 ON_LOGS = {
@@ -80,6 +80,12 @@ ON_ARCHIVES: dict[str, list[str]] = {
     "backup": [PLACE_OF_ARCHIVE, "archive"],
 }
 """Commands that take an archive, or a journal to make one of."""
+ON_NODES = {
+    "replica status": [],
+    "replica switchover": [],
+    "replica promote": ["--accept-loss"],
+}
+"""Commands that take the address of a node."""
 ON_SPOOLS = ("spool stat", "spool dump", "spool verify")
 ON_TOKENS = {"token add": ["web", "--role", "read"], "token list": [], "token remove": ["web"]}
 PLACE = "PLACE"
@@ -118,7 +124,6 @@ WRONG: list[list[str]] = [
     ["show"],
     ["show", JOB, "--key", "k"],
     ["queues", "--nonsense"],
-    ["stat", "surplus"],
     ["top", "--interval", "x"],
     ["delete"],
     ["redrive"],
@@ -291,7 +296,7 @@ if os.geteuid():  # root may read it
 def test_every_command_is_given_bad_input_here() -> None:
     here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
     here |= {"serve", "workq", "log disktest", "forward", "worker", "tasks", "demo", "version"}
-    here |= {*ON_SPARK, *BEYOND_SPARK}
+    here |= {*ON_SPARK, *BEYOND_SPARK, *ON_NODES, "replica lost"}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 
@@ -355,7 +360,7 @@ def test_a_daemon_that_cannot_be_one_is_named(run: Command, elsewhere: str) -> N
         "unix:/nowhere/socket?timeout=0.1&connect_timeout=0.1",
         "fj://127.0.0.1?nonsense=1",
     ):
-        told(run("stat", "--url", url), USAGE)
+        told(run("status", "--url", url), USAGE)
 
 
 @pytest.fixture
@@ -408,6 +413,27 @@ def test_a_place_without_a_log_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
     told(run(*command.split(), str(place(tmp_path)), *ON_LOGS[command]), USAGE, DAMAGE)
+
+
+@pytest.mark.parametrize("command", ON_NODES)
+def test_a_node_that_is_not_there_is_named(run: Command, tmp_path: Path, command: str) -> None:
+    words = command.split()
+    told(run(*words), USAGE)
+    told(run(*words, "127.0.0.1:1", *ON_NODES[command]), USAGE)
+    told(run(*words, "127.0.0.1:many", *ON_NODES[command]), USAGE)
+    nowhere = str(tmp_path / "nowhere")
+    told(run(*words, "127.0.0.1:1", "--secret-file", nowhere, *ON_NODES[command]), USAGE)
+
+
+def test_a_loss_must_be_accepted_in_words(run: Command) -> None:
+    told(run("replica", "promote", "127.0.0.1:1"), USAGE)
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place is not no_journal])
+def test_what_was_cut_off_is_looked_for_in_a_directory(
+    run: Command, tmp_path: Path, place: Callable[[Path], Path]
+) -> None:
+    told(run("replica", "lost", str(place(tmp_path))), USAGE)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -80,6 +80,15 @@ def test_no_page_names_a_file_that_is_not_there() -> None:
     assert not dead
 
 
+def test_pages_are_linked_and_not_only_named() -> None:
+    named = [
+        f"{page.name}: {found}"
+        for page in sorted(DOCS.glob("*.md"))
+        for found in re.findall(r"(?<!\[)`(?:docs/)?[a-z-]+\.md`(?!\])", page.read_text())
+    ]
+    assert not named
+
+
 def test_every_picture_is_shown_somewhere() -> None:
     shown = {
         (page.parent / link).resolve()

@@ -31,6 +31,6 @@ def test_a_request_passes_few_interpreted_functions() -> None:
     for verb in ("put", "lease", "complete"):
         for name, most in (("embedded", (20, 10)), ("over TCP", (20, 10))):
             calls, files = found[f"{verb} {name}"]
-            assert 0 < calls <= most[0], verb
+            assert calls <= most[0], verb
             assert files <= most[1], verb
     assert found["put into a spool"] <= (10, 3)

@@ -175,8 +175,11 @@ def leased(value: bytes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def what_to_lease(count: int, *queues: bytes, wait: int = 0) -> tuple[int, bytes]:
-    head = struct.pack(">BBHIIQHH", 1, 2, count, 0, wait, 0, len(queues), 0)
+def what_to_lease(
+    count: int, *queues: bytes, wait: int = 0, version: int | None = None
+) -> tuple[int, bytes]:
+    bits = 2 if version is None else 2 | 8 | version << 4
+    head = struct.pack(">BBHIIQHH", 1, bits, count, 0, wait, 0, len(queues), 0)
     return BUFFER, head + b"".join(struct.pack(">H", len(q)) + q for q in queues)
 
 
@@ -279,7 +282,8 @@ def test_every_function_works_by_what_the_page_says(daemon: LocalDaemon) -> None
     touched = me.fine("TOUCH", 45, key=one["id"], ttl=one["token"], value=(INTEGER, b"\x03\xe8"))
     assert touched.timeout
     me.fine("RELEASE", 46, 9, key=one["id"], ttl=one["token"])
-    many = me.fine("LEASE", 47, value=what_to_lease(2, b"q"))
+    assert me.fine("LEASE", 47, value=what_to_lease(2, b"q", version=3)).pairs == []
+    many = me.fine("LEASE", 47, value=what_to_lease(2, b"q", version=0))
     jobs = [leased(pair.value) for pair in many.pairs]
     assert len(jobs) == 2
     settled = me.fine("SETTLE", 48, 4, value=to_settle(

@@ -69,6 +69,67 @@ def test_put_lease_done(journal: Any) -> None:
         journal.job(receipt.id)
 
 
+def test_an_id_may_be_given_in_hexadecimal(journal: Any) -> None:
+    receipt = journal.put(b"x", queue="q", max_fails=1)
+    digits = receipt.id.hex()
+    dashed = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    assert journal.job(digits).id == journal.job(dashed.upper()).id == receipt.id
+    leased = journal.lease("q")
+    assert journal.touch(digits, leased.token) > 0
+    journal.release(digits, leased.token)
+    leased = journal.lease("q")
+    assert journal.fail(digits, leased.token, b"why") is State.FAILED
+    assert journal.result(digits) == (False, b"why")
+    assert journal.redrive(digits) == 1
+    leased = journal.lease("q")
+    journal.complete(digits, leased.token, b"42")
+    assert journal.delete(digits)
+    for wrong in ("", "zz" * 16, digits[:12], digits + "00", b"short", 7):
+        with pytest.raises(BadRequest, match="32 hexadecimal digits"):
+            journal.job(wrong)
+
+
+def test_a_length_may_be_given_as_people_write_it(journal: Any) -> None:
+    journal.put(b"x", queue="q", delay="5m", ttl="1.5h", lease="250ms")
+    (job,) = journal.jobs("q")
+    assert job.due - job.inserted == pytest.approx(300e9, abs=5e9)
+    assert job.expires - job.due == 5400 * 10**9
+    assert job.lease == 250 * 10**6
+    assert journal.configure("q", lease="2m").lease == 120 * 10**9
+    assert journal.lease("q", wait="1ms") is None
+    for wrong in ("", "5 weeks", "m", "1.2.3s", "-5s", "٣s", "infs"):
+        with pytest.raises(BadRequest, match="is no length"):
+            journal.put(b"x", queue="q", delay=wrong)
+    with pytest.raises(BadRequest, match="datetime"):
+        journal.put(b"x", queue="q", due="5m")
+
+
+def test_jobs_leases_and_queues_have_the_same_words_for_the_same_things(journal: Any) -> None:
+    journal.put(b"hello", queue="q", key="k", ttl=3600, max_fails=1)
+    (job,) = journal.jobs("q")
+    leased = journal.lease("q")
+    for one in (job, leased):
+        assert (one.payload, one.queue_name, one.priority) == (b"hello", "q", 100)
+        assert one.due_at == one.inserted_at
+        assert one.expires_at - one.due_at == timedelta(hours=1)
+        assert one.due_at.tzinfo is UTC
+    status = journal.queue("q")
+    assert (status.queue_name, status.dead) == ("q", 0)
+    assert abs(status.next_due_at - leased.until) < timedelta(milliseconds=1)
+    leased.fail("why")
+    assert journal.job(job.id).dead
+    assert not job.dead
+    assert journal.queue("q").dead == 1
+    assert journal.queue("q").next_due_at is None
+
+
+def test_a_payload_that_is_not_bytes_says_what_to_do(journal: Any) -> None:
+    with pytest.raises(BadRequest, match=r"not str: encode it, payload\.encode\(\)"):
+        journal.put("text", queue="q")
+    with pytest.raises(BadRequest, match=r"not dict: encode it, or call a task"):
+        journal.put({"a": 1}, queue="q")
+
+
 def test_a_repeated_key_merges(journal: Any) -> None:
     """FJ-ADV-2."""
     first = journal.put(b"one", queue="q", key="k", priority=50)
@@ -138,6 +199,21 @@ def test_lease_of_queues_prefix_and_all(journal: Any) -> None:
     assert journal.lease() is None
     with pytest.raises(BadRequest):
         journal.lease("a", prefix="b")
+
+
+def test_a_consumer_may_ask_for_a_version_of_payloads(journal: Any) -> None:
+    """SNAP-SCH-1, SNAP-SCH-2: it gets jobs of no other."""
+    for schema in (1, 2, 1, 2):
+        journal.configure("q", schema=schema)
+        journal.put(b"%d" % schema, queue="q")
+    second = journal.lease("q", schema=2)
+    assert (second.payload, second.lease.job.schema) == (b"2", 2)
+    assert [job.payload for job in journal.lease_many(5, prefix="q", schema=2)] == [b"2"]
+    assert journal.lease("q", schema=2) is None
+    assert journal.lease(schema=3) is None
+    assert [job.payload for job in journal.lease_many(5)] == [b"1", b"1"]
+    with pytest.raises(OutOfRange):
+        journal.lease("q", schema=16)
 
 
 def test_take_removes_at_once(journal: Any) -> None:
@@ -291,7 +367,7 @@ def test_the_clients_offer_what_the_journal_offers() -> None:
         for name, value in vars(kind).items()
         if not name.startswith("_") and inspect.isfunction(value)
     }
-    only_embedded = {"tick", "digest", "subscribe"}
+    only_embedded = {"tick", "digest", "subscribe", "ship", "archive_status"}
     for client in (Client, AsyncClient):
         for name, signature in theirs.items():
             if name in only_embedded:

@@ -346,3 +346,41 @@ def test_a_fault_in_the_middle_of_a_group_reaches_each_of_its_waiters() -> None:
     with pytest.raises(Stopped):
         log.close()
     assert files.operations.count("sync 000000001.log") == syncs == 1
+
+
+def test_a_group_whose_sync_fails_is_acknowledged_to_none_of_its_writers() -> None:
+    """F10: fifty writes go to the disk together behind a slow sync; theirs fails."""
+    files = MemoryFiles()
+    files.make_directory(HERE)
+    log = CommitLog(Stream(HERE, files=files, clock=ManualClock()), sync="always")
+    reached, opened = threading.Event(), threading.Event()
+    syncs: list[Path] = []
+
+    def slow(path: Path) -> None:
+        syncs.append(path)
+        if len(syncs) == 1:
+            reached.set()
+            assert opened.wait(LIMIT)
+        else:
+            files.faults[len(files.operations) + 1] = Fault(synced="drop")
+
+    told: list[JournalError | None] = []
+    everybody = threading.Semaphore(0)
+
+    def done(time: int, error: JournalError | None) -> None:
+        told.append(error)
+        everybody.release()
+
+    files.on_sync = slow
+    log.submit([b"first"], done)
+    assert reached.wait(LIMIT)
+    for _ in range(50):
+        log.submit([b"x"], done)
+    opened.set()
+    for _ in range(51):
+        assert everybody.acquire(timeout=LIMIT)
+    assert told[0] is None
+    assert [type(error) for error in told[1:]] == [OutcomeUnknown] * 50
+    assert len(syncs) == 2, "one for all of them"
+    with pytest.raises(Stopped):
+        log.close()

@@ -1,5 +1,5 @@
 """A journal stopped at every file operation of its life: open, put, lease, end, rotate, clean,
-snapshot, archive, close. Whatever the disk then holds, what was answered is kept.
+snapshot, close. Whatever the disk then holds, what was answered is kept.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from fastjournal.cli.app import app
 from fastjournal.errors import JournalError, SettingError
 from fastjournal.log.care.disktest import check, write
 from fastjournal.log.care.probe import file_system_of, probe
+from fastjournal.log.files import FileHandle
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -206,9 +207,22 @@ def test_a_scrub_reads_a_bounded_amount_at_a_time() -> None:
         assert scrub.passes == 1
 
 
+class Read(MemoryFiles):
+    """Remembers which segments were opened to be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+
+    def open_read(self, path: Path) -> FileHandle:
+        if path.suffix == ".log":
+            self.opened.append(path.name)
+        return super().open_read(path)
+
+
 def test_cleaning_for_a_long_time_neither_starves_nor_spins() -> None:
     """F34: no segment twice in a cycle, nothing in idle cycles, and the log stays small."""
-    files, clock = MemoryFiles(), ManualClock()
+    files, clock = Read(), ManualClock()
     files.make_directory(HERE)
     with Journal(
         HERE, files=files, clock=clock, sync="os", segment_size=4096, background=False
@@ -242,6 +256,7 @@ def test_cleaning_for_a_long_time_neither_starves_nor_spins() -> None:
         assert largest < 40 * 4096
         journal.clean()
         before = len(files.operations)
+        files.opened.clear()
         for _ in range(5):
             journal.clean()
         idle = [
@@ -250,6 +265,9 @@ def test_cleaning_for_a_long_time_neither_starves_nor_spins() -> None:
             if deed.startswith(("rename", "create", "remove"))
         ]
         assert idle == []
+        sealed = sorted(name for name in files.names(HERE) if name.endswith(".log"))[:-2]
+        assert sealed
+        assert not set(sealed) & set(files.opened), "read again, though nothing has changed"
 
 
 def test_a_clock_that_jumps_at_any_step_moves_no_lease() -> None:
@@ -323,6 +341,15 @@ def test_a_daemon_does_not_serve_where_locks_keep_nobody_out() -> None:
     """F62: refused before anything is opened, with the reason."""
     with pytest.raises(SettingError, match="a lock keeps nobody out"):
         LocalDaemon("/data", files=Careless(), settings={"journal": {"sync": "os"}}).start()
+
+
+def test_a_daemon_does_not_start_where_it_cannot_write() -> None:
+    """WQ-CFG-1: tried before anything is opened; a directory of another user, for example."""
+    files = MemoryFiles()
+    files.make_directory(Path("/data"))
+    files.failing = lambda deed: Fault(errno.EACCES) if deed.startswith("create") else None
+    with pytest.raises(SettingError, match="cannot be written"):
+        LocalDaemon("/data", files=files, settings={"journal": {"sync": "os"}}).start()
 
 
 def test_the_disk_test_finds_every_number_that_was_told_and_misses_none(tmp_path: Path) -> None:

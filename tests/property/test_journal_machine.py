@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from deeds import act
 from machine import changes
 from oracle import S
-from world import QUEUES, World
+from world import HOME, QUEUES, World
 
 NAMES = [
     *("put", "put_many", "add", "lease", "touch", "complete", "complete_many", "fail", "release"),
@@ -30,7 +30,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @initialize(archive=st.booleans())
     def open(self, archive: bool) -> None:
-        self.world = World(history="archive" if archive else "delete")
+        self.world = World(archive=HOME / "archive" if archive else None)
 
     @rule(
         name=st.sampled_from(["put", "put", "put", "lease", "lease", "rotate", *NAMES]),
@@ -72,7 +72,7 @@ CALM = {"concurrency": 2}, {"max_wait": 10 * S}, {"backoff_timeouts": True}, {"d
 @pytest.mark.parametrize("seed", range(6))
 def test_long_lives_of_a_journal_follow_the_oracle(seed: int) -> None:
     chance = Random(seed)
-    world = World(seed, history="archive" if seed % 2 else "delete")
+    world = World(seed, archive=HOME / "archive" if seed % 2 else None)
     world.configure(QUEUES[seed % 3], CALM[seed % 4])
     for step in range(400):
         (name,) = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 
 from fastjournal.log.record import encode
 from fastjournal.log.segment import WORKQ, segment_name
+from s3_server import environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +21,19 @@ T0 = 1_700_000_000_000_000_000
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def s3_port() -> Iterator[int]:
+    """Where S3 is served by the tests that want it: the session's tasks inherit its environment."""
+    with socket.socket() as probe, pytest.MonkeyPatch.context() as patch:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+        for name, value in environment(f"http://127.0.0.1:{port}").items():
+            patch.setenv(name, value)
+        probe.close()
+        yield port
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, s3_port: int) -> Iterator[SparkSession]:
     """A session set up for short queries: no UI, two shuffle partitions, a quick-starting JVM.
 
     Speculation is on, as it may be in any session that writes. Spark starts no second attempt where

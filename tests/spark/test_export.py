@@ -247,7 +247,8 @@ def test_cleaning_and_rotation_between_two_exports_lose_and_repeat_nothing(tmp_p
 
 def test_an_archive_gives_back_what_was_cleaned(tmp_path: Path) -> None:
     path, clock = tmp_path / "j", ManualClock(NOON)
-    with Journal(path, clock=clock, background=False, sync="os", history="archive") as journal:
+    archive = path / "archive"
+    with Journal(path, clock=clock, background=False, sync="os", archive=archive) as journal:
         for _ in range(50):
             journal.put(b"x", queue="q")
             job = journal.lease("q")
@@ -258,7 +259,7 @@ def test_an_archive_gives_back_what_was_cleaned(tmp_path: Path) -> None:
         journal.rotate()
         journal.clean()
         export_directory(inline, path, tmp_path / "bare")
-        export_directory(inline, path, tmp_path / "full", archive=path / "archive")
+        export_directory(inline, path, tmp_path / "full", archive=archive)
     done = "count(*) filter (effect = 'done')"
     assert table(tmp_path / "full", "events", done) == [(50,)]
     assert table(tmp_path / "bare", "events", done)[0][0] < 50

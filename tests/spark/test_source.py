@@ -15,6 +15,7 @@ from fastjournal.journal.language.codec import encode
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.spark import JournalTable, explain, read
+from fastjournal.spark.source.data_source import FastJournalDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -232,6 +233,29 @@ def test_a_journal_table_has_its_views_for_sql(spark: SparkSession) -> None:
     ).first()
     assert row is not None and row["n"] == table.jobs().count() > 0
     assert spark.sql("select sum(records) as n from segments").first()["n"] == 30  # type: ignore[index]
+
+
+def test_what_happened_to_jobs_is_a_table_and_so_is_every_lease(spark: SparkSession) -> None:
+    table = JournalTable.for_path(spark, GOLDEN / "all-types")
+    table.create_views()
+    assert table.events().count() == table.records().count() == 30
+    leases = spark.sql("select count(*) as n from events where effect = 'leased'").first()
+    ended = spark.sql("select count(*) as n, min(run_ms) as least from attempts").first()
+    assert leases is not None and ended is not None
+    assert 0 < ended["n"] <= leases["n"] and ended["least"] >= 0
+    shared = load(spark, GOLDEN / "all-types", view="events", shards="3")
+    assert shared.rdd.getNumPartitions() == 3
+    assert sorted(map(str, shared.collect())) == sorted(map(str, table.events().collect()))
+
+
+def test_tasks_are_planned_for_the_cluster_and_not_for_the_machine_of_the_driver(
+    spark: SparkSession, write_journal: Write
+) -> None:
+    path = write_journal([[add(n)] for n in range(8)])
+    assert load(spark, path).rdd.getNumPartitions() == 1
+    assert load(spark, path, minPartitions="5").rdd.getNumPartitions() == 5
+    assert FastJournalDataSource.known_to(300).cores == 300
+    assert FastJournalDataSource.cores == 0
 
 
 def test_a_log_on_a_store_gives_its_records_segments_and_state(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -141,3 +142,28 @@ class TroubledStore:
 
     def folders(self, prefix: str) -> list[str]:
         return self.store.folders(prefix)
+
+
+class GatedStore(TroubledStore):
+    """A store whose requests stay under way until a gate is opened; takes a chunk at a time."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, self._wait)
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+        self.largest = 0
+        """Bytes of the largest chunk it was given."""
+
+    def _wait(self, number: int, name: str) -> str:
+        self.entered.set()
+        assert self.gate.wait(60), "nobody opened the gate"
+        return ""
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        self._wait(0, name)
+        self.store.put(name, self._watched(chunks))
+
+    def _watched(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self.largest = max(self.largest, len(chunk))
+            yield chunk

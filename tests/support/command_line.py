@@ -40,7 +40,8 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         children = getattr(command, "commands", None)
         if children is not None:
             for name, child in children.items():
-                yield from walk(child, f"{path} {name}")
+                if not child.hidden:
+                    yield from walk(child, f"{path} {name}")
             return
         options = [
             option

@@ -32,7 +32,6 @@ def journal(
         sync=sync,
         segment_size=4096,
         background=False,
-        history="archive",
         clock=clock or ManualClock(1_700_009_000 * 1_000_000_000),
         files=files,
         chance=Random(1),

@@ -129,7 +129,7 @@ def main() -> None:
     print(f"{'request':24}{'calls':>7}{'functions':>11}{'files':>7}{'depth':>7}")
     for name, calls in rows:
         functions, files = {c[2:] for c in calls}, {c.file for c in calls}
-        depth = max(c.depth for c in calls)
+        depth = max((c.depth for c in calls), default=0)
         print(f"{name:24}{len(calls):>7}{len(functions):>11}{len(files):>7}{depth:>7}")
     for name, calls in rows:
         if name.partition(" ")[0] in shown:

@@ -6,6 +6,7 @@ import enum
 import importlib
 import inspect
 import os
+import re
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
@@ -126,6 +127,9 @@ def _prose(thing: Any, name: str) -> str:
     return _text(thing)
 
 
+_PAGE = re.compile(r"`docs/([a-z-]+)\.md`")
+
+
 def _text(thing: Any) -> str:
     """A docstring as paragraphs; what is indented stands as it is."""
     found = []
@@ -134,7 +138,7 @@ def _text(thing: Any) -> str:
             found.append(f"```text\n{inspect.cleandoc(paragraph)}\n```")
         else:
             found.append(paragraph)
-    return "\n\n".join(found)
+    return _PAGE.sub(r"[\1](\1.md)", "\n\n".join(found))
 
 
 def _block(name: str, thing: Any, *, method: bool = False) -> str:

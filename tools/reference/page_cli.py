@@ -36,7 +36,8 @@ def commands() -> Iterator[tuple[str, Any]]:
             yield path, command
         else:
             for name, child in children.items():
-                yield from walk(child, f"{path} {name}")
+                if not child.hidden:
+                    yield from walk(child, f"{path} {name}")
 
     yield from sorted(walk(typer.main.get_command(app), "fastjournal"), key=lambda each: each[0])
 

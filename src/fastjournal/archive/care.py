@@ -5,14 +5,15 @@ Rules:
 1. The bytes of an object count only if they have the size and the CRC that the manifest says.
 2. Pruning keeps the newest manifests and whatever they name. Beside that it spares all that a
    shipper at work may be about to name: what lies behind the newest manifest in its epoch; and all
-   of it, while an epoch is claimed that has no manifest yet.
+   of it, while an epoch is claimed that has no manifest yet. To let instants go by age it writes a
+   manifest that names less, before it looks for such epochs: whoever claims one later reads that.
 3. The claim of the newest epoch stays for ever: so no number is used twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import google_crc32c
@@ -24,16 +25,19 @@ from fastjournal.archive.manifest import (
     SnapshotEntry,
     claim_name,
     decode,
+    encode,
     epochs,
     find_newest,
+    keep_since,
     manifest_name,
     sequences,
 )
 from fastjournal.archive.store import Found, Store
 from fastjournal.errors import ArchiveError, NotFound, SettingError
 
-__all__ = ["Pruned", "object_chunks", "prune", "unpack", "verify_archive"]
+__all__ = ["Entry", "Pruned", "object_chunks", "prune", "unpack", "verify_archive"]
 
+_TRIES = 10  # a shipper may write meanwhile
 Entry = SegmentEntry | SnapshotEntry | PartEntry
 
 
@@ -112,16 +116,32 @@ def verify_archive(
         yield entry.name, fault
 
 
-def prune(store: Store, *, keep_versions: int, dry_run: bool = False) -> Pruned:
-    """Delete what no kept manifest names (rule 2)."""
+def prune(
+    store: Store, *, keep_versions: int, since: int | None = None, dry_run: bool = False
+) -> Pruned:
+    """Delete what no kept manifest names (rule 2).
+
+    `since`: instants before this TIME need not be restorable any more.
+    """
     newest = find_newest(store)
+    if newest is None:
+        return Pruned()
+    shrunk = None
+    if since is not None:
+        shrunk = _shrink(store, since, dry_run=dry_run)
+        newest = shrunk or find_newest(store) or newest
     taken = epochs(store)
-    if newest is None or taken[-1] > newest.epoch:
+    if taken[-1] > newest.epoch:
         return Pruned()
     versions = [(epoch, number) for epoch in taken for number in sequences(store, epoch)]
+    if shrunk is not None and dry_run:
+        versions.append((shrunk.epoch, shrunk.sequence))
     kept = set(versions[-max(keep_versions, 1) :])
     named = {claim_name(newest.epoch)}
     for epoch, number in sorted(kept):
+        if shrunk is not None and (epoch, number) == (shrunk.epoch, shrunk.sequence):
+            named.update(name for name, _ in shrunk.objects())
+            continue
         manifest = _read(store, epoch, number)
         if manifest is None:
             continue
@@ -146,6 +166,21 @@ def prune(store: Store, *, keep_versions: int, dry_run: bool = False) -> Pruned:
     return Pruned(tuple(one.name for one in gone), sum(one.size for one in gone), len(kept))
 
 
+def _shrink(store: Store, since: int, *, dry_run: bool) -> Manifest | None:
+    """Write a manifest without what no instant from `since` on needs; None: all is needed."""
+    for _ in range(_TRIES):
+        newest = find_newest(store)
+        if newest is None or epochs(store)[-1] > newest.epoch:
+            return None
+        kept = keep_since(newest, since)
+        if kept.floor == newest.floor:
+            return None
+        kept = replace(kept, sequence=newest.sequence + 1, base=0)
+        if dry_run or store.create(kept.name, encode(kept)):
+            return kept
+    raise ArchiveError("the archive grows faster than it can be pruned: try again")
+
+
 def _read(store: Store, epoch: int, number: int) -> Manifest | None:
     name = manifest_name(epoch, number)
     try:
@@ -166,7 +201,7 @@ def _is_ahead(one: Found, newest: Manifest) -> bool:
     number = int(digits)
     if kind == "manifest":
         return number > newest.sequence
-    last = max((entry.number for entry in newest.segments), default=-1)
+    last = max((entry.number for entry in newest.segments), default=newest.floor - 1)
     if kind == "snapshots":
         return number > max((entry.number for entry in newest.snapshots), default=-1)
     return number > last

@@ -44,6 +44,8 @@ __all__ = [
     "encode",
     "epochs",
     "find_newest",
+    "is_pruned",
+    "keep_since",
     "manifest_name",
     "read_manifest",
     "sequences",
@@ -144,6 +146,15 @@ class Manifest:
         return max(last, max((one.last for one in self.parts), default=0))
 
     @property
+    def begin(self) -> int:
+        """The first TIME that can be restored; 0 if there is none."""
+        if self.floor:
+            return min((one.as_of for one in self.snapshots), default=0)
+        exact_from = max((one.exact_from for one in self.segments), default=0)
+        times = [*(one.first for one in self.segments), *(one.first for one in self.parts)]
+        return exact_from or min((time for time in times if time), default=0)
+
+    @property
     def name(self) -> str:
         """Where it lies."""
         return manifest_name(self.epoch, self.sequence)
@@ -208,6 +219,38 @@ def decode(data: bytes, name: str) -> Manifest:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ArchiveError(f"{name}: makes no sense: {error}") from error
+
+
+def keep_since(manifest: Manifest, horizon: int) -> Manifest:
+    """What of it is needed to restore any instant from `horizon` on.
+
+    That is the newest snapshot as of an earlier one, the later ones, and the segments that it does
+    not cover.
+    """
+    early = [one for one in manifest.snapshots if one.as_of <= horizon]
+    if not early:
+        return manifest
+    start = max(early, key=lambda one: one.as_of)
+    return replace(
+        manifest,
+        segments=tuple(one for one in manifest.segments if one.number >= start.number),
+        snapshots=tuple(one for one in manifest.snapshots if one.as_of >= start.as_of),
+        floor=max(manifest.floor, start.number),
+    )
+
+
+def is_pruned(manifest: Manifest, last: Manifest) -> bool:
+    """Whether this is the manifest behind `last`, and says the same without its oldest segments."""
+    floor = manifest.floor
+    return (
+        (manifest.epoch, manifest.sequence) == (last.epoch, last.sequence + 1)
+        and not manifest.base
+        and floor >= last.floor
+        and manifest.parts == last.parts
+        and manifest.segments == tuple(one for one in last.segments if one.number >= floor)
+        and set(manifest.snapshots) <= set(last.snapshots)
+        and any(one.number == floor for one in manifest.snapshots)
+    )
 
 
 def epochs(store: Store) -> list[int]:

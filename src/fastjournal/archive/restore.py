@@ -4,8 +4,8 @@ Rules:
 
 1. The newest snapshot as of the instant or before, the segments behind it, the tail; the segment in
    which the instant lies is cut behind its last record up to then.
-2. The manifest of the log is written before the files that it names: a directory that was not
-   finished is refused by every opening. A file `restoring` marks it; restoring again begins anew.
+2. A file `restoring` marks a directory that was not finished: every opening and repair refuses it,
+   restoring again begins anew. The manifest of the log is written before what it names.
 3. Every byte is checked against the archive's manifest, and the end is the recovery of any opening.
 4. An instant before the archive can tell is refused; nothing is guessed.
 """
@@ -21,6 +21,7 @@ import google_crc32c
 from fastjournal.archive.care import object_chunks
 from fastjournal.archive.manifest import Manifest, PartEntry, SegmentEntry, SnapshotEntry
 from fastjournal.archive.store import Store
+from fastjournal.clock import instant_text
 from fastjournal.errors import ArchiveError, BadRequest
 from fastjournal.log import manifest as log_manifest
 from fastjournal.log.care.recovery import recover
@@ -28,12 +29,12 @@ from fastjournal.log.files import DISK, Files
 from fastjournal.log.manifest import ManifestFile, Sealed, first_time
 from fastjournal.log.record import Walk
 from fastjournal.log.segment import HEADER_SIZE, WORKQ, Header, segment_name
+from fastjournal.log.segment_directory import RESTORING
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.segment_writer import write_failure, write_whole
 
-__all__ = ["RESTORING", "RestorePlan", "Restored", "plan_restore", "restore"]
+__all__ = ["RestorePlan", "Restored", "plan_restore", "restore"]
 
-RESTORING = "restoring"
 Progress = Callable[[int, int], object]
 
 
@@ -65,7 +66,7 @@ def plan_restore(manifest: Manifest, to: int | None = None) -> RestorePlan:
     usable = [one for one in manifest.snapshots if to is None or one.as_of <= to]
     snapshot = max(usable, key=lambda one: one.as_of, default=None)
     if manifest.floor and (snapshot is None or snapshot.number < manifest.floor):
-        raise BadRequest(_too_early(to, min((one.as_of for one in manifest.snapshots), default=0)))
+        raise BadRequest(_too_early(to, manifest))
     start = 0 if snapshot is None else snapshot.number
     segments = []
     for one in manifest.segments:
@@ -75,7 +76,7 @@ def plan_restore(manifest: Manifest, to: int | None = None) -> RestorePlan:
             segments.append(one)
     exact_from = max((one.exact_from for one in segments), default=0)
     if to is not None and to < exact_from:
-        raise BadRequest(_too_early(to, exact_from))
+        raise BadRequest(_too_early(to, manifest))
     parts = [
         one
         for one in manifest.parts
@@ -84,16 +85,17 @@ def plan_restore(manifest: Manifest, to: int | None = None) -> RestorePlan:
     if len(segments) < sum(one.number >= start for one in manifest.segments):
         parts = []  # it ends in a segment before
     if snapshot is None and not segments and not parts:
-        first = min((one.first for one in manifest.segments if one.first), default=0)
-        raise BadRequest(_too_early(to, first))
+        raise BadRequest(_too_early(to, manifest))
     below = max((one.last for one in manifest.segments if one.number < start), default=0)
     size = sum(one.bytes for one in segments) + sum(one.size for one in parts)
     size += 0 if snapshot is None else snapshot.size
     return RestorePlan(to, snapshot, tuple(segments), tuple(parts), size, max(exact_from, below))
 
 
-def _too_early(to: int | None, first: int) -> str:
-    return f"the archive cannot tell the state at TIME {to}; the earliest is TIME {first}"
+def _too_early(to: int | None, manifest: Manifest) -> str:
+    asked = "the end" if to is None else instant_text(to)
+    begin = instant_text(manifest.begin)
+    return f"the archive cannot tell the state at {asked}; the earliest is {begin}"
 
 
 def restore(

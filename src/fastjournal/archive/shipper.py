@@ -8,7 +8,8 @@ Rules:
    the cleaner leaves alone what is not archived, for `max_lag` seconds. Then, as `behind` says, it
    goes on (`clean`: the archive begins anew later) or the journal stops taking writes (`stop`).
 3. At the end the rest is shipped, if the store answers within ten seconds.
-4. `archive.pos` beside the log remembers the epoch claimed last (see `shipping.Lineage`).
+4. `archive.pos` beside the log remembers the epoch claimed last (see `shipping.Lineage`). Once the
+   log was repaired it is another one: then equal bytes are the proof, not this.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from fastjournal.archive.source import Changed, Content, Source, View
 from fastjournal.archive.store import Store, open_store
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.errors import ArchiveError, JournalError, NotFound, SettingError
+from fastjournal.log.care.repair import SALVAGED
 from fastjournal.log.files import Files
 from fastjournal.log.segment import NEW_SUFFIX
 from fastjournal.log.write.segment_writer import write_whole
@@ -51,7 +53,7 @@ __all__ = ["LINEAGE", "ArchiveOptions", "ArchiveStatus", "Shipper"]
 LINEAGE = "archive.pos"
 _LOOK = 1.0  # seconds
 _BACK_OFF = 60.0  # seconds, at most
-_LAST_WAIT = 10.0  # seconds for the rest, when the journal closes
+_LAST_WAIT = 10.0  # seconds
 _MOMENT = 0.01  # seconds
 _PATIENCE = 100  # moments
 _PRUNE = 3600 * SECOND
@@ -125,7 +127,10 @@ class Shipper:
         self._open_store = store or (lambda: open_store(address, files=self._files))
         self._store: Store | None = None
         self._remembers = remembers
+        self._repaired = self._size_of(SALVAGED)
         lineage = self._read_lineage() if remembers else None
+        if lineage is not None and lineage.repaired != self._repaired:
+            lineage = None
         word = word or secrets.token_hex(8)
         self._shipping = Shipping(word, lineage, self.options.keep_days)
         if self.options.compress:
@@ -142,6 +147,8 @@ class Shipper:
         self._shipped_at = self._pruned_at = clock.monotonic()
         self._shipped_to = (0, 0)  # segment and offset, as far as is known
         self._told = False
+        self.last_wait = _LAST_WAIT
+        """Seconds for the rest, when the journal closes."""
         self.on_behind: Callable[[str], object] | None = None
         """Called once when the archive is too far behind and the journal is to stop."""
 
@@ -152,6 +159,7 @@ class Shipper:
     @property
     def hold(self) -> int:
         """Segments below this number may be cleaned; see rule 2."""
+        self._judge_lag()  # the shipper's own thread may be inside a request that never ends
         if self.is_behind and self.options.behind == "clean":
             return 1 << 62
         return self._shipping.hold
@@ -339,15 +347,26 @@ class Shipper:
                 handle.close()
             if known["address"] != self.address:
                 return None
-            return Lineage(known["epoch"], known["word"], known["after"])
+            return Lineage(known["epoch"], known["word"], known["after"], known.get("repaired", 0))
         except (OSError, ValueError, KeyError, TypeError):
             return None  # then equal bytes are the proof
+
+    def _size_of(self, name: str) -> int:
+        path = self._source.stream.path / name
+        if not self._files.exists(path):
+            return 0
+        handle = self._files.open_read(path)
+        try:
+            return handle.size()
+        finally:
+            handle.close()
 
     def _remember(self, lineage: Lineage) -> None:
         if not self._remembers:
             return
         path = self._source.stream.path / LINEAGE
         work = path.with_name(LINEAGE + NEW_SUFFIX)
+        lineage = lineage._replace(repaired=self._repaired)
         data = json.dumps({"address": self.address, **lineage._asdict()}).encode()
         try:
             if self._files.exists(work):
@@ -363,6 +382,11 @@ class Shipper:
         except OSError as error:
             raise ArchiveError(f"{path}: {error}") from error
 
+    @property
+    def is_started(self) -> bool:
+        """Whether a thread ships by itself."""
+        return self._thread is not None
+
     def start(self) -> None:
         """Ship from now on, on a thread of its own."""
         self._thread = threading.Thread(target=self._run, name="fastjournal-archive", daemon=True)
@@ -374,7 +398,7 @@ class Shipper:
         self._wake.set()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join(_LAST_WAIT)
+            thread.join(self.last_wait)
             if thread.is_alive():
                 _log.warning("%s: the store is slow: the rest is not archived yet", self.address)
 

@@ -20,13 +20,16 @@ Rules:
    together: an end may be gone whose beginning is archived. Then the archive begins anew with what
    the journal holds at one moment: all of it is shipped, and named only if nothing changed.
 6. Once a higher epoch is there, it is over for good.
+7. Only `prune` may write a manifest in our epoch: the last one without its oldest segments. Then we
+   go on behind it, without them too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn
 
@@ -36,11 +39,14 @@ from fastjournal.archive.manifest import (
     SegmentEntry,
     SnapshotEntry,
     claim_name,
+    decode,
     encode,
+    is_pruned,
+    keep_since,
 )
 from fastjournal.archive.source import LocalSnapshot, Tail, View
 from fastjournal.clock import SECOND
-from fastjournal.errors import ArchiveError
+from fastjournal.errors import ArchiveError, JournalError
 from fastjournal.log.manifest import Sealed
 
 __all__ = [
@@ -57,7 +63,6 @@ __all__ = [
     "RememberLineage",
     "Shipping",
     "Superseded",
-    "keep_since",
     "reconcile",
 ]
 
@@ -79,7 +84,9 @@ class Lineage(NamedTuple):
     """The epoch claimed last."""
     word: str
     after: int
-    """The epoch of the manifest that was found then; 0: none."""
+    """The epoch of the manifest that was found then, if that was ours too; 0: none was."""
+    repaired: int = 0
+    """Bytes that repairs of the log had told of by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +197,7 @@ class Shipping:
         if self.superseded:
             raise Superseded
         if self._pending is not None:
-            yield from self._send_manifest(self._pending)
+            yield from self._send_again(self._pending)
         if not self.epoch:
             if not view.complete:
                 return
@@ -283,7 +290,7 @@ class Shipping:
             self._stop(after)
         known = self._lineage
         ours = known is not None and after in (known.epoch, known.after)
-        self._lineage = Lineage(epoch, self._word, after)
+        self._lineage = Lineage(epoch, self._word, after if ours else 0)
         yield RememberLineage(self._lineage)
         if old is not None:
             kept = reconcile(old, view, ours=ours)
@@ -394,11 +401,28 @@ class Shipping:
                 self._stop(max(taken))
         self._pending = manifest
         yield from self._send_manifest(manifest)
+        if self.written is not manifest:  # it was pruned meanwhile
+            yield from self._write(now)
+
+    def _send_again(self, manifest: Manifest) -> Round:
+        """It may have been made, pruned behind, and be gone: then it must not come back."""
+        newest: Manifest | None = yield ReadNewest()
+        there = (0, 0) if newest is None else (newest.epoch, newest.sequence)
+        if there[0] == self.epoch and there[1] > manifest.sequence:
+            self._note_written(manifest)
+        else:
+            yield from self._send_manifest(manifest)
 
     def _send_manifest(self, manifest: Manifest) -> Round:
         data = encode(manifest)
-        if not (yield Create(manifest.name, data)) and (yield Get(manifest.name)) != data:
-            self._stop(self.epoch)
+        if not (yield Create(manifest.name, data)):
+            found: bytes | None = yield Get(manifest.name)
+            if found != data:
+                self._make_way(manifest, found)
+                return
+        self._note_written(manifest)
+
+    def _note_written(self, manifest: Manifest) -> None:
         self._pending = None
         self.written = manifest
         self._least_end = manifest.end
@@ -407,34 +431,34 @@ class Shipping:
             named = {one.number for one in manifest.segments}
             self._listed = named == set(self._segments) and manifest.snapshots == self._snapshots
 
+    def _make_way(self, manifest: Manifest, found: bytes | None) -> None:
+        """Under our next name lies what somebody else has written (rule 7)."""
+        last, theirs = self.written, None
+        with contextlib.suppress(JournalError):
+            theirs = None if found is None else decode(found, manifest.name)
+        if theirs is None or last is None or not is_pruned(theirs, last):
+            self._stop(self.epoch)
+        self._take_over(theirs)
+        self._pending = None
+        self.written = theirs
+        self._listed = False
+
     def _drop_old(self, now: int) -> None:
         if self._keep and not self._listed:
-            segments, snapshots, floor = keep_since(
-                tuple(self._segments.values()), self._snapshots, now - self._keep
-            )
-            self._segments = {one.number: one for one in segments}
-            self._snapshots, self._floor = snapshots, max(self._floor, floor)
+            segments = tuple(self._segments[number] for number in sorted(self._segments))
+            every = Manifest(self.epoch, 0, now, segments, self._snapshots, floor=self._floor)
+            self._take_over(keep_since(every, now - self._keep))
 
-
-def keep_since(
-    segments: Sequence[SegmentEntry], snapshots: Sequence[SnapshotEntry], horizon: int
-) -> tuple[tuple[SegmentEntry, ...], tuple[SnapshotEntry, ...], int]:
-    """What is needed to restore any instant from `horizon` on, and the first segment of it.
-
-    That is the newest snapshot as of an earlier one, and the segments that it does not cover.
-    """
-    start = max((one for one in snapshots if one.as_of <= horizon), default=None, key=_as_of)
-    if start is None:
-        return tuple(segments), tuple(snapshots), 0
-    return (
-        tuple(one for one in segments if one.number >= start.number),
-        tuple(one for one in snapshots if one.as_of >= start.as_of),
-        start.number,
-    )
-
-
-def _as_of(one: SnapshotEntry) -> int:
-    return one.as_of
+    def _take_over(self, kept: Manifest) -> None:
+        """Go on with what of ours another manifest names."""
+        floor = kept.floor
+        self._segments = {n: one for n, one in self._segments.items() if n >= floor}
+        named = set(kept.snapshots)
+        newer = max((one.number for one in kept.snapshots), default=-1)
+        self._snapshots = tuple(
+            one for one in self._snapshots if one in named or one.number > newer
+        )
+        self._floor = floor
 
 
 def reconcile(old: Manifest, view: View, *, ours: bool) -> Manifest:
@@ -460,9 +484,12 @@ def reconcile(old: Manifest, view: View, *, ours: bool) -> Manifest:
             break
     upto = parted if ours else min(parted, equal + 1)
     segments = tuple(one for one in old.segments if one.number < upto)
-    whole = len(segments) == len(old.segments) and view.last >= old.end
+    proven = ours or equal >= 0
+    whole = proven and len(segments) == len(old.segments) and view.last >= old.end
     last = max((one.last for one in segments), default=0)
-    snapshots = tuple(one for one in old.snapshots if whole or one.as_of <= last)
+    snapshots = tuple(
+        one for one in old.snapshots if whole or (one.as_of <= last and one.number <= upto)
+    )
     if old.floor and not any(one.number >= old.floor for one in snapshots):
         return replace(old, segments=(), snapshots=(), parts=(), base=0, floor=0)
     return replace(old, segments=segments, snapshots=snapshots, parts=(), base=0)

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -312,13 +313,23 @@ class ObjectStore:
         return True
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
-        # Two parts in flight: memory stays bounded whatever the size of the object.
-        self._do(
-            name,
-            lambda: self._obstore.put(
-                self._store, name, iter(chunks), chunk_size=_PART, max_concurrency=2
-            ),
-        )
+        def send() -> None:
+            rest = iter(chunks)
+            head, size = list[bytes](), 0
+            for chunk in rest:
+                head.append(chunk)
+                size += len(chunk)
+                if size >= _PART:
+                    break
+            else:  # small: one request instead of the three that parts take
+                self._obstore.put(self._store, name, b"".join(head), use_multipart=False)
+                return
+            # Two parts in flight: memory stays bounded whatever the size of the object.
+            self._obstore.put(
+                self._store, name, chain(head, rest), chunk_size=_PART, max_concurrency=2
+            )
+
+        self._do(name, send)
 
     def get(self, name: str) -> bytes:
         return bytes(self._do(name, lambda: self._obstore.get(self._store, name).bytes()))
@@ -368,7 +379,8 @@ class ObjectStore:
             raise self._failure(name, error) from error
 
     def _failure(self, name: str, error: Exception) -> ArchiveError:
-        return ArchiveError(f"{self.address}/{name}: {_first_line(error)}")
+        place = f"{self.address.rstrip('/')}/{name}".rstrip("/")
+        return ArchiveError(f"{place}: {_advice(error)}{_first_line(error)}")
 
 
 _in_memory: dict[str, MemoryStore] = {}
@@ -388,7 +400,13 @@ def open_store(address: str | Path, *, files: Files = DISK, **options: Any) -> S
     if text.startswith("memory:"):
         return _in_memory.setdefault(text, MemoryStore(text))
     if text.startswith("file:"):
-        return DirectoryStore(Path(unquote(urlsplit(text).path)), files)
+        try:
+            parts = urlsplit(text)
+        except ValueError as error:
+            raise SettingError(f"{text} is no address: {error}", name="archive") from None
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise SettingError(f"{text}: a directory is named by file:///path", name="archive")
+        return DirectoryStore(Path(unquote(parts.path)), files)
     if "://" in text:
         return ObjectStore(text, **options)
     if not text:
@@ -403,6 +421,23 @@ def join_address(address: str, name: str) -> str:
 
 def _folder(prefix: str) -> str:
     return f"{prefix.rstrip('/')}/" if prefix.rstrip("/") else ""
+
+
+_ADVICE = {
+    "169.254.169.254": "no credentials in the environment, and the machine has no role",
+    "metadata.google.internal": "no credentials in the environment, and the machine has no role",
+    "404 Not Found": "is there such a bucket?",
+    "401 Unauthorized": "are these the right credentials?",
+    "403 Forbidden": "are these the right credentials, and may they do that?",
+    "error sending request": "the store cannot be reached",
+    "builder error": "plain http must be allowed (AWS_ALLOW_HTTP=true)",
+}
+"""What an operator should look at, by what obstore says."""
+
+
+def _advice(error: Exception) -> str:
+    found = next((advice for sign, advice in _ADVICE.items() if sign in str(error)), "")
+    return found and f"{found}: "
 
 
 def _first_line(error: Exception) -> str:

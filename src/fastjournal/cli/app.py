@@ -25,8 +25,10 @@ except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
 from fastjournal import __version__
-from fastjournal.cli import archive, daemon_commands, log, spool, tasks
+from fastjournal.cli import archive, daemon_commands, log, replica, spool, tasks
+from fastjournal.cli.arguments import Json
 from fastjournal.cli.journal import entries, inspect_commands, jobs, operator_commands
+from fastjournal.cli.output import tell
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.spark import commands as spark
 from fastjournal.cli.worker import worker
@@ -36,6 +38,17 @@ from fastjournal.errors import CorruptCommand, JournalError, SegmentError
 __all__ = ["app", "main", "overview"]
 
 FAULT, DAMAGE = 2, 3
+
+GROUPS = {
+    "Jobs": "put lease done fail touch release list show delete redrive",
+    "Queues": "queues stat top pause drain resume configure apply",
+    "Values under keys": "set get add unset scan lock watch",
+    "Tasks": "worker tasks workers schedules",
+    "Servers": "serve forward workq status replica ping listen token spool",
+    "History": "log clean snapshot backup restore archive spark",
+    "This program": "demo version",
+}
+"""The commands as `fastjournal --help` lists them; one that is in no group stands under Others."""
 
 app = typer.Typer(
     name="fastjournal",
@@ -54,6 +67,7 @@ app.add_typer(tasks.app)
 app.add_typer(daemon_commands.tokens, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(archive.app, name="archive")
+app.add_typer(replica.app, name="replica")
 app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
 app.command(cls=ServeCommand)(serve)
@@ -65,11 +79,19 @@ app.command()(archive.restore)
 
 
 @app.command()
-def version() -> None:
-    """Print the version, and which build of the core runs: compiled or pure."""
+def version(as_json: Json = False) -> None:
+    """Print the version, and which build of the core runs: compiled or pure.
+
+    Examples:
+
+        fastjournal version
+
+        fastjournal version --json
+    """
     from fastjournal.package.compiled import describe_core
 
-    typer.echo(f"{__version__} ({describe_core()} core)")
+    core = describe_core()
+    tell(as_json, {"version": __version__, "core": core}, f"{__version__} ({core} core)")
 
 
 @app.command()
@@ -105,6 +127,8 @@ def main() -> None:
     if sys.argv[1:] in ([], ["-h"], ["--help"]):
         sys.stdout.write(overview(app))
         return
+    if sys.argv[1:] == ["--version"]:
+        sys.argv[1:] = ["version"]
     try:
         app()
     except BrokenPipeError:
@@ -129,18 +153,29 @@ def overview(app: typer.Typer) -> str:
     Typer would make every command with all its options first, and rich would lay them out: three
     times the time for the same lines. `fastjournal COMMAND --help` is Typer's.
     """
-    lines = list(_commands(app))
-    width = max(len(name) for name, _ in lines)
+    lines = dict(_commands(app))
+    width = max(map(len, lines))
     room = max(20, min(100, get_terminal_size().columns) - width - 4)
-    listed = "\n".join(
-        f"  {name:<{width}}  {shorten(text, room, placeholder='…')}" for name, text in lines
+    groups = {title: names.split() for title, names in GROUPS.items()}
+    grouped = {name for names in groups.values() for name in names}
+    groups["Others"] = [name for name in lines if name not in grouped]
+    listed = "\n\n".join(
+        f"{title}:\n"
+        + "\n".join(
+            f"  {name:<{width}}  {shorten(lines[name], room, placeholder='…')}"
+            for name in names
+            if name in lines
+        )
+        for title, names in groups.items()
+        if any(name in lines for name in names)
     )
     return (
         "Usage: fastjournal COMMAND [OPTIONS] [ARGS]...\n\n"
         f"  {app.info.help}\n\n"
-        f"Commands:\n{listed}\n\n"
+        f"{listed}\n\n"
         "Options:\n"
         "  -h, --help            Show this message; behind a command, all about that command.\n"
+        "  --version             Print the version, and which build of the core runs.\n"
         "  --install-completion  Install completion for the current shell.\n"
         "  --show-completion     Show completion for the current shell.\n"
     )

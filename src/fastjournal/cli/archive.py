@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["app", "backup", "restore"]
 
 DAMAGE = 3
+_LOOK_INTO = 20  # folders of a place that is no archive
+_DAY = 24 * 3600 * 1_000_000_000
 
 app = typer.Typer(
     help="Look after an archive: what it holds, whether it is sound, what may go.",
@@ -102,6 +104,8 @@ def restore(
             f"{directory}: {bytes_text(plan.bytes)} restored,"
             f" last record {instant(restored.last_time)}"
         )
+        if plan.to is not None and plan.to > manifest.end:
+            typer.echo(f"the archive ends at {instant(manifest.end)}, before the instant asked for")
 
 
 def backup(
@@ -169,7 +173,7 @@ def list_archive(archive: Address, as_json: Json = False) -> None:
     total = sum(size for _, size in manifest.objects())
     typer.echo(
         f"epoch {manifest.epoch}, {len(rows)} objects, {bytes_text(total)};"
-        f" restorable from {instant(_begin(manifest))} to {instant(manifest.end)}"
+        f" restorable from {instant(manifest.begin)} to {instant(manifest.end)}"
     )
 
 
@@ -212,25 +216,32 @@ def verify(
 def prune_archive(
     archive: Address,
     keep_versions: Annotated[
-        int, typer.Option(min=2, help="Manifests to keep, with all that they name.")
+        int, typer.Option(min=1, help="Manifests to keep, with all that they name.")
     ] = 100,
+    keep_days: Annotated[
+        float,
+        typer.Option(min=0, help="Instants older than this need not be restorable; 0: all are."),
+    ] = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     as_json: Json = False,
 ) -> None:
     """Delete what no kept manifest names: parts of the tail since sealed, left-overs.
 
-    A shipper does so once an hour. History goes by `archive_keep_days`, a setting of the journal.
+    A shipper does so once an hour, by its `archive_keep_versions` and `archive_keep_days`. With
+    `--keep-days` history goes by the same rule; what the kept manifests name stays all the same.
 
     Examples:
 
         fastjournal archive prune s3://bucket/jobs --dry-run
 
-        fastjournal archive prune s3://bucket/jobs --keep-versions 10
+        fastjournal archive prune s3://bucket/jobs --keep-days 30 --keep-versions 1
     """
     from fastjournal.archive.care import prune
+    from fastjournal.clock import SYSTEM_CLOCK
 
     store, _ = _open(archive)
-    pruned = prune(store, keep_versions=keep_versions, dry_run=dry_run)
+    since = SYSTEM_CLOCK.now() - int(keep_days * _DAY) if keep_days else None
+    pruned = prune(store, keep_versions=keep_versions, since=since, dry_run=dry_run)
     if as_json:
         json_line({"objects": len(pruned.names), "bytes": pruned.bytes, "dry_run": dry_run})
         return
@@ -248,17 +259,18 @@ def _open(address: str) -> tuple[Store, Manifest]:
     store = open_store(address)
     manifest = find_newest(store)
     if manifest is None:
-        raise NotFound(f"{address}: no archive there")
+        raise NotFound(f"{address}: no archive there{_those_below(address, store)}")
     return store, manifest
 
 
-def _begin(manifest: Manifest) -> int:
-    """The first instant that can be restored."""
-    if manifest.floor:
-        return min((one.as_of for one in manifest.snapshots), default=0)
-    exact_from = max((one.exact_from for one in manifest.segments), default=0)
-    times = [*(one.first for one in manifest.segments), *(one.first for one in manifest.parts)]
-    return exact_from or min((time for time in times if time), default=0)
+def _those_below(address: str, store: Store) -> str:
+    """A daemon ships each journal below its name: which names are there?"""
+    from fastjournal.archive.manifest import epochs
+    from fastjournal.archive.store import join_address, open_store
+
+    below = [join_address(address, name) for name in store.folders("")[:_LOOK_INTO]]
+    found = [place for place in below if epochs(open_store(place))]
+    return f", but in {', '.join(found)}" if found else ""
 
 
 def _nanoseconds(when: datetime) -> int:

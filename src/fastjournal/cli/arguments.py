@@ -49,7 +49,7 @@ _TRUTH = {"yes": True, "true": True, "on": True, "1": True} | {
 
 def seconds(text: str | float) -> float:
     """Seconds of `90`, `1.5`, `250ms`, `5s`, `10m`, `2h`, `7d`."""
-    from fastjournal.tables import seconds_of  # whoever types no length does not pay for it
+    from fastjournal.arguments import seconds_of  # whoever types no length does not pay for it
 
     found = seconds_of(str(text))
     if found is None:
@@ -76,15 +76,14 @@ def yes_or_no(text: str) -> bool:
         raise typer.BadParameter(f"not yes or no: {text!r}") from None
 
 
-def job_id(text: str) -> bytes:
-    """The 16 bytes of an id as it is printed; dashes do not matter."""
-    try:
-        data = bytes.fromhex(text.replace("-", ""))
-    except ValueError:
-        data = b""
-    if len(data) != 16:
-        raise typer.BadParameter(f"not the id of a job: {text!r} (32 hexadecimal digits)")
-    return data
+def job_id(text: str) -> str:
+    """The digits of an id as it is printed, whole or its beginning; dashes do not matter."""
+    digits = text.strip().rstrip("….").replace("-", "").lower()
+    if not SHORTEST <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
+        raise typer.BadParameter(
+            f"not the id of a job: {text!r} (32 hexadecimal digits, or the first {SHORTEST})"
+        )
+    return digits
 
 
 def as_bytes(text: str | None) -> bytes | None:
@@ -103,6 +102,8 @@ def one_of(first: object, second: object, message: str) -> None:
         raise typer.BadParameter(message)
 
 
+SHORTEST = 8
+"""Digits of an id that are enough if no other job's begins so."""
 HERE = Path("jobs")
 """The journal's directory where none is named."""
 
@@ -147,9 +148,14 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a tabl
 Payload = Annotated[
     str, typer.Argument(help="What to hand to the consumer; - reads it from standard input.")
 ]
-JobId = Annotated[bytes, typer.Argument(metavar="ID", parser=job_id, help="The job's id.")]
+JobId = Annotated[
+    str, typer.Argument(metavar="ID", parser=job_id, help="The job's id, or its beginning.")
+]
 AnyId = Annotated[
-    Any, typer.Argument(metavar="[ID]", parser=job_id, help="The job's id.", show_default=False)
+    Any,
+    typer.Argument(
+        metavar="[ID]", parser=job_id, help="The job's id, or its beginning.", show_default=False
+    ),
 ]
 Token = Annotated[
     int, typer.Argument(metavar="TOKEN", min=1, help="The token that came with the lease.")

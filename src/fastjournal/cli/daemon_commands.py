@@ -1,4 +1,4 @@
-"""Commands for a daemon: `ping`, `status`, `listen` ask a running one, `token` makes its tokens."""
+"""Commands for a daemon: `ping` and `listen` ask a running one, `token` makes its tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from fastjournal.cli.arguments import Json
 from fastjournal.cli.output import instant, json_line, table
-from fastjournal.errors import SettingError
 
 __all__ = ["app", "tokens"]
 
@@ -47,26 +46,6 @@ def ping(
                 json_line({"server_time": now, "microseconds": round(took * 1e6, 1)})
             else:
                 typer.echo(f"{client.target.address}: {took * 1e6:.0f} µs, {instant(now)}")
-
-
-@app.command()
-def status(url: _Url = _DEFAULT, json: Json = False) -> None:
-    """Show what a daemon says of itself: its promise, its figures.
-
-    Examples:
-
-        fastjournal status --url fj://127.0.0.1/mail --json
-    """
-    with _client(url) as client:
-        figures = client.status()._asdict() | {"about": client.about}
-    if json:
-        json_line(figures)
-        return
-    rows = [(name, str(value)) for name, value in figures.items() if not isinstance(value, dict)]
-    archive = figures.get("archive") or {}
-    rows += [(f"archive.{name}", str(value)) for name, value in archive.items()]
-    rows += [(f"server.{name}", str(value)) for name, value in figures["server"].items()]
-    table(("what", "value"), rows)
 
 
 @app.command()
@@ -150,7 +129,11 @@ def list_tokens(file: _File, json: Json = False) -> None:
 
 
 @tokens.command()
-def remove(file: _File, name: Annotated[str, typer.Argument(help="Whose token.")]) -> None:
+def remove(
+    file: _File,
+    name: Annotated[str, typer.Argument(help="Whose token.")],
+    json: Json = False,
+) -> None:
     """Take a token out of the file; a running daemon forgets it at SIGHUP.
 
     Examples:
@@ -160,13 +143,11 @@ def remove(file: _File, name: Annotated[str, typer.Argument(help="Whose token.")
     from fastjournal.daemon.auth import remove_token
 
     remove_token(file, name)
+    if json:
+        json_line({"name": name, "outcome": "removed"})
 
 
 def _client(url: str) -> Any:
     from fastjournal.client import Client
-    from fastjournal.client.urls import Target, parse_url
 
-    target = parse_url(url)
-    if not isinstance(target, Target):
-        raise SettingError(f"{url} is a directory; a daemon is fj://host:port", name="url")
-    return cast(Any, Client(target))
+    return cast(Any, Client(url))

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastjournal.cli.arguments import Json
-from fastjournal.cli.output import bytes_text, instant, json_line, preview, progress, table
+from fastjournal.cli.command_text import command_text, command_values
+from fastjournal.cli.output import bytes_text, instant, json_line, preview, progress, table, tell
 from fastjournal.errors import NotFound, SegmentError, SettingError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def dump(
     until: Annotated[str | None, typer.Option(help="Up to, but without, this instant.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many records.")] = None,
 ) -> None:
-    """Print the records in order.
+    """Print the records in order: what each of them says; its bytes where that is not known.
 
     Examples:
 
@@ -82,7 +83,7 @@ def dump(
     after = None if since is None else _instant(since) - 1
     before = None if until is None else _instant(until)
     if not as_json:
-        typer.echo(_ROW.format("TIME", "SEGMENT", "OFFSET", "SIZE", "PAYLOAD"))
+        typer.echo(_ROW.format("TIME", "SEGMENT", "OFFSET", "SIZE", "COMMAND"))
     cursor = stream.open_cursor(after=after, follow=follow)
     left = limit
     try:
@@ -260,6 +261,7 @@ def disktest(
         typer.Option(help="Check instead: was every number up to this one kept?", min=0),
     ] = None,
     count: Annotated[int, typer.Option(help="Numbers to write; 0: until it ends.", min=0)] = 0,
+    as_json: Json = False,
 ) -> None:
     """Find out whether a disk keeps what it says it has synced.
 
@@ -279,7 +281,7 @@ def disktest(
 
     if seen is not None:
         last = test.check(directory)
-        typer.echo(f"{last} numbers were kept, {seen} were told")
+        tell(as_json, {"kept": last, "told": seen}, f"{last} numbers were kept, {seen} were told")
         raise typer.Exit(0 if last >= seen else 1)
     DISK.make_directory(directory)
     faults = probe(DISK, directory)
@@ -291,12 +293,14 @@ def disktest(
     if faults:
         raise typer.Exit(1)
     for number in test.write(directory):
-        print(number, flush=True)
+        tell(as_json, {"number": number}, str(number))
+        sys.stdout.flush()
         if number == count:
             break
 
 
 def _print_record(record: Record, as_json: bool) -> None:
+    told = command_values(record.payload)
     if as_json:
         json_line(
             {
@@ -306,6 +310,7 @@ def _print_record(record: Record, as_json: bool) -> None:
                 "offset": record.offset,
                 "size": len(record.payload),
                 "payload_hex": record.payload.hex(),
+                "command": told,
             }
         )
         return
@@ -315,7 +320,7 @@ def _print_record(record: Record, as_json: bool) -> None:
             record.segment,
             record.offset,
             len(record.payload),
-            preview(record.payload, 60),
+            preview(record.payload, 60) if told is None else command_text(told),
         )
     )
 

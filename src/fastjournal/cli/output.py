@@ -13,8 +13,9 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
+
+from fastjournal.clock import instant_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,9 +29,8 @@ __all__ = [
     "preview",
     "progress",
     "table",
+    "tell",
 ]
-
-_SECOND = 1_000_000_000
 
 
 class Advance(Protocol):
@@ -41,10 +41,7 @@ class Advance(Protocol):
 
 def instant(time: int) -> str:
     """Ns since 1970 as ISO 8601 with nine decimals; a dash for 0, which means no time."""
-    if not time:
-        return "-"
-    seconds, ns = divmod(time, _SECOND)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"
+    return instant_text(time)
 
 
 def bytes_text(size: int) -> str:
@@ -72,6 +69,14 @@ def preview(payload: bytes, width: int) -> str:
 def json_line(values: Mapping[str, Any]) -> None:
     """Print one JSON object on one line."""
     sys.stdout.write(json.dumps(values, separators=(",", ":"), default=str) + "\n")
+
+
+def tell(as_json: bool, values: Mapping[str, Any], words: str) -> None:
+    """Say what was done: a JSON object for programs, words for people."""
+    if as_json:
+        json_line(values)
+    else:
+        sys.stdout.write(words + "\n")
 
 
 def console(*, error: bool = False) -> Console:

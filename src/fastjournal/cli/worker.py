@@ -122,7 +122,7 @@ def worker(
         stream=sys.stderr, level="INFO", format="%(asctime)s [%(levelname)s] %(message)s"
     )
     work = load_function(function)
-    given = url if directory is None else str(directory)
+    given = url or ("" if directory is None else str(directory))
     called = name or f"{socket.gethostname()}:{os.getpid()}"
     stop = Stop()
     stop.listen()
@@ -134,14 +134,15 @@ def worker(
         assert isinstance(work, Tasks)
         if prefix is not None or time_limit is not None:
             raise SettingError("a Tasks has its own queues and time limits", name="prefix")
-        source = _connected(given or str(work.place), stop)
+        place = given or str(work.place)
+        source = _connected(place, stop)
         if source is None:
             return
         work.connect(source)
         running = TaskWorker(
             work, queues=queue or None, mode=mode, concurrency=concurrency,  # type: ignore[arg-type]
             prefetch=prefetch, target=function, recycle_jobs=recycle_jobs,
-            recycle_memory=recycle_memory << 20, lease=lease, grace=grace, name=called,
+            recycle_memory=recycle_memory << 20, place=place, lease=lease, grace=grace, name=called,
             schedules=schedules,
         )  # fmt: skip
         what = f"{len(work.tasks)} tasks, {len(work.schedules)} schedules, {running.mode}"

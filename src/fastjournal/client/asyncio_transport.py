@@ -19,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from asyncio import Lock, sleep
@@ -70,7 +71,13 @@ class AsyncConnection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, target: Target) -> AsyncConnection:
-        """Connect and say HELLO."""
+        """Connect and say HELLO; of several nodes to the first that answers."""
+        if target.others:
+            *first, last = target.places()
+            for place in first:
+                with contextlib.suppress(Unavailable):
+                    return await cls.open(place)
+            return await cls.open(last)
         loop = asyncio.get_running_loop()
         made: AsyncConnection | None = None
         try:

@@ -304,8 +304,15 @@ class Connection:
 def open_socket(target: Target) -> socket.socket:
     """A socket that is connected, behind TLS where the target is; `Unavailable` if it cannot be.
 
-    Without TLS it blocks for ever; with it, as long as the target gives for connecting.
+    Without TLS it blocks for ever; with it, as long as the target gives for connecting. Of several
+    nodes the first that answers.
     """
+    if target.others:
+        *first, last = target.places()
+        for place in first:
+            with contextlib.suppress(Unavailable):
+                return open_socket(place)
+        return open_socket(last)
     sock: socket.socket | None = None
     try:
         if target.path:

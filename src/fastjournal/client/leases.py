@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
-from fastjournal.arguments import length, queue_bytes
+from fastjournal.arguments import id_bytes, length, queue_bytes, schema_number
 from fastjournal.buffers import BytesWriter
 from fastjournal.client.calls import Call, nothing, value_of
 from fastjournal.clock import MILLISECOND, SECOND
@@ -69,10 +69,12 @@ def lease(
     fair: bool,
     worker: Any,
     take: bool,
+    schema: Any = None,
 ) -> Call:
     """Lease up to `count` jobs; a consumer asks the same again and again, so it is kept."""
     names = None if queues is None or isinstance(queues, (str, bytes)) else tuple(queues)
-    return _lease(count, queue, names or queues, prefix, wait, lasts, fair, worker, take)
+    version = -1 if schema is None else schema_number(schema)
+    return _lease(count, queue, names or queues, prefix, wait, lasts, fair, worker, take, version)
 
 
 @functools.lru_cache(256)
@@ -86,6 +88,7 @@ def _lease(
     fair: bool,
     worker: Any,
     take: bool,
+    version: int,
 ) -> Call:
     """Lease up to `count` jobs."""
     if not 1 <= count <= 65_535:
@@ -112,6 +115,7 @@ def _lease(
         take,
         0,
         worker if isinstance(worker, bytes) else worker.encode(),
+        version,
     )
     data = encode_request(
         Function.LEASE, 1, value_type=Type.BUFFER, value=encode_lease_request(wanted)
@@ -134,8 +138,7 @@ def give_back(call: Call, reply: Reply) -> Call | None:
 
 def complete(job_id: Any, token: int | None, result: bytes | None) -> Call:
     """The work is done."""
-    if len(job_id) != 16:
-        raise BadRequest("an id has 16 bytes")
+    row_id = id_bytes(job_id)
     number = token or 0
     if not 0 <= number <= 0xFFFF_FFFF:
         raise OutOfRange(f"{number} is no token")
@@ -149,7 +152,7 @@ def complete(job_id: Any, token: int | None, result: bytes | None) -> Call:
     out = BytesWriter()
     write_request_head(out, _DONE, 1, flags, 0)
     put_u32(out, number)
-    write_key(out, job_id, False)
+    write_key(out, row_id, False)
     if result is not None:
         write_value_head(out, width, size, _BUFFER)
         out.write(result)
@@ -171,7 +174,7 @@ def complete_many(
 ) -> list[Settle]:
     """The items of `settle` for finished jobs."""
     return [
-        Settle(Action.COMPLETE, job_id, token or 0, None, b"", result)
+        Settle(Action.COMPLETE, id_bytes(job_id), token or 0, None, b"", result)
         for job_id, token, result in finished
     ]
 
@@ -179,7 +182,7 @@ def complete_many(
 def touch_many(leases: Iterable[tuple[bytes, int]], extend: Any) -> list[Settle]:
     """The items of `settle` for leases to be kept."""
     lasts = None if extend is None else length(extend, "extend")
-    return [Settle(Action.TOUCH, job_id, token, lasts) for job_id, token in leases]
+    return [Settle(Action.TOUCH, id_bytes(job_id), token, lasts) for job_id, token in leases]
 
 
 def kept(outcomes: Iterable[SettleOutcome]) -> list[bool]:
@@ -209,7 +212,7 @@ def one_settled(outcomes: list[SettleOutcome]) -> SettleOutcome:
 def fail(job_id: Any, token: int | None, reason: bytes, delay: Any) -> Call:
     """The work failed."""
     wait = None if delay is None else length(delay, "delay")
-    item = Settle(Action.FAIL, job_id, token or 0, wait, b"", reason)
+    item = Settle(Action.FAIL, id_bytes(job_id), token or 0, wait, b"", reason)
     return settle([item]).read_by(_read_failed)
 
 
@@ -223,7 +226,7 @@ def _read_failed(reply: Reply) -> State:
 def touch(job_id: Any, token: int, extend: Any) -> Call:
     """Keep a lease."""
     lasts = None if extend is None else length(extend, "extend")
-    item = Settle(Action.TOUCH, job_id, token, lasts)
+    item = Settle(Action.TOUCH, id_bytes(job_id), token, lasts)
     return settle([item]).read_by(_read_touched)
 
 
@@ -234,7 +237,7 @@ def _read_touched(reply: Reply) -> int:
 def release(job_id: Any, token: int, delay: Any) -> Call:
     """Give a job back."""
     wait = None if delay is None else length(delay, "delay")
-    item = Settle(Action.RELEASE, job_id, token, wait)
+    item = Settle(Action.RELEASE, id_bytes(job_id), token, wait)
     return settle([item]).read_by(_read_released)
 
 
@@ -246,7 +249,7 @@ def result(job_id: Any, wait: Any) -> Call:
     """Wait for a result."""
     wait_ns = length(wait, "wait")
     data = encode_request(
-        Function.RESULT, 1, flags=BY_ID, key=job_id, ttl=0, value_type=Type.INTEGER,
+        Function.RESULT, 1, flags=BY_ID, key=id_bytes(job_id), ttl=0, value_type=Type.INTEGER,
         value=encode_integer(-(-wait_ns // MILLISECOND)),
     )  # fmt: skip
     return Call(data, _read_result, wait_ns / SECOND)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastjournal.arguments import Instant, Text, instant, key_bytes, length, queue_bytes
+from fastjournal.arguments import (
+    Instant,
+    JobId,
+    Text,
+    id_bytes,
+    instant,
+    key_bytes,
+    length,
+    queue_bytes,
+)
 from fastjournal.client.calls import Call, make_call, nothing, value_of
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.keys import domain
@@ -85,13 +94,13 @@ class Figures:
 
 
 def delete(
-    job_id: bytes | None, key: Text | None, queue: Text | None, timestamp: Instant | None = None
+    job_id: JobId | None, key: Text | None, queue: Text | None, timestamp: Instant | None = None
 ) -> Call:
     """Remove a job."""
     if (job_id is None) == (key is None):
         raise BadRequest("give an id or a key")
     if job_id is not None:
-        fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
+        fields: dict[str, Any] = {"flags": BY_ID, "key": id_bytes(job_id), "ttl": 0}
     else:
         fields = {"key": key_bytes(key or b"")}
         if queue is None:
@@ -102,12 +111,12 @@ def delete(
     return make_call(Function.DELETE, lambda reply: decode_integer(value_of(reply)) > 0, fields)
 
 
-def redrive(job_id: bytes | None, queue: Text | None) -> Call:
+def redrive(job_id: JobId | None, queue: Text | None) -> Call:
     """Let dead jobs wait again."""
     if (job_id is None) == (queue is None):
         raise BadRequest("give an id or a queue")
     if job_id is not None:
-        fields: dict[str, Any] = {"flags": BY_ID, "key": job_id, "ttl": 0}
+        fields: dict[str, Any] = {"flags": BY_ID, "key": id_bytes(job_id), "ttl": 0}
     else:
         fields = {"key": queue_bytes(queue or b"")}
     return make_call(
@@ -129,11 +138,11 @@ def _read_settings(reply: Reply) -> QueueSettings:
     return queue_from_json(load(value_of(reply))).settings
 
 
-def job(job_id: bytes | None, key: Text | None, queue: Text | None) -> Call:
+def job(job_id: JobId | None, key: Text | None, queue: Text | None) -> Call:
     """Look at a job."""
     fields: dict[str, Any] = {"value_type": Type.STRING, "value": b"job"}
     if job_id is not None:
-        fields |= {"flags": BY_ID, "key": job_id, "ttl": 0}
+        fields |= {"flags": BY_ID, "key": id_bytes(job_id), "ttl": 0}
     else:
         name = key_bytes(key if key is not None else b"")
         where = domain(name) if queue is None else queue_bytes(queue)

@@ -3,6 +3,7 @@
     ./jobs  embedded:./jobs         a directory, opened in this process
     fj://host:port/journal          a daemon
     fjs://host:port/journal         a daemon behind TLS
+    fj://a:port,b:port,c/journal    several nodes of which one serves, found by trying
     unix:/run/fastjournal.sock      a daemon on this machine; `?journal=name`
 
 Options stand behind `?`, joined by `&`: `token`, `token_file`, `journal`, `name`, `ca`, `cert`,
@@ -21,18 +22,20 @@ Rules:
 from __future__ import annotations
 
 import os
+import random
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from fastjournal.arguments import is_host_name, seconds_of
 from fastjournal.errors import SettingError
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["DEFAULT_PORT", "Target", "parse_url", "tls_context"]
+__all__ = ["DEFAULT_PORT", "Target", "parse_url", "target_of", "tls_context"]
 
 DEFAULT_PORT = 17994
 _OPTIONS = frozenset(
@@ -67,18 +70,43 @@ class Target:
     connect_timeout: float = 5.0
     insecure: bool = False
     """A token may be sent in clear to another machine."""
+    others: tuple[tuple[str, int], ...] = ()
+    """Where else it may be: other nodes that keep the same journal."""
 
     def __post_init__(self) -> None:
-        if self.token and not (self.tls or self.path or self.insecure or _is_local(self.host)):
+        hosts = [self.host, *(host for host, _ in self.others)]
+        clear = [host for host in hosts if not _is_local(host)] if self.token else []
+        if clear and not (self.tls or self.path or self.insecure):
             raise SettingError(
-                f"a token would go to {self.host} in clear: use fjs://, or say insecure=1",
+                f"a token would go to {clear[0]} in clear: use fjs://, or say insecure=1",
                 name="url",
             )
+
+    def places(self) -> list[Target]:
+        """Each node by itself, in any order: nobody knows which of them serves."""
+        found = [(self.host, self.port), *self.others]
+        return [
+            replace(self, host=host, port=port, others=())
+            for host, port in random.sample(found, len(found))
+        ]
 
     @property
     def address(self) -> str:
         """For people."""
-        return f"unix:{self.path}" if self.path else f"{self.host}:{self.port}"
+        if self.path:
+            return f"unix:{self.path}"
+        places = [(self.host, self.port), *self.others]
+        return ",".join(f"{host}:{port}" for host, port in places)
+
+
+def target_of(where: Target | str) -> Target:
+    """Where a daemon is, of what names one; a directory is a `SettingError`."""
+    if isinstance(where, Target):
+        return where
+    found = parse_url(where)
+    if not isinstance(found, Target):
+        raise SettingError(f"{where} is a directory; a daemon is fj://host:port", name="url")
+    return found
 
 
 def parse_url(url: str) -> Target | Path:
@@ -97,7 +125,13 @@ def parse_url(url: str) -> Target | Path:
                 name="url",
             )
         return Path(url)
-    parts = urlsplit(url)
+    others: tuple[tuple[str, int], ...] = ()
+    try:
+        if scheme != "unix":
+            url, others = _split_nodes(url)
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise SettingError(f"{url} is no address: {error}", name="url") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
@@ -111,8 +145,8 @@ def parse_url(url: str) -> Target | Path:
             ca=options.get("ca", ""),
             cert=options.get("cert", ""),
             key=options.get("key", ""),
-            timeout=float(options.get("timeout", 30)),
-            connect_timeout=float(options.get("connect_timeout", 5)),
+            timeout=_seconds(options.get("timeout", "30")),
+            connect_timeout=_seconds(options.get("connect_timeout", "5")),
             insecure=_YES_OR_NO[options.get("insecure", "0")],
         )
     except KeyError:
@@ -123,6 +157,9 @@ def parse_url(url: str) -> Target | Path:
         if not parts.path:
             raise SettingError("unix: needs the path of a socket", name="url")
         return replace(target, path=unquote(parts.path), token=token)
+    for host in (parts.hostname or "", *(host for host, _ in others)):
+        if host and not is_host_name(host):
+            raise SettingError(f"{host!r} is no name of a host", name="url")
     journal = unquote(parts.path.strip("/")) or target.journal
     return replace(
         target,
@@ -131,7 +168,35 @@ def parse_url(url: str) -> Target | Path:
         journal=journal,
         tls=scheme == "fjs",
         token=token,
+        others=others,
     )
+
+
+def _seconds(text: str) -> float:
+    """A length of time: seconds, or with a unit (250ms, 5s, 10m)."""
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise ValueError(f"{text!r} is no length (seconds, or 250ms 5s 10m)")
+    return seconds
+
+
+def _split_nodes(url: str) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """The URL of the first node, and where the others are."""
+    # By hand: `urlsplit` takes an address of IPv6 at the beginning alone.
+    netloc = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
+    first, *more = netloc.split(",")
+    if not more:
+        return url, ()
+    found = []
+    for place in more:
+        try:
+            parts = urlsplit(f"//{place}")
+            found.append((parts.hostname or "", parts.port or DEFAULT_PORT))
+        except ValueError as error:
+            raise SettingError(f"{place}: {error}", name="url") from None
+        if not found[-1][0]:
+            raise SettingError(f"{netloc}: a host is missing between the commas", name="url")
+    return url.replace(netloc, first, 1), tuple(found)
 
 
 def _is_local(host: str) -> bool:

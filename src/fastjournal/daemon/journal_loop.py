@@ -102,6 +102,9 @@ class JournalLoop:
         self._read_until = 0
         self._reading = False
         self.engine.read_until = self.read_until
+        self.gate: Any = None
+        """Of a replicated journal: `wrote()` ships what a turn has written, and `safe_time()` says
+        up to where it may be answered; `release` is called when that has moved."""
         self.closed = False
 
     def submit(self, session: Session) -> None:
@@ -274,14 +277,16 @@ class JournalLoop:
             lock.release()
         if self.always and stopped is None and not log.is_slow:
             self._sync()
+        replicated = self.gate is not None
+        safe: i64 = self._ship() if replicated else log.synced_time
         for session in turn:
             session.in_turn = False
             out = session.out
             if not len(out):
                 session.finish()
             elif session.behind or (
-                (self.always or session.holds_for_sync)
-                and engine.last_time > log.synced_time
+                (self.always or session.holds_for_sync or replicated)
+                and engine.last_time > safe
                 and stopped is None  # else only reading is answered
             ):
                 self._hold_back(session, engine.last_time, False)
@@ -291,6 +296,17 @@ class JournalLoop:
                 session.answered.clear()
                 session.send(_taken(out))
             session.holds_for_sync = False
+
+    def _ship(self) -> i64:
+        """Send the followers what was written; up to where may be answered right now?"""
+        self.gate.wrote()
+        safe: i64 = self.gate.safe_time()
+        return safe
+
+    def release(self) -> None:
+        """Answer what has become safe; on the loop."""
+        if self._unsynced and not self.closed:
+            self._release(None)
 
     def _sync(self) -> None:
         """Bring what was written to stable storage, on this thread."""
@@ -372,6 +388,8 @@ class JournalLoop:
 
     def _arm(self, time: int) -> None:
         """Have `_release` called when the records up to `time` are on stable storage."""
+        if self.gate is not None and (not self.always or time <= self.engine.log.synced_time):
+            return  # `release` is called when the followers have them too
         self._armed = True
         if self.always:
             self.engine.log.when_synced(time, self._synced)
@@ -380,9 +398,14 @@ class JournalLoop:
 
     def _synced(self, _: int, error: JournalError | None) -> None:
         if threading.get_ident() == self._loop_thread:
-            self._loop.call_soon(self._release, error)
+            self._loop.call_soon(self._after_sync, error)
         else:
-            self._loop.call_soon_threadsafe(self._release, error)
+            self._loop.call_soon_threadsafe(self._after_sync, error)
+
+    def _after_sync(self, error: JournalError | None) -> None:
+        if self.gate is not None:
+            self.gate.wrote()  # this node counts too, from now on
+        self._release(error)
 
     def _forced(self, done: asyncio.Future[Any]) -> None:
         error = done.exception()
@@ -394,6 +417,8 @@ class JournalLoop:
         """Send the replies that are safe now; after a fault, say so instead."""
         self._armed = False
         waiting, synced = self._unsynced, self.engine.log.synced_time
+        if self.gate is not None:
+            synced = self.gate.safe_time()
         now = self.engine.clock.now()
         while waiting and (error is not None or waiting[0].time <= synced):
             held = waiting.popleft()

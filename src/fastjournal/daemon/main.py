@@ -96,7 +96,6 @@ def _make_dashboard(server: Server, tls: ssl.SSLContext | None) -> Page:
 
 
 async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log: Lines) -> int:
-    server = make_server(settings, log=log)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -104,6 +103,15 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log:
         if stop.is_set():
             raise SystemExit(130)
         stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop)
+    if settings.replica.name:
+        from fastjournal.daemon.replicated import serve_replicated  # nobody else pays for it
+
+        await serve_replicated(settings, make_server, log, stop)
+        return 0
+    server = make_server(settings, log=log)
 
     def asked_to_reload() -> None:
         if reload is None:
@@ -116,8 +124,6 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log:
         log.level, log.form = LEVELS[changed.log.level], changed.log.format
         server.reload(changed)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop)
     loop.add_signal_handler(signal.SIGHUP, asked_to_reload)
     await server.start()
     # What was replayed is no garbage: looking through 300,000 rows takes a third of a second.

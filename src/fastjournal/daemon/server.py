@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 import sys
@@ -56,6 +57,7 @@ __all__ = ["Protocols", "Server"]
 
 _SWEEP = 1.0  # seconds
 _PROBES = 64  # connections of the HTTP listener at a time
+_log = logging.getLogger(__name__)
 
 
 class Page(Protocol):
@@ -104,6 +106,8 @@ class Server(Context):
         self._tables = declared_tables(settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dashboard: Page | None = None
+        self.before_listening: Callable[[], None] = lambda: None
+        """Called when the journals are open and nobody was let in yet."""
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
@@ -116,6 +120,7 @@ class Server(Context):
                 await self._open(name, path)
             self.default = self.journals[self.settings.default_journal]
             self._bound_connections()
+            self.before_listening()
             await self._listen_all(sockets)
             if self.settings.web:
                 await self._open_dashboard()
@@ -398,9 +403,8 @@ def open_journal(
         clean_interval=options.clean_interval,
         snapshot_bytes=options.snapshot_bytes,
         memory_limit=options.memory_limit or None,
-        history=options.history,
-        archive=join_address(options.archive, name) if options.archive else None,
-        archive_options=_archive_options(options) if options.archive else None,
+        archive=_archive_of(options, path, name),
+        archive_options=_archive_options(options),
         max_payload=settings.limits.max_payload,
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
@@ -408,6 +412,16 @@ def open_journal(
         files=files,
         clock=clock,
     )
+
+
+def _archive_of(options: JournalSettings, path: Path, name: str) -> str | None:
+    """Where a journal is shipped to; None: nowhere."""
+    if options.archive:
+        return join_address(options.archive, name)
+    if options.history == "archive":
+        _log.warning("the setting history is deprecated: say where to ship to by archive")
+        return str(path / "archive")
+    return None
 
 
 def _archive_options(options: JournalSettings) -> ArchiveOptions:

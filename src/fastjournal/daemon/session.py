@@ -23,7 +23,9 @@ from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.engine.operations import Operations
 from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.journal import Journal
+from fastjournal.journal.language.commands import PERSIST
 from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row
 from fastjournal.model import MAX_INSTANT, Where
 
 __all__ = ["KEY", "QUEUE", "RANGE", "Session", "Subject", "Waiter"]
@@ -108,8 +110,10 @@ class Session:
         """What became of a lease that was settled before."""
         self.settled_until: i64 = 0
         """The instant of the newest settling: when the job is due, or the lease ends."""
-        self.stable: i64 = 0
-        """Bit 9 for the reply of the request under way."""
+        self._promise: i64 = 0
+        """Bit 9 if all that the request under way does is in the log."""
+        self._memory_effects: i64 = 0
+        """Of the journal when it began."""
         self.wants_sync = False
         """The request under way asked for stable storage."""
         self.holds_for_sync = False
@@ -154,6 +158,24 @@ class Session:
         if self.ahead > 0 and timestamp > MAX_INSTANT - self.ahead:
             return MAX_INSTANT
         return max(i64(1), timestamp + self.ahead)
+
+    def promise(self, bit: i64) -> None:
+        """A request begins; `bit` is bit 9 if what it logs is synced before it is answered."""
+        self._promise = bit
+        self._memory_effects = self.engine.memory_effects
+
+    @property
+    def stable(self) -> i64:
+        """Bit 9 for the reply of the request under way, unless some of its effect is in memory."""
+        if self.engine.memory_effects == self._memory_effects:
+            return self._promise
+        return 0
+
+    def stable_for(self, row: Row) -> i64:
+        """The same for an answer about a row, whether that was changed or not."""
+        if row.policy.flags & PERSIST:
+            return self.stable
+        return 0
 
     def may_go_on(self) -> bool:
         """Whether the next requests may be carried out."""

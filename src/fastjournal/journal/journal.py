@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -27,6 +28,7 @@ from fastjournal.arguments import (
     MAX_VALUE,
     PUT_ARGUMENTS,
     Instant,
+    JobId,
     Length,
     Text,
     id_bytes,
@@ -36,6 +38,7 @@ from fastjournal.arguments import (
     put_request,
     queue_bytes,
     result_bytes,
+    schema_number,
     token_number,
     worker_bytes,
 )
@@ -134,8 +137,8 @@ class Journal:
         `clean_interval`: seconds between two cleanings, 0 for none. `snapshot_bytes`: size of the
         log after which a snapshot is taken, 0 for never. `archive`: where all history is shipped
         to, restorable to any instant: a directory, or `s3://bucket/jobs` and the like;
-        `archive_options` say how (see `docs/archive.md`). `history="archive"` copies sealed
-        segments to the directory `archive` (or `path/archive`) instead, before they are cleaned.
+        `archive_options` say how (see `docs/archive.md`). `history="archive"` is deprecated: it is
+        `archive=path/"archive"`, unless `archive` is given.
         `memory_limit`: bytes of values to hold in memory, None for 8 MiB; the others are read from
         the log when they are asked for. With a limit segments are no larger than a sixteenth of it,
         for cleaning holds one in memory, and values that live in memory only count too.
@@ -145,6 +148,14 @@ class Journal:
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
+        given: Any = path
+        if history == "archive":
+            warnings.warn(
+                'history="archive" is deprecated: say archive="..." instead',
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            archive = archive or Path(given) / "archive"
         size = _whole(segment_size, "segment_size")
         largest = _whole(max_payload, "max_payload")
         between = _whole(snapshot_bytes, "snapshot_bytes")
@@ -164,7 +175,6 @@ class Journal:
         if evict_from is not None and _whole(evict_from, "evict_from") < 1:
             raise SettingError("evict_from must be 1 byte or more", name="evict_from")
         interval = length(clean_interval, "clean_interval")
-        given: Any = path
         self.path = Path(given)
         self.max_payload: i64 = largest
         """Bytes of the largest value."""
@@ -172,6 +182,7 @@ class Journal:
         self._clock = SteadyClock(clock, hold_steps=True)
         stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
         stream.create()
+        stream.check_restored()
         self._log = LogWriter(
             stream,
             segment_size=size,
@@ -194,18 +205,10 @@ class Journal:
             fetching = Fetching(stream, values, snapshot_path)
             self._engine = Engine(ground, self._log, self._clock, Reserve(stream), fetching)
             self._engine.own = self.replayed.own
-            copies = history == "archive"
-            ships = bool(archive) and (not copies or "://" in str(archive))
-            folder = Path(archive) if archive and not ships else self.path / "archive"
             self._shipper: Shipper | None = None
-            self._upkeep = Upkeep(
-                self._engine,
-                stream,
-                self.replayed,
-                folder if copies else None,
-                self._archived_below if ships else None,
-            )
-            if ships:
+            hold = self._archived_below if archive else None
+            self._upkeep = Upkeep(self._engine, stream, self.replayed, hold)
+            if archive:
                 from fastjournal.journal.disk.archived import make_shipper
 
                 self._shipper = make_shipper(
@@ -366,14 +369,16 @@ class Journal:
         fair: bool | Unchecked = True,
         worker: Text = b"",
         take: bool | Unchecked = False,
+        schema: int | Unchecked | None = None,
     ) -> LeasedJob | None:
         """The next job, or None if there is none within `wait`.
 
         Asks one `queue`, some `queues`, those with a `prefix`, or all. `fair`: queues take turns;
         else the most urgent job of all comes first. `take`: the job goes at once instead of being
-        leased.
+        leased. `schema`: only a job with a payload of this version; others wait for who can work
+        on them.
         """
-        where = where_of(queue, queues, prefix)
+        where = where_of(queue, queues, prefix, schema)
         leased = self._lease(where, 1, wait, lease, bool(fair), worker, bool(take))
         return leased[0] if leased else None
 
@@ -389,11 +394,12 @@ class Journal:
         fair: bool | Unchecked = True,
         worker: Text = b"",
         take: bool | Unchecked = False,
+        schema: int | Unchecked | None = None,
     ) -> list[LeasedJob]:
         """Up to `count` jobs; waits only for the first one."""
         if type(count) is not int or count < 1:
             raise BadRequest(f"count must be a number of at least 1, not {count!r}")
-        where = where_of(queue, queues, prefix)
+        where = where_of(queue, queues, prefix, schema)
         return self._lease(where, count, wait, lease, bool(fair), worker, bool(take))
 
     def _lease(
@@ -455,9 +461,7 @@ class Journal:
         value = self._engine.value(row)
         return LeasedJob(self, Granted(row, value), row.id, row.attempts, value)
 
-    def touch(
-        self, job_id: bytes | Unchecked, token: int | Unchecked, extend: Length | None = None
-    ) -> int:
+    def touch(self, job_id: JobId, token: int | Unchecked, extend: Length | None = None) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
         row_id = id_bytes(job_id)
         lasts = 0 if extend is None else length(extend, "extend")
@@ -493,7 +497,7 @@ class Journal:
 
     def complete(
         self,
-        job_id: bytes | Unchecked,
+        job_id: JobId,
         token: int | Unchecked | None,
         result: bytes | Unchecked | None = None,
     ) -> None:
@@ -531,7 +535,7 @@ class Journal:
 
     def fail(
         self,
-        job_id: bytes | Unchecked,
+        job_id: JobId,
         token: int | Unchecked | None,
         reason: bytes | Unchecked = b"",
         delay: Length | None = None,
@@ -551,9 +555,7 @@ class Journal:
         engine.settle(time)
         return state
 
-    def release(
-        self, job_id: bytes | Unchecked, token: int | Unchecked, delay: Length | None = None
-    ) -> None:
+    def release(self, job_id: JobId, token: int | Unchecked, delay: Length | None = None) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
         row_id = id_bytes(job_id)
         wait = 0 if delay is None else length(delay, "delay")
@@ -564,7 +566,7 @@ class Journal:
             time = engine.last_time
         engine.settle(time)
 
-    def result(self, job_id: bytes | Unchecked, wait: Length = 0) -> tuple[bool, bytes]:
+    def result(self, job_id: JobId, wait: Length = 0) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished in time.
 
         A job that was done without a result has an empty one, as long as its end is remembered.
@@ -606,7 +608,7 @@ class Journal:
 
     def delete(
         self,
-        job_id: bytes | Unchecked | None = None,
+        job_id: JobId | None = None,
         *,
         key: Text | None = None,
         queue: Text | None = None,
@@ -637,7 +639,7 @@ class Journal:
             engine.settle(time)
         return deleted.found > 0
 
-    def redrive(self, job_id: bytes | Unchecked | None = None, *, queue: Text | None = None) -> int:
+    def redrive(self, job_id: JobId | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
         if (job_id is None) == (queue is None):
             raise BadRequest("give an id or a queue")
@@ -716,11 +718,18 @@ class Journal:
 
     def clean(self) -> list[Cleaned]:
         """Run one cleaning cycle now."""
+        self._ship_first()
         return self._background.clean()
 
     def snapshot(self) -> None:
         """Take a snapshot now, so that the next opening is quick and the log below it can go."""
+        self._ship_first()
         self._background.snapshot()
+
+    def _ship_first(self) -> None:
+        """What is not archived is not dropped: without a thread that ships, it is done here."""
+        if self._shipper is not None and not self._shipper.is_started and not self._closed:
+            self._shipper.ship()
 
     def rotate(self) -> None:
         """Go on in a new segment."""
@@ -745,7 +754,7 @@ class Journal:
 
     def job(
         self,
-        job_id: bytes | Unchecked | None = None,
+        job_id: JobId | None = None,
         *,
         key: Text | None = None,
         queue: Text | None = None,
@@ -899,12 +908,18 @@ class Receiver:
             self._operations.forwarding.forget_sender(sender)
 
 
-def where_of(queue: object, queues: Sequence[Text] | Unchecked | None, prefix: object) -> Where:
-    """Which queues are meant: one, some, those with a prefix, or all."""
+def where_of(
+    queue: object,
+    queues: Sequence[Text] | Unchecked | None,
+    prefix: object,
+    schema: object = None,
+) -> Where:
+    """Which queues are meant: one, some, those with a prefix, or all; and which version."""
+    version = -1 if schema is None else schema_number(schema)
     if queues is None and prefix is None:
         if queue is None:
-            return _ALL
-        one: Where = _new(Where, ((queue_bytes(queue),), b""))
+            return _ALL if version < 0 else Where(schema=version)
+        one: Where = _new(Where, ((queue_bytes(queue),), b"", version))
         return one
     if sum(given is not None for given in (queue, queues, prefix)) > 1:
         raise BadRequest("give one of queue, queues and prefix")
@@ -912,8 +927,8 @@ def where_of(queue: object, queues: Sequence[Text] | Unchecked | None, prefix: o
         if isinstance(queues, (str, bytes)) or not queues:
             raise BadRequest("queues must be a list of names")
         names: Any = queues
-        return Where(tuple([queue_bytes(name) for name in names]))
-    return Where(prefix=worker_bytes(prefix))
+        return Where(tuple([queue_bytes(name) for name in names]), schema=version)
+    return Where(prefix=worker_bytes(prefix), schema=version)
 
 
 def _whole(value: object, name: str) -> int:

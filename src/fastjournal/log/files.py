@@ -16,7 +16,9 @@ import fcntl
 import os
 import time
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, final
+
+from mypy_extensions import mypyc_attr
 
 from fastjournal.errors import LockTimeout
 
@@ -74,8 +76,8 @@ class FileHandle(Protocol):
 class FileLock(Protocol):
     """A lock that is held."""
 
-    def identity(self) -> Identity:
-        """Which file the lock is on."""
+    def is_named(self) -> bool:
+        """Whether the file that is locked still has its name; True if that cannot be told."""
 
     def release(self) -> None:
         """Give the lock back."""
@@ -127,13 +129,15 @@ class Files(Protocol):
         """Take a lock; wait at most `timeout` seconds (None: without limit), else LockTimeout."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DiskHandle:
     """An open file of the operating system."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_link")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._link = f"/proc/self/fd/{fd}"
 
     def write(self, data: bytes | memoryview) -> int:
         return os.write(self._fd, data)
@@ -164,7 +168,7 @@ class DiskHandle:
 
     def place(self) -> str:
         try:
-            return os.readlink(f"/proc/self/fd/{self._fd}")
+            return os.readlink(self._link)
         except OSError:
             return ""
 
@@ -183,14 +187,17 @@ class DiskHandle:
             os.close(fd)
 
 
+@final
 class _DiskLock:
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_identity", "_name")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, name: str) -> None:
         self._fd = fd
+        self._name = name
+        self._identity = _identity(fd)
 
-    def identity(self) -> Identity:
-        return _identity(self._fd)
+    def is_named(self) -> bool:
+        return self._identity is None or _identity(self._name) == self._identity
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
@@ -198,6 +205,7 @@ class _DiskLock:
             os.close(fd)  # closing the only descriptor releases the flock
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DiskFiles:
     """Files of the operating system."""
 
@@ -269,7 +277,7 @@ class DiskFiles:
         except BaseException:
             os.close(fd)
             raise
-        return _DiskLock(fd)
+        return _DiskLock(fd, os.path.abspath(path))
 
     @staticmethod
     def _flock(fd: int, path: Path, kind: int, timeout: float | None) -> None:
@@ -291,7 +299,7 @@ class DiskFiles:
             time.sleep(_LOCK_POLL)
 
 
-def _identity(file: int | Path) -> Identity:
+def _identity(file: int | str | Path) -> Identity:
     try:
         found = os.stat(file)
     except OSError:

@@ -32,6 +32,7 @@ from fastjournal.log.write.synced_mark import APPEND_LOCK
 __all__ = [
     "MAX_SEGMENT_SIZE",
     "MIN_SEGMENT_SIZE",
+    "RESTORING",
     "SegmentDirectory",
     "has_records",
     "read_growing",
@@ -39,6 +40,8 @@ __all__ = [
 
 MIN_SEGMENT_SIZE = 4096
 MAX_SEGMENT_SIZE = 1 << 30  # recovery and the cleaner hold a segment in memory
+RESTORING = "restoring"
+"""Beside a log that is being made again from an archive."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +82,12 @@ class SegmentDirectory:
                 self.files.sync_directory(self.path.parent)
             except OSError as error:
                 raise SegmentError(self.path, f"cannot be created: {error}") from error
+
+    def check_restored(self) -> None:
+        """Refuse a directory that a restore has not finished: what is there is not the log."""
+        path = self.path / RESTORING
+        if self.files.exists(path):
+            raise SegmentError(path, "a restore was not finished: run it again into this directory")
 
     def segments(self) -> list[int]:
         """The numbers of all segments, oldest first."""

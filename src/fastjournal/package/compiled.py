@@ -81,6 +81,7 @@ CORE = (
     "fastjournal.journal.state.rows",
     "fastjournal.journal.state.selection",
     "fastjournal.journal.state.values",
+    "fastjournal.log.files",
     "fastjournal.log.record",
     "fastjournal.log.write.active_standby",
     "fastjournal.log.write.commit_log",

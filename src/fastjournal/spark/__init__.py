@@ -84,7 +84,7 @@ MovedModules(
             "export_delta": "lake.delta_log",
             "export_files": "lake.parquet_files",
             "export_schema": "lake.tables",
-            "export_seed": "lake.seed",
+            "export_seed": "lifecycle.seed",
             "export_storage": "lake.history",
             "failure": "errors",
             "fields": "decode.fields",

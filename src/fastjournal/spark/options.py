@@ -13,34 +13,50 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from fastjournal.errors import SettingError
 from fastjournal.spark.kinds import kind_number
-from fastjournal.spark.locations import place
+from fastjournal.spark.locations import expand, place
 
-__all__ = ["OPTIONS", "Settings", "View", "instant", "size_bytes"]
+__all__ = [
+    "MAX_SHARDS",
+    "OPTIONS",
+    "Settings",
+    "View",
+    "instant",
+    "offset_time",
+    "size_bytes",
+    "timestamp",
+]
 
-VIEWS = ("records", "jobs", "segments", "spool")
+VIEWS = ("records", "jobs", "events", "attempts", "segments", "spool")
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 View = str
 
 OPTIONS: Mapping[str, str] = {
-    "path": "directory of the journal, or several in load([...])",
-    "view": "records (default), jobs, segments, or spool for the directory of a spool",
+    "path": "directory of the journal, several in load([...]), or a pattern such as data/*",
+    "view": "records (default), jobs, events (what each command did to its job), attempts (one row"
+    " a lease), segments, or spool for the directory of a spool",
     "columns": "names to read, comma separated; fewer is faster",
     "since": "first instant read, inclusive",
     "until": "end of the instants read, exclusive",
+    "startingTimestamp": "since, as ISO 8601 or as ms since 1970",
+    "endingTimestamp": "until, as ISO 8601 or as ms since 1970",
+    "startingOffsets": 'earliest, or {"time": ns}: read what lies behind that record',
+    "endingOffsets": 'latest, or {"time": ns}: read up to that record, inclusive',
     "asOf": "view jobs: the state after every record up to this instant",
+    "timestampAsOf": "asOf, under the name that Delta has for it",
     "commands": "kinds of record to read, by name or number, comma separated",
     "queue": "queues to read, comma separated",
     "fromSegment": "first segment number read",
     "toSegment": "last segment number read",
     "mode": "FAILFAST (default), PERMISSIVE or DROPMALFORMED",
     "maxPartitionBytes": "bytes of segments packed into one task, default 256m",
-    "shards": "view jobs: number of tasks that share the rows, default by cores, at most 24",
+    "minPartitions": "at least so many tasks, if there are as many segments",
+    "shards": "views jobs, events, attempts: tasks that share the jobs, at most 24; by the cores",
 }
 """Every option with what it does; the documentation and the error text are made from it."""
 
@@ -118,6 +134,9 @@ class Settings:
     mode: str = "FAILFAST"
     max_partition_bytes: int = 256 << 20
     shards: int = 0
+    min_partitions: int = 0
+    cores: int = 0
+    """Tasks that run at a time, told by the session; 0: not known."""
 
     @property
     def whole(self) -> bool:
@@ -156,9 +175,10 @@ class Settings:
             values["view"] = _choice(given["view"], "view", VIEWS)
         if "columns" in given:
             values["columns"] = _words(given["columns"])
-        for name, field in (("since", "since"), ("until", "until"), ("asOf", "as_of")):
-            if name in given:
-                values[field] = instant(given[name], name)
+        for field, moment in _bounds(given):
+            if field in values:
+                raise SettingError(f"{field}: given twice, under two names", name=field)
+            values[field] = moment
         if "commands" in given:
             values["commands"] = frozenset(kind_number(w) for w in _words(given["commands"]))
         if "queue" in given:
@@ -175,6 +195,8 @@ class Settings:
                     "maxPartitionBytes: must be at least 1", name="maxPartitionBytes"
                 )
             values["max_partition_bytes"] = size
+        if "minPartitions" in given:
+            values["min_partitions"] = _whole(given["minPartitions"], "minPartitions", 1, 1 << 20)
         if "shards" in given:
             values["shards"] = _whole(given["shards"], "shards", 1, 4096)
         settings = cls(**values)  # type: ignore[arg-type]
@@ -191,6 +213,42 @@ class Settings:
         return settings
 
 
+def _bounds(given: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """The bounds on time that were given, by the field of `Settings`."""
+    for name, field in (
+        ("since", "since"), ("until", "until"), ("asOf", "as_of"), ("timestampAsOf", "as_of"),
+    ):  # fmt: skip
+        if name in given:
+            yield field, instant(given[name], name)
+    for name, field in (("startingTimestamp", "since"), ("endingTimestamp", "until")):
+        if name in given:
+            yield field, timestamp(given[name], name)
+    for name, field, word in (
+        ("startingOffsets", "since", "earliest"), ("endingOffsets", "until", "latest"),
+    ):  # fmt: skip
+        if name in given and given[name].strip().lower() != word:
+            yield field, offset_time(given[name], name) + 1
+
+
+def timestamp(text: str, name: str) -> int:
+    """Ns since 1970 of ISO 8601 text or, as other sources of Spark have it, of a number of ms."""
+    text = text.strip()
+    return int(text) * 1_000_000 if re.fullmatch(r"\d{1,15}", text) else instant(text, name)
+
+
+def offset_time(text: str, name: str) -> int:
+    """The TIME in an offset such as `{"time": 1700000000000000000}`."""
+    try:
+        time = json.loads(text)["time"]
+    except (ValueError, KeyError, TypeError):
+        time = None
+    if type(time) is not int or time < 0:
+        raise SettingError(
+            f'{name}: not an offset: {text!r} (for example {{"time": 0}})', name=name
+        )
+    return time
+
+
 def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     lower = {name.lower(): value for name, value in options.items()}
     if "paths" in lower:
@@ -200,4 +258,4 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     if not paths:
         raise SettingError("no path: load() needs the directory of a journal", name="path")
     # Tasks have another working directory: what is relative is meant here.
-    return tuple(place(path.removeprefix("file://")) for path in paths)
+    return tuple(place(one) for path in paths for one in expand(path.removeprefix("file://")))

@@ -96,6 +96,57 @@ _JOBS_ON_REQUEST: Mapping[str, str] = {
     "_directory": "string",
 }
 
+_EVENTS: Mapping[str, str] = {
+    "time": "timestamp",
+    "time_ns": "bigint",
+    "member": "int",
+    "command": "string",
+    "type": "smallint",
+    "effect": "string",
+    "before": "string",
+    "after": "string",
+    "id": "binary",
+    "queue": "string",
+    "key": "string",
+    "rank": "bigint",
+    "due": "timestamp",
+    "inserted": "timestamp",
+    "expires": "timestamp",
+    "lease_ms": "bigint",
+    "max_attempts": "int",
+    "max_fails": "int",
+    "attempt": "int",
+    "worker": "string",
+    "lease_until": "timestamp",
+    "reason": "string",
+    "value": "binary",
+    "result": "binary",
+    "note": "string",
+    "size": "int",
+    "segment": "bigint",
+}
+
+_ATTEMPTS: Mapping[str, str] = {
+    "id": "binary",
+    "queue": "string",
+    "key": "string",
+    "attempt": "int",
+    "worker": "string",
+    "inserted": "timestamp",
+    "ready": "timestamp",
+    "leased": "timestamp",
+    "ended": "timestamp",
+    "wait_ms": "double",
+    "run_ms": "double",
+    "outcome": "string",
+    "dead": "boolean",
+    "renewals": "int",
+    "puts": "int",
+    "ended_ns": "bigint",
+}
+
+_LIVES_ON_REQUEST: Mapping[str, str] = {"_directory": "string"}
+
 _SEGMENTS: Mapping[str, str] = {
     "directory": "string",
     "segment": "bigint",
@@ -138,6 +189,8 @@ _SPOOL_ON_REQUEST: Mapping[str, str] = {
 VIEW_COLUMNS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "records": (_RECORDS, _RECORDS_ON_REQUEST),
     "jobs": (_JOBS, _JOBS_ON_REQUEST),
+    "events": (_EVENTS, _LIVES_ON_REQUEST),
+    "attempts": (_ATTEMPTS, _LIVES_ON_REQUEST),
     "segments": (_SEGMENTS, {}),
     "spool": (_SPOOL, _SPOOL_ON_REQUEST),
 }
@@ -176,6 +229,7 @@ _ARROW = {
     "string": lambda pa: pa.string(),
     "binary": lambda pa: pa.binary(),
     "boolean": lambda pa: pa.bool_(),
+    "double": lambda pa: pa.float64(),
 }
 
 
@@ -195,6 +249,7 @@ def struct(view: str, names: Sequence[str]) -> StructType:
         BinaryType,
         BooleanType,
         DataType,
+        DoubleType,
         IntegerType,
         LongType,
         ShortType,
@@ -212,6 +267,7 @@ def struct(view: str, names: Sequence[str]) -> StructType:
         "string": StringType(),
         "binary": BinaryType(),
         "boolean": BooleanType(),
+        "double": DoubleType(),
     }
     usual, asked = VIEW_COLUMNS[view]
     types = {**usual, **asked}

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastjournal.errors import SettingError, Unavailable
+from fastjournal.spark.tasks import parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,6 @@ __all__ = [
     "configure",
     "ensure_java",
     "local_session",
-    "parallelism",
     "quietly",
     "register",
     "tasks_done",
@@ -132,7 +132,7 @@ def register(spark: SparkSession) -> SparkSession:
     """Make `format("fastjournal")` known to a session, also to one on Spark Connect."""
     from fastjournal.spark.source.data_source import FastJournalDataSource
 
-    spark.dataSource.register(FastJournalDataSource)
+    spark.dataSource.register(FastJournalDataSource.known_to(parallelism(spark)))
     return spark
 
 
@@ -176,14 +176,6 @@ def quietly(log: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at a time; 2 where that is not known."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except (AttributeError, NotImplementedError):
-        return 2
 
 
 def tasks_done(spark: SparkSession) -> tuple[int, int]:

@@ -8,7 +8,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.spark.locations import is_remote, place
 from fastjournal.spark.options import MAX_SHARDS
+from fastjournal.spark.session import register
 from fastjournal.spark.storage.segments import journal_segments
+from fastjournal.spark.tasks import parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,14 +72,20 @@ class JournalTable:
     @classmethod
     def for_path(cls, spark: SparkSession, path: str | Path) -> JournalTable:
         """The journal in a directory; registers the data source with the session."""
-        from fastjournal.spark.session import register
-
         journal_segments(path)
         return cls(register(spark), path)
 
     def records(self, **options: Any) -> DataFrame:
         """The log, one row a record; arguments as `read`."""
         return read(self.spark, self.path, **options)
+
+    def events(self, **options: Any) -> DataFrame:
+        """What each command did to its job, one row a command; arguments as `read`."""
+        return read(self.spark, self.path, view="events", **options)
+
+    def attempts(self, **options: Any) -> DataFrame:
+        """How every lease that ended went, one row each; arguments as `read`."""
+        return read(self.spark, self.path, view="attempts", **options)
 
     def segments(self) -> DataFrame:
         """The files, one row each."""
@@ -101,7 +108,7 @@ class JournalTable:
             from fastjournal.spark.replay.by_row import replay_by_shuffle
 
             upto = None if as_of is None else _instant(as_of)
-            count = shards or os.cpu_count() or 1
+            count = shards or parallelism(self.spark)
             return replay_by_shuffle(
                 self.spark, self.path, count, as_of=upto, columns=columns, queues=queues
             )
@@ -117,8 +124,10 @@ class JournalTable:
         )
 
     def create_views(self, as_of: When | None = None) -> None:
-        """Temporary views `records`, `jobs` and `segments` for SQL."""
+        """Temporary views `records`, `jobs`, `events`, `attempts` and `segments` for SQL."""
         self.records().createOrReplaceTempView("records")
+        self.events().createOrReplaceTempView("events")
+        self.attempts().createOrReplaceTempView("attempts")
         self.jobs(as_of).createOrReplaceTempView("jobs")
         self.segments().createOrReplaceTempView("segments")
 

@@ -19,9 +19,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Task", "frame_of", "run_tasks"]
+__all__ = ["Task", "frame_of", "parallelism", "run_tasks"]
 
 Task: TypeAlias = Callable[[], Sequence[Any]]
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at a time; 2 where that is not known.
+
+    The larger of what is there and what `spark.default.parallelism` says: executors may come later.
+    """
+    try:
+        here = int(spark.sparkContext.defaultParallelism)
+    except (AttributeError, NotImplementedError):  # Spark Connect has no context
+        here = 2
+    try:
+        return max(here, int(spark.conf.get("spark.default.parallelism", "0") or 0))
+    except ValueError:
+        return here
 
 
 def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:

@@ -51,9 +51,13 @@ _answers = msgspec.msgpack.Decoder(Answer)
 class Child:
     """A process that runs calls; used by one thread."""
 
-    def __init__(self, target: str, recycle_jobs: int, recycle_memory: int) -> None:
-        """`target`: module:app; the limits are 0 for none."""
+    def __init__(
+        self, target: str, recycle_jobs: int, recycle_memory: int, place: str = ""
+    ) -> None:
+        """`target`: module:app; the limits are 0 for none. `place`: where the worker found its
+        journal, which is that of the calls its tasks make; empty: as the app itself says."""
         self._target = target
+        self._place = place
         self._recycle_jobs = recycle_jobs
         self._recycle_memory = recycle_memory
         self._process: Any = None
@@ -99,7 +103,10 @@ class Child:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(self._target, theirs), name="fastjournal-tasks", daemon=True
+            target=_serve,
+            args=(self._target, self._place, theirs),
+            name="fastjournal-tasks",
+            daemon=True,
         )
         self._process.start()
         theirs.close()
@@ -147,12 +154,14 @@ def load_named(target: str, what: str = "app") -> Any:
     return found
 
 
-def _serve(target: str, pipe: Connection) -> None:
+def _serve(target: str, place: str, pipe: Connection) -> None:
     """The life of a process: calls in, outcomes out, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, who lets us end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         app = load_named(target)
+        if place:
+            app.connect(place)
     except SettingError as error:
         pipe.send_bytes(str(error).encode())
         return

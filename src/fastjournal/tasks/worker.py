@@ -69,6 +69,7 @@ class TaskWorker(Worker):
         target: str = "",
         recycle_jobs: int = 0,
         recycle_memory: int = 0,
+        place: str = "",
         lease: Length | None = None,
         grace: float = 30.0,
         name: str = "",
@@ -77,7 +78,8 @@ class TaskWorker(Worker):
     ) -> None:
         """`queues`: those of the app's tasks unless told. `target`: where processes find the app,
         module:app. `recycle_jobs`, `recycle_memory`: calls and bytes after which a process is
-        replaced. `prefetch`: jobs leased ahead, by how long they take unless told."""
+        replaced. `place`: the address of the journal, for processes whose app does not say it
+        itself. `prefetch`: jobs leased ahead, by how long they take unless told."""
         if mode is None:
             all_async = app.tasks and all(task.is_async for task in app.tasks.values())
             mode = "asyncio" if all_async else "threads"
@@ -108,6 +110,7 @@ class TaskWorker(Worker):
         self._not_before: dict[str, float] = {}
         self._limits: dict[bytes, float] = {}
         self._target = target
+        self._place = place
         self._recycle = recycle_jobs, recycle_memory
         self._own = threading.local()
         self._children: list[Child] = []
@@ -277,7 +280,7 @@ class TaskWorker(Worker):
     def _child(self) -> Child:
         child: Child | None = getattr(self._own, "child", None)
         if child is None:
-            child = self._own.child = Child(self._target, *self._recycle)
+            child = self._own.child = Child(self._target, *self._recycle, self._place)
             self._children.append(child)
         return child
 

@@ -394,8 +394,8 @@ class _MemoryLock:
         self._path = path
         self._exclusive = exclusive
 
-    def identity(self) -> Identity:
-        return None  # a lock here has no file
+    def is_named(self) -> bool:
+        return True  # a lock here has no file
 
     def release(self) -> None:
         files, self._files = self._files, None

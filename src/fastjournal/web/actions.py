@@ -1,4 +1,4 @@
-"""The forms that change something: log in and out, pause, resume, redrive, delete, upkeep.
+"""The forms that change something: log in and out, put, steer queues, redrive, delete, edit.
 
 Rules:
 
@@ -7,21 +7,38 @@ Rules:
 2. They go through the journal's own operations, in a thread, and are answered when the journal has
    kept its promise; many jobs are changed some hundred at a time, so that others get their turn.
 3. The answer leads back to the page, which tells what was done.
+4. What is done to all jobs that match is done to those that matched when they were counted for the
+   one who pressed the button (see `job_lookup`), and still stand where they stood.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit, urlunsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from fastjournal.arguments import as_datetime
 from fastjournal.daemon.journal_loop import JournalLoop
-from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound
+from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound, OutOfRange
+from fastjournal.model import Outcome
+from fastjournal.tasks.announcing import forget_schedule
 from fastjournal.web.formatting import text
-from fastjournal.web.page_templates import Backstage, Fields, Renderer, host_of, read_form
+from fastjournal.web.forms import body_bytes, read_due, read_length, read_number, read_settings
+from fastjournal.web.job_lookup import PLACES, find_all
+from fastjournal.web.page_templates import (
+    Backstage,
+    Fields,
+    Renderer,
+    asked_for,
+    host_of,
+    read_form,
+)
 
 __all__ = ["Actions"]
 
@@ -90,9 +107,8 @@ class Actions:
         )
         pulse = self._backstage.pulses[host.name]
         await pulse.look()
-        return RedirectResponse(
-            _address_back(_safe(form.text("back")) or f"/j/{host.name}/", said, count), 303
-        )
+        back = _safe(form.text("back")) or f"/j/{host.name}/"
+        return RedirectResponse(_address_back(back, said, count), 303)
 
 
 def _configure(said: str, **changes: bool) -> Callable[[JournalLoop, Fields], tuple[str, int]]:
@@ -132,11 +148,13 @@ def _each(host: JournalLoop, ids: list[bytes], work: Callable[[bytes], object]) 
                 for row_id in ids[at : at + _AT_ONCE]:
                     try:
                         done = work(row_id)
-                    except (AlreadyExists, NotFound):
+                    except OutOfRange:  # what was asked for is wrong, not the job
+                        raise
+                    except (AlreadyExists, NotFound, BadRequest):
                         if len(ids) == 1:
                             raise
                         continue
-                    count += done is not False
+                    count += done is None or bool(done)
             time = engine.last_time
         engine.settle(time)
     return count
@@ -166,6 +184,89 @@ def _queue(form: Fields) -> bytes:
     return unquote_to_bytes(form.text("queue"))
 
 
+def _put(host: JournalLoop, form: Fields) -> tuple[str, int]:
+    queue = form.bytes("to").strip()
+    if not queue:
+        raise BadRequest("a job needs a queue")
+    now = host.engine.clock.now()
+    due, ttl = read_due(form.text("due"), now), read_length(form.text("ttl"), "ttl")
+    options: dict[str, Any] = {
+        "key": form.bytes("key") or None,
+        "priority": read_number(form.text("priority"), "priority"),
+        "due": None if due is None else as_datetime(due),
+        "ttl": None if ttl is None else timedelta(microseconds=ttl // 1000),
+        "max_fails": read_number(form.text("max_fails"), "max_fails"),
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    receipt = host.journal.put(body_bytes(form.bytes("payload")), queue=queue, **given)
+    words = {Outcome.MERGED: "merged", Outcome.TWIN: "held", Outcome.STALE: "unchanged"}
+    return words.get(receipt.outcome, "put"), 1
+
+
+def _edit(host: JournalLoop, form: Fields) -> tuple[str, int]:
+    payload = body_bytes(form.bytes("payload")) if form.text("rewrite") else None
+    return "edited", _each(host, _ids(form), _editing(host, form, payload))
+
+
+def _editing(
+    host: JournalLoop, form: Fields, payload: bytes | None = None
+) -> Callable[[bytes], object]:
+    """What the fields of a form do to a job that waits."""
+    due = read_due(form.text("due"), host.engine.clock.now())
+    priority = read_number(form.text("priority"), "priority")
+    if due is None and priority is None and payload is None:
+        raise BadRequest("say what is to be changed")
+    return partial(host.operations.edit, value=payload, priority=priority, due=due)
+
+
+def _hurrying(host: JournalLoop, form: Fields) -> Callable[[bytes], object]:
+    return partial(host.operations.edit, due=host.engine.clock.now())
+
+
+_MANY: dict[
+    str, tuple[str, tuple[str, ...], Callable[[JournalLoop, Fields], Callable[[bytes], object]]]
+] = {
+    "redrive": ("redriven", ("dead",), lambda host, form: host.operations.redrive),
+    "hurry": ("edited", ("future",), _hurrying),
+    "edit": ("edited", ("ready", "future", "held"), _editing),
+    "delete": ("deleted", tuple(PLACES), lambda host, form: host.operations.delete),
+}
+"""What can be done to all jobs that match: what is said then, to those that stand where, how."""
+
+
+def _bulk(host: JournalLoop, form: Fields) -> tuple[str, int]:
+    until = read_number(form.text("until"), "until")
+    what = form.text("what")
+    if not until or what not in _MANY:
+        raise BadRequest("count the jobs first")
+    said, places, make_work = _MANY[what]
+    work = make_work(host, form)
+    query = Fields(form.text("query").encode("ascii", "replace"))
+    matching = find_all(host, asked_for(query, until))
+    ids = [row_id for place in places for row_id in matching.places[place]]
+    return said, _each(host, ids, work)
+
+
+def _settings(host: JournalLoop, form: Fields) -> tuple[str, int]:
+    name = _queue(form)
+    host.journal.queue(name)  # a queue that is not there is not made
+    changes = read_settings(form.beginning("set."), form.beginning("was."))
+    if not changes:
+        return "unchanged", 0
+    with host.engine.lock:
+        if host.closed:
+            raise Closed("the journal is closed")
+        host.operations.configure(name, changes)
+        time = host.engine.last_time
+    host.engine.settle(time)
+    return "configured", 0
+
+
+def _forget_schedule(host: JournalLoop, form: Fields) -> tuple[str, int]:
+    forget_schedule(host.journal, form.text("schedule"))
+    return "forgotten", 0
+
+
 def _sync(host: JournalLoop, form: Fields) -> tuple[str, int]:
     host.journal.sync()
     return "synced", 0
@@ -189,6 +290,11 @@ _WORK: dict[str, Callable[[JournalLoop, Fields], tuple[str, int]]] = {
     "redrive-all": _redrive_all,
     "delete": _delete,
     "delete-all": _delete_all,
+    "put": _put,
+    "edit": _edit,
+    "bulk": _bulk,
+    "settings": _settings,
+    "forget-schedule": _forget_schedule,
     "sync": _sync,
     "snapshot": _snapshot,
     "clean": _clean,

@@ -130,6 +130,7 @@ class Dashboard:
         sock = _listen(self.server.settings.web)
         for name, host in self.server.journals.items():
             pulse = self.backstage.pulses[name] = Pulse(self.server, host)
+            await asyncio.to_thread(pulse.hours.load)
             await pulse.look()
             self._tasks.append(asyncio.create_task(pulse.run()))
         config = uvicorn.Config(
@@ -183,6 +184,8 @@ class Dashboard:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._http is not None:
             await self._http.shutdown()
+        for pulse in self.backstage.pulses.values():
+            await asyncio.to_thread(pulse.hours.end)
         self.backstage.close()
 
 
@@ -224,10 +227,17 @@ def _application(backstage: Backstage) -> ASGIApp:
             Route("/j/{journal}/queue", pages.queue),
             Route("/j/{journal}/jobs", pages.jobs),
             Route("/j/{journal}/job/{id}", pages.job),
+            Route("/j/{journal}/job/{id}/raw", pages.raw),
             Route("/j/{journal}/dead", pages.dead),
+            Route("/j/{journal}/errors", pages.errors),
+            Route("/j/{journal}/bulk", pages.bulk),
+            Route("/j/{journal}/put", pages.put),
+            Route("/j/{journal}/workers", pages.workers),
+            Route("/j/{journal}/schedules", pages.schedules),
             Route("/j/{journal}/health", pages.health),
             Route("/j/{journal}/live", pages.live),
             Route("/j/{journal}/history.json", pages.history),
+            Route("/j/{journal}/hours.json", pages.hours),
             Route("/j/{journal}/act", actions.act, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ],

@@ -22,6 +22,8 @@ __all__ = [
     "ago",
     "amount",
     "instant",
+    "length_text",
+    "percentile",
     "quoted",
     "reason",
     "share",
@@ -80,6 +82,21 @@ def span(length: int) -> str:
             rest = seconds % unit // below
             return f"{seconds // unit} {name}" + (f" {rest} {smaller}" if rest else "")
     return f"{seconds} s"
+
+
+def length_text(length: int) -> str:
+    """A length of time in ns as people type it: `90s`, `5m`, `2h`; read back it is the same."""
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        if length and length % (unit * SECOND) == 0:
+            return f"{length // (unit * SECOND)}{name}"
+    return f"{length / SECOND:.9f}".rstrip("0").rstrip(".")
+
+
+def percentile(length: int) -> str:
+    """A bound of latencies: 0 is none, -1 is above all."""
+    if length < 0:
+        return "> 1 d"
+    return f"≤ {span(length).replace('.0 ', ' ')}" if length else "–"
 
 
 def ago(time: int, now: int) -> str:

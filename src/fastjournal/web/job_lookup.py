@@ -10,6 +10,10 @@ Rules:
 3. A list shows no values, so none is read from the log for it.
 4. A phase lasts from one change of state to the next; the last one until now, if the job is there.
    Widths are shares of the whole in thousandths; a phase that is over at once stays visible.
+5. What is done to all jobs that match is done to those found here, `MAX_ALL` at most, and to none
+   that came, or died, after its `until`: what was counted for somebody is what they agree to.
+6. Errors are told apart by the last line of their reason: of a traceback the exception. Those of
+   dead jobs and of jobs that wait to be tried again are looked at, `MAX_INDEX` of each place.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from fastjournal.arguments import last_words
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.journal.look.history import Step
 from fastjournal.journal.state.queue_rows import QueueRows
@@ -26,12 +31,17 @@ from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READ
 from fastjournal.model import Job, State
 
 __all__ = [
+    "MAX_ALL",
     "MAX_LOOK",
     "PLACES",
     "Asked",
+    "ErrorGroup",
     "Listed",
+    "Matching",
     "Page",
     "Phase",
+    "find_all",
+    "group_errors",
     "look",
     "phases_of",
     "place_of",
@@ -39,6 +49,10 @@ __all__ = [
 
 MAX_LOOK = 200_000
 MAX_INDEX = 10_000
+MAX_ALL = 100_000
+_SHORTEST = 8  # digits of an id
+LINE = 500
+"""Characters of the last line of a reason."""
 _AT_ONCE = 500
 _REASON = 1000  # bytes of its end, which tells most
 PLACES = {
@@ -63,11 +77,15 @@ class Asked(NamedTuple):
     """What somebody looks for."""
 
     words: bytes = b""
-    """An id in hexadecimal, a key, the beginning of one, or `*` and a part of one."""
+    """An id in hexadecimal or its beginning, a key, the beginning of one, or `*` and a part."""
     queue: bytes = b""
     place: str = ""
     offset: int = 0
     limit: int = 50
+    error: str = ""
+    """The last line of the reason."""
+    until: int = 0
+    """Leave out what came or died after this instant; 0: nothing is left out."""
 
 
 class Listed(NamedTuple):
@@ -108,34 +126,135 @@ class Page(NamedTuple):
 
 def look(host: JournalLoop, asked: Asked) -> Page:
     """A page of the jobs that were asked for."""
-    exact = _exact(host, asked.words)
-    parts: Iterable[list[bytes]]
-    cut = False
-    if exact:
-        parts = [[row.id for row in exact]]
-    elif asked.place in _INDEXED:
-        found, cut = _indexed(host, asked)
-        parts = _parts(found)
-    else:
-        parts, cut = _newest(host)
-    wanted = _wanted(asked, bool(exact))
     jobs: list[Listed] = []
-    looked = passed = 0
-    for part in parts:
-        with host.engine.lock:
-            now = host.state.promote(host.engine.clock.now())
-            for row_id in part:
-                looked += 1
-                row = host.state.rows.get(row_id)
-                if row is None or not _is_there(row, now) or not wanted(row):
-                    continue
-                passed += 1
-                if passed <= asked.offset:
-                    continue
-                if len(jobs) == asked.limit:
-                    return Page(jobs, True, looked, cut)
-                jobs.append(_listed(row))
-    return Page(jobs, False, looked, cut)
+    passed = 0
+
+    def list_row(row: Row) -> bool:
+        nonlocal passed
+        passed += 1
+        if passed <= asked.offset:
+            return True
+        if len(jobs) == asked.limit:
+            return False
+        jobs.append(_listed(row))
+        return True
+
+    search = _Search(host, asked, MAX_INDEX)
+    whole = search.show_each(list_row)
+    return Page(jobs, not whole, search.looked, search.cut)
+
+
+class Matching(NamedTuple):
+    """All jobs that match, by where they stand."""
+
+    places: dict[str, list[bytes]]
+    """Ids."""
+    cut: bool
+    """There may be others that were not looked at."""
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return sum(len(ids) for ids in self.places.values())
+
+
+def find_all(host: JournalLoop, asked: Asked) -> Matching:
+    """The ids of all jobs that were asked for, `MAX_ALL` at most."""
+    places: dict[str, list[bytes]] = {word: [] for word in PLACES}
+    count = 0
+
+    def keep_id(row: Row) -> bool:
+        nonlocal count
+        if count == MAX_ALL:
+            return False
+        count += 1
+        places[_WORDS[row.place]].append(row.id)
+        return True
+
+    search = _Search(host, asked, MAX_ALL)
+    whole = search.show_each(keep_id)
+    return Matching(places, search.cut or not whole)
+
+
+class ErrorGroup(NamedTuple):
+    """Jobs that failed with the same words."""
+
+    line: str
+    dead: int
+    retried: int
+    """Jobs that wait to be tried again."""
+    queues: list[bytes]
+    newest: int
+    """When the newest of the dead died; 0: none of them has."""
+
+
+def group_errors(host: JournalLoop) -> tuple[list[ErrorGroup], bool]:
+    """Why jobs failed, the most frequent first, and whether some were not looked at."""
+    counts: dict[str, list[int]] = {}
+    queues: dict[str, set[bytes]] = {}
+
+    def count_row(row: Row) -> bool:
+        line = _last_line(row)
+        if line:
+            group = counts.setdefault(line, [0, 0, 0])
+            group[0 if row.place == DEAD else 1] += 1
+            if row.place == DEAD:
+                group[2] = max(group[2], row.rare.when)
+            queues.setdefault(line, set()).add(row.queue.name)
+        return True
+
+    cut = False
+    for place in ("dead", "future", "ready"):
+        search = _Search(host, Asked(place=place), MAX_INDEX)
+        search.show_each(count_row)
+        cut = cut or search.cut
+    groups = [
+        ErrorGroup(line, dead, retried, sorted(queues[line]), newest)
+        for line, (dead, retried, newest) in counts.items()
+    ]
+    groups.sort(key=lambda one: (-one.dead - one.retried, one.line))
+    return groups, cut
+
+
+class _Search:
+    """The rows that were asked for."""
+
+    def __init__(self, host: JournalLoop, asked: Asked, most: int) -> None:
+        self._host = host
+        exact = _exact(host, asked.words)
+        self._parts: Iterable[list[bytes]]
+        self.cut = False
+        """There may be others that are not looked at."""
+        self.looked = 0
+        if exact:
+            self._parts = [[row.id for row in exact]]
+        elif asked.place in _INDEXED:
+            found, self.cut = _indexed(host, asked, most)
+            self._parts = _parts(found)
+        else:
+            self._parts, self.cut = _newest(host)
+        self._wanted = _wanted(asked, bool(exact))
+
+    def show_each(self, visit: Callable[[Row], bool]) -> bool:
+        """Show each row under the lock, until `visit` has seen enough: then False."""
+        host = self._host
+        for part in self._parts:
+            with host.engine.lock:
+                now = host.state.promote(host.engine.clock.now())
+                for row_id in part:
+                    self.looked += 1
+                    row = host.state.rows.get(row_id)
+                    if row is None or not _is_there(row, now) or not self._wanted(row):
+                        continue
+                    if not visit(row):
+                        return False
+        return True
+
+
+def _last_line(row: Row) -> str:
+    more = row.rare
+    told = b"" if row.place == DONE else more.result or more.note
+    return last_words(told, LINE) if told else ""
 
 
 def _listed(row: Row) -> Listed:
@@ -193,7 +312,7 @@ def _newest(host: JournalLoop) -> tuple[Iterator[list[bytes]], bool]:
     return parts(), end > MAX_LOOK
 
 
-def _indexed(host: JournalLoop, asked: Asked) -> tuple[list[bytes], bool]:
+def _indexed(host: JournalLoop, asked: Asked, most: int) -> tuple[list[bytes], bool]:
     """Ids of rows that stand in an index, and whether others were left out."""
     with host.engine.lock:
         lanes, rows = host.state.queues, host.state.rows
@@ -211,8 +330,8 @@ def _indexed(host: JournalLoop, asked: Asked) -> tuple[list[bytes], bool]:
         else:
             order = _INDEXED[asked.place]
             ids = (row.id for lane in some for row in order(lane))
-        found = list(islice(ids, MAX_INDEX + 1))
-    return list(dict.fromkeys(found[:MAX_INDEX])), len(found) > MAX_INDEX
+        found = list(islice(ids, most + 1))
+    return list(dict.fromkeys(found[:most])), len(found) > most
 
 
 _INDEXED: dict[str, Callable[[QueueRows], Iterable[Row]]] = {
@@ -228,16 +347,35 @@ def _wanted(asked: Asked, exact: bool) -> Callable[[Row], bool]:
     words = b"" if exact else asked.words
     inside = words.strip(b"*") if words.startswith(b"*") else b""
     prefix = b"" if inside else words.rstrip(b"*")
+    digits = _beginning_of_id(words)
+    until = asked.until
 
     def wanted(row: Row) -> bool:
         return (
             (place is None or row.place == place)
             and (not asked.queue or row.queue.name == asked.queue)
-            and (not prefix or row.key.startswith(prefix))
+            and (
+                not prefix
+                or row.key.startswith(prefix)
+                or (digits != "" and row.id.hex().startswith(digits))
+            )
             and (not inside or inside in row.key)
+            and (not until or (row.inserted <= until and not _died_after(row, until)))
+            and (not asked.error or _last_line(row) == asked.error)
         )
 
     return wanted
+
+
+def _beginning_of_id(words: bytes) -> str:
+    """The words as the first digits of an id, as lists show them; empty: they cannot be."""
+    digits = words.decode("utf-8", "replace").rstrip("….").replace("-", "").lower()
+    fine = _SHORTEST <= len(digits) <= 32 and not set(digits) - set("0123456789abcdef")
+    return digits if fine else ""
+
+
+def _died_after(row: Row, until: int) -> bool:
+    return row.place == DEAD and row.rare.when > until
 
 
 def _is_there(row: Row, now: int) -> bool:

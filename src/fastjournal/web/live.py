@@ -10,6 +10,7 @@ Rules:
 4. Rates are differences of counters over the time between two looks. `HISTORY` looks are kept, so
    that a page shows what came before it was opened.
 5. A viewer that reads slowly misses looks and gets the newest.
+6. At each look what queues have done goes into the running slot of the hours (`hours`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fastjournal.journal.state.queue_rows import QueueRows
 from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
 from fastjournal.log.write.counters import Histogram
 from fastjournal.web.formatting import quoted, span, text
+from fastjournal.web.hours import Hours
 
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
@@ -87,6 +89,8 @@ class Pulse:
         self._next = asyncio.Event()
         self._rows: dict[bytes, tuple[QueueFigures, int]] = {}
         self._all = 0
+        self.hours = Hours(host)
+        """What queues did in the last hours."""
         self.number = 0
         """Of the newest look."""
         self.figures: dict[str, Any] = {}
@@ -113,6 +117,9 @@ class Pulse:
     async def look(self) -> None:
         """Take one look and tell everybody."""
         totals, rows = await self._look_at_queues()
+        self.hours.take()
+        if self.hours.due:
+            await asyncio.to_thread(self.hours.save)
         self.number += 1
         chosen = sorted(rows, key=lambda name: rows[name].total, reverse=True)[:MAX_QUEUES]
         kept: dict[bytes, tuple[QueueFigures, int]] = {}

@@ -26,13 +26,14 @@ from fastjournal.daemon.context import PROMISES
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import BadRequest, TooLarge
 from fastjournal.web import formatting
+from fastjournal.web.job_lookup import PLACES, Asked
 from fastjournal.web.live import Pulse
 from fastjournal.web.login import Doors, Viewer
 
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
 
-__all__ = ["Backstage", "Fields", "Renderer", "host_of", "read_form", "read_query"]
+__all__ = ["Backstage", "Fields", "Renderer", "asked_for", "host_of", "read_form", "read_query"]
 
 _T = TypeVar("_T")
 _THREADS = 2
@@ -45,6 +46,13 @@ _SAID = {
     "resumed": "{} goes on.",
     "redriven": "{} waiting again.",
     "deleted": "{} deleted.",
+    "edited": "{} changed.",
+    "put": "The job was put.",
+    "merged": "The job was merged into the one of its key that waits.",
+    "held": "The job was put; it waits for the one of its key that is being worked on.",
+    "configured": "The settings of the queue are changed.",
+    "unchanged": "Nothing was changed.",
+    "forgotten": "The schedule is forgotten.",
     "synced": "Everything is on stable storage.",
     "snapshot": "A snapshot was taken.",
     "cleaned": "The log was cleaned.",
@@ -73,6 +81,14 @@ class Fields:
     def all(self, name: str) -> list[str]:
         """All values of a name."""
         return self._values.get(name, [])
+
+    def beginning(self, prefix: str) -> dict[str, str]:
+        """The values of all names that begin so, by the rest of the name."""
+        return {
+            name.removeprefix(prefix): self.text(name)
+            for name in self._values
+            if name.startswith(prefix)
+        }
 
     def number(self, name: str, most: int) -> int:
         """A number from 0 to `most`; 0 if there is none."""
@@ -180,6 +196,18 @@ def host_of(backstage: Backstage, viewer: Viewer, request: Request) -> JournalLo
     return host
 
 
+def asked_for(fields: Fields, until: int = 0) -> Asked:
+    """Which jobs an address or a form means."""
+    place = fields.text("state")
+    return Asked(
+        fields.bytes("q").strip(),
+        fields.bytes("queue"),
+        place if place in PLACES else "",
+        error=fields.text("error"),
+        until=until,
+    )
+
+
 def _address(request: Request) -> str:
     query: bytes = request.scope["query_string"]
     path: str = request.scope["path"]
@@ -191,7 +219,7 @@ def _said(query: Fields) -> str:
     form = _SAID.get(query.text("said"), "")
     if "{}" not in form:
         return form
-    if form.startswith(("{} waiting", "{} deleted")):
+    if form.startswith(("{} waiting", "{} deleted", "{} changed")):
         count = query.number("count", 10**9)
         what = "1 job is" if count == 1 else f"{count:,} jobs are"
         return form.format(what)

@@ -11,31 +11,44 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
+from fastjournal.clock import SECOND
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import JournalError, NotFound
 from fastjournal.journal.look.history import Life, life_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.model import (
-    DEFAULT_SETTINGS,
-    SETTING_LENGTHS,
-    SETTING_NAMES,
-    Job,
-    QueueSettings,
-    State,
+from fastjournal.model import DEFAULT_SETTINGS, Job, State
+from fastjournal.tasks.announcing import known_schedules
+from fastjournal.web.formatting import quoted, span
+from fastjournal.web.forms import setting_fields
+from fastjournal.web.hours import SLOT, SLOTS, Done, Latency
+from fastjournal.web.job_lookup import (
+    MAX_ALL,
+    Asked,
+    find_all,
+    group_errors,
+    look,
+    phases_of,
+    place_of,
 )
-from fastjournal.web.formatting import span
-from fastjournal.web.job_lookup import Asked, look, phases_of, place_of
 from fastjournal.web.live import PLACES, QueueFigures
 from fastjournal.web.login import Viewer
-from fastjournal.web.page_templates import Backstage, Fields, Renderer, host_of, read_query
+from fastjournal.web.page_templates import (
+    Backstage,
+    Fields,
+    Renderer,
+    asked_for,
+    host_of,
+    read_query,
+)
+from fastjournal.web.workers import MOST, crew_of
 
 __all__ = ["Pages"]
 
@@ -43,7 +56,17 @@ _PAGE = 50
 _MAX_PAGES = 2000
 _MAX_STREAMS = 100
 _MAX_STEPS = 500
+_MAX_GROUPS = 200
+_MAX_TYPED = 65_536  # bytes of a payload that a form may hold
+_HOUR = 3600 * SECOND // SLOT
 _Handler = Callable[[Request, Viewer, JournalLoop, Fields], Awaitable[Response]]
+
+
+class _Stretch(NamedTuple):
+    words: str
+    done: Done
+    waits: Latency
+    runs: Latency
 
 
 class Pages:
@@ -93,6 +116,30 @@ class Pages:
         """Jobs that were given up."""
         return await self._page(request, self._dead)
 
+    async def errors(self, request: Request) -> Response:
+        """Why jobs fail, by the last lines of their reasons."""
+        return await self._page(request, self._errors)
+
+    async def bulk(self, request: Request) -> Response:
+        """How many jobs match, before something is done to all of them."""
+        return await self._page(request, self._bulk)
+
+    async def put(self, request: Request) -> Response:
+        """The form that puts a job."""
+        return await self._page(request, self._put)
+
+    async def raw(self, request: Request) -> Response:
+        """A payload, a result or a reason, whole and as it is."""
+        return await self._page(request, self._raw)
+
+    async def workers(self, request: Request) -> Response:
+        """Who works, and on what since when."""
+        return await self._page(request, self._workers)
+
+    async def schedules(self, request: Request) -> Response:
+        """What is called when."""
+        return await self._page(request, self._schedules)
+
     async def health(self, request: Request) -> Response:
         """The log, its syncs, the server."""
         return await self._page(request, self._health)
@@ -104,6 +151,15 @@ class Pages:
             return JSONResponse(self._backstage.pulses[host.name].history())
 
         return await self._page(request, send_history)
+
+    async def hours(self, request: Request) -> Response:
+        """What a queue, or all of them, did in the last hours."""
+
+        async def send_hours(_: Request, __: Viewer, host: JournalLoop, query: Fields) -> Response:
+            hours = self._backstage.pulses[host.name].hours
+            return JSONResponse(hours.columns(query.bytes("queue") or None))
+
+        return await self._page(request, send_hours)
 
     async def live(self, request: Request) -> Response:
         """Figures as they change."""
@@ -137,9 +193,11 @@ class Pages:
         self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
         pulse = self._backstage.pulses[host.name]
+        busy = {quoted(name): done for name, done in pulse.hours.busy(_HOUR).items()}
         return self._render.page(
-            request, "queues.html", viewer, host, queues=pulse.queues, left_out=pulse.left_out
-        )
+            request, "queues.html", viewer, host, queues=pulse.queues, left_out=pulse.left_out,
+            hour={url: (done, Latency.of(done.waits)) for url, done in busy.items()},
+        )  # fmt: skip
 
     async def _queue(
         self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
@@ -156,27 +214,33 @@ class Pages:
         )
         return self._render.page(
             request, "queue.html", viewer, host, name=name, row=row, places=PLACES,
-            settings=_settings(status.settings), changed=status.settings != DEFAULT_SETTINGS,
+            settings=setting_fields(status.settings), changed=status.settings != DEFAULT_SETTINGS,
             found=[(place, page) for place, page in pages if page.jobs],
+            stretches=self._stretches(host, name),
         )  # fmt: skip
+
+    def _stretches(self, host: JournalLoop, queue: bytes | None) -> list[_Stretch]:
+        """What a queue did lately: in words, what, waits, runs."""
+        hours = self._backstage.pulses[host.name].hours
+        out = []
+        for words, slots in (("last hour", _HOUR), ("6 hours", 6 * _HOUR), ("24 hours", SLOTS)):
+            done = hours.done(slots, queue)
+            out.append(_Stretch(words, done, Latency.of(done.waits), Latency.of(done.runs)))
+        return out
 
     async def _jobs(
         self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
-        words, queue = query.text("q"), query.bytes("queue")
-        place = query.text("state")
+        words = query.text("q")
         number = query.number("page", _MAX_PAGES)
-        asked = Asked(
-            words.encode("utf-8", "surrogateescape"), queue, place if place in PLACES else "",
-            number * _PAGE, _PAGE,
-        )  # fmt: skip
+        asked = asked_for(query)._replace(offset=number * _PAGE, limit=_PAGE)
         found = await self._look(host, asked)
         if len(found.jobs) == 1 and not number and words and _maybe_id(words) == found.jobs[0].id:
             return RedirectResponse(f"/j/{host.name}/job/{found.jobs[0].id}", 303)
         return self._render.page(
             request, "jobs.html", viewer, host, asked=asked, words=words, found=found,
             page_number=number, places=PLACES,
-            gone=_maybe_id(words) if not found.jobs else "",
+            gone=_maybe_id(words) if not found.jobs else "", filters=_filters(asked),
         )  # fmt: skip
 
     async def _dead(
@@ -184,13 +248,84 @@ class Pages:
     ) -> Response:
         queue = query.bytes("queue")
         number = query.number("page", _MAX_PAGES)
-        asked = Asked(queue=queue, place="dead", offset=number * _PAGE, limit=_PAGE)
+        asked = asked_for(query)._replace(
+            place="dead", words=b"", offset=number * _PAGE, limit=_PAGE
+        )
         found = await self._look(host, asked)
         pulse = self._backstage.pulses[host.name]
         return self._render.page(
             request, "dead.html", viewer, host, found=found, queue=queue, page_number=number,
-            queues=[row for row in pulse.queues if row.counts[-1]],
+            queues=[row for row in pulse.queues if row.counts[-1]], error=asked.error,
+            filters=_filters(asked),
         )  # fmt: skip
+
+    async def _errors(
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
+    ) -> Response:
+        groups, cut = await self._backstage.beside(lambda: group_errors(host))
+        return self._render.page(
+            request, "errors.html", viewer, host, groups=groups[:_MAX_GROUPS], cut=cut,
+            left_out=len(groups) - _MAX_GROUPS,
+        )  # fmt: skip
+
+    async def _bulk(
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
+    ) -> Response:
+        _check_admin(viewer)
+        with host.engine.lock:  # jobs put in the same instant have later numbers
+            now = max(host.state.promote(host.engine.clock.now()), host.state.last_inserted)
+        asked = asked_for(query, now)
+        matching = await self._backstage.beside(lambda: find_all(host, asked))
+        found = await self._look(host, asked._replace(limit=10))
+        counts = {place: len(ids) for place, ids in matching.places.items()}
+        return self._render.page(
+            request, "bulk.html", viewer, host, asked=asked, matching=matching, counts=counts,
+            found=found, filters=_filters(asked), until=now, max_all=MAX_ALL,
+            waiting=counts["ready"] + counts["future"] + counts["held"],
+        )  # fmt: skip
+
+    async def _put(
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
+    ) -> Response:
+        _check_admin(viewer)
+        like = _maybe_id(query.text("like"))
+        job = None
+        if like:
+            job = await self._backstage.beside(lambda: _find(host, bytes.fromhex(like)))
+        return self._render.page(
+            request, "put.html", viewer, host, queue=query.bytes("queue"), like=job,
+            payload="" if job is None else _typed(job.value) or "",
+            unreadable=job is not None and _typed(job.value) is None,
+            queues=self._backstage.pulses[host.name].queues,
+        )  # fmt: skip
+
+    async def _raw(
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
+    ) -> Response:
+        text = _maybe_id(request.path_params["id"])
+        what = query.text("what")
+        if not text or what not in ("value", "result", "note"):
+            raise NotFound("there is no such thing")
+        job = await self._backstage.beside(lambda: _find(host, bytes.fromhex(text)))
+        if job is None:
+            raise NotFound(f"no job {text}")
+        name = f'attachment; filename="{text[:12]}-{what}"'
+        return Response(
+            getattr(job, what), media_type="application/octet-stream",
+            headers={"content-disposition": name},
+        )  # fmt: skip
+
+    async def _workers(
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
+    ) -> Response:
+        crew = await self._backstage.beside(lambda: crew_of(host))
+        return self._render.page(request, "workers.html", viewer, host, crew=crew, most=MOST)
+
+    async def _schedules(
+        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
+    ) -> Response:
+        found = await self._backstage.beside(lambda: known_schedules(host.journal))
+        return self._render.page(request, "schedules.html", viewer, host, schedules=found)
 
     async def _job(
         self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
@@ -217,6 +352,7 @@ class Pages:
         return self._render.page(
             request, "job.html", viewer, host, id=text, job=job, life=life, fault=fault,
             place="gone" if job is None else place_of(job, now),
+            payload=None if job is None else _typed(job.value),
             phases=phases_of(life.steps, now if alive else 0),
         )  # fmt: skip
 
@@ -263,21 +399,30 @@ def _life(host: JournalLoop, row_id: bytes, since: int) -> Life:
     return life_of(stream, row_id, since=since, limit=_MAX_STEPS)
 
 
-def _settings(settings: QueueSettings) -> list[tuple[str, str, bool]]:
-    """Name, value in words, and whether it differs from the default."""
-    out = []
-    for name in SETTING_NAMES:
-        value = getattr(settings, name)
-        if name in ("paused", "draining"):
-            continue
-        if isinstance(value, bool):
-            word = "yes" if value else "no"
-        elif name in SETTING_LENGTHS:
-            word = span(value) if value else "none"
-        else:
-            word = str(value)
-        out.append((name, word, value != getattr(DEFAULT_SETTINGS, name)))
-    return out
+def _typed(value: bytes) -> str | None:
+    """A payload as it can be typed into a form; None: it would not come back as it is."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    fine = len(value) <= _MAX_TYPED and "\r" not in text
+    return text if fine and all(sign.isprintable() or sign in "\n\t" for sign in text) else None
+
+
+def _filters(asked: Asked) -> str:
+    """Which jobs were asked for, as a part of an address."""
+    named: list[tuple[str, bytes | str]] = [
+        ("q", asked.words),
+        ("queue", asked.queue),
+        ("state", asked.place),
+        ("error", asked.error),
+    ]
+    return "&".join(f"{name}={quoted(value)}" for name, value in named if value)
+
+
+def _check_admin(viewer: Viewer) -> None:
+    if not viewer.admin:
+        raise HTTPException(403, "only the role admin may change anything")
 
 
 def _files(host: JournalLoop) -> tuple[list[tuple[str, int]], tuple[int, int]]:

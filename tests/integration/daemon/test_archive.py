@@ -15,6 +15,11 @@ from dashboard import Visitor
 from fastjournal import connect
 from fastjournal.archive.store import DirectoryStore
 from fastjournal.errors import JournalError
+from fastjournal.journal.disk.replay import replay
+from fastjournal.journal.language.codec import encode
+from fastjournal.journal.state.row import image
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 
@@ -53,6 +58,23 @@ def test_a_daemon_ships_each_journal_below_its_name_and_says_how_far(
     assert rows_in(tmp_path / "d" / "mail") == restored_rows(store, tmp_path / "again")
 
 
+def test_the_old_setting_ships_into_the_directory_of_each_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"journal": {"history": "archive", "archive_interval": 0.05, "sync": "always"}}
+    with LocalDaemon(tmp_path / "d", settings=settings) as daemon, daemon.connect() as client:
+        client.put(b"x", queue="q")
+        journal = daemon.server.journals["default"].journal
+        wait_until(
+            lambda: client.status().archive.archived_to == journal.status().log.written_time,
+            what="all is archived",
+        )
+        live = rows(journal)
+    assert "deprecated" in caplog.text
+    store = DirectoryStore(tmp_path / "d" / "default" / "archive")
+    assert restored_rows(store, tmp_path / "back") == live
+
+
 def _metrics(daemon: LocalDaemon) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{daemon.http_port}/metrics") as answer:
         return str(answer.read().decode())
@@ -82,18 +104,22 @@ def test_without_an_archive_nothing_is_said_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.kill
+@pytest.mark.parametrize("cleans", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_killed_daemon_leaves_a_sound_archive_that_ends_as_the_journal_does(
-    tmp_path: Path,
+    tmp_path: Path, cleans: bool
 ) -> None:
+    """Where nothing is cleaned, it is at each kill what the log says of that TIME."""
     chance = Random(11)
     archive = tmp_path / "archive"
     settings = tmp_path / "settings.toml"
     settings.write_text(
         f'[journal]\nsync = "always"\nsegment_size = 20000\narchive = "{archive}"\n'
-        "archive_interval = 0.02\nclean_interval = 0.2\nsnapshot_bytes = 100000\n"
+        f"archive_interval = 0.02\nclean_interval = {0.2 if cleans else 0}\n"
+        f"snapshot_bytes = {100_000 if cleans else 0}\n"
     )
     daemon = DaemonProcess(tmp_path / "d", "--config", str(settings))
     store = DirectoryStore(archive / "default")
+    compared = 0
     for round_ in range(3):
         daemon.start()
         stop = threading.Event()
@@ -119,7 +145,10 @@ def test_a_killed_daemon_leaves_a_sound_archive_that_ends_as_the_journal_does(
         stop.set()  # its last call ends when the daemon is there again
         manifest = check_sound(store)
         if manifest is not None:
-            restored_rows(store, tmp_path / f"back{round_}")
+            back = restored_rows(store, tmp_path / f"back{round_}")
+            if not cleans:
+                assert back == _rows_at(tmp_path / "d" / "default", manifest.end)
+                compared += 1
     daemon.start()
     with connect(daemon.url) as client:
         client.put(b"last", queue="q", key="last")
@@ -132,4 +161,13 @@ def test_a_killed_daemon_leaves_a_sound_archive_that_ends_as_the_journal_does(
     assert daemon.stop() == 0
     manifest = check_sound(store)
     assert manifest is not None and manifest.epoch == 4
+    assert cleans or compared
     assert restored_rows(store, tmp_path / "back") == rows_in(tmp_path / "d" / "default")
+
+
+def _rows_at(directory: Path, time: int) -> list[bytes]:
+    """The rows of a log as of a TIME, by replaying it from its beginning."""
+    state = replay(Stream(directory, WORKQ), until=time).state
+    return sorted(
+        encode(one) for row in state.rows.values() for one in image(row, row.value or b"")
+    )

@@ -80,6 +80,9 @@ def test_idle_connections_never_take_the_descriptors_of_the_log(tmp_path: Path) 
     said = daemon.log.read_text()
     assert "the limit of open files bounds the connections" in said
     assert "open_files=256" in said
+    assert "the next segment cannot be made" not in said
+    assert "no connection can be accepted" not in said
+    assert len(list((tmp_path / "d" / "default").glob("*.log"))) > 10
 
 
 def test_a_daemon_raises_its_limit_of_open_files(tmp_path: Path) -> None:

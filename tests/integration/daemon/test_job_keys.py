@@ -11,8 +11,10 @@ import pytest
 
 from fastjournal import Journal
 from fastjournal.errors import Locked, WrongType
+from fastjournal.put_request import PutRequest
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.entry_codec import ALL, ALL_READ, decode_entry
+from fastjournal.wire.fj.forward import decode_forwarded, encode_forward
 from fastjournal.wire.fj.frames import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
@@ -26,6 +28,7 @@ from fastjournal.wire.fj.functions import (
     Type,
 )
 from fastjournal.wire.fj.hello import Hello, encode_hello
+from fastjournal.wire.fj.job_codec import encode_job
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer
 from wire_values import encode_short
@@ -194,6 +197,23 @@ def test_a_lock_protects_jobs_of_an_embedded_journal(tmp_path: Path) -> None:
             assert job is not None
             job.done()
         assert j.put(b"y", queue="q", key="k").id != put.id
+
+
+def test_a_lock_on_a_key_holds_up_no_work_on_its_jobs(peer: FjPeer, other: FjPeer) -> None:
+    """FJ-NTH-4: who leases by queue, ends its lease, or forwards what was spooled, names no key."""
+    set_job(peer)
+    assert peer.ask(Function.LOCK, key=b"k").error == ""
+    leased = other.ask(Function.NEXT, key=b"q")
+    assert [pair.key for pair in leased.pairs] == [b"k"]
+    assert other.ask(Function.TOUCH, key=b"k").error == ""
+    assert other.ask(Function.DONE, key=b"k").error == ""
+    job = PutRequest(b"q", b"spooled", key=b"k")
+    sent = encode_forward([20], [encode_job(job)])
+    told = other.ask(Function.FORWARD, key=b"sender", value_type=Type.BUFFER, value=sent)
+    assert told.error == ""
+    assert decode_forwarded(told.value or b"").mark == 20
+    assert other.ask(Function.GET, key=b"k").flags & LOCKED
+    assert set_job(other).error.startswith("LOCKED")
 
 
 def test_what_changes_values_is_refused_for_a_job_by_its_type(peer: FjPeer) -> None:

@@ -95,7 +95,7 @@ def test_a_damaged_value_is_an_error_of_its_own_request(
 def test_stat_shows_the_memory_of_a_daemon(daemon: LocalDaemon, client: Client) -> None:
     for number in range(30):
         client.entries[f"k{number}"] = value(number)
-    command = [sys.executable, "-m", "fastjournal.cli.app", "stat", "--url", daemon.url]
+    command = [sys.executable, "-m", "fastjournal.cli.app", "status", "--url", daemon.url]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "30 entries; " in shown
     assert "of values in memory, limit 64.0 KiB" in shown

@@ -13,20 +13,33 @@ from fastjournal.model import Mode
 from fastjournal.put_request import PutRequest
 from fastjournal.testing.clock import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
+from fastjournal.wire.fj.bulk import (
+    Action,
+    LeaseRequest,
+    Settle,
+    encode_lease_request,
+    encode_settle,
+)
 from fastjournal.wire.fj.functions import (
     DATA,
+    EXACT,
+    JOBS,
     KEPT,
+    LENGTH,
     OVERWRITE,
     PERSIST,
     PERSIST_SET,
     STABLE,
+    TIMEOUT,
     Function,
     Type,
 )
 from fastjournal.wire.fj.job_codec import encode_job
+from fastjournal.wire.fj.lease_codec import decode_leased
 from fjpeer import FjPeer
 
 LOOPS = pytest.mark.parametrize("on_uvloop", [False, True], ids=["asyncio", "uvloop"])
+BYTES: dict[str, Any] = {"value_type": Type.BUFFER, "value": b"why"}
 ONE: dict[str, Any] = {"value_type": Type.INTEGER, "value": b"\1"}
 
 
@@ -181,3 +194,61 @@ def test_a_put_in_memory_is_never_called_stable_and_the_queue_is_told(tmp_path: 
         assert peer.ask(Function.PUTS, flags=PERSIST, **many).flags & STABLE
         assert client.status().memory_queues == ["ram"]
         assert client.queue("ram").settings.persist is False
+
+
+@LOOPS
+def test_no_answer_about_a_job_in_memory_says_that_it_is_on_stable_storage(
+    tmp_path: Path, on_uvloop: bool
+) -> None:
+    """FJ-FLG-9, D-23: under `always`; what is done to a job in the log is, beside it."""
+    settings = {"journal": {"sync": "always"}}
+    with LocalDaemon(tmp_path / "d", settings=settings, uvloop=on_uvloop) as daemon:
+        daemon.server.default.journal.configure("ram", persist=False)
+        with FjPeer(daemon.port) as peer:
+            for queue, promised in ((b"ram", 0), (b"disk", STABLE)):
+                for number in range(6):
+                    peer.ask(Function.SET, key=queue + b"%d" % number, **short_job(queue, b"x"))
+                told = peer.ask(
+                    Function.SET, key=queue + b"0", timestamp=1, **short_job(queue, b"")
+                )
+                assert (told.error, told.flags & STABLE) == ("", promised), "stale"
+                told = peer.ask(Function.NEXT, key=queue)
+                key = told.pairs[0].key
+                assert told.flags & STABLE == promised
+                leased = LeaseRequest((queue,), 2)
+                told = peer.ask(
+                    Function.LEASE, value_type=Type.BUFFER, value=encode_lease_request(leased)
+                )
+                assert (len(told.pairs), told.flags & STABLE) == (2, promised)
+                second = told.pairs[0].key
+                third = told.pairs[1].key
+                assert peer.ask(Function.TOUCH, key=key).flags & STABLE == promised
+                assert peer.ask(Function.DONE, key=key).flags & STABLE == promised
+                assert peer.ask(Function.RELEASE, key=second).flags & STABLE == promised
+                assert peer.ask(Function.FAIL, key=third, **BYTES).flags & STABLE == promised
+                deleted = peer.ask(Function.DELETE, key=second, flags=JOBS)
+                assert (deleted.error, deleted.flags & STABLE) == ("", promised)
+                read = peer.ask(Function.GET, key=queue + b"5", flags=EXACT | DATA)
+                assert (read.error, read.flags & STABLE) == ("", promised)
+                later = {"flags": TIMEOUT | LENGTH, "timeout": 10**9}
+                assert peer.ask(Function.GET, key=queue + b"5", **later).flags & STABLE == promised
+
+
+@LOOPS
+def test_jobs_of_both_kinds_in_one_answer_are_not_called_stable(
+    tmp_path: Path, on_uvloop: bool
+) -> None:
+    """FJ-FLG-9: a lease over all queues, and a settling of both."""
+    settings = {"journal": {"sync": "always"}}
+    with LocalDaemon(tmp_path / "d", settings=settings, uvloop=on_uvloop) as daemon:
+        daemon.server.default.journal.configure("ram", persist=False)
+        with FjPeer(daemon.port) as peer:
+            for queue in (b"ram", b"disk"):
+                peer.ask(Function.SET, key=queue, **short_job(queue, b"x"))
+            value = encode_lease_request(LeaseRequest((), 9))
+            both = peer.ask(Function.LEASE, value_type=Type.BUFFER, value=value)
+            assert (len(both.pairs), both.flags & STABLE) == (2, 0)
+            leases = [decode_leased(pair) for pair in both.pairs]
+            ends = [Settle(Action.COMPLETE, one.job.id, one.token) for one in leases]
+            both = peer.ask(Function.SETTLE, value_type=Type.BUFFER, value=encode_settle(ends))
+            assert (both.error, both.flags & STABLE) == ("", 0)

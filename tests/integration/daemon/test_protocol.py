@@ -118,6 +118,10 @@ def test_next_says_job_later_or_nothing(peer: FjPeer) -> None:
     set_job(peer, due=due)
     later = peer.ask(Function.NEXT)
     assert (later.error, later.pairs, later.timeout) == ("", (), due // 1000 * 1000)
+    set_job(peer, b"now")
+    job = peer.ask(Function.NEXT)
+    assert (job.error, [pair.key for pair in job.pairs]) == ("", [b"now"])
+    assert job.timeout is not None, "the end of its lease"
 
 
 def test_next_with_a_deadline_take_and_layout_3(peer: FjPeer, daemon: LocalDaemon) -> None:
@@ -424,6 +428,26 @@ def test_values_up_to_the_limit_pass_and_larger_ones_do_not(daemon: LocalDaemon)
         assert peer.ask(Function.PING).error == ""
 
 
+def test_the_requests_of_a_peer_that_does_not_read_wait_on_its_own_side(tmp_path: Path) -> None:
+    """F37: forty MiB of them, while an answer is not taken."""
+    settings = {"limits": {"high_water": 65_536, "write_timeout": 60}}
+    with LocalDaemon(tmp_path / "d", settings=settings) as daemon:
+        with daemon.connect() as client:
+            receipt = client.put(bytes(1 << 20), queue="q")
+        ask = encode_request(
+            Function.INSPECT, 1, flags=BY_ID, ttl=0, key=receipt.id, value_type=2, value=b"job"
+        )
+        many = ask * ((1 << 20) // len(ask))
+        with socket.create_connection(("127.0.0.1", daemon.port)) as slow:
+            slow.settimeout(1)
+            with contextlib.suppress(TimeoutError):
+                for _ in range(40):
+                    slow.sendall(many)
+            (connection,) = daemon.call(lambda: list(daemon.server.connections))
+            waiting = daemon.call(lambda: connection.frames.pending)
+            assert 0 < waiting < 4 << 20
+
+
 def test_a_peer_that_does_not_read_is_not_read_from_and_then_cut(tmp_path: Path) -> None:
     settings = {"limits": {"high_water": 65_536, "write_timeout": 0.3}}
     with LocalDaemon(tmp_path / "d", settings=settings) as daemon:
@@ -545,6 +569,29 @@ def test_several_journals_are_kept_apart(tmp_path: Path) -> None:
     assert (tmp_path / "d" / "a" / "append.lock").exists()
     with LocalDaemon(tmp_path / "d") as daemon:  # found again without being named
         assert sorted(daemon.server.journals) == ["a", "b", "default"]
+
+
+def test_what_came_and_went_over_the_network_is_reclaimed_at_the_old_end_of_the_log(
+    tmp_path: Path,
+) -> None:
+    """FJ-GEN-1: a ring of segments."""
+    settings = {"journal": {"sync": "os", "segment_size": 4096, "clean_interval": 0}}
+    with LocalDaemon(tmp_path / "d", settings=settings) as daemon, daemon.connect() as client:
+        journal = daemon.server.default.journal
+        stream = journal.engine.log.stream
+        for _ in range(4):
+            for number in range(60):
+                client.put(b"%d" % number * 100, queue="q")
+            for _ in range(60):
+                job = client.lease("q")
+                assert job is not None
+                job.done()
+            for _ in range(3):  # that a job is gone goes a cycle after the job
+                journal.clean()
+            numbers = stream.segments()
+            assert numbers[0] > 1, "the old end"
+            assert len(numbers) < 8, "as after the first round"
+        assert numbers[-1] > 20
 
 
 def test_a_directory_that_was_used_embedded_can_be_served(tmp_path: Path) -> None:

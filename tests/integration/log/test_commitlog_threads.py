@@ -166,6 +166,35 @@ def test_every_door_at_once_keeps_one_order_of_time(stream: Stream, sync: str) -
         assert own == sorted(own)
 
 
+@pytest.mark.parametrize("sync", ["os", "always"])
+def test_batches_of_many_threads_stand_together_and_each_is_told_its_last_time(
+    stream: Stream, sync: str
+) -> None:
+    """M3-Q-2: also when they are written in one group, and over rotations."""
+    log = CommitLog(stream, sync=sync, segment_size=SEGMENT)
+    writers, rounds, size = 8, 30, 7
+
+    def work(name: int) -> list[tuple[bytes, int | None]]:
+        told = []
+        for number in range(rounds):
+            batch = [b"%d %d %d" % (name, number, part) for part in range(size)]
+            told.append((batch[-1], log.write_batch(batch)))
+        return told
+
+    with ThreadPoolExecutor(writers) as pool:
+        told = [one for some in pool.map(work, range(writers)) for one in some]
+    log.close()
+    found = records(stream)
+    assert len(found) == writers * rounds * size
+    for at in range(0, len(found), size):
+        together = [record.payload.rsplit(b" ", 1) for record in found[at : at + size]]
+        assert len({batch for batch, _ in together}) == 1
+        assert [int(part) for _, part in together] == list(range(size))
+        assert len({record.segment for record in found[at : at + size]}) == 1
+    by_payload = {record.payload: record.time for record in found}
+    assert all(by_payload[payload] == time for payload, time in told)
+
+
 def test_many_waiting_writers_share_their_syncs(stream: Stream) -> None:
     """D-31."""
     log = CommitLog(stream, sync="always")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -290,6 +292,33 @@ def test_a_process_that_dies_or_hangs_costs_its_own_call_alone(processes: Any) -
         with pytest.raises(TaskFailed, match=r"time limit of 0\.3 s"):
             tasks["task_app.hang"].put().result(60)
         assert tasks["task_app.add"].put(1, 2).result(60) == 3
+
+
+@pytest.mark.timeout(180)
+def test_a_task_in_a_process_calls_others_where_the_worker_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(task_app.__file__).parent))
+    monkeypatch.setenv("FASTJOURNAL_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.delenv("FASTJOURNAL_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with LocalDaemon(tmp_path / "data") as daemon:
+        command = [
+            sys.executable, "-m", "fastjournal.cli.app", "worker", TARGET, "--mode", "processes",
+            "--concurrency", "1", "--url", daemon.url,
+        ]  # fmt: skip
+        worker = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        app = task_app.app
+        app.connect(daemon.url)
+        try:
+            handed_on = app.tasks["task_app.pass_on"].put("told").result(60)
+            assert app.handle(handed_on, app.tasks["task_app.echo"]).result(60) == "told"
+        finally:
+            worker.terminate()
+            worker.wait(30)
+            app.close()
+            app.connect()
+    assert not (tmp_path / "jobs").exists()
 
 
 def test_processes_need_the_name_of_the_app(tmp_path: Path) -> None:

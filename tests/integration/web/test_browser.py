@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dashboard import beat
-from fastjournal import Journal
+from fastjournal import Journal, Tasks
 from fastjournal.daemon.auth import add_token
 from fastjournal.model import State
+from fastjournal.tasks.announcing import WorkerInfo, announce_worker
+from fastjournal.tasks.scheduler import Scheduler
 from fastjournal.testing.daemon import LocalDaemon
 
 if TYPE_CHECKING:
@@ -71,6 +74,23 @@ def fill(journal: Journal) -> None:
     )
     journal.put(b"x", queue="a.queue.with.a.very.long.name." + "x" * 120, key="k" * 300)
     journal.put(b"\x00\xff" * 2000, queue="later", key="binary", delay=86_400 * 3)
+    journal.put(b"x", queue="reports", key="monthly")
+    journal.lease("reports", worker="worker-7@host-3", lease=600)
+    app = Tasks(journal)
+
+    @app.cron("0 5 * * *", tz="Europe/Berlin", name="reports.monthly.for.all.the.customers")
+    def nightly() -> None: ...
+
+    Scheduler(app).declare()
+    now = time.time_ns()
+    announce_worker(
+        journal,
+        WorkerInfo(
+            "worker-7@host-3", "host-3", 4711, "processes", 16, ["reports", "webhooks"],
+            ["reports.monthly"], now, now, {"completed": 123_456, "failed": 7}, [],
+        ),
+        persist=True,
+    )  # fmt: skip
 
 
 class Watched:
@@ -121,6 +141,13 @@ def paths(journal: Journal) -> list[str]:
         "/j/default/dead?queue=webhooks",
         f"/j/default/job/{dead.id.hex()}",
         f"/j/default/job/{later.id.hex()}",
+        "/j/default/errors",
+        "/j/default/workers",
+        "/j/default/schedules",
+        "/j/default/put",
+        f"/j/default/put?like={dead.id.hex()}",
+        "/j/default/bulk?queue=webhooks",
+        f"/j/default/bulk?queue={long.decode()}",
         "/j/default/health",
         "/nothing",
     ]
@@ -263,3 +290,100 @@ def test_pages_work_without_scripts(browser: Browser, daemon: LocalDaemon) -> No
     page.click("text=Resume")
     assert not daemon.server.default.journal.queue("images").settings.paused
     one.check()
+
+
+def test_workers_live(watched: Watched, daemon: LocalDaemon) -> None:
+    from playwright.sync_api import expect
+
+    journal = daemon.server.default.journal
+    page = watched.open("/j/default/workers")
+    expect(page.locator(".worker")).to_have_count(1)
+    expect(page.locator(".worker")).to_contain_text("monthly")
+    journal.put(b"x", queue="reports", key="yearly")
+    leased = journal.lease("reports", worker="another", lease=60)
+    assert leased is not None
+    expect(page.locator(".worker")).to_have_count(2, timeout=20_000)
+    expect(page.locator(".worker").nth(1)).to_contain_text("yearly")
+    leased.done()
+    expect(page.locator(".worker")).to_have_count(1, timeout=20_000)
+
+
+def test_an_error_leads_to_its_jobs_and_all_of_them_are_redriven(
+    watched: Watched, daemon: LocalDaemon
+) -> None:
+    from playwright.sync_api import expect
+
+    journal = daemon.server.default.journal
+    page = watched.open("/j/default/errors")
+    page.locator(".errors td.line a").click()
+    page.get_by_role("link", name="Change all of these").click()
+    expect(page.locator("#matching")).to_have_text("30 jobs match")
+    page.get_by_role("button", name="Redrive 30 jobs").click()
+    expect(page.get_by_role("status")).to_have_text("30 jobs are waiting again.")
+    assert (journal.queue("webhooks").dead, journal.queue("webhooks").ready) == (0, 30)
+
+
+def test_many_jobs_are_counted_then_deleted_after_a_question(
+    watched: Watched, daemon: LocalDaemon
+) -> None:
+    from playwright.sync_api import expect
+
+    journal = daemon.server.default.journal
+    page = watched.open("/j/default/jobs?q=/a/1*&queue=images")
+    page.get_by_role("link", name="Change all that match").click()
+    expect(page.locator("#matching")).to_have_text("1,111 jobs match")
+    asked: list[str] = []
+
+    def refuse(dialog: Any) -> None:
+        asked.append(dialog.message)
+        dialog.dismiss() if len(asked) == 1 else dialog.accept()
+
+    page.on("dialog", refuse)
+    page.get_by_role("button", name="Delete 1,111 jobs").click()
+    assert journal.queue("images").ready == 2500
+    page.get_by_role("button", name="Delete 1,111 jobs").click()
+    expect(page.get_by_role("status")).to_have_text("1,111 jobs are deleted.")
+    assert len(asked) == 2
+    assert journal.queue("images").ready == 1389
+
+
+def test_a_job_is_put_and_edited_by_hand(watched: Watched, daemon: LocalDaemon) -> None:
+    from playwright.sync_api import expect
+
+    journal = daemon.server.default.journal
+    page = watched.open("/j/default/queue?name=later")
+    page.get_by_role("link", name="Put a job").click()
+    expect(page.get_by_label("Queue")).to_have_value("later")
+    page.get_by_label("Key").fill("by hand")
+    page.get_by_label("Due").fill("2h")
+    page.get_by_label("Payload").fill('{\n  "n": 1\n}')
+    page.get_by_role("button", name="Put", exact=True).click()
+    expect(page.get_by_role("status")).to_have_text("The job was put.")
+    job = journal.job(key="by hand", queue="later")
+    assert job.value == b'{\n  "n": 1\n}'
+    page = watched.open(f"/j/default/job/{job.id.hex()}")
+    page.locator("#edit summary").click()
+    page.get_by_label("Replace the payload by").check()
+    page.get_by_label("Payload", exact=True).fill("other")
+    page.get_by_label("Priority").fill("5")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("status")).to_have_text("1 job is changed.")
+    assert (journal.job(job.id).value, journal.job(job.id).priority) == (b"other", 5)
+    page.get_by_role("button", name="Run now").click()
+    expect(page.locator("h1 .state")).to_have_text("ready")
+
+
+def test_settings_are_changed_and_the_hours_are_plotted(
+    watched: Watched, daemon: LocalDaemon
+) -> None:
+    from playwright.sync_api import expect
+
+    journal = daemon.server.default.journal
+    page = watched.open("/j/default/queue?name=webhooks")
+    expect(page.locator("[data-hours] canvas")).to_have_count(2)
+    expect(page.locator(".pace")).to_contain_text("30")
+    page.get_by_label("lease", exact=True).fill("90s")
+    page.get_by_role("button", name="Save settings").click()
+    expect(page.get_by_role("status")).to_have_text("The settings of the queue are changed.")
+    assert journal.queue("webhooks").settings.lease == 90 * 10**9
+    assert journal.queue("webhooks").settings.max_fails == 1

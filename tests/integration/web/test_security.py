@@ -60,12 +60,15 @@ def open_daemon(tmp_path: Path) -> Iterator[LocalDaemon]:
         yield running
 
 
-PAGES = ("/j/default/", "/j/default/jobs", "/j/default/dead", "/j/default/health")
+PAGES = (
+    "/j/default/", "/j/default/jobs", "/j/default/dead", "/j/default/health", "/j/default/errors",
+    "/j/default/workers", "/j/default/schedules",
+)  # fmt: skip
 
 
 def test_without_a_session_there_is_nothing_but_the_login(daemon: LocalDaemon) -> None:
     visitor = Visitor(daemon)
-    for path in (*PAGES, "/j/default/history.json", "/j/default/queue?name=x"):
+    for path in (*PAGES, "/j/default/history.json", "/j/default/hours.json", "/j/default/put"):
         answer = visitor.get(path)
         assert answer.status == 303
         assert answer.leads_to.startswith("/login?next=/j/default/")
@@ -137,6 +140,27 @@ def test_a_session_ends_when_its_token_is_removed(
     assert visitor.get("/j/default/").status == 303
 
 
+DEEDS = (
+    "pause", "drain", "resume", "redrive", "redrive-all", "delete", "delete-all", "put", "edit",
+    "bulk", "settings", "forget-schedule", "sync", "snapshot", "clean",
+)  # fmt: skip
+
+
+def test_every_deed_is_tried_here() -> None:
+    from fastjournal.web.actions import _WORK
+
+    assert set(DEEDS) == set(_WORK)
+
+
+def _form(row_id: bytes) -> dict[str, str]:
+    """Fields with which each of the deeds would change something."""
+    return {
+        "id": row_id.hex(), "queue": "mail", "to": "mail", "payload": "x", "due": "5m",
+        "priority": "1", "what": "delete", "until": str(2**62), "query": "queue=mail",
+        "set.lease": "5m", "schedule": "tidy",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["looker", "maker"])
 def test_only_administrators_change_anything(
     daemon: LocalDaemon, tokens: dict[str, str], name: str
@@ -151,10 +175,12 @@ def test_only_administrators_change_anything(
         assert "/act" not in page.text or path == "/j/default/dead"
         assert "read only" in page.text
     secret = visitor.secret("/j/default/")
-    for form in ({"do": "delete", "id": row_id.hex()}, {"do": "pause", "queue": "mail"}):
-        answer = visitor.post("/j/default/act", secret=secret, **form)
+    for do in DEEDS:
+        answer = visitor.post("/j/default/act", secret=secret, **(_form(row_id) | {"do": do}))
         assert answer.status == 403
         assert "only the role admin" in answer.text
+    for path in ("/j/default/bulk?queue=mail", "/j/default/put"):
+        assert visitor.get(path).status == 403
     assert journal.job(row_id)
     assert not journal.queue("mail").settings.paused
 
@@ -195,10 +221,16 @@ def test_a_form_without_the_secret_of_the_session_changes_nothing(
     mine, other = Visitor(daemon), Visitor(daemon)
     mine.log_in(tokens["boss"])
     other.log_in(tokens["boss"])
+    journal = daemon.server.default.journal
+    before = journal.digest()
+    (job,) = journal.jobs("mail")
     for secret in ("", "0" * 64, other.secret("/j/default/"), "ü"):
-        answer = mine.post("/j/default/act", secret=secret, do="pause", queue="mail")
-        assert answer.status == 403
-        assert "did not come from here" in answer.text
+        for do in DEEDS:
+            form = _form(job.id) | {"do": do, "secret": secret}
+            answer = mine.post("/j/default/act", **form)
+            assert answer.status == 403
+            assert "did not come from here" in answer.text
+    assert journal.digest() == before
     assert mine.post("/login", secret="0" * 64, token=tokens["boss"]).status == 403
     assert not daemon.server.default.journal.queue("mail").settings.paused
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -14,6 +15,7 @@ from fastjournal.archive.manifest import (
     SnapshotEntry,
     decode,
     encode,
+    keep_since,
 )
 from fastjournal.archive.restore import plan_restore
 from fastjournal.archive.shipping import (
@@ -26,7 +28,6 @@ from fastjournal.archive.shipping import (
     RememberLineage,
     Shipping,
     Superseded,
-    keep_since,
     reconcile,
 )
 from fastjournal.archive.source import Tail, View
@@ -144,9 +145,9 @@ def test_a_higher_epoch_ends_it() -> None:
 
 def test_keeping_by_age_needs_a_snapshot_as_of_before() -> None:
     entries, images = OLD.segments, OLD.snapshots
-    assert keep_since(entries, images, 14) == (entries, images, 0)
-    assert keep_since(entries, images, 34) == (entries[1:], images, 2)
-    assert keep_since(entries, images, 99) == (entries[2:], images[1:], 3)
+    assert keep_since(OLD, 14) == OLD
+    assert keep_since(OLD, 34) == replace(OLD, segments=entries[1:], floor=2)
+    assert keep_since(OLD, 99) == replace(OLD, segments=entries[2:], snapshots=images[1:], floor=3)
 
 
 def test_a_manifest_comes_back_as_it_was_and_damage_is_seen() -> None:
@@ -172,3 +173,17 @@ def test_a_plan_takes_the_snapshot_before_the_instant_and_what_follows() -> None
     assert [one.number for one in plan_restore(OLD, 14).segments] == [1]
     with pytest.raises(BadRequest):
         plan_restore(OLD, 9)
+
+
+def test_of_an_archive_that_is_a_snapshot_and_a_tail_another_journal_keeps_nothing() -> None:
+    """No segment is there that could prove anything."""
+    pruned = replace(OLD, segments=(), snapshots=OLD.snapshots[-1:], floor=3)
+    mine = view(sealed(1, crc=8), tail=Tail(2, 50, 99))
+    kept = reconcile(pruned, mine, ours=False)
+    assert (kept.segments, kept.snapshots, kept.floor) == ((), (), 0)
+    assert reconcile(pruned, view(tail=Tail(4, 50, 99)), ours=True).snapshots == pruned.snapshots
+
+
+def test_a_snapshot_of_an_empty_journal_is_not_kept_beside_another_history() -> None:
+    empty = replace(OLD, snapshots=(snapshot(2, 0),))
+    assert reconcile(empty, view(sealed(1, crc=8)), ours=False).snapshots == ()

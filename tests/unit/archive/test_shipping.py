@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,11 +15,11 @@ import pytest
 
 from archiving import TroubledStore, check_sound, restored_rows, rows, work_a_while
 from fastjournal import Journal
-from fastjournal.archive.care import prune
-from fastjournal.archive.manifest import Manifest, find_newest
+from fastjournal.archive.care import prune, verify_archive
+from fastjournal.archive.manifest import Manifest, find_newest, keep_since
 from fastjournal.archive.restore import plan_restore, restore
 from fastjournal.archive.shipper import ArchiveOptions, Shipper
-from fastjournal.archive.store import DirectoryStore, MemoryStore, Store
+from fastjournal.archive.store import DirectoryStore, Found, MemoryStore, Store
 from fastjournal.clock import SECOND
 from fastjournal.errors import (
     ArchiveError,
@@ -26,7 +29,10 @@ from fastjournal.errors import (
     SegmentError,
     SettingError,
 )
+from fastjournal.journal.disk.archived import back_up
 from fastjournal.journal.disk.replay import replay
+from fastjournal.journal.look.read_only import JournalView
+from fastjournal.log.care.repair import salvage
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.testing import Crash, ManualClock, MemoryFiles, wait_until
@@ -182,6 +188,64 @@ def test_a_trickle_makes_few_parts_and_few_bytes(tmp_path: Path, clock: ManualCl
         shipped = sum(end - start for start, end in _stretches(store.requests))
         assert shipped < 12 * written
         assert restored_rows(store, tmp_path / "back") == rows(journal)
+
+
+def test_an_hour_costs_the_requests_that_the_page_says(tmp_path: Path, clock: ManualClock) -> None:
+    """As long as something is written all the time; see `What it costs` in docs/archive.md."""
+    store = CountingStore()
+    journal = Journal(
+        tmp_path / "jobs", sync="always", background=False, clock=clock, archive="memory:unused"
+    )
+    shipper(journal)._open_store = lambda: store
+    with journal:
+        journal.put(b"x", queue="q")
+        journal.ship()
+        store.counts.clear()
+        for n in range(720):
+            clock.advance(5)
+            journal.put(b"x", queue="q", key=f"{n}")
+            journal.ship()
+        assert store.counts["put"] + store.counts["create"] == 2 * 720
+        assert store.counts["folders"] + store.counts["find"] <= 60 + 10
+        assert store.counts["get"] <= 110
+        assert store.counts["delete"] <= 2
+        store.counts.clear()
+        journal.ship()
+        assert not store.counts, "nothing is sent while nothing is written"
+
+
+class CountingStore(MemoryStore):
+    """Counts requests by kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def create(self, name: str, data: bytes) -> bool:
+        self.counts["create"] += 1
+        return super().create(name, data)
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        self.counts["put"] += 1
+        super().put(name, chunks)
+
+    def get(self, name: str) -> bytes:
+        self.counts["get"] += 1
+        return super().get(name)
+
+    def find(self, prefix: str) -> list[Found]:
+        self.counts["find"] += 1
+        return super().find(prefix)
+
+    def folders(self, prefix: str) -> list[str]:
+        self.counts["folders"] += 1
+        head = f"{prefix.rstrip('/')}/" if prefix else ""
+        names = (one[len(head) :] for one in self.objects if one.startswith(head))
+        return sorted({name.partition("/")[0] for name in names if "/" in name})
+
+    def delete(self, names: Sequence[str]) -> None:
+        self.counts["delete"] += 1
+        super().delete(names)
 
 
 def _stretches(names: list[str]) -> list[tuple[int, int]]:
@@ -448,6 +512,31 @@ def test_of_two_shippers_the_first_stops_for_good_and_nothing_is_mixed(
     check_sound(store)
 
 
+def test_what_was_found_of_another_journal_is_not_ours_after_a_restart(clock: ManualClock) -> None:
+    """One whose place was taken claims an epoch, and is killed before it has written there."""
+    files, inner = MemoryFiles(), MemoryStore()
+    files.make_directory(Path("/d"))
+    with open_journal(Path("/d/one"), clock, inner, files=files) as journal:
+        _put_and_complete(journal, clock)
+        journal.ship()
+        assert journal.clean()
+    with open_journal(Path("/d/two"), clock, inner, files=files) as journal:
+        work_a_while(journal, clock, Random(1), 40)
+        journal.ship()
+        assert newest(inner).segments
+
+    def no_manifest(n: int, name: str) -> str:
+        return "fail" if "/manifest/" in name else ""
+
+    store = TroubledStore(inner, no_manifest)
+    with open_journal(Path("/d/one"), clock, store, files=files) as journal:
+        assert not shipper(journal).ship()
+    with open_journal(Path("/d/one"), clock, inner, files=files) as journal:
+        journal.ship()
+        live = rows(journal)
+    assert restored_rows(inner, Path("/d/back"), files=files) == live
+
+
 def test_shippers_that_take_turns_at_every_request_never_mix(tmp_path: Path) -> None:
     """A second shipper starts and ships while the first is inside its n-th request."""
     for at in range(1, 12):
@@ -569,6 +658,140 @@ def test_old_instants_go_by_age_and_the_kept_ones_stay_restorable(
         plan_restore(manifest, kept[0][0])
 
 
+def test_pruning_by_hand_lets_instants_go_by_the_shippers_rule(
+    tmp_path: Path, clock: ManualClock, store: Store
+) -> None:
+    """Beside a shipper, which goes on behind it; a journal opened later does too."""
+    kept: list[tuple[int, list[bytes]]] = []
+    with open_journal(tmp_path / "jobs", clock, store) as journal:
+        for _ in range(6):
+            work_a_while(journal, clock, Random(1), 60)
+            kept.append((journal.status().log.written_time, rows(journal)))
+            journal.snapshot()
+            journal.ship()
+            clock.advance(86_400)
+        before = newest(store)
+        since = clock.now() - 3 * 86_400 * SECOND
+        told = prune(store, keep_versions=1, since=since, dry_run=True)
+        assert newest(store) == before
+        done = prune(store, keep_versions=1, since=since)
+        assert done == told and any("/segments/" in name for name in done.names)
+        assert newest(store) == replace(
+            keep_since(before, since), sequence=before.sequence + 1, base=0
+        )
+        work_a_while(journal, clock, Random(1), 60)
+        status = journal.ship()
+        assert status.state == "shipping" and status.lag_bytes == 0
+        assert newest(store).end == status.archived_to and newest(store).floor > before.floor
+        check_sound(store)
+    with open_journal(tmp_path / "jobs", clock, store) as journal:
+        work_a_while(journal, clock, Random(2), 60)
+        journal.ship()
+        live = rows(journal)
+    manifest = check_sound(store)
+    assert manifest is not None and manifest.floor > before.floor
+    assert restored_rows(store, tmp_path / "back") == live
+    young = [(time, then) for time, then in kept if time >= since]
+    assert len(young) == 2
+    for n, (time, then) in enumerate(young):
+        assert restored_rows(store, tmp_path / f"back{n}", time) == then
+    with pytest.raises(BadRequest):
+        plan_restore(manifest, kept[0][0])
+
+
+def test_a_manifest_that_was_pruned_does_not_come_back(clock: ManualClock) -> None:
+    """Its answer was lost, and before it is sent again it has served its time."""
+    files, inner = MemoryFiles(), MemoryStore()
+    files.make_directory(Path("/d"))
+    lost: list[str] = []
+
+    def lose(n: int, name: str) -> str:
+        if "/manifest/" in name and newest(inner).snapshots and not lost:
+            lost.append(name)
+            return "lose"
+        return ""
+
+    store = TroubledStore(inner)
+    with open_journal(Path("/d/jobs"), clock, store, files=files) as journal:
+        work_a_while(journal, clock, Random(1), 60)
+        journal.ship()
+        journal.snapshot()
+        journal.ship()
+        store.trouble = lose
+        work_a_while(journal, clock, Random(1), 10)
+        assert not shipper(journal).ship()
+        store.trouble = None
+        prune(inner, keep_versions=1, since=clock.now())
+        assert lost[0] not in inner.objects
+        work_a_while(journal, clock, Random(1), 10)
+        journal.ship()
+        assert lost[0] not in inner.objects
+        live = rows(journal)
+    check_sound(inner)
+    assert restored_rows(inner, Path("/d/back"), files=files) == live
+
+
+def test_pruning_by_age_while_a_shipper_starts_deletes_nothing(clock: ManualClock) -> None:
+    """One that has claimed an epoch may have read the manifest that is about to be shortened."""
+    files, inner = MemoryFiles(), MemoryStore()
+    files.make_directory(Path("/d"))
+    with open_journal(Path("/d/jobs"), clock, inner, files=files) as journal:
+        for _ in range(3):
+            work_a_while(journal, clock, Random(1), 60)
+            journal.snapshot()
+            journal.ship()
+            clock.advance(86_400)
+    second = open_journal(Path("/d/jobs"), clock, None, files=files)
+    second.close()
+
+    def claim(n: int, name: str) -> str:
+        if "/manifest/" in name:  # that of the pruning: at this moment another one claims
+            inner.create("000002/claim", b"{}")
+        return ""
+
+    old = newest(inner)
+    done = prune(TroubledStore(inner, claim), keep_versions=1, since=clock.now())
+    assert done.names == ()
+    assert not [fault for _, fault in verify_archive(inner, old) if fault]
+
+
+def test_a_power_loss_with_the_archive_on_the_same_disk_leaves_what_it_names() -> None:
+    """Journal and archive die together, at every operation of the disk."""
+    sound = whole = 0
+    for at in range(10, 420, 17):
+        clock, files = ManualClock(), MemoryFiles(crash_at=at)
+        pictures: dict[int, list[bytes]] = {}
+        with contextlib.suppress(Crash):
+            files.make_directory(Path("/d"))
+            files.sync_directory(Path("/"))
+            store = DirectoryStore("/d/archive", files)
+            journal = open_journal(Path("/d/jobs"), clock, store, files=files)
+            chance = Random(at)
+            while True:
+                work_a_while(journal, clock, chance, 10)
+                pictures[journal.status().log.written_time] = rows(journal)
+                journal.ship()
+                journal.clean()
+        for number, image in enumerate(files.images(samples=6, seed=at)):
+            if number == 3:
+                break
+            again = DirectoryStore("/d/archive", image)
+            manifest = check_sound(again)
+            if manifest is None:
+                continue
+            sound += 1
+            back = restored_rows(again, Path("/d/back"), files=image)
+            if manifest.end in pictures:
+                whole += 1
+                assert back == pictures[manifest.end]
+            with open_journal(Path("/d/jobs"), clock, again, files=image) as journal:
+                journal.ship()
+                live = rows(journal)
+            check_sound(again)
+            assert restored_rows(again, Path("/d/more"), files=image) == live
+    assert sound > 20 and whole > 10
+
+
 def test_an_unfinished_restore_is_refused_and_can_be_done_again(clock: ManualClock) -> None:
     store, files = MemoryStore(), MemoryFiles()
     files.make_directory(Path("/d"))
@@ -599,16 +822,19 @@ def test_an_unfinished_restore_is_refused_and_can_be_done_again(clock: ManualClo
             if not image.exists(Path("/d/back")) or not image.names(Path("/d/back")):
                 continue
             if image.exists(Path("/d/back/restoring")):
-                try:
-                    with open_journal(Path("/d/back"), clock, None, files=image) as journal:
-                        found = rows(journal)
-                except (SegmentError, JournalError):
-                    refused += 1
-                    image.remove(Path("/d/back/restoring"))
-                    image.create(Path("/d/back/restoring")).close()
-                    restore(store, plan, Path("/d/back"), files=image)
-                    found = None
-                assert found in (None, [], live)
+                refused += 1
+                stream = Stream(Path("/d/back"), WORKQ, files=image)
+                for work in (
+                    lambda image=image: open_journal(Path("/d/back"), clock, None, files=image),
+                    lambda image=image: JournalView(Path("/d/back"), files=image, clock=clock),
+                    lambda stream=stream: salvage(stream),
+                    lambda stream=stream: back_up(stream, "memory:never"),
+                ):
+                    with pytest.raises(SegmentError, match="a restore was not finished"):
+                        work()
+                restore(store, plan, Path("/d/back"), files=image)
+            with open_journal(Path("/d/back"), clock, None, files=image) as journal:
+                assert rows(journal) == live
     assert refused > 5
 
 
@@ -679,6 +905,9 @@ def test_a_replay_up_to_an_instant_uses_a_snapshot_that_lies_before_it(
 ) -> None:
     with open_journal(tmp_path / "jobs", clock, None) as journal:
         work_a_while(journal, clock, Random(1), 100)
+        early = journal.status().log.written_time
+        clock.advance(1)
+        work_a_while(journal, clock, Random(1), 10)
         journal.snapshot()  # and what it covers is gone
         work_a_while(journal, clock, Random(2), 20)
         middle, then = journal.status().log.written_time, set(journal.engine.state.rows)
@@ -687,3 +916,5 @@ def test_a_replay_up_to_an_instant_uses_a_snapshot_that_lies_before_it(
         found = replay(Stream(tmp_path / "jobs", WORKQ), until=middle)
         assert found.snapshot is not None
         assert set(found.state.rows) == then
+        with pytest.raises(JournalError, match="gone"):
+            replay(Stream(tmp_path / "jobs", WORKQ), until=early)

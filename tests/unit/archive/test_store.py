@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -20,6 +23,7 @@ from fastjournal.archive.store import (
 )
 from fastjournal.errors import ArchiveError, NotFound, SettingError
 from fastjournal.testing import Crash, MemoryFiles
+from s3_server import environment
 
 
 def test_an_object_is_made_once(any_store: Store) -> None:
@@ -40,6 +44,16 @@ def test_a_large_object_comes_back_in_stretches(any_store: Store) -> None:
     any_store.put("1/segments/000000001.log", iter(chunks))
     assert b"".join(any_store.stream("1/segments/000000001.log")) == b"".join(chunks)
     assert any_store.get_range("1/segments/000000001.log", 999_999, 2) == b"\x00\x01"
+
+
+def test_a_small_object_is_one_request(
+    s3_environment: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ObjectStore(s3_environment)
+    with caplog.at_level(logging.INFO, "werkzeug"):
+        store.put("1/tail/5/0.part", [bytes(1000), bytes(1000)])
+    assert len([one for one in caplog.messages if "/tail/5/" in one]) == 1
+    assert store.get("1/tail/5/0.part") == bytes(2000)
 
 
 def test_what_is_there_is_found_by_folder(any_store: Store) -> None:
@@ -123,3 +137,66 @@ def test_a_store_that_cannot_be_reached_is_an_archive_error() -> None:
     )
     with pytest.raises(ArchiveError):
         store.create("1/claim", b"")
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """Answers as a store does to keys that it does not know."""
+
+    def do_GET(self) -> None:
+        self.send_error(403)
+
+    do_PUT = do_GET  # noqa: N815 - the server calls it so
+
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+
+def test_wrong_credentials_are_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            for name, value in environment(f"http://127.0.0.1:{server.server_port}").items():
+                monkeypatch.setenv(name, value)
+            store = open_store("s3://bucket/jobs")
+            for work in (lambda: store.folders(""), lambda: store.create("1/claim", b"")):
+                with pytest.raises(ArchiveError, match=r"s3://bucket/jobs.*right credentials"):
+                    work()
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_bucket_that_is_not_there_is_told_as_such(s3_environment: str) -> None:
+    store = ObjectStore("s3://nobucket/jobs")
+    for work in (lambda: store.folders(""), lambda: store.create("1/claim", b"")):
+        with pytest.raises(ArchiveError, match="is there such a bucket"):
+            work()
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("az://container/jobs", "Account must be specified"),
+        ("s4://bucket/jobs", "Unable to recognise"),
+        ("file://backup", "file:///path"),
+        ("file:", "file:///path"),
+    ],
+)
+def test_an_address_that_cannot_be_meant_is_refused_in_words(
+    address: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SettingError, match=told):
+        open_store(address)
+
+
+def test_a_key_of_google_that_makes_no_sense_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "none.json"))
+    with pytest.raises(SettingError, match=r"gs://bucket/jobs.*none\.json"):
+        open_store("gs://bucket/jobs")

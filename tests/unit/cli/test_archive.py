@@ -139,8 +139,58 @@ def test_archive_list_verify_and_prune(run: Command, jobs: Path, tmp_path: Path)
     assert code == 3 and "is missing" in out
 
 
+def test_the_root_of_a_daemons_archives_names_them(run: Command, tmp_path: Path) -> None:
+    for name in ("default", "mail"):
+        with Journal(tmp_path / name, background=False) as journal:
+            journal.put(b"", queue="q")
+        run("backup", str(tmp_path / name), str(tmp_path / "backup" / name))
+    code, _, error = run("restore", str(tmp_path / "backup"), str(tmp_path / "back"))
+    assert code == 2
+    assert f"but in {tmp_path}/backup/default, {tmp_path}/backup/mail" in " ".join(error.split())
+
+
 def test_no_archive_is_an_error(run: Command, tmp_path: Path) -> None:
     for words in (("list",), ("verify",), ("prune",)):
         code, _, error = run("archive", *words, str(tmp_path / "none"))
         assert code == 2 and "no archive there" in error
     assert run("restore", str(tmp_path / "none"), str(tmp_path / "back"))[0] == 2
+
+
+def test_an_instant_that_the_archive_cannot_tell_is_told_in_words(
+    run: Command, jobs: Path, tmp_path: Path
+) -> None:
+    target, clock = str(tmp_path / "backup"), ManualClock()
+    with Journal(jobs, background=False, clock=clock) as journal:
+        journal.put(b"", queue="q")
+    run("backup", str(jobs), target)
+    begin = datetime.fromtimestamp(clock.now() // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    code, _, error = run("restore", target, str(tmp_path / "x"), "--to", "2001-01-01T00:00Z")
+    assert code == 2 and "at 2001-01-01T00:00:00.0" in error
+    assert f"the earliest is {begin}" in error
+    assert not (tmp_path / "x").exists()
+    code, out, _ = run("restore", target, str(tmp_path / "x"), "--to", "2099-01-01T00:00Z")
+    assert code == 0 and "before the instant asked for" in out
+    assert rows_in(tmp_path / "x") == rows_in(jobs)
+
+
+def test_prune_lets_instants_go_by_age(run: Command, jobs: Path, tmp_path: Path) -> None:
+    target, clock = str(tmp_path / "backup"), ManualClock()  # which shows a day long ago
+    with Journal(
+        jobs, background=False, clock=clock, segment_size=4096, sync="always", archive=target
+    ) as journal:
+        for n in range(100):
+            journal.put(bytes(100), queue="q", key=f"{n}")
+        journal.ship()
+        journal.snapshot()
+        journal.ship()
+        live = rows(journal)
+    prune = ("archive", "prune", target, "--keep-versions", "1")
+    code, out, _ = run(*prune, "--dry-run")
+    assert code == 0 and "/segments/" not in out
+    code, out, _ = run(*prune, "--keep-days", "30", "--dry-run")
+    assert code == 0 and "/segments/" in out
+    assert json.loads(run(*prune, "--keep-days", "30", "--json")[1])["objects"] > 3
+    assert run("archive", "verify", target)[0] == 0
+    assert "restorable from" in run("archive", "list", target)[1]
+    assert run("restore", target, str(tmp_path / "back"))[0] == 0
+    assert rows_in(tmp_path / "back") == live

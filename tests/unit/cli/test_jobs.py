@@ -292,19 +292,19 @@ def test_put_takes_every_field_of_a_line(run: Command) -> None:
 
 def test_stat_shows_the_journal_in_figures(run: Command) -> None:
     run("put", "a", "--queue", "q")
-    found = run("stat", "--json").lines[0]
+    found = run("status", "--json").lines[0]
     assert (found["rows"], found["queues"], found["ready"]) == (1, 1, 1)
     assert found["clean_start"] is True
-    assert "1 jobs in 1 queues" in run("stat").out
+    assert "1 jobs in 1 queues" in run("status").out
 
 
 def test_stat_tells_entries_from_jobs(run: Command) -> None:
     run("put", "a", "--queue", "q")
     run("set", "key", "value")
-    found = run("stat", "--json").lines[0]
+    found = run("status", "--json").lines[0]
     assert (found["rows"], found["jobs"], found["entries"]) == (2, 1, 1)
     assert (found["memory_limit"], found["value_bytes"]) == (None, 0)
-    shown = run("stat").out
+    shown = run("status").out
     assert "1 jobs in 1 queues" in shown
     assert "1 entries\n" in shown
 
@@ -324,7 +324,7 @@ def test_clean_and_snapshot_leave_every_job(run: Command) -> None:
     assert len(run("list", "--json").lines) == 20
 
 
-@pytest.mark.parametrize("command", ["lease", "list", "queues", "stat", "clean", "snapshot"])
+@pytest.mark.parametrize("command", ["lease", "list", "queues", "status", "clean", "snapshot"])
 def test_a_directory_without_a_journal_is_named_and_not_made(run: Command, command: str) -> None:
     outcome = run(command)
     assert (outcome.code, outcome.err) == (2, f"error: no journal in {run.directory}\n")

@@ -94,7 +94,7 @@ def test_dump_prints_every_record_in_order(run: Command, log: Stream) -> None:
 def test_dump_for_people_shows_payloads_as_text(run: Command, log: Stream) -> None:
     outcome = run("log", "dump", log.path, "--limit", "2")
     head, *rows = outcome.out.splitlines()
-    assert head.split() == ["TIME", "SEGMENT", "OFFSET", "SIZE", "PAYLOAD"]
+    assert head.split() == ["TIME", "SEGMENT", "OFFSET", "SIZE", "COMMAND"]
     assert [row.split(maxsplit=4)[1:] for row in rows] == [
         ["1", "8", "9", "record 00"],
         ["1", "37", "9", "record 01"],

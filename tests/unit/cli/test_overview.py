@@ -6,25 +6,44 @@ import re
 import subprocess
 import sys
 
+import pytest
 import typer
 
+from fastjournal import __version__
 from fastjournal.cli.app import app, overview
 
 
-def test_the_overview_lists_the_commands_that_typer_knows_in_its_order() -> None:
-    listed = re.findall(r"^  ([a-z-]+)  ", overview(app).partition("Options:")[0], re.MULTILINE)
+def commands() -> list[str]:
+    """The lines of the commands, group by group."""
+    text = overview(app).partition("Options:")[0]
+    return [line for line in text.splitlines() if re.match(r"  [a-z-]+  ", line)]
+
+
+def test_every_command_that_typer_knows_stands_in_one_group() -> None:
     known = typer.main.get_command(app)
-    names = [
+    names = {
         name
         for name, command in known.commands.items()  # type: ignore[attr-defined]
         if not command.hidden
-    ]
-    assert listed == names
+    }
+    listed = [line.split()[0] for line in commands()]
+    assert sorted(listed) == sorted(names)
+    assert "Others:" not in overview(app)
 
 
 def test_every_command_says_what_it_does_in_one_line() -> None:
-    lines = overview(app).partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert all(re.fullmatch(r"  [a-z-]+ +\S.*[.…]", line) for line in lines)
+    assert all(re.fullmatch(r"  [a-z-]+ +\S.*[.…]", line) for line in commands())
+
+
+@pytest.mark.parametrize("start", [["-m", "fastjournal"], ["-m", "fastjournal.cli.app"]])
+def test_the_version_is_told_by_an_option_too(start: list[str]) -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, *start, word], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        for word in ("--version", "version")
+    ]
+    assert told[0] == told[1] and told[0].startswith(__version__)
 
 
 def test_help_loads_neither_rich_nor_pydantic() -> None:
@@ -39,6 +58,6 @@ def test_help_loads_neither_rich_nor_pydantic() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
-    assert "Commands:" in done.stdout
+    assert "Jobs:" in done.stdout
     heavy = {"rich", "pydantic", "msgspec", "asyncio", "structlog", "pyspark", "numpy", "uvicorn"}
     assert not heavy & set(done.stderr.split())

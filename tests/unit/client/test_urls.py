@@ -34,3 +34,27 @@ def test_a_directory_of_such_a_name_can_be_named(
     assert parse_url("host:17994") == Path("host:17994")
     assert parse_url("C:jobs") == Path("C:jobs")
     assert isinstance(parse_url("fj://host:17994"), Target)
+
+
+def test_several_nodes_stand_in_one_string() -> None:
+    target = parse_url("fj://a:1,b,[::1]:3/jobs?timeout=5")
+    assert isinstance(target, Target)
+    assert (target.host, target.port) == ("a", 1)
+    assert target.others == (("b", 17994), ("::1", 3))
+    assert target.journal == "jobs"
+    assert target.timeout == 5
+    places = {(one.host, one.port) for one in target.places()}
+    assert places == {("a", 1), ("b", 17994), ("::1", 3)}
+    assert all(one.others == () and one.journal == "jobs" for one in target.places())
+    assert target.address == "a:1,b:17994,::1:3"
+
+
+@pytest.mark.parametrize("url", ["fj://a,,b/jobs", "fj://a,b:x/jobs", "fj://a,/jobs"])
+def test_a_node_that_cannot_be_meant_is_refused(url: str) -> None:
+    with pytest.raises(SettingError):
+        parse_url(url)
+
+
+def test_a_token_goes_in_clear_to_no_node_of_another_machine() -> None:
+    with pytest.raises(SettingError, match=r"10\.0\.0\.2"):
+        parse_url("fj://secret@127.0.0.1,10.0.0.2/jobs")

@@ -86,9 +86,9 @@ def test_upkeep_that_meets_a_fault_of_ours_says_so_and_tries_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     files = MemoryFiles()
-    j = opened(files, background=False, segment_size=4096, sync="os", history="archive")
-    for _ in range(100):
-        j.put(b"x" * 100, queue="q")
+    j = opened(files, background=False, segment_size=4096, sync="os")
+    for number in range(100):
+        j.put(b"x" * 100, queue="q", key=str(number % 5))
 
     def broken(operation: str) -> Fault | None:
         if operation.startswith("create") and threading.current_thread() is threading.main_thread():
@@ -201,7 +201,10 @@ def test_after_a_stop_reading_waits_for_nothing() -> None:
 def test_the_name_of_an_archive_elsewhere_is_durable() -> None:
     files = MemoryFiles()
     files.make_directory(Path("/far"))
-    j = opened(files, history="archive", archive="/far/archive", background=False)
+    j = opened(files, archive="/far/archive", background=False)
+    j.put(b"x", queue="q")
+    j.sync()
+    j.ship()
     assert "sync_directory far" in files.operations
     j.close()
 

@@ -179,7 +179,7 @@ def test_a_batch_that_cannot_be_logged_stops_the_journal(
 
 
 def test_a_refused_command_changes_nothing(j: Journal, files: MemoryFiles) -> None:
-    """WQ-GEN-2."""
+    """WQ-GEN-2: also where it was the disk that refused it."""
     j.put(b"x", queue="q")
     before = j.digest()
     used = sum(map(len, files.snapshot().values()))

@@ -21,7 +21,7 @@ from fastjournal.errors import (
 )
 from fastjournal.journal.entries.locks import Writer
 from fastjournal.model import MAX_INSTANT
-from fastjournal.testing import ManualClock
+from fastjournal.testing import ManualClock, MemoryFiles
 
 VALUES: dict[str, EntryValue] = {
     "none": None, "yes": True, "no": False, "int": -(2**63), "big": 2**63 - 1, "float": 0.1,
@@ -250,3 +250,13 @@ def test_numbers_beyond_64_bits_are_refused_in_both_builds() -> None:
     assert d.get(b"t", expires=huge).expires == MAX_INSTANT
     assert d.get(b"k").data == b"value"
     d.journal.close()
+
+
+@pytest.mark.timeout(15)
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(x+x+)+y|(a*)*b", "([a-z]+)*!"])
+def test_a_pattern_that_backtracking_never_ends_is_searched_in_time(pattern: str) -> None:
+    """F40, D-25: linear in the key; a backtracking engine is still at the first of these keys."""
+    files = MemoryFiles()
+    with Journal("/j", files=files, sync="os", background=False) as journal:
+        journal.entries.update((b"a" * 60 + b"%05d" % number, None) for number in range(50))
+        assert list(journal.entries.match(pattern)) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
+from fastjournal.archive.shipper import ArchiveOptions
 from fastjournal.clock import SECOND
 from fastjournal.journal.look.history import Life, life_of
 from fastjournal.log.read.search import find_records
@@ -132,3 +133,44 @@ def test_a_damaged_record_is_passed_over(journal: Journal) -> None:
     data[data.index(b"wwww")] ^= 1
     path.write_bytes(bytes(data))
     assert events(life(journal, row_id)) == ["put"]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_life_is_told_from_the_archive_beside_the_journal(
+    tmp_path: Path, clock: ManualClock, compress: bool
+) -> None:
+    options = ArchiveOptions(compress=compress)
+    with Journal(
+        tmp_path / "j", clock=clock, background=False, segment_size=4096, sync="always",
+        archive=tmp_path / "j" / "archive", archive_options=options,
+    ) as journal:  # fmt: skip
+        row_id = journal.put(b"one", key="k", queue="q").id
+        clock.advance(1)
+        assert journal.lease("q", take=True) is not None
+        for number in range(100):
+            journal.put(bytes(100), queue="other", key=str(number))
+        journal.rotate()
+        journal.snapshot()
+        assert not find_records(Stream(journal.path, WORKQ), row_id).records
+        found = life(journal, row_id)
+        assert events(found) == ["put", "taken or deleted"] and found.whole
+        journal.put(b"last", key="last", queue="q")
+        journal.ship()  # some of it lies there in parts
+        assert life(journal, row_id).steps == found.steps
+
+
+def test_a_life_is_told_from_the_copies_that_0_1_0_made(
+    journal: Journal, clock: ManualClock
+) -> None:
+    with journal:
+        row_id = journal.put(b"one", key="k", queue="q").id
+        journal.rotate()
+        (journal.path / "archive").mkdir()
+        name = "000000001.log"
+        (journal.path / "archive" / name).write_bytes((journal.path / name).read_bytes())
+        assert journal.lease("q", take=True) is not None
+        for number in range(100):
+            journal.put(bytes(100), queue="other", key=str(number))
+        journal.snapshot()
+        assert not find_records(Stream(journal.path, WORKQ), row_id).records
+        assert events(life(journal, row_id)) == ["put"]

@@ -59,7 +59,6 @@ def test_completed_and_dead_rows_have_no_key_any_more() -> None:
 
 
 def test_a_row_merged_for_ever_does_not_make_the_ready_heap_grow() -> None:
-    """FJ-KV-7."""
     core = Core()
     for n in range(5000):
         core.wait(S)
@@ -95,7 +94,6 @@ def test_a_lease_touched_for_ever_does_not_make_the_lease_heap_grow() -> None:
 
 
 def test_jobs_that_come_and_go_do_not_make_the_expiry_heap_grow() -> None:
-    """SNAP-EXP-3."""
     core = Core()
     for _ in range(5000):
         core.put(keyed(expires=NOW + 86400 * S))

@@ -50,7 +50,7 @@ class Half:
 
 
 def test_jobs_of_equal_priority_come_in_the_order_of_arrival_fj_fifo_1() -> None:
-    """SNAP-PK-2, FJ-LST-2, FJ-DYN-2."""
+    """FJ-LST-2, FJ-DYN-2."""
     core = Core()
     for n in range(20):
         core.put(job(value=b"%d" % n))
@@ -111,6 +111,20 @@ def test_a_stale_token_changes_nothing(verb: str) -> None:
         getattr(core.jobs, verb)(old.job.id, old.token, core.clock)
     with pytest.raises(LeaseLost):
         getattr(core.jobs, verb)(old.job.id, 99, core.clock)
+    assert core.state.digest() == before
+
+
+@pytest.mark.parametrize("verb", ["touch", "complete", "fail", "release"])
+def test_the_token_of_a_lease_that_has_ended_changes_nothing(verb: str) -> None:
+    """F51: also while nobody else has the job."""
+    core = Core()
+    core.put(job())
+    old = core.lease(length=S)
+    core.wait(S)
+    core.timers()
+    before = core.state.digest()
+    with pytest.raises(LeaseLost):
+        getattr(core.jobs, verb)(old.job.id, old.token, core.clock)
     assert core.state.digest() == before
 
 
@@ -215,6 +229,7 @@ def test_a_lost_lease_puts_the_row_back_at_its_old_place_and_counts_snap_col_10(
 
 
 def test_too_many_lost_leases_make_the_row_dead_d12() -> None:
+    """SNAP-COL-10, F19, F44."""
     core = Core()
     core.set(b"q", max_timeouts=2)
     row_id = core.put(job()).id

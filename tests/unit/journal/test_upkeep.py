@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
-from fastjournal.errors import NoSpace
+from fastjournal.archive.manifest import find_newest
+from fastjournal.archive.restore import plan_restore, restore
+from fastjournal.archive.store import DirectoryStore
 from fastjournal.log.care.cleaner import sealed_segments
 from fastjournal.log.care.repair import cut
 from fastjournal.log.manifest import MANIFEST
@@ -131,30 +133,38 @@ def test_snapshots_replace_each_other(j: Journal, files: MemoryFiles) -> None:
 
 
 def test_what_cannot_be_archived_is_not_cleaned(files: MemoryFiles) -> None:
-    j = Journal(
-        HOME, files=files, clock=ManualClock(), background=False, segment_size=4096,
-        history="archive",
-    )  # fmt: skip
+    j = archiving(files)
     fill(j)
     before = logs(files)
     files.capacity = sum(map(len, files.snapshot().values())) + 100
-    with pytest.raises(NoSpace, match="archive"):
-        j.clean()
+    assert j.clean() == []
     assert [name for name in logs(files) if name in before] == before
+    told = j.archive_status()
+    assert told is not None and told.state == "failing" and "No space" in told.last_error
     files.capacity = None
     assert j.clean()
     check_replay(j)
     j.close()
 
 
+def archiving(files: MemoryFiles) -> Journal:
+    """A journal with its archive beside the log."""
+    return Journal(
+        HOME, files=files, clock=ManualClock(), background=False, segment_size=4096,
+        archive=HOME / "archive",
+    )  # fmt: skip
+
+
 def archived(files: MemoryFiles) -> dict[str, bytes]:
-    """What a reader of the archive finds."""
-    folder = HOME / "archive"
-    return {path.name: data for path, data in files.snapshot().items() if path.parent == folder}
+    """Every stretch of history that lies in the archive."""
+    store = DirectoryStore(HOME / "archive", files)
+    names = [one.name for one in store.find("") if one.name.endswith((".log", ".part"))]
+    return {name: store.get(name) for name in names}
 
 
 def payloads(data: bytes) -> list[bytes]:
-    return [record.payload for record in decode_many(data, 8, len(data), 1, 0)[0]]
+    start = 8 if data.startswith(WORKQ.encode()) else 0
+    return [record.payload for record in decode_many(data, start, len(data), 1, 0)[0]]
 
 
 @pytest.mark.parametrize("manifest", [True, False], ids=["manifest", "numbers come back"])
@@ -162,14 +172,7 @@ def test_history_behind_a_cut_is_archived_beside_what_was_cut(
     files: MemoryFiles, manifest: bool
 ) -> None:
     """A name in the archive says nothing: after a repair it may be of another history."""
-
-    def opened() -> Journal:
-        return Journal(
-            HOME, files=files, clock=ManualClock(), background=False, segment_size=4096,
-            history="archive",
-        )  # fmt: skip
-
-    with opened() as journal:
+    with archiving(files) as journal:
         fill(journal)
         journal.clean()
     before = archived(files)
@@ -178,7 +181,7 @@ def test_history_behind_a_cut_is_archived_beside_what_was_cut(
     if not manifest:  # as a repair by 0.1.0 left it
         files.remove(HOME / MANIFEST)
         files.remove(stream.segment_path(stream.segments()[-1]))
-    with opened() as journal:
+    with archiving(files) as journal:
         for number in range(100):
             journal.put(b"new %d" % number * 20, queue="new")
         journal.clean()
@@ -187,12 +190,19 @@ def test_history_behind_a_cut_is_archived_beside_what_was_cut(
             for number in journal_segments(journal)
             for payload in payloads(files.content(stream.segment_path(number)))
         }
-    kept = {payload for data in archived(files).values() for payload in payloads(data)}
-    assert written <= kept
-    assert set(before.values()) <= set(archived(files).values()), "nothing is overwritten"
-    names = {name for name in archived(files) if name.endswith(".log")}
-    assert names >= set(before)
-    assert any(".before-" in name for name in archived(files)) != manifest
+        journal.sync()
+        journal.ship()
+        digest = journal.digest()
+    there = archived(files)
+    assert written <= {payload for data in there.values() for payload in payloads(data)}
+    assert before.items() <= there.items(), "nothing is overwritten"
+    restored = Path("/back")
+    store = DirectoryStore(HOME / "archive", files)
+    found = find_newest(store)
+    assert found is not None
+    restore(store, plan_restore(found), restored, files=files)
+    with Journal(restored, files=files, clock=ManualClock(), background=False) as again:
+        assert again.digest() == digest
 
 
 def journal_segments(journal: Journal) -> list[int]:
@@ -224,17 +234,16 @@ def test_an_error_in_upkeep_is_kept_and_tried_again(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     j = Journal(
-        HOME, files=files, clock=ManualClock(), segment_size=4096, background=False,
-        history="archive", sync="os",
-    )  # fmt: skip
+        HOME, files=files, clock=ManualClock(), segment_size=4096, background=False, sync="os"
+    )
     fill(j)
     files.capacity = sum(map(len, files.snapshot().values()))
     j._background.cycle()
-    assert "archive/000000001.log" in j._background.last_error
-    assert "archive/000000001.log" in caplog.text
+    assert "/jobs/manifest" in j._background.last_error
+    assert "/jobs/manifest" in caplog.text
     files.capacity = None
     j._background.cycle()
     assert j._background.last_error == ""
-    assert j.status().upkeep.archived
+    assert j.status().upkeep.segments_cleaned
     j.close()
     j._background.cycle()  # too late: nothing happens

@@ -214,6 +214,31 @@ def synced(log: Log) -> list[bytes]:
     return [record.payload for record in Stream(HERE, files=image).open_cursor()]
 
 
+def test_without_options_segments_have_64_mib_and_syncing_is_left_to_the_system(log: Log) -> None:
+    """CPT-APP-1, CPT-APP-2, CPT-APP-3, D-05."""
+    appender = log.stream.open_appender()
+    assert appender.options == AppendOptions(64 * 1024 * 1024, "os", None)
+    assert log.stream.open_appender(sync="interval").options.sync_interval == 1000
+    assert log.stream.open_appender(sync="always").options.sync == "always"
+    with appender:
+        before = log.files.syncs
+        appender.append(b"x")
+        assert log.files.syncs == before
+
+
+def test_a_stream_is_appended_to_iterated_and_cleaned(log: Log) -> None:
+    """CPT-STR-3, CPT-FEA-3: all by one object."""
+    with log.stream.open_appender() as appender:
+        appender.append_many([b"keep", b"drop"])
+        appender.rotate()
+        appender.append(b"newest")
+    assert log.payloads() == [b"keep", b"drop", b"newest"]
+    with log.stream.open_cleaner() as cleaner:
+        (cleaned,) = cleaner.clean(lambda path, record: record.payload == b"drop")
+    assert (cleaned.segment, cleaned.kept) == (1, 1)
+    assert log.payloads() == [b"keep", b"newest"]
+
+
 def test_always_means_exactly_one_sync_for_each_append(log: Log) -> None:
     """CPT-APP-3, WQ-CFG-5."""
     with log.stream.open_appender(sync="always") as appender:
@@ -385,7 +410,7 @@ def test_a_second_appender_waits_for_the_first(log: Log) -> None:
 
 
 def test_appenders_block_neither_cursors_nor_cleaners(log: Log) -> None:
-    """CPT-STR-3, CPT-APP-8."""
+    """CPT-APP-8."""
     with log.stream.open_appender() as appender, log.stream.open_cursor() as cursor:
         appender.append(b"x")
         record = cursor.next()
@@ -650,7 +675,7 @@ def test_a_payload_above_the_limit_is_refused_and_one_at_the_limit_is_not() -> N
 def test_a_setting_out_of_range_is_refused_by_name(
     log: Log, name: str, options: dict[str, object]
 ) -> None:
-    """WQ-CFG-2, WQ-CFG-6, WQ-CFG-8, F42."""
+    """WQ-CFG-2, WQ-CFG-6, WQ-CFG-8, CPT-APP-4, F42."""
     with pytest.raises(SettingError) as caught:
         log.stream.open_appender(**options)  # type: ignore[arg-type]
     assert caught.value.name == name

@@ -747,7 +747,7 @@ def test_every_waiter_of_a_failed_group_gets_the_error(files: Disk, opened: Open
 def test_after_a_stop_nothing_is_acknowledged_but_state_and_records_can_be_read(
     files: Disk, opened: Opener, strategy: str
 ) -> None:
-    """M3-ERR-2, D-07 stop, P-STOP, P-READ."""
+    """M3-ERR-1, M3-ERR-2, D-07 stop, P-STOP, P-READ."""
     log = opened(sync="os", strategy=strategy)
     log.append([b"a"])
     files.fail_next("write", Fault())

@@ -360,3 +360,20 @@ def test_both_zone_bytes_are_read(stream: Stream, files: MemoryFiles) -> None:
     with workq.open_appender() as appender:
         appender.append(b"c")
     assert files.content(HERE / segment_name(1))[-4 - 2 - 2 : -4 - 2] == b"\xff\xff"
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_header_of_every_segment_is_checked_as_a_cursor_comes_to_it(
+    stream: Stream, files: MemoryFiles, number: int
+) -> None:
+    """CPT-STR-2."""
+    fill(stream, (b"1",), (b"2",), (b"3",))
+    path = HERE / segment_name(number)
+    files.put(path, b"else" + files.content(path)[4:])
+    cursor = stream.open_cursor()
+    for before in range(1, number):
+        record = cursor.next()
+        assert record is not None
+        assert record.payload == b"%d" % before
+    with pytest.raises(SegmentError, match=path.name):
+        cursor.next()

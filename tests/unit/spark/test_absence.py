@@ -507,7 +507,7 @@ def test_relative_paths_mean_the_drivers_directory(
     sink = SinkSettings.parse({"path": "fj://127.0.0.1/j", "checkpointLocation": "checkpoint"})
     monkeypatch.chdir("/")
     assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 500
-    assert stream.directory == str(journal)
+    assert stream.settings.paths == (str(journal),)
     assert sink.staging == str(journal.parent / "checkpoint" / "spark-staged")
 
 

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import resource
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from fastjournal import Journal
 from fastjournal.errors import LockTimeout, NotFound, SegmentError, VersionMismatch
 from fastjournal.log.files import DISK
 from fastjournal.log.record import encode
 from fastjournal.log.segment import CAPTAIN, WORKQ, segment_name
 from fastjournal.spark.options import Settings
 from fastjournal.spark.storage import segments as plan_module
+from fastjournal.spark.storage.mapped_file import map_file
 from fastjournal.spark.storage.segments import (
     Piece,
+    SegmentListing,
     at_one_moment,
+    first_time,
     journal_segments,
     load,
     load_all,
     load_unless_gone,
     pack,
     plan,
+    share_count,
 )
+from fastjournal.testing import ManualClock
 
 T0 = 1_700_000_000_000_000_000
 
@@ -128,6 +138,96 @@ def test_packs_are_consecutive_even_and_within_the_limit() -> None:
     assert [len(one) for one in packs] == [4, 4, 4, 4]
     assert len(pack(pieces[:4], 256 << 20, cores=2)) == 2
     assert len(pack(pieces[:1], 256 << 20, cores=2)) == 1
+
+
+def test_where_nobody_knows_the_cluster_packs_are_small_and_a_wish_for_more_is_granted() -> None:
+    pieces = [Piece(f"/{n}", n, 16 << 20, newest=False) for n in range(64)]
+    assert [len(one) for one in pack(pieces, 256 << 20)] == [2] * 32
+    assert len(pack(pieces, 256 << 20, cores=2)) == 4
+    assert [len(one) for one in pack(pieces, 256 << 20, cores=2, least=16)] == [4] * 16
+    for least in (63, 64, 1000):
+        packs = pack(pieces, 256 << 20, cores=2, least=least)
+        assert len(packs) == min(least, 64)
+        assert [p.number for one in packs for p in one] == list(range(64))
+
+
+@pytest.mark.parametrize(("size", "cores", "asked", "count"), [
+    (1 << 40, 1000, 0, 24), (1 << 40, 3, 0, 3), (1 << 40, 0, 0, 2), (17 << 20, 1000, 0, 3),
+    (0, 8, 0, 1), (1 << 40, 8, 100, 100),
+])  # fmt: skip
+def test_shares_follow_the_cluster_and_never_the_machine_that_plans(
+    size: int, cores: int, asked: int, count: int
+) -> None:
+    assert share_count(size, cores, asked) == count
+
+
+def test_more_segments_than_descriptors_are_mapped_as_of_one_moment(tmp_path: Path) -> None:
+    write(tmp_path, [1] * 200)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 30, hard))
+    try:
+        opened = load_all(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    before = [bytes(data) for _, data in opened]
+    for piece, _ in opened[:-1]:  # as a cleaner does: another file under the same name
+        other = Path(piece.path + ".rw")
+        other.write_bytes(WORKQ.encode())
+        other.rename(piece.path)
+    assert [bytes(data) for _, data in opened] == before
+    assert len(set(before)) == 200
+
+
+def test_a_mapping_is_given_back_with_the_last_slice_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "bytes"
+    path.write_bytes(b"x" * 100_000)
+    data = map_file(path)
+    part = data[:3]
+    del data
+    gc.collect()
+    assert bytes(part) == b"xxx" and str(path) in Path("/proc/self/maps").read_text()
+    del part
+    gc.collect()
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    (tmp_path / "empty").touch()
+    assert bytes(map_file(tmp_path / "empty")) == b""
+    with pytest.raises(FileNotFoundError):
+        map_file(tmp_path / "nothing")
+
+
+def test_the_manifest_tells_where_segments_begin_without_opening_them(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j", segment_size=4096, clock=ManualClock(T0)) as journal:
+        for n in range(200):
+            journal.put(b"x" * 100, queue="q", key=b"%d" % n)
+    pieces = journal_segments(tmp_path / "j")
+    assert len(pieces) > 4
+    told = [piece.first for piece in pieces[:-1]]
+    assert told == [first_time(replace(piece, first=None)) for piece in pieces[:-1]]
+    gone = replace(pieces[0], path=str(tmp_path / "not there"))
+    assert first_time(gone) == told[0]
+
+
+def test_a_listing_that_is_kept_is_read_again_only_when_the_directory_has_changed(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, [1, 1])
+    standby = tmp_path / segment_name(3)
+    standby.write_bytes(WORKQ.encode())
+    listing = SegmentListing(tmp_path)
+
+    def numbers() -> list[int]:
+        return [p.number for p in journal_segments(tmp_path, whole=False, listing=listing)]
+
+    assert numbers() == [1, 2]
+    assert listing.files() is not listing.files()  # the last change is too young to be trusted
+    os.utime(tmp_path, ns=(T0, T0))
+    seen = listing.files()
+    assert numbers() == [1, 2] and listing.files() is seen
+    with standby.open("ab") as file:
+        file.write(encode(T0 + 5000, b"\x05" + bytes(16)))
+    assert numbers() == [1, 2, 3] and listing.files() is seen
+    (tmp_path / segment_name(1)).unlink()
+    assert numbers() == [2, 3] and listing.files() is not seen
 
 
 def test_a_segment_larger_than_a_pack_stands_alone() -> None:

@@ -103,3 +103,32 @@ def test_an_instant_is_iso_8601_or_nanoseconds(text: str, nanos: int) -> None:
 
 def test_sizes_take_the_usual_letters() -> None:
     assert [size_bytes(t) for t in ("7", "1k", "64 MiB", "2GB")] == [7, 1024, 64 << 20, 2 << 30]
+
+
+@pytest.mark.parametrize(("given", "since", "until"), [
+    ({"startingTimestamp": "1700000000123"}, 1_700_000_000_123_000_000, None),
+    ({"startingTimestamp": "2024-01-01"}, 1_704_067_200_000_000_000, None),
+    ({"endingTimestamp": "1700000000123"}, None, 1_700_000_000_123_000_000),
+    ({"startingOffsets": "earliest", "endingOffsets": "latest"}, None, None),
+    ({"startingOffsets": '{"time": 5}', "endingOffsets": '{"time": 9}'}, 6, 10),
+])  # fmt: skip
+def test_the_names_that_other_sources_have_mean_the_same_here(
+    given: dict[str, str], since: int | None, until: int | None
+) -> None:
+    settings = Settings.parse({"path": "/j", **given})
+    assert (settings.since, settings.until) == (since, until)
+
+
+def test_the_name_that_delta_has_for_an_instant_is_known() -> None:
+    one = Settings.parse({"path": "/j", "view": "jobs", "timestampAsOf": "2024-01-01T00:00:00Z"})
+    assert one.as_of == 1_704_067_200_000_000_000
+
+
+@pytest.mark.parametrize("given", [
+    {"since": "2024-01-01", "startingTimestamp": "2024-01-01"},
+    {"startingOffsets": '{"time": -1}'}, {"endingOffsets": "soon"}, {"minPartitions": "0"},
+    {"view": "jobs", "asOf": "2024-01-01", "timestampAsOf": "2024-01-01"},
+])  # fmt: skip
+def test_a_bound_given_twice_or_without_meaning_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(SettingError):
+        Settings.parse({"path": "/j", **given})

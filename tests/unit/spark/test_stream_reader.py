@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,14 +18,20 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
 )
 
-from fastjournal.errors import SettingError
+from archiving import work_a_while
+from fastjournal.archive.manifest import encode, find_newest
+from fastjournal.archive.store import DirectoryStore
+from fastjournal.errors import NotFound, SettingError
 from fastjournal.journal.journal import Journal
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark.errors import ToldError
+from fastjournal.spark.locations import place
 from fastjournal.spark.schema import struct
+from fastjournal.spark.storage.segments import journal_segments
 from fastjournal.spark.stream.reader import JournalStreamReader, StreamSettings
+from fastjournal.testing import ManualClock
 
 ALL = ReadAllAvailable()
 
@@ -262,9 +270,102 @@ def test_without_a_manifest_a_missing_segment_is_a_loss_by_its_number_alone(
         ({"since": "2026-01-01"}, "not for a stream"),
         ({"view": "jobs"}, "view records only"),
         ({"colour": "red"}, "unknown option"),
-        ({"path": "s3://bucket/journal"}, "in a directory"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         StreamSettings.parse({"path": "/x", **options})
+
+
+def test_one_stream_follows_several_journals_each_by_an_offset_of_its_own(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    for n, path in enumerate(paths[:2], 3):
+        with writing(path) as journal:
+            fill(journal, n * 20)
+    query = reader(tmp_path / "[abc]", maxRecordsPerTrigger="25")
+    found, end = drain(query, query.initialOffset())
+    assert sorted(found) == sorted(times(paths[0]) + times(paths[1]))
+    assert set(end["journals"]) == {str(path) for path in paths[:2]}  # type: ignore[attr-defined]
+    with writing(paths[0]) as journal:
+        fill(journal, 1)
+    with writing(paths[2]) as journal:
+        fill(journal, 5)
+    again = reader(tmp_path / "[abc]")
+    more, last = drain(again, end)
+    assert sorted(more) == sorted(set(times(paths[0])) - set(found) | set(times(paths[2])))
+    assert again.reportLatestOffset() == last
+    alone, _ = drain(reader(paths[2]), last)
+    assert alone == []
+
+
+def test_a_checkpoint_of_one_journal_is_not_taken_for_one_of_several(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with writing(tmp_path / name) as journal:
+            fill(journal, 1)
+    _, end = drain(reader(tmp_path / "a"), {"time": 0, "segment": 0})
+    with pytest.raises(ToldError, match="of one journal"):
+        reader(tmp_path / "*").latestOffset(end, ALL)
+
+
+def test_a_pattern_that_names_no_journal_is_told(tmp_path: Path) -> None:
+    (tmp_path / "not a log").mkdir()
+    with pytest.raises(NotFound, match="no journal is named by"):
+        reader(tmp_path / "*")
+
+
+@pytest.mark.parametrize("limit", [{}, {"maxRecordsPerTrigger": "7"}, {"maxBytesPerTrigger": "2k"}])
+def test_a_stream_follows_a_journal_by_its_archive(tmp_path: Path, limit: dict[str, str]) -> None:
+    """Segments come as parts of a tail first and whole later; each record is read once."""
+    archive, clock, chance = tmp_path / "archive", ManualClock(), Random(4)
+    found: list[int] = []
+    offset: dict[str, int] | None = None
+    with Journal(
+        tmp_path / "jobs", sync="always", segment_size=4096, background=False, clock=clock,
+        archive=archive,
+    ) as journal:  # fmt: skip
+        journal.ship()
+        for _ in range(6):
+            work_a_while(journal, clock, chance, 15)
+            journal.ship()
+            query = reader(archive, **limit)  # as after a restart
+            offset = offset or query.initialOffset()
+            more, offset = drain(query, offset)
+            found += more
+            assert found == times(tmp_path / "jobs")
+    assert len(journal_segments(tmp_path / "jobs")) > 3
+    assert offset is not None and offset["time"] == found[-1]
+
+
+def test_what_retention_took_from_an_archive_unread_is_a_loss(tmp_path: Path) -> None:
+    archive, clock, chance = tmp_path / "archive", ManualClock(), Random(4)
+    with Journal(
+        tmp_path / "jobs", sync="always", segment_size=4096, background=False, clock=clock,
+        archive=archive,
+    ) as journal:  # fmt: skip
+        work_a_while(journal, clock, chance, 200)
+        journal.ship()
+    pieces = journal_segments(place(archive))
+    assert len(pieces) > 4
+    first = pieces[2].first
+    assert first is not None
+    late = {"time": first - 1, "segment": pieces[1].number}
+    early = {"time": 1, "segment": 1}
+    store = DirectoryStore(archive)
+    newest = find_newest(store)
+    assert newest is not None
+    cut = replace(newest, sequence=newest.sequence + 1, segments=newest.segments[2:], base=0)
+    store.put(cut.name, [encode(cut)])
+    query = reader(archive)
+    end = query.latestOffset(late, ALL)
+    assert rows(query, late, end)
+    with pytest.raises(ToldError, match="dropped unread"):
+        query.partitions(early, end)
+    assert rows(reader(archive, failOnDataLoss="false"), early, end)
+
+
+def test_copies_of_segments_are_no_stream(tmp_path: Path) -> None:
+    with writing(tmp_path / "jobs") as journal:
+        fill(journal, 3)
+    query = reader(f"fsspec+file://{tmp_path / 'jobs'}")  # type: ignore[arg-type]
+    with pytest.raises(ToldError, match="no archive"):
+        query.latestOffset(query.initialOffset(), ALL)

@@ -358,6 +358,11 @@ def test_a_lease_request_round_trips() -> None:
     wanted = LeaseRequest((b"a", b"", b"c" * 300), 65_535, 1, 2, False, True, True, 3, b"worker")
     assert decode_lease_request(encode_lease_request(wanted)) == wanted
     assert decode_lease_request(encode_lease_request(LeaseRequest())) == LeaseRequest()
+    for schema in range(16):
+        wanted = LeaseRequest((b"q",), take=True, schema=schema)
+        value = encode_lease_request(wanted)
+        assert value[1] == 4 | 8 | schema << 4
+        assert decode_lease_request(value) == wanted
 
 
 @pytest.mark.parametrize(
@@ -365,7 +370,7 @@ def test_a_lease_request_round_trips() -> None:
     [
         b"",
         b"\2" + encode_lease_request(LeaseRequest())[1:],
-        b"\1\x08" + encode_lease_request(LeaseRequest())[2:],
+        b"\1\x10" + encode_lease_request(LeaseRequest())[2:],
         encode_lease_request(LeaseRequest((b"abc",)))[:-1],
         encode_lease_request(LeaseRequest((b"abc",)))[:-4],
         encode_lease_request(LeaseRequest((b"abc",))) + b"x",

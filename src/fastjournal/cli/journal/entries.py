@@ -42,7 +42,7 @@ from fastjournal.cli.arguments import (
 )
 from fastjournal.cli.journal.job_tables import text
 from fastjournal.cli.journal.open_journal import open_journal
-from fastjournal.cli.output import instant, json_line, preview, table
+from fastjournal.cli.output import instant, json_line, preview, table, tell
 from fastjournal.entry_model import EntryChange, Watched, watched
 from fastjournal.errors import BadRequest, LeaseLost, Locked, NotFound, Unavailable
 
@@ -81,6 +81,7 @@ def set_entry(
     new: Annotated[bool, typer.Option("--new", help="Refuse a key that is there.")] = False,
     directory: Directory = HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Store a value under a key; the journal is made if it is missing.
 
@@ -93,7 +94,7 @@ def set_entry(
     typed = _value(kind, payload_given(value))
     with _entries_of(directory, url, create=True) as entries:
         entries.set(as_bytes(key), typed, ttl=ttl, expires=expires, touch=touch, overwrite=not new)
-    typer.echo(f"{key} set")
+    tell(as_json, {"key": key, "outcome": "set"}, f"{key} set")
 
 
 @app.command(name="get")
@@ -131,6 +132,7 @@ def add(
     number: Annotated[str, typer.Argument(help="What to add; may be negative.")] = "1",
     directory: Directory = HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Add to a number and print the sum; a key that is not there counts as 0.
 
@@ -146,7 +148,7 @@ def add(
         raise typer.BadParameter(f"not a number: {number!r}") from None
     with _entries_of(directory, url, create=True) as entries:
         total = entries.add(as_bytes(key), amount)
-    typer.echo(total)
+    tell(as_json, {"key": key, "value": total}, str(total))
 
 
 @app.command()
@@ -157,6 +159,7 @@ def unset(
     ] = False,
     directory: Directory = HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Delete an entry under all its keys. Exit code **1** if there is none.
 
@@ -168,7 +171,7 @@ def unset(
         found = entries.delete(as_bytes(key), purge=purge)
     if not found:
         raise typer.Exit(NOTHING)
-    typer.echo(f"{key} deleted")
+    tell(as_json, {"key": key, "outcome": "deleted"}, f"{key} deleted")
 
 
 @app.command()
@@ -227,12 +230,14 @@ def lock(
     ] = 0,
     directory: Directory = HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Run a command while holding a lock on a key.
 
     The lock is kept while the command runs and freed when it ends. The command finds the fencing
     number in **FASTJOURNAL_FENCE**. Exit code: that of the command; **75** if the lock is not to be
-    had, or was lost, in which case the command is told to end.
+    had, or was lost, in which case the command is told to end. `--json` tells key, fencing number
+    and exit code once it has ended, behind what the command itself prints.
 
     Examples:
 
@@ -248,6 +253,8 @@ def lock(
             raise typer.Exit(NO_LOCK) from None
         with held:
             code = _run(held, key, command, length)
+            if as_json:
+                json_line({"key": key, "fence": held.fence, "code": code})
     raise typer.Exit(code)
 
 

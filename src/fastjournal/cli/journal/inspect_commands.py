@@ -1,4 +1,4 @@
-"""The commands of operators that look: list, show, queues, stat, top.
+"""The commands of operators that look: list, show, queues, status, top.
 
 Rules:
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,19 +32,18 @@ from fastjournal.cli.arguments import (
     seconds,
 )
 from fastjournal.cli.journal.job_tables import (
-    JOB_COLUMNS,
     QUEUE_COLUMNS,
     QUEUE_NUMBERS,
     STATES,
     distance,
-    job_row,
+    job_lines,
     job_values,
     queue_row,
     queue_values,
     setting_text,
     status_values,
 )
-from fastjournal.cli.journal.open_journal import View, open_view
+from fastjournal.cli.journal.open_journal import View, open_view, whole_id
 from fastjournal.cli.output import bytes_text, console, instant, json_line, table
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.errors import TimedOut
@@ -79,7 +79,9 @@ def list_(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List jobs, oldest first within the page.
+    """List jobs, oldest first within the page; of those that failed the last line of the reason.
+
+    Ids are shortened, and taken so by all commands; `--json` has all of everything.
 
     Examples:
 
@@ -97,7 +99,9 @@ def list_(
             json_line(job_values(job))
         return
     now = SYSTEM_CLOCK.now()
-    table(JOB_COLUMNS, [job_row(job, now) for job in jobs], right=["priority", "attempts"])
+    width = get_terminal_size().columns  # 80 where there is none
+    for line in job_lines(jobs, now, width):
+        typer.echo(line)
     if len(jobs) == limit:
         typer.echo(f"\nonly {limit} are shown; see --limit and --offset", err=True)
 
@@ -129,10 +133,11 @@ def show(
     with open_view(directory, url) as view:
         if job is not None and result and not payload:
             with suppress(TimedOut):  # else there is none yet
-                sys.stdout.buffer.write(view.result(job)[1])
+                sys.stdout.buffer.write(view.result(whole_id(view, job))[1])
                 sys.stdout.buffer.flush()
             return
-        found = view.job(job, key=as_bytes(key), queue=as_bytes(queue))
+        row_id = None if job is None else whole_id(view, job)
+        found = view.job(row_id, key=as_bytes(key), queue=as_bytes(queue))
     if payload or result:
         sys.stdout.buffer.write(found.value if payload else found.result)
         sys.stdout.buffer.flush()
@@ -163,19 +168,37 @@ def queues(directory: Directory = HERE, url: Url = None, as_json: Json = False) 
 
 
 @app.command()
+def status(directory: Directory = HERE, url: Url = None, as_json: Json = False) -> None:
+    """Show the whole journal in figures; of a daemon also what it says of itself.
+
+    Examples:
+
+        fastjournal status
+
+        fastjournal status --url fj://127.0.0.1/mail --json
+    """
+    _show_status(directory, url, as_json)
+
+
+@app.command(hidden=True)
 def stat(directory: Directory = HERE, url: Url = None, as_json: Json = False) -> None:
-    """Show the whole journal in figures.
+    """Another name of `status`.
 
     Examples:
 
         fastjournal stat
-
-        fastjournal stat --json
     """
+    typer.echo("warning: stat is deprecated; say status", err=True)
+    _show_status(directory, url, as_json)
+
+
+def _show_status(directory: Path, url: str | None, as_json: bool) -> None:
     with open_view(directory, url) as view:
         status = view.status()
+        about = getattr(view, "about", None)
+    told: dict[str, Any] = {} if about is None else status._asdict()
     if as_json:
-        json_line(status_values(status))
+        json_line(status_values(status) | told | ({} if about is None else {"about": about}))
         return
     log = status.log
     figures = [f"{getattr(status, name):,} {name}" for name in QUEUE_NUMBERS]
@@ -190,6 +213,13 @@ def stat(directory: Directory = HERE, url: Url = None, as_json: Json = False) ->
         f"{status.replayed_records:,} records replayed in {status.replay_seconds:.3f} s; "
         + ("closed in order" if status.clean_start else "in use, or not closed in order")
     )
+    if about is not None:
+        known = status_values(status)
+        rows = [(name, str(value)) for name, value in told.items() if name not in known]
+        for group in ("archive", "server"):
+            named = told.get(group) or {}
+            rows += [(f"{group}.{name}", str(value)) for name, value in named.items()]
+        table(("daemon", "value"), [row for row in rows if not isinstance(told.get(row[0]), dict)])
 
 
 @app.command()
@@ -200,8 +230,11 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
     directory: Directory = HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Watch the queues of a journal at work; end it with Ctrl-C.
+
+    With `--json` each look is an object: the journal's figures and its queues.
 
     Examples:
 
@@ -212,7 +245,7 @@ def top(
         fastjournal top --once
     """
     with open_view(directory, url, follow=True) as view:
-        show_again(view, str(url or directory), interval, once=once)
+        show_again(view, str(url or directory), interval, once=once, as_json=as_json)
 
 
 def _memory(status: JournalStatus) -> str:
@@ -244,6 +277,14 @@ class Top:
         self._name = name
         self._clock = clock
         self._before: tuple[int, dict[str, int]] | None = None
+
+    def values(self) -> dict[str, Any]:
+        """The journal now, for programs."""
+        refresh = getattr(self._view, "refresh", None)
+        if refresh is not None:
+            refresh()
+        queues = [queue_values(queue) for queue in self._view.queues()]
+        return {"at": self._clock.now()} | status_values(self._view.status()) | {"queues": queues}
 
     def look(self, height: int | None = None) -> Group:
         """The journal now; at most `height` lines."""
@@ -303,10 +344,20 @@ def show_again(
     interval: float,
     *,
     once: bool = False,
+    as_json: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Show the journal until interrupted, or once."""
     top = Top(view, name)
+    if as_json:
+        with suppress(KeyboardInterrupt):
+            while True:
+                json_line(top.values())
+                sys.stdout.flush()
+                if once:
+                    return
+                sleep(interval)
+        return
     screen = console()
     if once:
         screen.print(top.look())

@@ -10,10 +10,12 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.arguments import last_words
 from fastjournal.cli.output import instant, preview
 from fastjournal.model import SETTING_LENGTHS, State
 
@@ -27,7 +29,7 @@ __all__ = [
     "QUEUE_NUMBERS",
     "STATES",
     "distance",
-    "job_row",
+    "job_lines",
     "job_values",
     "lease_values",
     "queue_row",
@@ -48,7 +50,9 @@ STATES = {
 _WORDS = {state: word for word, state in STATES.items()}
 _SECOND = 1_000_000_000
 
-JOB_COLUMNS = ("id", "state", "queue", "key", "priority", "due", "attempts", "payload")
+JOB_COLUMNS = ("id", "state", "queue", "key", "due", "tries", "payload")
+SHORT = 12
+"""Digits of an id that people are shown; commands take them for the whole."""
 QUEUE_NUMBERS = ("ready", "future", "held", "leased", "completed", "dead")
 QUEUE_COLUMNS = ("queue", *QUEUE_NUMBERS, "next", "")
 
@@ -113,21 +117,58 @@ def lease_values(lease: Lease) -> dict[str, Any]:
     return {"id": values.pop("id"), "token": lease.token, "until": lease.until, **values}
 
 
-def job_row(job: Job, now: int) -> list[str]:
-    """A job for people: the cells of `JOB_COLUMNS`."""
+def job_lines(jobs: Sequence[Job], now: int, width: int) -> list[str]:
+    """Jobs for people: a line for each, at most `width` columns wide.
+
+    Below a job that failed stands the last line of the reason. Queues and keys share what the short
+    columns leave, the payload gets the rest.
+    """
+    rows = [_job_row(job, now) for job in jobs]
+    columns = list(zip(JOB_COLUMNS, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    room = width - 2 * (len(widths) - 1) - sum(widths[number] for number in _SHORT_COLUMNS)
+    widths[2] = min(widths[2], max(5, room // 4))
+    widths[3] = min(widths[3], max(5, (room - widths[2]) * 2 // 3))
+    widths[6] = max(7, min(widths[6], room - widths[2] - widths[3]))
+    lines = [_line(JOB_COLUMNS, widths)]
+    for job, row in zip(jobs, rows, strict=True):
+        lines.append(_line(row, widths))
+        reason = b"" if job.state is State.COMPLETED else job.result or job.note
+        if reason:
+            lines.append(" " * (SHORT + 2) + _cut(last_words(reason, 1000), width - SHORT - 2))
+    return lines
+
+
+_SHORT_COLUMNS = (0, 1, 4, 5)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    shown = [_cut(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    placed = [
+        cell.rjust(width) if name == "tries" else cell.ljust(width)
+        for name, cell, width in zip(JOB_COLUMNS, shown, widths, strict=True)
+    ]
+    return "  ".join(placed).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _job_row(job: Job, now: int) -> list[str]:
+    """The cells of `JOB_COLUMNS`."""
     word = _WORDS.get(job.state, "deleted")
     if job.state is State.WAITING:
         word = "held" if job.held else "future" if job.due > now else "ready"
     when = job.lease_until if job.state is State.PROCESSING else job.due
     return [
-        job.id.hex(),
+        job.id.hex()[:SHORT],
         word,
         text(job.queue),
         text(job.key),
-        str(job.priority),
         distance(when, now),
         str(job.attempts),
-        preview(job.value, 40),
+        preview(job.value, 100),
     ]
 
 

@@ -32,8 +32,8 @@ from fastjournal.cli.arguments import (
     seconds,
 )
 from fastjournal.cli.journal.job_tables import lease_values, text
-from fastjournal.cli.journal.open_journal import open_journal
-from fastjournal.cli.output import json_line, preview, table
+from fastjournal.cli.journal.open_journal import open_journal, whole_id
+from fastjournal.cli.output import json_line, preview, table, tell
 from fastjournal.errors import BadRequest
 
 __all__ = ["app"]
@@ -122,11 +122,7 @@ def put(
     with open_journal(directory, url, create=True) as journal:
         while batch := list(islice(jobs, _BATCH)):
             for receipt in journal.put_many(batch):
-                word = receipt.outcome.name.lower()
-                if as_json:
-                    json_line({"id": receipt.id.hex(), "outcome": word})
-                else:
-                    typer.echo(f"{receipt.id.hex()} {word}")
+                _tell_end(receipt.id, receipt.outcome.name.lower(), as_json)
 
 
 @app.command()
@@ -207,6 +203,7 @@ def done(
     ] = None,
     directory: Directory = _HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """The work is done: the job goes, or stays as completed if it has a result.
 
@@ -217,8 +214,9 @@ def done(
         fastjournal done 3c0f9d3e8a7b4c25a8f3f0b1c2d3e4f5 1 --result '42 pages'
     """
     with open_journal(directory, url) as journal:
-        journal.complete(job, token, None if result is None else payload_given(result))
-    typer.echo(f"{job.hex()} done")
+        row_id = whole_id(journal, job)
+        journal.complete(row_id, token, None if result is None else payload_given(result))
+    _tell_end(row_id, "done", as_json)
 
 
 @app.command()
@@ -236,6 +234,7 @@ def fail(
     ] = None,
     directory: Directory = _HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """The work failed: the job is tried again later, or is dead if it failed too often.
 
@@ -246,9 +245,12 @@ def fail(
     from fastjournal.model import State
 
     with open_journal(directory, url) as journal:
-        state = journal.fail(job, token, payload_given(reason), delay)
+        row_id = whole_id(journal, job)
+        state = journal.fail(row_id, token, payload_given(reason), delay)
     words = {State.WAITING: "will be tried again", State.FAILED: "dead"}
-    typer.echo(f"{job.hex()} {words.get(state, 'gone: a newer job of its key waits')}")
+    word = words.get(state, "gone: a newer job of its key waits")
+    short = {State.WAITING: "waiting", State.FAILED: "dead"}.get(state, "gone")
+    tell(as_json, {"id": row_id.hex(), "outcome": short}, f"{row_id.hex()} {word}")
 
 
 @app.command()
@@ -263,6 +265,7 @@ def touch(
     ] = None,
     directory: Directory = _HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Keep a lease for longer; prints when it ends.
 
@@ -273,8 +276,9 @@ def touch(
     from fastjournal.cli.output import instant
 
     with open_journal(directory, url) as journal:
-        until = journal.touch(job, token, extend)
-    typer.echo(f"{job.hex()} until {instant(until)}")
+        row_id = whole_id(journal, job)
+        until = journal.touch(row_id, token, extend)
+    tell(as_json, {"id": row_id.hex(), "until": until}, f"{row_id.hex()} until {instant(until)}")
 
 
 @app.command()
@@ -287,6 +291,7 @@ def release(
     ] = None,
     directory: Directory = _HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Give a job back unworked; it counts as no failure.
 
@@ -295,8 +300,14 @@ def release(
         fastjournal release 3c0f9d3e8a7b4c25a8f3f0b1c2d3e4f5 1 --delay 30
     """
     with open_journal(directory, url) as journal:
-        journal.release(job, token, delay)
-    typer.echo(f"{job.hex()} released")
+        row_id = whole_id(journal, job)
+        journal.release(row_id, token, delay)
+    _tell_end(row_id, "released", as_json)
+
+
+def _tell_end(job_id: bytes, outcome: str, as_json: bool) -> None:
+    """Say what became of a job."""
+    tell(as_json, {"id": job_id.hex(), "outcome": outcome}, f"{job_id.hex()} {outcome}")
 
 
 def _jobs_of(file: str, common: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from fastjournal.log.care.cleaner import Cleaned
     from fastjournal.model import Job, NewJob, QueueSettings, QueueStatus, State
 
-__all__ = ["OpenJournal", "View", "open_journal", "open_view"]
+__all__ = ["OpenJournal", "View", "open_journal", "open_view", "whole_id"]
+
+_PAGE = 1000
+_MAX_LOOK = 100_000  # jobs among which the beginning of an id is looked for
 
 
 class View(Protocol):
@@ -129,10 +132,30 @@ def open_journal(directory: Path, url: str | None = None, *, create: bool = Fals
     except LockTimeout as error:
         owner = f"process {error.holder}" if error.holder else "another process"
         raise LockTimeout(
-            f"{directory} is in use by {owner}; list, show, queues, stat and top work all the same",
+            f"{directory} is in use by {owner}; list, show, queues, status and top work beside it",
             path=error.path,
             holder=error.holder,
         ) from error
+
+
+def whole_id(view: View, digits: str) -> bytes:
+    """The id that begins with these digits; `NotFound` if none does, or several do."""
+    if len(digits) == 32:
+        return bytes.fromhex(digits)
+    found: set[bytes] = set()
+    for offset in range(0, _MAX_LOOK, _PAGE):
+        page = view.jobs(offset=offset, limit=_PAGE, values=False)
+        found.update(job.id for job in page if job.id.hex().startswith(digits))
+        if len(page) < _PAGE:
+            break
+    else:
+        if not found:
+            raise NotFound(f"none of {_MAX_LOOK:,} jobs begins with {digits}: give the whole id")
+    if len(found) > 1:
+        raise NotFound(f"{len(found)} jobs begin with {digits}: give more of the id")
+    if not found:
+        raise NotFound(f"no job {digits}")
+    return found.pop()
 
 
 def open_view(directory: Path, url: str | None = None, *, follow: bool = False) -> View:

@@ -29,8 +29,8 @@ from fastjournal.cli.arguments import (
     yes_or_no,
 )
 from fastjournal.cli.journal.job_tables import setting_text, settings_values
-from fastjournal.cli.journal.open_journal import open_journal, open_view
-from fastjournal.cli.output import bytes_text, json_line
+from fastjournal.cli.journal.open_journal import OpenJournal, open_journal, open_view, whole_id
+from fastjournal.cli.output import bytes_text, json_line, tell
 from fastjournal.errors import NotFound
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def delete(
     ] = False,
     directory: Directory = HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Delete a job by its id, the jobs of a key, all dead jobs, or an entry. It never comes back.
 
@@ -75,30 +76,43 @@ def delete(
     if dead:
         if job is not None or key is not None or entry is not None:
             raise typer.BadParameter("--dead is for all dead jobs: give no id, --key or --entry")
-        _delete_dead(directory, url, as_bytes(queue))
+        _delete_dead(directory, url, as_bytes(queue), as_json)
         return
     if entry is not None:
         from fastjournal.cli.journal.entries import unset
 
         if job is not None or key is not None:
             raise typer.BadParameter("give an id, --key or --entry")
-        unset(entry, False, directory, url)
+        unset(entry, False, directory, url, as_json)
         return
     one_of(job, key, "give an id, --key or --entry")
     with open_journal(directory, url) as journal:
-        found = journal.delete(job, key=as_bytes(key), queue=as_bytes(queue))
+        row_id = _deletable(journal, job)
+        found = row_id != b"" and journal.delete(row_id, key=as_bytes(key), queue=as_bytes(queue))
     if not found:
         typer.echo("there was no such job", err=True)
         raise typer.Exit(NOTHING)
-    typer.echo("deleted")
+    tell(as_json, {"outcome": "deleted"}, "deleted")
 
 
-def _delete_dead(directory: Path, url: str | None, queue: bytes | None) -> None:
+def _deletable(journal: OpenJournal, digits: str | None) -> bytes | None:
+    """The whole id; empty if no job begins so, for then there is nothing to delete."""
+    if digits is None:
+        return None
+    try:
+        return whole_id(journal, digits)
+    except NotFound as error:
+        if str(error).startswith("no job "):
+            return b""
+        raise
+
+
+def _delete_dead(directory: Path, url: str | None, queue: bytes | None, as_json: bool) -> None:
     count = 0
     with open_journal(directory, url) as journal:
         while found := journal.jobs(queue, state=State.FAILED, limit=1000, values=False):
             count += sum(journal.delete(each.id) for each in found)
-    typer.echo(f"{count} deleted")
+    tell(as_json, {"deleted": count}, f"{count} deleted")
     if not count:
         raise typer.Exit(NOTHING)
 
@@ -109,6 +123,7 @@ def redrive(
     queue: Annotated[str | None, typer.Option(help="All dead jobs of this queue.")] = None,
     directory: Directory = HERE,
     url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Let a dead job, or all dead jobs of a queue, wait again with their counters at 0.
 
@@ -122,43 +137,50 @@ def redrive(
     """
     one_of(job, queue, "give an id or --queue")
     with open_journal(directory, url) as journal:
-        count = journal.redrive(job, queue=as_bytes(queue))
-    typer.echo(f"{count} waiting again")
+        row_id = None if job is None else whole_id(journal, job)
+        count = journal.redrive(row_id, queue=as_bytes(queue))
+    tell(as_json, {"redriven": count}, f"{count} waiting again")
     if not count:
         raise typer.Exit(NOTHING)
 
 
 @app.command()
-def pause(queue: Queue, directory: Directory = HERE, url: Url = None) -> None:
+def pause(
+    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
+) -> None:
     """Hand nothing out of a queue until it is resumed.
 
     Examples:
 
         fastjournal pause example.com
     """
-    _tell(directory, url, "pause", queue, "paused")
+    _tell(directory, url, "pause", queue, "paused", as_json)
 
 
 @app.command()
-def drain(queue: Queue, directory: Directory = HERE, url: Url = None) -> None:
+def drain(
+    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
+) -> None:
     """Take nothing into a queue until it is resumed; what is there is handed out.
 
     Examples:
 
         fastjournal drain example.com
     """
-    _tell(directory, url, "drain", queue, "draining")
+    _tell(directory, url, "drain", queue, "draining", as_json)
 
 
 @app.command()
-def resume(queue: Queue, directory: Directory = HERE, url: Url = None) -> None:
+def resume(
+    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
+) -> None:
     """End a pause and a draining.
 
     Examples:
 
         fastjournal resume example.com
     """
-    _tell(directory, url, "resume", queue, "resumed")
+    _tell(directory, url, "resume", queue, "resumed", as_json)
 
 
 @app.command()
@@ -300,7 +322,7 @@ def clean(directory: Directory = HERE, url: Url = None, as_json: Json = False) -
 
 
 @app.command()
-def snapshot(directory: Directory = HERE, url: Url = None) -> None:
+def snapshot(directory: Directory = HERE, url: Url = None, as_json: Json = False) -> None:
     """Write an image of the state: the next opening is quick, and the log below it goes.
 
     Examples:
@@ -310,26 +332,31 @@ def snapshot(directory: Directory = HERE, url: Url = None) -> None:
     with open_journal(directory, url) as journal:
         journal.snapshot()
         rows = journal.status().rows
-    typer.echo(f"snapshot of {rows:,} jobs")
+    tell(as_json, {"rows": rows}, f"snapshot of {rows:,} jobs")
 
 
-def _tell(directory: Path, url: str | None, verb: str, queue: str, done: str) -> None:
+def _tell(
+    directory: Path, url: str | None, verb: str, queue: str, done: str, as_json: bool
+) -> None:
     """Steer one queue and say so."""
     name = as_bytes(queue) or b""
     with open_journal(directory, url) as journal:
         journal.queue(name)  # a name that was mistyped makes no queue; `configure` would
         getattr(journal, verb)(name)
-    typer.echo(f"{queue} {done}")
+    tell(as_json, {"queue": queue, "outcome": done}, f"{queue} {done}")
 
 
 def _setting(pair: str) -> tuple[str, Any]:
     """NAME=VALUE as `Journal.configure` wants it."""
-    from fastjournal.model import QueueSettings
+    from fastjournal.model import SETTING_NAMES, QueueSettings
 
     name, mark, value = pair.partition("=")
-    default = getattr(QueueSettings(), name, None)
-    if not mark or default is None:
-        raise typer.BadParameter(f"not NAME=VALUE with the name of a setting: {pair!r}")
+    if not mark:
+        raise typer.BadParameter(f"not NAME=VALUE: {pair!r}")
+    if name not in SETTING_NAMES:
+        known = ", ".join(SETTING_NAMES)
+        raise typer.BadParameter(f"unknown queue setting {name!r}; there are: {known}")
+    default = getattr(QueueSettings(), name)
     if isinstance(default, bool):
         return name, yes_or_no(value)
     if setting_text(name, 0) == "0s":

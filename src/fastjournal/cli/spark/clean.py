@@ -53,7 +53,7 @@ def clean(
 
 @app.command()
 def trim(
-    directory: Annotated[Path, typer.Argument(help="Directory of the archive.")],
+    directory: Annotated[Path, typer.Argument(help="Directory of the copies.")],
     before: Annotated[str, typer.Option(help="Records before this instant go.")],
     queue: Annotated[list[str] | None, typer.Option(help="Only rows of this queue.")] = None,
     dry_run: DryRun = False,
@@ -61,13 +61,15 @@ def trim(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Drop old history from an archive, of all queues or of some; a living journal is refused.
+    """Drop old records from copied segments, of all queues or of some; a living journal is refused.
+
+    An archive that a journal is shipped to is left to `fastjournal archive prune`.
 
     Examples:
 
-        fastjournal spark trim ./jobs/archive --before 2026-01-01 --dry-run
+        fastjournal spark trim ./copies --before 2026-01-01 --dry-run
 
-        fastjournal spark trim ./jobs/archive --before 2026-01-01 --queue mail --queue sms
+        fastjournal spark trim ./copies --before 2026-01-01 --queue mail --queue sms
     """
     from fastjournal.spark.options import instant
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from fastjournal.arguments import Instant, Length, Text
+from fastjournal.arguments import Instant, JobId, Length, Text
 from fastjournal.client import leases, operator_calls
 from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client._async.entries import AsyncEntries
@@ -17,7 +17,7 @@ from fastjournal.client._async.pipeline import AsyncPipeline
 from fastjournal.client._async.subscription import AsyncListening
 from fastjournal.client.operator_calls import Figures
 from fastjournal.client.puts import put, puts, taken
-from fastjournal.client.urls import Target
+from fastjournal.client.urls import Target, target_of
 from fastjournal.errors import JournalError
 from fastjournal.model import (
     DEFAULT_PRIORITY,
@@ -39,15 +39,16 @@ _SETTLED = 10_000  # leases settled by one message
 class AsyncClient:
     """A journal of a daemon; close it, or use it as an async context manager."""
 
-    def __init__(self, target: Target) -> None:
-        self.caller = AsyncCaller(target)
+    def __init__(self, target: Target | str) -> None:
+        """`target`: where the daemon is, `fj://host:port/journal`."""
+        self.caller = AsyncCaller(target_of(target))
         """Sends the calls of this client."""
         self.entries = AsyncEntries(self.caller)
         """The journal's key/value entries: a mapping with more to it."""
         self._call = self.caller.call
 
     @classmethod
-    async def open(cls, target: Target) -> Self:
+    async def open(cls, target: Target | str) -> Self:
         """Connect."""
         client = cls(target)
         await client.caller.reach()
@@ -116,9 +117,10 @@ class AsyncClient:
         fair: bool = True,
         worker: Text = b"",
         take: bool = False,
+        schema: int | None = None,
     ) -> AsyncLeasedJob | None:
         """The next job, or None if there is none within `wait`; see `Journal.lease`."""
-        call = leases.lease(1, queue, queues, prefix, wait, lease, fair, worker, take)
+        call = leases.lease(1, queue, queues, prefix, wait, lease, fair, worker, take, schema)
         granted = await self._call(call)
         return AsyncLeasedJob(self, granted[0]) if granted else None
 
@@ -134,17 +136,18 @@ class AsyncClient:
         fair: bool = True,
         worker: Text = b"",
         take: bool = False,
+        schema: int | None = None,
     ) -> list[AsyncLeasedJob]:
         """Up to `count` jobs; waits only for the first one."""
-        call = leases.lease(count, queue, queues, prefix, wait, lease, fair, worker, take)
+        call = leases.lease(count, queue, queues, prefix, wait, lease, fair, worker, take, schema)
         return [AsyncLeasedJob(self, granted) for granted in await self._call(call)]
 
-    async def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
+    async def touch(self, job_id: JobId, token: int, extend: Length | None = None) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
         until: int = await self._call(leases.touch(job_id, token, extend))
         return until
 
-    async def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+    async def complete(self, job_id: JobId, token: int | None, result: bytes | None = None) -> None:
         """The work is done; a result is kept until the job expires."""
         await self._call(leases.complete(job_id, token, result))
 
@@ -162,24 +165,24 @@ class AsyncClient:
         return leases.kept(await self._settle(leases.touch_many(held, extend)))
 
     async def fail(
-        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
+        self, job_id: JobId, token: int | None, reason: bytes = b"", delay: Length | None = None
     ) -> State:
         """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead."""
         state: State = await self._call(leases.fail(job_id, token, reason, delay))
         return state
 
-    async def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
+    async def release(self, job_id: JobId, token: int, delay: Length | None = None) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
         await self._call(leases.release(job_id, token, delay))
 
-    async def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
+    async def result(self, job_id: JobId, wait: Length = 0) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished in time."""
         found: tuple[bool, bytes] = await self._call(leases.result(job_id, wait))
         return found
 
     async def delete(
         self,
-        job_id: bytes | None = None,
+        job_id: JobId | None = None,
         *,
         key: Text | None = None,
         queue: Text | None = None,
@@ -193,7 +196,7 @@ class AsyncClient:
         found: bool = await self._call(operator_calls.delete(job_id, key, queue, timestamp))
         return found
 
-    async def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
+    async def redrive(self, job_id: JobId | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
         count: int = await self._call(operator_calls.redrive(job_id, queue))
         return count
@@ -216,7 +219,7 @@ class AsyncClient:
         await self.configure(queue, paused=False, draining=False)
 
     async def job(
-        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+        self, job_id: JobId | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
         found: Job = await self._call(operator_calls.job(job_id, key, queue))

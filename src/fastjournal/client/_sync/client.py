@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from fastjournal.arguments import Instant, Length, Text
+from fastjournal.arguments import Instant, JobId, Length, Text
 from fastjournal.client import leases, operator_calls
 from fastjournal.client._sync.caller import Caller
 from fastjournal.client._sync.entries import ClientEntries
@@ -17,7 +17,7 @@ from fastjournal.client._sync.pipeline import Pipeline
 from fastjournal.client._sync.subscription import Listening
 from fastjournal.client.operator_calls import Figures
 from fastjournal.client.puts import put, puts, taken
-from fastjournal.client.urls import Target
+from fastjournal.client.urls import Target, target_of
 from fastjournal.errors import JournalError
 from fastjournal.handles import LeasedJob
 from fastjournal.model import (
@@ -40,15 +40,16 @@ _SETTLED = 10_000  # leases settled by one message
 class Client:
     """A journal of a daemon; close it, or use it as a context manager."""
 
-    def __init__(self, target: Target) -> None:
-        self.caller = Caller(target)
+    def __init__(self, target: Target | str) -> None:
+        """`target`: where the daemon is, `fj://host:port/journal`."""
+        self.caller = Caller(target_of(target))
         """Sends the calls of this client."""
         self.entries = ClientEntries(self.caller)
         """The journal's key/value entries: a mapping with more to it."""
         self._call = self.caller.call
 
     @classmethod
-    def open(cls, target: Target) -> Self:
+    def open(cls, target: Target | str) -> Self:
         """Connect."""
         client = cls(target)
         client.caller.reach()
@@ -117,9 +118,10 @@ class Client:
         fair: bool = True,
         worker: Text = b"",
         take: bool = False,
+        schema: int | None = None,
     ) -> LeasedJob | None:
         """The next job, or None if there is none within `wait`; see `Journal.lease`."""
-        call = leases.lease(1, queue, queues, prefix, wait, lease, fair, worker, take)
+        call = leases.lease(1, queue, queues, prefix, wait, lease, fair, worker, take, schema)
         granted = self._call(call)
         return LeasedJob(self, granted[0]) if granted else None
 
@@ -135,17 +137,18 @@ class Client:
         fair: bool = True,
         worker: Text = b"",
         take: bool = False,
+        schema: int | None = None,
     ) -> list[LeasedJob]:
         """Up to `count` jobs; waits only for the first one."""
-        call = leases.lease(count, queue, queues, prefix, wait, lease, fair, worker, take)
+        call = leases.lease(count, queue, queues, prefix, wait, lease, fair, worker, take, schema)
         return [LeasedJob(self, granted) for granted in self._call(call)]
 
-    def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int:
+    def touch(self, job_id: JobId, token: int, extend: Length | None = None) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
         until: int = self._call(leases.touch(job_id, token, extend))
         return until
 
-    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+    def complete(self, job_id: JobId, token: int | None, result: bytes | None = None) -> None:
         """The work is done; a result is kept until the job expires."""
         self._call(leases.complete(job_id, token, result))
 
@@ -163,24 +166,24 @@ class Client:
         return leases.kept(self._settle(leases.touch_many(held, extend)))
 
     def fail(
-        self, job_id: bytes, token: int | None, reason: bytes = b"", delay: Length | None = None
+        self, job_id: JobId, token: int | None, reason: bytes = b"", delay: Length | None = None
     ) -> State:
         """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead."""
         state: State = self._call(leases.fail(job_id, token, reason, delay))
         return state
 
-    def release(self, job_id: bytes, token: int, delay: Length | None = None) -> None:
+    def release(self, job_id: JobId, token: int, delay: Length | None = None) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
         self._call(leases.release(job_id, token, delay))
 
-    def result(self, job_id: bytes, wait: Length = 0) -> tuple[bool, bytes]:
+    def result(self, job_id: JobId, wait: Length = 0) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished in time."""
         found: tuple[bool, bytes] = self._call(leases.result(job_id, wait))
         return found
 
     def delete(
         self,
-        job_id: bytes | None = None,
+        job_id: JobId | None = None,
         *,
         key: Text | None = None,
         queue: Text | None = None,
@@ -194,7 +197,7 @@ class Client:
         found: bool = self._call(operator_calls.delete(job_id, key, queue, timestamp))
         return found
 
-    def redrive(self, job_id: bytes | None = None, *, queue: Text | None = None) -> int:
+    def redrive(self, job_id: JobId | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
         count: int = self._call(operator_calls.redrive(job_id, queue))
         return count
@@ -217,7 +220,7 @@ class Client:
         self.configure(queue, paused=False, draining=False)
 
     def job(
-        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+        self, job_id: JobId | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
         found: Job = self._call(operator_calls.job(job_id, key, queue))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastjournal.arguments import Text
+from fastjournal.arguments import JobId, Text
 from fastjournal.client import entry_calls, leases, puts
 from fastjournal.client._sync.caller import Caller
 from fastjournal.client._sync.entries import ClientEntries
@@ -36,7 +36,7 @@ class Pipeline:
         """Add a put; arguments as `Client.put`."""
         self._calls.append(puts.put(payload, **fields))
 
-    def complete(self, job_id: bytes, token: int | None, result: bytes | None = None) -> None:
+    def complete(self, job_id: JobId, token: int | None, result: bytes | None = None) -> None:
         """Add a completion."""
         self._calls.append(leases.complete(job_id, token, result))
 

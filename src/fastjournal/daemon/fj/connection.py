@@ -281,7 +281,7 @@ class FjConnection(Connection):
         self.wants_sync = wanted
         if wanted:
             self.holds_for_sync = True
-        self.stable = STABLE if wanted or self.journal_loop.always else 0
+        self.promise(STABLE if wanted or self.journal_loop.always else 0)
 
     def _answer_error(self, identifier: i64, before: i64, error: Exception, now: i64) -> None:
         """A request is refused, or a bug must not take the other connections down."""

@@ -159,8 +159,8 @@ def _put(session: Session, job: PutRequest, asked: i64, now: i64) -> i64:
     by = session.writer() if len(session.engine.locks) else NOBODY
     outcome = operations.put(job, now, by)
     session.placed_id = operations.placed_id
-    if session.stable and not operations.is_kept():
-        session.stable = 0  # no sync brings it to stable storage
+    if not operations.is_kept():
+        session.promise(0)  # no sync brings it to stable storage
     return outcome
 
 
@@ -248,7 +248,10 @@ class _Wanted:
     def __init__(self, value: bytes) -> None:
         request = decode_lease_request(value)
         self.request = request
-        self.where = Where(prefix=request.queues[0]) if request.prefix else Where(request.queues)
+        if request.prefix:
+            self.where = Where(prefix=request.queues[0], schema=request.schema)
+        else:
+            self.where = Where(request.queues, schema=request.schema)
 
 
 _wanted: Final[dict[bytes, _Wanted]] = {}
@@ -520,6 +523,8 @@ def _repeated(session: Session, action: i64, job_id: bytes, token: i64) -> bool:
     """
     if not token:
         return False
+    if session.engine.volatile:
+        session.promise(0)  # what is known of it may be in memory only
     session.settled_until = 0
     row = session.state.rows.get(job_id)
     if row is not None and row.attempts != token:
@@ -603,10 +608,10 @@ def get(session: Session, request: Request, now: int) -> bytes:
             session.deny("role does not allow GET with a lease of a job")
             raise Unauthorized("the token does not allow leasing jobs")
         busy = not by_key.lease(row, until, worker, now, session.writer())
-        stable = 0 if busy else session.stable
+        stable = 0 if busy else session.stable_for(row)
     elif flags & EXACT:
         by_key.prolong(row, until, now, session.writer())
-        stable = session.stable
+        stable = session.stable_for(row)
     told = row.lease_until if leases else row.expires
     pair = short_of(lease_of(row))
     value = pair.value if flags & DATA else b""

@@ -13,6 +13,9 @@ Rules:
    that of an id made from the key (`everywhere_id`).
 5. A purge leaves nothing.
 6. A redriven row waits again, its counters at 0, unless a newer row of its key waits.
+7. An edited row is stated anew: it keeps its id, its place of arrival and its counters. A payload
+   of the operator is a write as of now; a change of priority or due time is none, so that a put
+   that was written before it and comes later still merges. `max_wait` holds for operators too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +23,7 @@ from typing import Any, NamedTuple, final
 
 from mypy_extensions import i64
 
-from fastjournal.errors import AlreadyExists, BadRequest, ClockSkew, NotFound
+from fastjournal.errors import AlreadyExists, BadRequest, ClockSkew, NotFound, OutOfRange
 from fastjournal.journal.decide.ground import (
     Ground,
     everywhere_id,
@@ -28,13 +31,16 @@ from fastjournal.journal.decide.ground import (
     has_expired,
     instant_after,
 )
+from fastjournal.journal.decide.merge import bounded_due
 from fastjournal.journal.language.commands import (
     KEEP_VERSIONS,
     Command,
     Group,
     Purge,
+    Put,
     Queue,
     Redrive,
+    Retry,
     Tomb,
 )
 from fastjournal.journal.state.row import (
@@ -43,6 +49,7 @@ from fastjournal.journal.state.row import (
     PROCESSING_ROW,
     WAITING_ROW,
     Row,
+    image,
 )
 
 __all__ = ["Deleted", "Operator"]
@@ -195,6 +202,36 @@ class Operator:
             except (AlreadyExists, NotFound):
                 continue
             yield command
+
+    def edit(
+        self, row_id: bytes, now: i64, value: bytes | None, priority: int | None, due: int | None
+    ) -> Command:
+        """State a waiting row anew with some of it replaced; its value must be in memory."""
+        ground = self._ground
+        now = ground.time(now)
+        row = ground.find(row_id, now)
+        if not row.queue.name:
+            raise NotFound(f"no job {row_id.hex()}")
+        if row.stage != WAITING_ROW:
+            raise BadRequest("only a job that waits can be changed")
+        parts = image(row)
+        put = parts[0]
+        assert isinstance(put, Put)
+        if value is not None:
+            ground.limits.check_value(len(value), "a payload")
+            put.value = value
+            put.modified = max(now, instant_after(row.modified, 1))
+        if priority is not None:
+            least, most = (-(2**31), 2**31 - 1) if row.workq else (0, 255)
+            if not least <= priority <= most:
+                raise OutOfRange(f"a priority is a number from {least} to {most}")
+            put.rank = -priority if row.workq or row.queue.larger_first else priority
+        if due is not None:
+            put.due = bounded_due(due, row.inserted, row.queue.max_wait)
+            for part in parts:
+                if isinstance(part, Retry):
+                    part.due = put.due
+        return Group(tuple(parts))
 
     def set_queue(self, queue: bytes, changes: Mapping[str, Any]) -> Command | None:
         """Change settings of a queue; None if they are so already."""

@@ -78,6 +78,7 @@ def back_up(stream: Stream, address: str, options: ArchiveOptions | None = None)
 
     The cleaner waits meanwhile; appending goes on. What lies there already is not sent again.
     """
+    stream.check_restored()
     if not stream.segments():
         raise NotFound(f"no journal in {stream.path}")
     lock = stream.lock_readers(exclusive=False, timeout=_LOCK_SECONDS)

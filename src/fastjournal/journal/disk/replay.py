@@ -17,7 +17,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastjournal.errors import CorruptCommand, CorruptRecord
+from fastjournal.errors import BadRequest, CorruptCommand, CorruptRecord
 from fastjournal.journal.disk.playback import CLEAN_NOTE, Playback
 from fastjournal.journal.disk.snapshot import (
     Snapshot,
@@ -26,6 +26,7 @@ from fastjournal.journal.disk.snapshot import (
     snapshot_span,
 )
 from fastjournal.journal.state.apply import JournalState
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.stream import Stream
 
@@ -61,7 +62,7 @@ def replay(
 ) -> Replayed:
     """Replay a journal's directory; `until`: only records up to this TIME.
 
-    Then a snapshot is used only if it holds nothing later.
+    Then a snapshot is used only if it holds nothing later; BadRequest if the log before it is gone.
 
     `progress` is told, now and then, how many records have been read. `state`: an empty one to
     replay into. `accept`: take jobs of Workq whose fields cannot be, instead of refusing the log.
@@ -75,6 +76,15 @@ def replay(
             gc.enable()
 
 
+def _check_history(stream: Stream, snapshot: Snapshot) -> None:
+    """Whether the log before a snapshot is there: without it, what is left tells no state."""
+    known = read_manifest(stream.files, stream.path)
+    numbers = stream.segments()
+    covered = known is not None and known.floor > 0
+    if covered or not numbers or numbers[0] >= snapshot.first > 1:
+        raise BadRequest(f"{stream.path}: the history before {snapshot.path.name} is gone")
+
+
 def _replay(
     stream: Stream,
     progress: Callable[[int], None] | None,
@@ -84,6 +94,7 @@ def _replay(
 ) -> Replayed:
     snapshot = newest_snapshot(stream)
     if snapshot is not None and until is not None and snapshot_span(stream, snapshot)[1] > until:
+        _check_history(stream, snapshot)
         snapshot = None
     playback = Playback(state, until)
     playback.accepts = accept

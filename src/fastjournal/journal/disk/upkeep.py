@@ -1,9 +1,8 @@
-"""The work that keeps a journal small and quick to open: archiving, cleaning, snapshots.
+"""The work that keeps a journal small and quick to open: cleaning and snapshots.
 
 Rules:
 
-1. History first: with an archive every sealed segment is copied there, whole, before anything in it
-   is dropped (see `archiving`).
+1. History first: where it is archived, a segment stays as it is until it was shipped (`hold`).
 2. Cleaning follows `retention`; between judging a segment and replacing it the batch under way, if
    any, is waited for, an ENDS record tells how the jobs ended whose records go, and the log is
    synced: what the judgement rests on is then on disk.
@@ -15,8 +14,7 @@ Rules:
 4. What has ended since a snapshot was taken must stay on record until the next one: when those
    records outgrow the snapshot, the next one is taken.
 5. Generations of short-lived queues begin and end as `generations` says.
-6. Where the history is shipped to a store, a segment stays as it is until it was (`hold`).
-7. Readers are locked out while files change; if they cannot be within a second, the cycle is
+6. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
 
@@ -30,7 +28,6 @@ from operator import length_hint
 from pathlib import Path
 
 from fastjournal.errors import LockTimeout, NoSpace, SegmentError
-from fastjournal.journal.disk.archiving import copy_segment
 from fastjournal.journal.disk.generations import Disposal, Generations, settings_of
 from fastjournal.journal.disk.moving import let_go, note_cleaned, note_snapshot
 from fastjournal.journal.disk.replay import Replayed
@@ -45,13 +42,13 @@ from fastjournal.log.care.cleaner import Cleaned, Cleaner, read_segment, sealed_
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import write_failure
 
 __all__ = ["Upkeep", "UpkeepStatus"]
 
 _PART = 500
 _PART_BYTES = 1024 * 1024
 _LOCK_WAIT = 1.0
+_ALL = 1 << 62
 
 
 @dataclass(slots=True)
@@ -63,7 +60,6 @@ class UpkeepStatus:
     segments_cleaned: int = 0
     bytes_freed: int = 0
     snapshots: int = 0
-    archived: int = 0
     generations: int = 0
     scrub_passes: int = 0
     """Times that every sealed segment was read again."""
@@ -74,29 +70,26 @@ class UpkeepStatus:
 
 
 class Upkeep:
-    """Cleans, archives and snapshots one journal; one call at a time."""
+    """Cleans and snapshots one journal; one call at a time."""
 
     def __init__(
         self,
         engine: Engine,
         stream: Stream,
         replayed: Replayed,
-        archive: Path | None,
         hold: Callable[[], int] | None = None,
     ) -> None:
-        """`hold`: segments from this number on may not change yet (rule 6)."""
+        """`hold`: segments from this number on may not change yet (rule 1)."""
         self._engine = engine
         self._stream = stream
         self._hold = hold
         self._snapshot = replayed.snapshot
         self._as_of = replayed.overlap
-        self._archive = archive
         self._retention = Retention(engine.state)
         self._retention.snapshot_at = None if replayed.snapshot is None else replayed.as_of
         self._generations = Generations(engine.state, engine.log.written_time)
         self._disposal().leftovers()
         self._manifest = ManifestFile(stream)
-        self._archived = set[int]()  # looked at since the journal was opened
         with contextlib.suppress(NoSpace):
             self._cover()
         self.status = UpkeepStatus()
@@ -105,17 +98,6 @@ class Upkeep:
         """Rows of a snapshot visited under the lock at a time."""
         self.lock_wait = _LOCK_WAIT
         """Seconds to wait for readers."""
-        if archive is not None:
-            self._make_archive(archive)
-
-    def _make_archive(self, archive: Path) -> None:
-        """Its name must be as durable as what is put there: segments go once they are copied."""
-        files = self._stream.files
-        try:
-            files.make_directory(archive)
-            files.sync_directory(archive.parent)
-        except OSError as error:
-            raise write_failure(error, archive) from error
 
     @property
     def snapshot(self) -> tuple[Snapshot, int] | None:
@@ -194,11 +176,10 @@ class Upkeep:
         self.status.cycles += 1
         remove_snapshots(stream, self._snapshot, self._disposal().remove)  # one never finished
         self._remove_below()
+        changeable = self._changeable()
         sealed = self._numbers(sealed_segments(stream, self._engine.log.sync))
-        sealed = [number for number in sealed if self._may_change(number)]
+        sealed = [number for number in sealed if number < changeable]
         for number in sealed:
-            if self._archive is not None:
-                self._archive_segment(number)
             if retention.wants_survey(number, now):
                 _, records = read_segment(stream, number)
                 retention.survey(number, ((r.time, r.payload) for r in records))
@@ -280,15 +261,10 @@ class Upkeep:
         if self._snapshot is None:
             return
         self._cover()
-        covered = [
-            n
-            for n in sealed_segments(self._stream, self._engine.log.sync)
-            if n < self._snapshot.first and self._may_change(n)
-        ]
+        below = min(self._snapshot.first, self._changeable())
+        covered = [n for n in sealed_segments(self._stream, self._engine.log.sync) if n < below]
         files, disposal = self._stream.files, self._disposal()
         for number in covered:
-            if self._archive is not None:
-                self._archive_segment(number)
             path = self._stream.segment_path(number)
             try:
                 size = self._size(path)
@@ -301,23 +277,11 @@ class Upkeep:
     def _cover(self) -> None:
         """Say that the log below the snapshot may go: without it, what is left is not the log."""
         if self._snapshot is not None:
-            first = self._snapshot.first
-            self._manifest.cover(first if self._hold is None else min(first, self._hold()))
+            self._manifest.cover(min(self._snapshot.first, self._changeable()))
 
-    def _may_change(self, number: int) -> bool:
-        return self._hold is None or number < self._hold()
-
-    def _archive_segment(self, number: int) -> None:
-        assert self._archive is not None
-        if number in self._archived:
-            return
-        files, source = self._stream.files, self._stream.segment_path(number)
-        try:
-            if copy_segment(files, source, self._archive, self._stream.clock.now()):
-                self.status.archived += 1
-        except OSError as error:
-            raise write_failure(error, self._archive / source.name) from error
-        self._archived.add(number)
+    def _changeable(self) -> int:
+        """Segments below this number may change or go (rule 1)."""
+        return _ALL if self._hold is None else self._hold()
 
     def _size(self, path: Path) -> int:
         handle = self._stream.files.open_read(path)

@@ -126,7 +126,7 @@ class Engine:
         self.clock = clock
         self.reserve = reserve
         self.lock: Any = threading.RLock()
-        self.wakeups = Wakeups()
+        self.wakeups = Wakeups(state.selection.has_version)
         self.counts = JobCounts()
         self.subscriptions: list[Subscription] = []
         self.locks = Locks()
@@ -148,6 +148,8 @@ class Engine:
         it has more read and sets `timer` then. None: nothing waits anywhere to be read."""
         self.volatile = False
         """There may be jobs that live in memory only."""
+        self.memory_effects: i64 = 0
+        """Effects of requests on such jobs so far: no sync brings them to stable storage."""
         self.last_time: i64 = 0
         """TIME of the newest record logged through this engine."""
         self.batching: Batch | None = None
@@ -315,6 +317,7 @@ class Engine:
             (kept if lasts else volatile).append(member)
         if not volatile:
             return command
+        self.memory_effects += 1
         for member in volatile:
             self.check_room(member)
         for member in volatile:

@@ -74,7 +74,7 @@ class JobKeys:
             raise QueuePaused(f"queue {row.queue.name!r} hands nothing out now")
         engine.commit(self._leases.grant(row, at, until - at, worker), now)
         engine.asked(row.queue.name)
-        engine.counts.leases += 1
+        engine.counts.handed_out(row, at)
         return True
 
     def prolong(self, row: Row, least: int, now: i64, by: Writer = NOBODY) -> None:

@@ -33,7 +33,7 @@ from fastjournal.journal.engine.forwarding import Forwarding
 from fastjournal.journal.engine.job_keys import JobKeys
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.language.commands import PERSIST, Command, WorkqJob
-from fastjournal.journal.state.row import FAILED_ROW, Row
+from fastjournal.journal.state.row import FAILED_ROW, PROCESSING_ROW, Row
 from fastjournal.model import MAX_INSTANT, Outcome, QueueSettings, Receipt, State, Where
 from fastjournal.put_request import PutRequest
 
@@ -176,7 +176,7 @@ class Operations:
                     raise
                 break  # what was granted is the consumer's
             engine.asked(row.queue.name)
-            engine.counts.leases += 1
+            engine.counts.handed_out(row, now)
             rows.append(row)
         if engine.wakeups.called:
             engine.pass_on()
@@ -209,8 +209,14 @@ class Operations:
         except LeaseLost:
             engine.counts.lease_lost += 1
             raise
+        watched = self._watched(job_id)
+        start: i64 = now
+        if watched is not None:
+            start = watched.rare.start
         engine.commit(command, now)
         engine.counts.completions += 1
+        if watched is not None:
+            engine.counts.ended(watched.queue.name, now - start, True)
 
     def complete_many(
         self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
@@ -246,14 +252,27 @@ class Operations:
         except LeaseLost:
             engine.counts.lease_lost += 1
             raise
+        watched = self._watched(job_id)
+        start: i64 = now
+        if watched is not None:
+            start = watched.rare.start
         engine.commit(command, now)
         engine.counts.failures += 1
+        if watched is not None:
+            engine.counts.ended(watched.queue.name, now - start, False)
         row = self._state.rows.get(job_id)
         if row is None:
             return State.DELETED
         if row.stage == FAILED_ROW:
             engine.counts.dead += 1
         return row.state
+
+    def _watched(self, job_id: bytes) -> Row | None:
+        """A job that is being worked on, if somebody wants to know how long that takes."""
+        if self._engine.counts.queues is None:
+            return None
+        row = self._state.rows.get(job_id)
+        return row if row is not None and row.stage == PROCESSING_ROW else None
 
     def release(self, job_id: bytes, token: int | None, delay: int = 0, now: i64 = 0) -> None:
         """Give a job back unworked."""
@@ -330,6 +349,22 @@ class Operations:
             engine.commit(command, now)
             count += 1
         return count
+
+    def edit(
+        self,
+        job_id: bytes,
+        *,
+        value: bytes | None = None,
+        priority: int | None = None,
+        due: int | None = None,
+    ) -> None:
+        """Change a waiting job: its payload, its priority, when it is due; None: as it is."""
+        engine = self._engine
+        now: i64 = engine.clock.now()
+        row = self._state.rows.get(job_id)
+        if row is not None:
+            engine.load(row)
+        engine.commit(self._operator.edit(job_id, now, value, priority, due), now)
 
     def configure(self, queue: bytes, changes: Mapping[str, Any]) -> QueueSettings:
         """Change settings of a queue (lengths in ns) and return all of them."""

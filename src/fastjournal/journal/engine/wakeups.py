@@ -7,6 +7,8 @@ Rules:
 2. A ready row wakes at most one consumer, the one that has waited longest among those who asked for
    its queue. A woken consumer asks again; it is not promised anything, and it may find something
    else: so every lease looks whether the queues that others were `called` for still have rows.
+   Who asked for a version is woken only while there is a ready row of it, and then perhaps more
+   of them than there are such rows: those ask in vain, and wait again.
 3. A result wakes everybody who waits for it.
 """
 
@@ -21,11 +23,18 @@ Wake = Callable[[], None]
 """Called once, under the journal's lock; must not block."""
 
 
+def any_version(queue: bytes, version: int) -> bool:
+    """For `Wakeups`: whoever asks for a version may find one."""
+    return True
+
+
 @final
 class Wakeups:
     """The waiting consumers and callers of one journal."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_version: Callable[[bytes, int], bool] = any_version) -> None:
+        """`has_version`: whether a queue has a row with a payload of a version to give."""
+        self._has_version = has_version
         self.consumers: dict[int, tuple[Where, Wake]] = {}
         """Who waits for a row, in order of arrival."""
         self.callers: dict[bytes, dict[int, Wake]] = {}
@@ -64,7 +73,9 @@ class Wakeups:
             for handle, (where, wake) in self.consumers.items():
                 if len(woken) >= count:
                     break
-                if queue in where.names if where.names else queue.startswith(where.prefix):
+                if not (queue in where.names if where.names else queue.startswith(where.prefix)):
+                    continue
+                if where.schema < 0 or self._has_version(queue, where.schema):
                     woken.append((handle, wake))
             if woken:
                 self.called.add(queue)

@@ -12,12 +12,16 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from fastjournal.archive.manifest import find_newest
+from fastjournal.archive.segments import open_segments
+from fastjournal.archive.store import DirectoryStore
 from fastjournal.errors import CorruptCommand
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import TYPE_NAMES, TYPE_OF, decode
-from fastjournal.log.read.search import find_records
+from fastjournal.log.read.search import Readable, find_in_segments, segments_of
 from fastjournal.log.record import Record
 from fastjournal.log.stream import Stream
 from fastjournal.model import State
@@ -78,11 +82,11 @@ def life_of(
     begin = max(0, since - _EARLIER)
     records: dict[int, Record] = {}
     complete, searched = True, 0
-    archive = Stream(stream.path / "archive", stream.header, files=stream.files)
-    for source in (stream, archive):
-        if source is archive and not stream.files.exists(archive.path):
-            continue
-        found = find_records(source, row_id, since=begin, max_bytes=max_bytes, max_records=limit)
+    for source in (segments_of(stream), *_archived(stream)):
+        found = find_in_segments(
+            source, row_id, since=begin, max_bytes=max_bytes, max_records=limit,
+            max_payload=stream.max_payload,
+        )  # fmt: skip
         complete = complete and found.complete
         searched += found.searched
         for record in found.records:
@@ -91,6 +95,16 @@ def life_of(
     for time in sorted(records):
         teller.tell(records[time])
     return Life(teller.steps, teller.whole, complete, searched, teller.queue, teller.key)
+
+
+def _archived(stream: Stream) -> Iterator[Iterator[tuple[int, Readable]]]:
+    """The archive beside a journal: what was shipped there, and what 0.1.0 copied there."""
+    folder, files = stream.path / "archive", stream.files
+    if files.exists(folder):
+        yield segments_of(Stream(folder, stream.header, files=files))
+        store = DirectoryStore(folder, files)
+        if (manifest := find_newest(store)) is not None:
+            yield iter(open_segments(store, manifest))
 
 
 class _Teller:

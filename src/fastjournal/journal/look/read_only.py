@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fastjournal.arguments import Text, id_bytes
+from fastjournal.arguments import JobId, Text, id_bytes
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
 from fastjournal.errors import (
     Closed,
@@ -112,6 +112,7 @@ class JournalView:
         self._looked = 0
         self._records = 0
         self._source: ReplayedState | None = None
+        self._stream.check_restored()
         if not files.exists(self.path) or not self._stream.segments():
             raise NotFound(f"no journal in {self.path}")
         self._begin()
@@ -130,7 +131,7 @@ class JournalView:
         return self._catch_up(cursor)
 
     def job(
-        self, job_id: bytes | None = None, *, key: Text | None = None, queue: Text | None = None
+        self, job_id: JobId | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
         return self._look.job(job_id, key, queue)
@@ -181,7 +182,7 @@ class JournalView:
                 self.replayed.clean, False, *self._look.kinds(),
             )  # fmt: skip
 
-    def result(self, job_id: bytes) -> tuple[bool, bytes]:
+    def result(self, job_id: JobId) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished."""
         with self._lock:
             found = result_of(self._state, id_bytes(job_id), self._clock.now())

@@ -117,7 +117,7 @@ class Placement:
             return
         row.place = READY
         queue.tally(READY, 1)
-        queue.ready.push(row)
+        queue.add_ready(row)
         self.selection.pushed(queue, row)
         self.woken.add(queue.name)
 

@@ -10,15 +10,22 @@ Rules:
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Final, final
 
 from mypy_extensions import i64, u8
 
+from fastjournal.journal.language.commands import SCHEMA_SHIFT
 from fastjournal.journal.state.orders import Order, Timeline
 from fastjournal.journal.state.row import IDLE, PLACES, READY, TOMB, QueueRules, Row
 from fastjournal.journal.state.rows import Rows
 from fastjournal.model import QueueSettings
 
 __all__ = ["Moments", "PrefixQueues", "QueueRows", "QueueTimeline"]
+
+_LEFT_AT_MOST: Final[i64] = 1000
+"""Rows that have left and may stand in `Versions` besides as many as are ready."""
 
 
 class QueueTimeline(Timeline):
@@ -44,6 +51,51 @@ class PrefixQueues:
         """Those of which only slow rows are ready."""
 
 
+@final
+class Versions:
+    """The ready rows of a queue by the version of their payloads, for who asks for one.
+
+    A row that leaves is found out when it is first; it may come again meanwhile.
+    """
+
+    def __init__(self, name: bytes, ready: Iterable[Row]) -> None:
+        self._name = name
+        self._heaps: dict[int, list[tuple[int, int, int, bytes, Row]]] = {}
+        self.size: i64 = 0
+        """Rows, those that have left included."""
+        for row in ready:
+            self.push(row)
+
+    def push(self, row: Row) -> None:
+        """A row has become ready."""
+        entry = (int(row.rank), int(row.due), int(row.inserted), row.id, row)
+        heappush(self._heaps.setdefault(_version_of(row), []), entry)
+        self.size += 1
+
+    def first(self, version: int, now: i64) -> Row | None:
+        """The first ready row of a version."""
+        heap = self._heaps.get(version)
+        while heap:
+            rank, due, inserted, _, row = heap[0]
+            if (
+                row.place == READY
+                and row.queue.name == self._name
+                and row.rank == rank
+                and row.due == due
+                and row.inserted == inserted
+                and _version_of(row) == version
+                and (not row.expires or now <= row.expires)
+            ):
+                return row
+            heappop(heap)
+            self.size -= 1
+        return None
+
+
+def _version_of(row: Row) -> int:
+    return int(row.policy.flags >> SCHEMA_SHIFT & 15)
+
+
 class QueueRows:
     """The rows of one queue."""
 
@@ -55,6 +107,8 @@ class QueueRows:
         self.total: i64 = 0
         self.counts: list[int] = [0] * PLACES
         self.ready = Order()
+        self.versions: Versions | None = None
+        """Made when somebody asks for a version, dropped when what has left fills it."""
         self.future = QueueTimeline(self)
         self.leases = QueueTimeline(self)
         self.dead: dict[bytes, Row] = {}
@@ -116,6 +170,22 @@ class QueueRows:
             row.place = IDLE
             self.tally(READY, -1)
             self.tally(IDLE, 1)
+
+    def add_ready(self, row: Row) -> None:
+        """A row has become ready."""
+        self.ready.push(row)
+        versions = self.versions
+        if versions is not None:
+            versions.push(row)
+            if versions.size > 2 * self.ready.count + _LEFT_AT_MOST:
+                self.versions = None
+
+    def head_of(self, version: int, now: i64) -> Row | None:
+        """The first ready row with a payload of this version."""
+        versions = self.versions
+        if versions is None:
+            versions = self.versions = Versions(self.name, self.ready)
+        return versions.first(version, now)
 
     def is_slow(self, row: Row) -> bool:
         """Such a row waits for a pass without other work (D-11)."""

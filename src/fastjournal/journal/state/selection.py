@@ -153,6 +153,11 @@ class Selection:
         """The row to hand out next."""
         self._now = now
         names = where.names
+        if where.schema >= 0:
+            if not names:
+                queues = self._queues_with(where.prefix)
+                names = (*queues.quick, *queues.slow)
+            return self._pick_named(names, fair, where.schema)
         if names:
             if len(names) == 1:
                 queue = self._queues.get(names[0])
@@ -178,13 +183,20 @@ class Selection:
         queue = heads.first()
         return 0 if queue is None else queue.next_wake()
 
-    def _pick_named(self, names: tuple[bytes, ...], fair: bool) -> Row | None:
+    def has_version(self, name: bytes, version: int) -> bool:
+        """Whether a queue may hand out a job with a payload of this version."""
+        queue = self._queues.get(name)
+        return queue is not None and queue.open and queue.head_of(version, self._now) is not None
+
+    def _pick_named(self, names: tuple[bytes, ...], fair: bool, version: int = -1) -> Row | None:
         best: Row | None = None
         order: tuple[Any, ...] = ()
         for name in names:
             queue = self._queues.get(name)
-            row = None if queue is None or not queue.listed else self._head(queue)
-            if queue is None or row is None:
+            if queue is None or not queue.listed:
+                continue
+            row = self._head(queue) if version < 0 else queue.head_of(version, self._now)
+            if row is None:
                 continue
             entry = (row.rank, row.due, row.inserted, row.id)
             slow = queue.is_slow(row)

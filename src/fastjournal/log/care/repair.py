@@ -14,6 +14,8 @@ Rules:
    forgotten. An interrupted repair is refused by recovery or harmless, and running it again
    finishes it.
 5. The appender's and the cleaner's locks are held throughout.
+6. A replica cuts off what is not in its primary's log (`aside`): that leaves no hole, so rule 3 is
+   not for it. Only what is cut off is copied, and nothing counts as dropped from the log's history.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class Dropped:
     """Whole records among them; 0 for damaged bytes, of which nobody knows."""
     reason: str
     copy: Path | None
-    """None for a segment that is missing."""
+    """None for a segment that is missing, or held no record."""
 
 
 def salvage(stream: Stream, *, lock_timeout: float = 1.0) -> list[Dropped]:
@@ -92,8 +94,13 @@ def _salvage_segment(stream: Stream, check: SegmentCheck) -> list[Dropped]:
     return dropped
 
 
-def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Dropped]:
-    """Keep what lies before `at`; the rest of that segment and all later ones are moved aside."""
+def cut(
+    stream: Stream, at: Position, *, lock_timeout: float = 1.0, aside: str = ""
+) -> list[Dropped]:
+    """Keep what lies before `at`; the rest of that segment and all later ones are moved aside.
+
+    `aside`: the suffix of the copies, for a replica (rule 6).
+    """
     with locked(stream, lock_timeout):
         numbers = stream.segments()
         if at.segment not in numbers:
@@ -108,15 +115,15 @@ def cut(stream: Stream, at: Position, *, lock_timeout: float = 1.0) -> list[Drop
             raise BadRequest(
                 f"offset {at.offset} is inside a record; the one before ends at {stop}"
             )
-        dropped = _missing(stream, numbers)
+        dropped = [] if aside else _missing(stream, numbers)
         known = _known(stream)
         ManifestFile(stream).replace(known)  # a number that is cut away does not come back
         for number in reversed(numbers):
             if number > at.segment:
-                dropped.append(_cut_segment(stream, number, 0))
+                dropped.append(_cut_segment(stream, number, 0, aside))
         if at.offset < len(data):
-            dropped.append(_cut_segment(stream, at.segment, at.offset))
-        _finish(stream, known)
+            dropped.append(_cut_segment(stream, at.segment, at.offset, aside))
+        _finish(stream, known, diverged=bool(aside))
         return dropped[::-1]
 
 
@@ -131,14 +138,19 @@ def _missing(stream: Stream, numbers: list[int]) -> list[Dropped]:
     return dropped
 
 
-def _cut_segment(stream: Stream, number: int, offset: int) -> Dropped:
+def _cut_segment(stream: Stream, number: int, offset: int, aside: str) -> Dropped:
     """Copy a segment, then cut it at `offset`; at 0 it is removed."""
     files, path = stream.files, stream.segment_path(number)
     data = _content(stream, path)
     records = _sound(stream, data, max(offset, HEADER_SIZE), len(data)).records
-    copy = keep_copy(files, path, data, f"damaged-{stream.clock.now()}")
+    copy = None
+    if not aside:
+        copy = keep_copy(files, path, data, f"damaged-{stream.clock.now()}")
+    elif records:
+        copy = keep_copy(files, path, data[offset:], aside)
     dropped = Dropped(path, offset, len(data) - offset, records, "after the cut", copy)
-    remember(stream, [dropped])
+    if not aside:
+        remember(stream, [dropped])
     if offset:
         handle = files.open(path)
         try:
@@ -160,6 +172,7 @@ def _sound(stream: Stream, data: bytes, start: int, end: int) -> Verdict:
 @contextlib.contextmanager
 def locked(stream: Stream, timeout: float) -> Iterator[None]:
     """Keep appenders, cleaners and readers out; errors of the disk get their types."""
+    stream.check_restored()
     append = stream.lock_appender(timeout)
     try:
         read = stream.lock_readers(exclusive=True, timeout=timeout)
@@ -213,10 +226,14 @@ def _known(stream: Stream) -> Manifest:
     return replace(known, used=used)
 
 
-def _finish(stream: Stream, known: Manifest) -> None:
+def _finish(stream: Stream, known: Manifest, *, diverged: bool = False) -> None:
     """All that is left counts as sealed: a number never names another content later on."""
     _trim(stream)
     entries = {n: measure(stream, n) for n in stream.segments() if n >= known.floor}
+    if diverged:
+        ManifestFile(stream).replace(replace(known, entries=entries, pending=None))
+        _forget_synced(stream)
+        return
     for number, old in known.entries.items():
         if number in entries and entries[number].size != old.size:
             entries[number] = entries[number]._replace(cleaned_to=old.last)

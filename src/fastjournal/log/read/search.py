@@ -13,20 +13,32 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fastjournal.errors import SegmentError
-from fastjournal.log.files import FileHandle
-from fastjournal.log.record import BrokenRecord, Record, decode
+from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, Record, decode
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
 
-__all__ = ["Found", "find_records"]
+__all__ = ["Found", "Readable", "find_in_segments", "find_records", "segments_of"]
 
 _CHUNK = 1 << 20  # bytes searched at a time: under a millisecond of the interpreter
 _BACK = 1 << 16  # bytes before a hit in which its record may begin
 _AHEAD = 1 << 12  # bytes behind a hit that are enough for most records
 _HEAD = b"\x01\x00\x00\x00"  # how every TIME begins, for some tens of thousands of years
+
+
+class Readable(Protocol):
+    """As much of an open file as searching needs."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`."""
+
+    def size(self) -> int:
+        """Its bytes."""
+
+    def close(self) -> None:
+        """Release it."""
 
 
 class Found(NamedTuple):
@@ -49,27 +61,50 @@ def find_records(
     max_records: int = 1000,
 ) -> Found:
     """Records whose payload holds `needle`, at least all those with a TIME of `since` or later."""
-    found: list[Record] = []
-    searched = 0
-    complete = True
+    return find_in_segments(
+        segments_of(stream), needle, since=since, max_bytes=max_bytes, max_records=max_records,
+        max_payload=stream.max_payload,
+    )  # fmt: skip
+
+
+def segments_of(stream: Stream) -> Iterator[tuple[int, Readable]]:
+    """The segments of a log that hold a header, the newest first."""
     numbers = stream.segments()
     for number in reversed(numbers):
-        if searched >= max_bytes or len(found) >= max_records:
-            complete = False
-            break
         try:
             handle, whole = stream.open_segment(number, newest=number == numbers[-1])
         except SegmentError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 continue
             raise
+        if whole:
+            yield number, handle
+        else:
+            handle.close()
+
+
+def find_in_segments(
+    segments: Iterator[tuple[int, Readable]],
+    needle: bytes,
+    *,
+    since: int = 0,
+    max_bytes: int = 1 << 30,
+    max_records: int = 1000,
+    max_payload: int = MAX_PAYLOAD,
+) -> Found:
+    """The same in segments wherever they lie, the newest first; each is closed behind it."""
+    found: list[Record] = []
+    searched = 0
+    complete = True
+    for number, handle in segments:
         try:
-            if not whole:
-                continue
+            if searched >= max_bytes or len(found) >= max_records:
+                complete = False
+                break
             size = _written(handle)
             searched += size
-            found.extend(_in_segment(handle, size, number, needle, stream.max_payload))
-            if since and _first_time(handle, stream.max_payload) <= since:
+            found.extend(_in_segment(handle, size, number, needle, max_payload))
+            if since and _first_time(handle, max_payload) <= since:
                 break
         finally:
             handle.close()
@@ -81,7 +116,7 @@ def find_records(
 
 
 def _in_segment(
-    handle: FileHandle, size: int, number: int, needle: bytes, limit: int
+    handle: Readable, size: int, number: int, needle: bytes, limit: int
 ) -> Iterator[Record]:
     behind = HEADER_SIZE  # the end of the last record found
     for at in _hits(handle, size, needle):
@@ -93,7 +128,7 @@ def _in_segment(
             yield record
 
 
-def _hits(handle: FileHandle, size: int, needle: bytes) -> Iterator[int]:
+def _hits(handle: Readable, size: int, needle: bytes) -> Iterator[int]:
     overlap = len(needle) - 1
     for start in range(HEADER_SIZE, size, _CHUNK):
         data = handle.read(start, min(_CHUNK + overlap, size - start))
@@ -104,7 +139,7 @@ def _hits(handle: FileHandle, size: int, needle: bytes) -> Iterator[int]:
 
 
 def _record_around(
-    handle: FileHandle, number: int, at: int, first: int, limit: int
+    handle: Readable, number: int, at: int, first: int, limit: int
 ) -> tuple[Record, int] | None:
     """The record that holds the byte at `at`, and where it ends; it begins at `first` or later."""
     base = max(first, at - _BACK)
@@ -122,7 +157,7 @@ def _record_around(
 
 
 def _record_at(
-    handle: FileHandle, data: bytes, base: int, begin: int, limit: int
+    handle: Readable, data: bytes, base: int, begin: int, limit: int
 ) -> tuple[int, bytes, int] | None:
     try:
         time, start, stop, after = decode(data, begin, len(data), limit)
@@ -138,7 +173,7 @@ def _record_at(
     return time, whole[start:stop], base + begin + after
 
 
-def _written(handle: FileHandle) -> int:
+def _written(handle: Readable) -> int:
     """Bytes of a segment without room reserved ahead."""
     size = handle.size()
     while size and not handle.read(max(0, size - _CHUNK), _CHUNK).strip(b"\0"):
@@ -146,7 +181,7 @@ def _written(handle: FileHandle) -> int:
     return size
 
 
-def _first_time(handle: FileHandle, limit: int) -> int:
+def _first_time(handle: Readable, limit: int) -> int:
     """TIME of a segment's first record; the far future if that cannot be told."""
     data = handle.read(HEADER_SIZE, _CHUNK)
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Buffer", "Chunk", "Damage", "gaps_to_binary"]
 
-Buffer: TypeAlias = bytes | mmap
+Buffer: TypeAlias = bytes | mmap | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,19 @@ class Appender:
                 writer.sync()
             return first
 
+    def append_encoded(self, data: bytes, first_time: int, last_time: int) -> None:
+        """Add whole records of another log, whose TIMEs rise and lie behind all that is here.
+
+        The caller has checked them. All or none, as above.
+        """
+        with self._guard:
+            writer = self._ready()
+            if first_time <= writer.last_time:
+                raise BadRequest(f"TIME {first_time} is not behind {writer.last_time}")
+            writer.write(data, last_time)
+            if self._always:
+                writer.sync()
+
     def sync(self) -> None:
         """Bring everything appended so far to stable storage, whatever the policy."""
         with self._guard:

@@ -48,7 +48,7 @@ class SyncedMark:
     def __init__(self, files: Files, directory: Path, lock: FileLock | None = None) -> None:
         """`lock`: the appender's, whose file must stay the one that has its name (rule 2)."""
         self._held = directory / APPEND_LOCK
-        self._lock: Identity = None if lock is None else lock.identity()
+        self._lock = lock
         self._files = files
         self._directory = directory
         self._boot = files.boot_id()
@@ -71,20 +71,20 @@ class SyncedMark:
 
     def set(self, segment: int, offset: int, last_time: int) -> None:
         """Remember that everything before this position is safe; may be lost with the machine."""
-        # A lost mark costs only precision in recovery, never data.
-        with contextlib.suppress(OSError):
+        try:
             self._handle.write_at(self._encode(segment, offset, last_time), _SLOT)
+        except OSError:
+            return  # a lost mark costs only precision in recovery, never data
 
     def stray(self, path: Path, identity: Identity) -> Path | None:
         """The first of an open file and the lock's that has lost its name to another.
 
         Without an `identity` only the lock's file is looked at.
         """
-        files, lock = self._files, self._lock
-        if identity is not None and files.identity(path) != identity:
+        if identity is not None and self._files.identity(path) != identity:
             return path
-        held = self._held
-        return held if lock is not None and files.identity(held) != lock else None
+        lock = self._lock
+        return None if lock is None or lock.is_named() else self._held
 
     def close(self) -> None:
         """Release the side file."""

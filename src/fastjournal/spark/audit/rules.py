@@ -319,7 +319,7 @@ class _Check:
         )
         for time, offset, start, end in rows:
             try:
-                command = decode(data[start:end])
+                command = decode(bytes(data[start:end]))
             except CorruptCommand as fault:
                 # What belongs to no share is told by the first alone.
                 if share.index == 0 or (end - start >= 17 and data[start] in STEPS):

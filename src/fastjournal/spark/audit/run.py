@@ -30,8 +30,6 @@ from fastjournal.spark.audit.rules import (
 from fastjournal.spark.errors import told
 from fastjournal.spark.kinds import GROUP
 from fastjournal.spark.locations import absolute
-from fastjournal.spark.options import Settings
-from fastjournal.spark.replay.by_share import share_count
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.snapshots import base_of
 from fastjournal.spark.storage.segments import (
@@ -40,8 +38,9 @@ from fastjournal.spark.storage.segments import (
     load_all,
     newest_time,
     pack,
+    share_count,
 )
-from fastjournal.spark.tasks import frame_of
+from fastjournal.spark.tasks import frame_of, parallelism
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,11 +94,12 @@ def audit(
     with told():
         pieces = journal_segments(directory, whole=False)
         first = directory_findings(directory)
-        count = share_count(Settings((directory,), shards=shards, mode="DROPMALFORMED"))
+        cores = parallelism(spark)
+        count = share_count(sum(piece.size for piece in pieces), cores, shards)
     shares = [Share(n, count) for n in range(count)]
     newest = pieces[-1].number if pieces else 0
     tasks: list[Callable[[], list[Finding]]] = [
-        *(_Segments(some) for some in pack(pieces, _PACK)),
+        *(_Segments(some) for some in pack(pieces, _PACK, cores)),
         *(_Share(directory, share, newest) for share in shares),
     ]
     found = frame_of(spark, [_Known(first), *tasks], FINDING_COLUMNS)

@@ -44,7 +44,7 @@ from fastjournal.handles import LeasedJob
 from fastjournal.model import State
 from fastjournal.spark.consume.executor_side import ANSWER, MAX_REASON, Work, per_job, working
 from fastjournal.spark.replay.fold import no_collection
-from fastjournal.spark.session import parallelism
+from fastjournal.spark.tasks import parallelism
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,6 @@
 """History flows to the lake: new records become Parquet, once, and Delta over the same files.
 
 history          which segments there are: a journal, its archive, a copy on an object store
-seed             the rows of a journal whose beginning is gone
 tables           columns and versions of the tables
 parquet_files    rows into files, inside a task
 commits          which files count, and up to which record
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
         export,
         export_directory,
         files_of,
-        share_count,
     )
 
-__all__ = ["ExportReport", "export", "export_directory", "files_of", "share_count"]
+__all__ = ["ExportReport", "export", "export_directory", "files_of"]
 
 __getattr__ = names_from(__name__, dict.fromkeys(__all__, "exporter"))

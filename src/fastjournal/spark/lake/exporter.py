@@ -16,7 +16,7 @@ Rules:
 5. No cleaner comes in between planning and writing: a segment that a task does not see is an error,
    and the position stays where it was.
 6. What was cleaned before it was exported is gone: export more often than the journal cleans, or
-   keep history (`Journal(history="archive")`) and name the archive.
+   keep an archive (`Journal(archive=...)`) and name it.
 """
 
 from __future__ import annotations
@@ -38,30 +38,29 @@ from fastjournal.spark.lake.commits import (
 )
 from fastjournal.spark.lake.history import History
 from fastjournal.spark.lake.parquet_files import DataFile, TableWriter
-from fastjournal.spark.lake.seed import rows_before
 from fastjournal.spark.lake.tables import (
     JOB_COLUMNS,
     TABLES,
     VERSIONS,
-    attempts_of,
-    events_of,
     schema_of,
 )
+from fastjournal.spark.lifecycle.rows import attempts_of, events_of
+from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, parts_of
 from fastjournal.spark.locations import absolute, is_remote, place
-from fastjournal.spark.options import MAX_SHARDS, Settings
+from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.by_share import replay_share
 from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.replay.job_rows import job_batches
-from fastjournal.spark.storage.segments import Piece, at_one_moment, load
+from fastjournal.spark.storage.segments import Piece, at_one_moment, load, share_count
 from fastjournal.spark.storage.written_files import Written, attempt_word, make_below, read_back
-from fastjournal.spark.tasks import run_tasks
+from fastjournal.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["ExportReport", "export", "export_directory", "files_of", "share_count"]
+__all__ = ["ExportReport", "export", "export_directory", "files_of"]
 
 Run = Callable[[Sequence[Any]], list[Any]]
 _LEAST_SHARE = 8 << 20
@@ -113,7 +112,7 @@ def export(
 
     return export_directory(
         run, path, out, archive=archive, tables=tables, values=values, until=until, shares=shares,
-        delta=delta,
+        delta=delta, cores=parallelism(spark),
     )  # fmt: skip
 
 
@@ -129,8 +128,9 @@ def export_directory(
     shares: int = 0,
     delta: bool = False,
     commits: Commits | None = None,
+    cores: int = 0,
 ) -> ExportReport:
-    """The same; `run` carries out tasks somewhere and gives their answers in order."""
+    """The same; `run` carries out tasks somewhere, `cores` at a time; their answers in order."""
     started = perf_counter()
     chosen = _tables(tables)
     if delta:
@@ -154,7 +154,7 @@ def export_directory(
             plan = _Plan.of(history, last, until)
             if plan.upto <= plan.after:
                 return plan, []
-            return plan, _written(run, history, commits, plan, chosen, values, shares)
+            return plan, _written(run, history, commits, plan, chosen, values, shares, cores)
 
         # No cleaner comes in between: what the driver plans, all tasks see.
         plan, answers = at_one_moment(journal, write)
@@ -186,12 +186,6 @@ def _tables(tables: Iterable[str]) -> tuple[str, ...]:
     if unknown or not wanted:
         raise SettingError(f"tables: some of {', '.join(TABLES)}", name="tables")
     return tuple(table for table in TABLES if table in wanted)
-
-
-def share_count(size: int, shares: int = 0) -> int:
-    """Into how many tasks a log of this size is split."""
-    fair = min(os.cpu_count() or 1, MAX_SHARDS, -(-size // _LEAST_SHARE))
-    return shares or max(1, fair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +221,9 @@ def _written(
     tables: tuple[str, ...],
     values: bool,
     shares: int,
+    cores: int,
 ) -> list[_Answer]:
-    count = share_count(sum(piece.size for piece in plan.pieces), shares)
+    count = share_count(sum(piece.size for piece in plan.pieces), cores, shares)
     tasks = [
         _Task(
             history.path, str(commits.root), plan.pieces, history.pieces, Share(n, count),

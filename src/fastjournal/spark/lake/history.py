@@ -5,8 +5,10 @@ Rules:
 1. A journal is a directory on this machine or on a shared disk. A copy of sealed segments may be
    anywhere `spark.stores` reads: `s3://bucket/jobs`, `gs://`, `abfs://`, `hdfs://`, `file:///`.
 2. An archive holds segments as they were before they were cleaned: where both have a segment, the
-   archive's counts.
-3. Copies are sealed: a torn tail in one is damage.
+   archive's counts, unless it is one that is still being shipped.
+3. Beside what was shipped there may be copies that 0.1.0 made. Such a copy counts where nothing was
+   shipped, or less of it, which is what cleaning had left.
+4. Copies are sealed: a torn tail in one is damage.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastjournal.spark.locations import is_remote, place
+from fastjournal.spark.storage.object_store import is_growing, list_copies
 from fastjournal.spark.storage.segments import Piece, first_time, journal_segments, newest_time
 from fastjournal.spark.storage.segments import load as read_piece
 
@@ -28,9 +31,9 @@ class History:
         self.path = place(path)
         found = {piece.number: piece for piece in journal_segments(self.path)}
         if archive is not None:
-            for piece in journal_segments(place(archive)):
+            for piece in _archived(place(archive)):
                 known = found.get(piece.number)
-                if known is None or not known.newest:
+                if known is None or not (known.newest or is_growing(piece.path)):
                     found[piece.number] = replace(piece, newest=False)
         self.pieces = [found[number] for number in sorted(found)]
         self._starts = [first_time(piece) for piece in self.pieces]
@@ -60,3 +63,14 @@ class History:
             if following is None or following > after + 1:
                 found.append(piece)
         return found
+
+
+def _archived(archive: str) -> list[Piece]:
+    """The segments of an archive, each from where it is most whole (rule 3)."""
+    found = {piece.number: piece for piece in journal_segments(archive)}
+    newest = max(found, default=0)
+    for one in list_copies(archive) if is_remote(archive) else ():
+        number = one.number
+        if number < newest and (number not in found or found[number].size < one.size):
+            found[number] = Piece(one.address, number, one.size, newest=False)
+    return [found[number] for number in sorted(found)]

@@ -39,13 +39,17 @@ from fastjournal.spark.maintain.retention_columns import (
     kept_ranges,
     survey,
 )
-from fastjournal.spark.options import Settings
-from fastjournal.spark.replay.by_share import share_count
 from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.replay.snapshots import base_of, first_mark
-from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack
+from fastjournal.spark.storage.segments import (
+    Piece,
+    journal_segments,
+    load,
+    pack,
+    share_count,
+)
 from fastjournal.spark.storage.written_files import Written, attempt_word, write_file
-from fastjournal.spark.tasks import Task, run_tasks
+from fastjournal.spark.tasks import Task, parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,15 +117,22 @@ def clean(
             now=moment,
             lock_seconds=lock_seconds,
             dry_run=dry_run,
+            cores=parallelism(spark),
         )
         for path in given
     ]
 
 
 def clean_journal(
-    run: Run, stream: Stream, *, now: int, lock_seconds: float = 60.0, dry_run: bool = False
+    run: Run,
+    stream: Stream,
+    *,
+    now: int,
+    lock_seconds: float = 60.0,
+    dry_run: bool = False,
+    cores: int = 0,
 ) -> CleanReport:
-    """Clean one journal; `run` carries out tasks somewhere and gives their answers in order."""
+    """Clean one journal; `run` carries out tasks somewhere, `cores` at a time; answers in order."""
     directory = str(stream.path)
     lock = stream.lock_readers(exclusive=not dry_run, timeout=lock_seconds)
     try:
@@ -135,16 +146,16 @@ def clean_journal(
             Piece(str(path), number, path.stat().st_size, newest=False)
             for number, path in ((n, stream.segment_path(n)) for n in numbers)
         ]
-        rows = _live_rows(run, directory)
+        rows = _live_rows(run, directory, cores)
         planner = Planner(rows)
         planner.snapshot_at = first_mark(directory)
-        for report in run([_Survey(p, rows) for p in pack(pieces, _PACK)]):
+        for report in run([_Survey(p, rows) for p in pack(pieces, _PACK, cores)]):
             planner.note(report)
         bounds = {one.segment: one for one in planner.bounds(numbers, now)}
         chosen = [piece for piece in pieces if piece.number in bounds]
         tasks = [
             _Rewrite(p, rows, [bounds[piece.number] for piece in p], dry_run)
-            for p in pack(chosen, _PACK)
+            for p in pack(chosen, _PACK, cores)
         ]
         rewritten = in_order(chosen, run(tasks))
         cleaned = [one.cleaned for one in rewritten]
@@ -164,9 +175,9 @@ def total_bytes(stream: Stream) -> int:
     return sum(stream.segment_path(number).stat().st_size for number in stream.segments())
 
 
-def _live_rows(run: Run, directory: str) -> LiveRows:
-    count = share_count(Settings((directory,)))
+def _live_rows(run: Run, directory: str, cores: int) -> LiveRows:
     pieces = journal_segments(directory)
+    count = share_count(sum(piece.size for piece in pieces), cores)
     parts = run([_Replay(directory, pieces, Share(n, count)) for n in range(count)])
     return LiveRows(cast("list[LivePart]", parts))
 

@@ -1,10 +1,11 @@
-"""Retention of archived history: whole segments copied aside, from which the old may go.
+"""Retention of copied history: whole segments kept aside, from which the old may go.
 
 Rules:
 
 1. An archive is no journal: nothing is replayed from it to serve anybody. Here records go by their
    age, and by queue, not because a newer one overrules them.
-2. A directory in which a journal lives is refused: there only `clean` may drop records.
+2. An archive that is shipped to is left to `archive prune`; copies that 0.1.0 made there may go. A
+   directory in which a journal lives is refused: there only `clean` may drop records.
 3. Records of a queue are those of every row that was ever put into it; a record that concerns no
    single row goes by age alone, and only when no queue is named.
 4. Written as `clean` writes: tasks leave `.rw` files, the driver checks and renames them, oldest
@@ -28,7 +29,7 @@ from fastjournal.log.write.synced_mark import SYNCED_MARK
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.record_columns import readable
 from fastjournal.spark.kinds import BROADCAST, KINDS
-from fastjournal.spark.locations import absolute
+from fastjournal.spark.locations import absolute, is_archive
 from fastjournal.spark.maintain.clean import (
     CleanReport,
     Rewritten,
@@ -41,7 +42,7 @@ from fastjournal.spark.maintain.clean import (
 )
 from fastjournal.spark.maintain.retention_columns import content
 from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack, tear_rule
-from fastjournal.spark.tasks import Task, run_tasks
+from fastjournal.spark.tasks import Task, parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,22 +67,35 @@ def trim_archive(
         return run_tasks(spark, tasks)
 
     return trim_directory(
-        run, absolute(path), before=before, queues=frozenset(queues), dry_run=dry_run
+        run,
+        absolute(path),
+        before=before,
+        queues=frozenset(queues),
+        dry_run=dry_run,
+        cores=parallelism(spark),
     )
 
 
 def trim_directory(
-    run: Run, path: str | Path, *, before: int, queues: frozenset[str], dry_run: bool = False
+    run: Run,
+    path: str | Path,
+    *,
+    before: int,
+    queues: frozenset[str],
+    dry_run: bool = False,
+    cores: int = 0,
 ) -> CleanReport:
-    """The same; `run` carries out tasks somewhere and gives their answers in order."""
+    """The same; `run` carries out tasks somewhere, `cores` at a time; their answers in order."""
     stream = Stream(path, WORKQ)
+    if is_archive(Path(path)) and not stream.segments():
+        raise BadRequest(f"{path}: its history goes by age (fastjournal archive prune --keep-days)")
     for name in ("append.lock", SYNCED_MARK):
         if stream.files.exists(stream.path / name):
             raise BadRequest(f"{path}: a journal lives here ({name}); clean it instead")
     lock = stream.lock_readers(exclusive=not dry_run, timeout=60.0)
     try:
         pieces = journal_segments(path)
-        packs = pack(pieces, _PACK)
+        packs = pack(pieces, _PACK, cores)
         rows: frozenset[bytes] | None = None
         if queues:
             rows = frozenset(run([_Rows(some, queues) for some in packs]))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from fastjournal.package.lazy_names import names_from
 
 if TYPE_CHECKING:
-    from fastjournal.spark.replay.by_share import replay_share, shard_batches, shards, share_count
+    from fastjournal.spark.replay.by_share import replay_share, shard_batches, shards
 
-__all__ = ["replay_share", "shard_batches", "shards", "share_count"]
+__all__ = ["replay_share", "shard_batches", "shards"]
 
 __getattr__ = names_from(__name__, dict.fromkeys(__all__, "by_share"))

@@ -4,9 +4,11 @@ Rules:
 
 1. Records travel by the share of their row, a GROUP or a queue's settings to every share; inside a
    share they are put back in the order of the log and folded by the code of the sharded scan.
-2. It replays the log alone: a journal whose beginning lives only in a snapshot is refused.
-3. Many tasks read one journal, so no cleaner may come in between: the rows are made at once, while
-   the driver shares the readers' lock. A copy on an object store is not cleaned and is read when
+2. Where a snapshot lies before the instant asked for, each share begins with its rows of that, and
+   only the log behind it is read. So a share without a record has rows too: it is told of.
+3. All shares are as of one TIME, that of the last record when the table is made.
+4. Many tasks read one journal, so no cleaner may come in between: the rows are made at once, while
+   the driver shares the readers' lock. What lies on an object store is not cleaned and is read when
    the table is.
 """
 
@@ -15,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fastjournal.errors import BadRequest
 from fastjournal.log.record import encode
+from fastjournal.log.scan.scan import Buffer
 from fastjournal.log.segment import WORKQ
 from fastjournal.spark.errors import told
 from fastjournal.spark.kinds import BROADCAST, KINDS
@@ -24,9 +26,9 @@ from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.fold import Share, fold, route
 from fastjournal.spark.replay.job_rows import job_batches
-from fastjournal.spark.replay.snapshots import archived_snapshot, open_snapshot, whole_history
+from fastjournal.spark.replay.snapshots import base_of
 from fastjournal.spark.schema import ddl, names_of
-from fastjournal.spark.storage.segments import Piece, at_one_moment, journal_segments
+from fastjournal.spark.storage.segments import Piece, at_one_moment, journal_segments, newest_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,15 +69,13 @@ def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> 
 
     names = names_of(settings)
     pieces = journal_segments(path)
-    if is_remote(path):
-        archived_snapshot(path, settings.upto, pieces)  # refuses what the archive cannot tell
-        whole_history(path, pieces)
-    opened = None if is_remote(path) else open_snapshot(path)
-    if opened is not None and (not pieces or pieces[0].number > 1):
-        raise BadRequest(f"{path}: its beginning lives in a snapshot; use up to 24 shards")
+    bounds = (settings.upto, newest_time(pieces[-1]) if pieces else None)
+    upto = min((bound for bound in bounds if bound is not None), default=None)
+    first = base_of(path, _unread(pieces), Share(0, 1 << 30), upto).first
     reader = spark.read.format("fastjournal").option("columns", "_segment,_offset,time_ns,payload")
-    if settings.upto is not None:
-        reader = reader.option("until", str(settings.upto + 1))
+    reader = reader.option("fromSegment", str(first))
+    if upto is not None:
+        reader = reader.option("until", str(upto + 1))
 
     def spread(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -83,11 +83,15 @@ def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> 
 
     def folded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with told():
-            yield from _fold_partition(batches, path, shares, names, settings)
+            yield from _fold_partition(batches, path, pieces, upto, shares, names, settings)
 
     records = reader.load(path).mapInArrow(spread, _SPREAD)
+    every = spark.range(shares).selectExpr(
+        "cast(id as int) share", "-1L _segment", "-1L _offset", "0L time_ns", "x'' payload"
+    )
     return (
-        records.repartition(shares, F.col("share"))
+        records.union(every)
+        .repartition(shares, F.col("share"))
         .sortWithinPartitions("share", "_segment", "_offset")
         .mapInArrow(folded, ddl("jobs", names))
     )
@@ -116,6 +120,8 @@ def _with_share(batch: pa.RecordBatch, shares: int) -> Iterator[pa.RecordBatch]:
 def _fold_partition(
     batches: Iterable[pa.RecordBatch],
     path: str,
+    pieces: list[Piece],
+    upto: int | None,
     shares: int,
     names: tuple[str, ...],
     settings: Settings,
@@ -123,12 +129,22 @@ def _fold_partition(
     """A partition may hold several shares; each is put back into a segment and folded."""
     held: dict[int, list[bytes]] = {}
     for batch in batches:
-        for share, time, payload in zip(
-            *(batch.column(n).to_pylist() for n in (0, 3, 4)), strict=True
+        for share, segment, time, payload in zip(
+            *(batch.column(n).to_pylist() for n in (0, 1, 3, 4)), strict=True
         ):
-            held.setdefault(share, [WORKQ.encode()]).append(encode(time, payload))
+            parts = held.setdefault(share, [WORKQ.encode()])
+            if segment >= 0:
+                parts.append(encode(time, payload))
     for share, parts in held.items():
         data = b"".join(parts)
         piece = Piece(f"{path} (share {share})", 0, len(data), newest=False)
-        state = fold([(piece, data)], share=Share(share, shares), mode=settings.mode)
+        part = Share(share, shares)
+        base = base_of(path, _unread(pieces), part, upto)
+        state = fold(
+            [(piece, data)], share=part, mode=settings.mode, state=base.state, overlap=base.overlap
+        )
         yield from job_batches(state.rows.values(), names, path, settings.queues)
+
+
+def _unread(pieces: list[Piece]) -> list[tuple[Piece, Buffer]]:
+    return [(piece, b"") for piece in pieces]

@@ -14,34 +14,31 @@ Rules:
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import Buffer
 from fastjournal.spark.locations import is_remote
-from fastjournal.spark.options import MAX_SHARDS, Settings
+from fastjournal.spark.options import Settings
 from fastjournal.spark.partitions import Shard
 from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.replay.job_rows import job_batches
-from fastjournal.spark.replay.snapshots import Base, base_of
+from fastjournal.spark.replay.snapshots import Base, base_of, is_archived
 from fastjournal.spark.storage.segments import (
     Piece,
     at_one_moment,
     journal_segments,
     load,
     newest_time,
+    share_count,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["replay_share", "shard_batches", "shards", "share_count"]
-
-# A share smaller than this does not pay for its task.
-_LEAST_SHARE = 8 << 20
+__all__ = ["replay_share", "shard_batches", "shards"]
 
 
 def shards(settings: Settings) -> Iterator[Shard]:
@@ -50,25 +47,16 @@ def shards(settings: Settings) -> Iterator[Shard]:
         pieces = journal_segments(directory, whole=settings.whole)
         if not pieces:
             continue
-        frozen = newest_time(pieces[-1]) if pieces[-1].newest else None
+        # An archive grows too; what was copied there whole does not.
+        grows = pieces[-1].newest or is_archived(pieces)
+        frozen = newest_time(pieces[-1]) if grows else None
         bounds = [bound for bound in (settings.upto, frozen) if bound is not None]
-        count = _share_count(pieces, settings)
+        # Every share of a log on a store would fetch all of it.
+        many = 1 if is_remote(directory) else settings.cores
+        count = share_count(sum(piece.size for piece in pieces), many, settings.shards)
         newest = pieces[-1].number
         for index in range(count):
             yield Shard(directory, index, count, min(bounds) if bounds else None, newest)
-
-
-def _share_count(pieces: Sequence[Piece], settings: Settings) -> int:
-    size = sum(piece.size for piece in pieces)
-    if pieces and is_remote(pieces[0].path):  # every share fetches the whole log
-        return settings.shards or 1
-    fair = min(os.cpu_count() or 1, MAX_SHARDS, -(-size // _LEAST_SHARE))
-    return settings.shards or max(1, fair)
-
-
-def share_count(settings: Settings) -> int:
-    """Into how many shares the first of the journals is split."""
-    return _share_count(journal_segments(settings.paths[0], whole=settings.whole), settings)
 
 
 def shard_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:

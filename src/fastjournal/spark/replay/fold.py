@@ -326,10 +326,10 @@ def apply_entries(
         for time, offset, start, end, member in rows:
             try:
                 if member < 0:
-                    apply(decode(data[start:end]), time)
+                    apply(decode(bytes(data[start:end])), time)
                     continue
                 if start != last:
-                    last, members = start, _group(data[start:end])
+                    last, members = start, _group(bytes(data[start:end]))
                 apply(members[member], time)
             except CorruptCommand as fault:
                 if mode == FAILFAST:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import google_crc32c
 
+from fastjournal.archive.manifest import SnapshotEntry
 from fastjournal.archive.restore import plan_restore
 from fastjournal.errors import BadRequest, SegmentError
 from fastjournal.journal.disk.snapshot import SNAPSHOT, Snapshot, newest_snapshot
@@ -36,7 +37,9 @@ __all__ = [
     "Base",
     "archived_snapshot",
     "base_of",
+    "first_base",
     "first_mark",
+    "is_archived",
     "open_snapshot",
     "whole_history",
 ]
@@ -53,6 +56,9 @@ class Base:
     """The first segment to be replayed."""
     overlap: int
     """Records up to this TIME may be in the state already."""
+
+
+_NOTHING = Base(None, 0, 0)
 
 
 def open_snapshot(directory: str | Path) -> tuple[Snapshot, bytes] | None:
@@ -77,14 +83,25 @@ def archived_snapshot(
 
     Raises BadRequest for an instant that the archive cannot tell.
     """
-    if not any("/segments/" in piece.path or "/tail/" in piece.path for piece in pieces):
-        return None  # segments that were copied there
+    if not is_archived(pieces):
+        return None
     archive = find_archive(str(directory))
     if archive is None:
         return None
     found = plan_restore(archive, upto).snapshot
-    if found is None:
-        return None
+    return None if found is None else _read_archived(directory, found)
+
+
+def first_base(directory: str | Path, pieces: Sequence[Piece], share: Share) -> Base:
+    """What was before an archive's first segment: its earliest snapshot's rows of a share."""
+    archive = find_archive(str(directory)) if is_archived(pieces) else None
+    if archive is None or not archive.floor:
+        return _NOTHING
+    earliest = min(archive.snapshots, key=lambda one: one.number)
+    return _base_from(*_read_archived(directory, earliest), share)
+
+
+def _read_archived(directory: str | Path, found: SnapshotEntry) -> tuple[Snapshot, bytes]:
     address = f"{str(directory).rstrip('/')}/{found.name}"
     data = read_whole(address)
     if len(data) != found.size or google_crc32c.value(data) != found.crc:
@@ -93,9 +110,17 @@ def archived_snapshot(
     return Snapshot(found.number, Path(address), 0, found.size, found.crc), data
 
 
+def is_archived(pieces: Sequence[Piece]) -> bool:
+    """Whether these are what an archive's manifest names, and not copies that lie there."""
+    return any("/segments/" in piece.path or "/tail/" in piece.path for piece in pieces)
+
+
 def whole_history(directory: str | Path, pieces: Sequence[Piece]) -> None:
-    """Refuse a copy on an object store that does not begin with the first segment."""
-    if pieces and pieces[0].number > 1:
+    """Refuse copies on an object store that do not begin with the first segment.
+
+    An archive has said itself whether its beginning is there.
+    """
+    if pieces and pieces[0].number > 1 and not is_archived(pieces):
         raise BadRequest(f"{directory}: its beginning is not there: no state without it")
 
 
@@ -127,7 +152,6 @@ def base_of(
     directory: str | Path, segments: list[tuple[Piece, Buffer]], share: Share, upto: int | None
 ) -> Base:
     """The snapshot's rows of a share, or nothing and the beginning of the log."""
-    nothing = Base(None, 0, 0)
     if is_remote(directory):
         pieces = [piece for piece, _ in segments]
         opened = archived_snapshot(directory, upto, pieces)
@@ -136,17 +160,22 @@ def base_of(
     else:
         opened = open_snapshot(directory)
     if opened is None:
-        return nothing
+        return _NOTHING
     snapshot, data = opened
+    base = _base_from(snapshot, data, share)
+    if upto is not None and base.overlap > upto:
+        if not segments or segments[0][0].number >= snapshot.first > 1:
+            raise BadRequest(f"{directory}: the history before {snapshot.path.name} is gone")
+        return _NOTHING
+    return base
+
+
+def _base_from(snapshot: Snapshot, data: bytes, share: Share) -> Base:
     chunks = [c for c in Scan(data, path=snapshot.path) if isinstance(c, Chunk)]
     marks = _marks(chunks)
     times = [when for part in marks for _, when in part]
     if not times:
-        return nothing
-    if upto is not None and times[-1] > upto:
-        if not segments or segments[0][0].number >= snapshot.first > 1:
-            raise BadRequest(f"{directory}: the history before {snapshot.path.name} is gone")
-        return nothing
+        return _NOTHING
     state = JournalState()
     as_of = 0
     for chunk, parts in zip(chunks, marks, strict=True):

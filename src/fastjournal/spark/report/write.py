@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any
 from fastjournal.errors import LockTimeout, NotFound
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.lake.exporter import share_count
 from fastjournal.spark.lake.history import History
-from fastjournal.spark.lake.seed import rows_before
+from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, parts_of
 from fastjournal.spark.locations import is_remote, place
 from fastjournal.spark.maintain.clean import clean_journal
@@ -35,8 +34,8 @@ from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.report.figures import figures
 from fastjournal.spark.report.page import page
 from fastjournal.spark.report.tally import Tally, Window
-from fastjournal.spark.storage.segments import Piece, at_one_moment, load
-from fastjournal.spark.tasks import run_tasks
+from fastjournal.spark.storage.segments import Piece, at_one_moment, load, share_count
+from fastjournal.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +85,7 @@ def report(
 
     return report_directory(
         run, path, archive=archive, since=since, until=until, target=target, targets=targets,
-        shares=shares, cleaning=cleaning,
+        shares=shares, cleaning=cleaning, cores=parallelism(spark),
     )  # fmt: skip
 
 
@@ -101,8 +100,9 @@ def report_directory(
     targets: Mapping[str, float] | None = None,
     shares: int = 0,
     cleaning: bool = True,
+    cores: int = 0,
 ) -> Report:
-    """The same; `run` carries out tasks somewhere and gives their answers in order."""
+    """The same; `run` carries out tasks somewhere, `cores` at a time; their answers in order."""
     journal = place(path)
     goal = round(target * _SECOND)
     goals = {name: round(seconds * _SECOND) for name, seconds in (targets or {}).items()}
@@ -114,7 +114,7 @@ def report_directory(
             raise NotFound(f"{journal}: no record to report on")
         last = last if until is None else min(last, until - 1)
         window = Window.over(first if since is None else max(since, first), last)
-        count = share_count(history.size, shares)
+        count = share_count(history.size, cores, shares)
         tasks = [
             _Task(journal, history.pieces, Share(n, count), window, last, goals, goal)
             for n in range(count)
@@ -123,11 +123,13 @@ def report_directory(
 
     # No cleaner comes in between: what the driver plans, all tasks see.
     history, last, tally = at_one_moment(journal, look)
-    log = _log(run, history, last, tally, cleaning)
+    log = _log(run, history, last, tally, cleaning, cores)
     return Report(figures(tally, journal=journal, last=last, targets=goals, target=goal, log=log))
 
 
-def _log(run: Run, history: History, now: int, tally: Tally, cleaning: bool) -> dict[str, Any]:
+def _log(
+    run: Run, history: History, now: int, tally: Tally, cleaning: bool, cores: int
+) -> dict[str, Any]:
     live = [piece for piece in history.pieces if str(piece.path).startswith(history.path)]
     size = sum(piece.size for piece in live)
     written = int(tally.bytes.sum())
@@ -135,7 +137,9 @@ def _log(run: Run, history: History, now: int, tally: Tally, cleaning: bool) -> 
     if cleaning and not is_remote(history.path) and _ours(history.path):
         try:
             stream = Stream(history.path, WORKQ)
-            done = clean_journal(run, stream, now=now, lock_seconds=_LOCK_SECONDS, dry_run=True)
+            done = clean_journal(
+                run, stream, now=now, lock_seconds=_LOCK_SECONDS, dry_run=True, cores=cores
+            )
             after = size - (done.bytes_before - done.bytes_after)
         except LockTimeout:  # a cleaner is at work: what it leaves is not known yet
             after = None

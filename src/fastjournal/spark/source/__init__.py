@@ -1,6 +1,7 @@
 """What `spark.read.format("fastjournal")` reads: a view is planned on the driver, read in tasks.
 
 data_source      the entry for Spark: options to a reader, a stream or a writer
+life_rows        views `events` and `attempts`: what happened to each job
 segment_survey   view `segments`: one row for each file
 spool_frames     view `spool`: the jobs in the spools of producers
 """

@@ -13,7 +13,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -40,6 +41,19 @@ __all__ = ["FastJournalDataSource", "JournalReader"]
 class FastJournalDataSource(DataSource):
     """Reads journals and puts jobs: `spark.read.format("fastjournal").load(directory)`."""
 
+    cores: ClassVar[int] = 0
+    """Tasks that run at a time; 0: not known. See `known_to`."""
+
+    @classmethod
+    def known_to(cls, cores: int) -> type[FastJournalDataSource]:
+        """The same source for a session with so many cores: the planner cannot ask for them."""
+
+        class FastJournalDataSourceOfSession(cls):  # type: ignore[misc, valid-type]
+            pass
+
+        FastJournalDataSourceOfSession.cores = cores
+        return FastJournalDataSourceOfSession
+
     @classmethod
     def name(cls) -> str:
         """The word for `format()`."""
@@ -56,7 +70,7 @@ class FastJournalDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`, which may be the user's own choice."""
         with told():
-            settings = Settings.parse(self.options)
+            settings = replace(Settings.parse(self.options), cores=self.cores)
             return JournalReader(schema, settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -64,7 +78,9 @@ class FastJournalDataSource(DataSource):
         from fastjournal.spark.stream.reader import JournalStreamReader, StreamSettings
 
         with told():
-            return JournalStreamReader(schema, StreamSettings.parse(self.options))
+            stream = StreamSettings.parse(self.options)
+            known = replace(stream.settings, cores=self.cores)
+            return JournalStreamReader(schema, replace(stream, settings=known))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer that makes jobs of rows."""
@@ -97,10 +113,14 @@ class JournalReader(DataSourceReader):
         with told():
             if isinstance(partition, Span):
                 yield from _read_span(partition, self.settings)
-            elif isinstance(partition, Shard):
+            elif isinstance(partition, Shard) and self.settings.view == "jobs":
                 from fastjournal.spark.replay.by_share import shard_batches
 
                 yield from shard_batches(partition, self.settings)
+            elif isinstance(partition, Shard):
+                from fastjournal.spark.source.life_rows import life_batches
+
+                yield from life_batches(partition, self.settings)
             elif self.settings.view == "spool":
                 from fastjournal.spark.source.spool_frames import SpoolHour, spool_rows
 
@@ -109,7 +129,7 @@ class JournalReader(DataSourceReader):
 
 
 def _partitions(settings: Settings) -> list[InputPartition]:
-    if settings.view == "jobs":
+    if settings.view in ("jobs", "events", "attempts"):
         from fastjournal.spark.replay.by_share import shards
 
         return list(shards(settings))
@@ -117,7 +137,10 @@ def _partitions(settings: Settings) -> list[InputPartition]:
         from fastjournal.spark.source.spool_frames import spool_hours
 
         return list(spool_hours(settings))
-    return [Span(pieces) for pieces in pack(plan(settings), settings.max_partition_bytes)]
+    packs = pack(
+        plan(settings), settings.max_partition_bytes, settings.cores, settings.min_partitions
+    )
+    return [Span(pieces) for pieces in packs]
 
 
 def _read_span(span: Span, settings: Settings) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,8 @@ Rules:
 2. What lies there was copied whole: every segment is sealed, so a torn tail in it is damage.
 3. An archive (see `fastjournal.archive.manifest`) is what its newest manifest names: segments,
    packed or not, and the parts of the tail, which are one segment: their names are joined by `+`.
+   Segments beside it are copies of 0.1.0, which only a history looks at: a state of both may be
+   none that ever was.
 4. It is only read. Appending, cleaning and following want a directory.
 5. A file that is not there is an error, never an empty one.
 """
@@ -14,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from fastjournal.archive.care import unpack
 from fastjournal.archive.manifest import Manifest, find_newest
@@ -23,7 +25,10 @@ from fastjournal.errors import NotFound, SegmentError
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 
 __all__ = [
+    "StoredSegment",
     "find_archive",
+    "is_growing",
+    "list_copies",
     "list_segments",
     "read_head",
     "read_whole",
@@ -42,33 +47,56 @@ def _filesystem(uri: str) -> tuple[Any, str]:
     return found, path
 
 
-def list_segments(uri: str) -> list[tuple[int, str, int]]:
-    """Number, address and size of every segment of a place, in order."""
+class StoredSegment(NamedTuple):
+    """A segment on a store."""
+
+    number: int
+    address: str
+    size: int
+    first: int = 0
+    """TIME of the first record, as the manifest of an archive says; 0: it is not said."""
+
+
+def list_segments(uri: str) -> list[StoredSegment]:
+    """Every segment of a place, in order."""
+    entries = _entries(uri)
+    if any(entry.base_name.isdecimal() and not entry.is_file for entry in entries):
+        archive = find_archive(uri)
+        if archive is not None:
+            return _archived(uri.rstrip("/"), archive)
+    return _copies(uri, entries)
+
+
+def list_copies(uri: str) -> list[StoredSegment]:
+    """The same of those segments only that lie right there."""
+    return _copies(uri, _entries(uri))
+
+
+def _entries(uri: str) -> list[Any]:
     from pyarrow.fs import FileSelector
 
     files, path = _filesystem(uri)
     try:
-        entries = files.get_file_info(FileSelector(path))
+        return list(files.get_file_info(FileSelector(path)))
     except FileNotFoundError:
         raise NotFound(f"no such journal: {uri}") from None
     except OSError as error:
         raise NotFound(f"{uri}: {error}") from error
-    flat = sorted(
-        (number, f"{uri.rstrip('/')}/{entry.base_name}", entry.size)
+
+
+def _copies(uri: str, entries: list[Any]) -> list[StoredSegment]:
+    return sorted(
+        StoredSegment(number, f"{uri.rstrip('/')}/{entry.base_name}", entry.size)
         for entry in entries
         if (number := parse_name(entry.base_name)) is not None
         and entry.is_file
         and entry.size > HEADER_SIZE
     )
-    if flat or not any(entry.base_name.isdecimal() and not entry.is_file for entry in entries):
-        return flat
-    archive = find_archive(uri)
-    return [] if archive is None else _archived(uri.rstrip("/"), archive)
 
 
-def _archived(uri: str, archive: Manifest) -> list[tuple[int, str, int]]:
+def _archived(uri: str, archive: Manifest) -> list[StoredSegment]:
     found = [
-        (one.number, f"{uri}/{one.name}", one.size)
+        StoredSegment(one.number, f"{uri}/{one.name}", one.size, one.first)
         for one in archive.segments
         if one.size > HEADER_SIZE
     ]
@@ -77,9 +105,15 @@ def _archived(uri: str, archive: Manifest) -> list[tuple[int, str, int]]:
         names = "+".join(part.name.rpartition("/")[2] for part in archive.parts)
         # The parts may be of different epochs only if they are of different openings: they are not.
         assert all(part.name.startswith(folder) for part in archive.parts)
-        size = archive.parts[-1].end
-        found.append((archive.parts[0].segment, f"{uri}/{folder}/{names}", size))
+        first, size = archive.parts[0], archive.parts[-1].end
+        address = f"{uri}/{folder}/{names}"
+        found.append(StoredSegment(first.segment, address, size, first.first))
     return found
+
+
+def is_growing(uri: str) -> bool:
+    """Whether this is a segment that was being written when it was shipped."""
+    return uri.endswith(".part")
 
 
 def find_archive(uri: str) -> Manifest | None:

@@ -18,21 +18,24 @@ Rules:
    every task. Only who looks at a log in trouble goes on without it.
 7. Consecutive segments are packed into one task up to a size: a task costs 60 ms before its first
    byte. A segment is never split: it has no index.
+8. How many tasks run at a time is told by whoever knows the cluster, never by the machine on which
+   the plan is made. Where nobody knows, packs are small, and shares few.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
 from typing import TypeVar
 
-from fastjournal.errors import NotFound, SegmentError
+from fastjournal.errors import JournalFault, NotFound, SegmentError
 from fastjournal.log.care.recovery import Safe
 from fastjournal.log.files import DISK
+from fastjournal.log.manifest import MANIFEST, Manifest
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import BrokenRecord, decode_time
 from fastjournal.log.scan.scan import Buffer, TearRule, verify
@@ -40,11 +43,13 @@ from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_n
 from fastjournal.log.segment_directory import has_records, read_growing
 from fastjournal.log.stream import Stream
 from fastjournal.spark.locations import is_remote
-from fastjournal.spark.options import Settings
+from fastjournal.spark.options import MAX_SHARDS, Settings
+from fastjournal.spark.storage.mapped_file import map_file
 from fastjournal.spark.storage.object_store import list_segments, read_head, read_whole
 
 __all__ = [
     "Piece",
+    "SegmentListing",
     "at_one_moment",
     "check_gone",
     "first_time",
@@ -55,6 +60,7 @@ __all__ = [
     "newest_time",
     "pack",
     "plan",
+    "share_count",
     "tear_rule",
 ]
 
@@ -62,6 +68,9 @@ T = TypeVar("T")
 
 _LOCK_SECONDS = 60.0
 _LEAST_PACK = 32 << 20
+_LEAST_SHARE = 8 << 20  # a smaller share does not pay for its task
+_FEW_SHARES = 2
+_SETTLED = 1_000_000_000  # ns; file systems tell times of changes in ticks of up to some 10 ms
 _LISTINGS = 20
 
 
@@ -75,6 +84,8 @@ class Piece:
     newest: bool
     after: int | None = None
     upto: int | None = None
+    first: int | None = None
+    """TIME of the first record, or less, as the manifest says; None: it does not say."""
 
     @property
     def directory(self) -> str:
@@ -82,19 +93,80 @@ class Piece:
         return self.path.rpartition("/")[0] if is_remote(self.path) else str(Path(self.path).parent)
 
 
-def journal_segments(directory: str | Path, *, least: int = 0, whole: bool = True) -> list[Piece]:
+class SegmentListing:
+    """What a directory and its manifest say, read again only when they have changed.
+
+    For those who look at the same log again and again: a look costs as much as the log has grown,
+    not as long as it is. A segment that stands by may be written without a change of the directory.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._files: list[tuple[int, str, int]] = []
+        self._files_of: tuple[int, int, int] | None = None
+        self._manifest: Manifest | None = None
+        self._manifest_of: tuple[int, int, int] | None = None
+
+    def files(self) -> list[tuple[int, str, int]]:
+        """Number, path and size of each segment in order; the size of one that grows is old."""
+        state = _state_of(self.root)
+        if state is None or state != self._files_of:
+            began = time.time_ns()
+            self._files = _scanned(self.root)
+            # A change in the same tick of the file system's clock would not be seen.
+            settled = state is not None and began - state[1] > _SETTLED
+            self._files_of = state if settled else None
+        return self._files
+
+    def manifest(self) -> Manifest | None:
+        """The manifest; None: there is none. Damage to it is a SegmentError."""
+        state = _state_of(self.root / MANIFEST)
+        if state is None or state != self._manifest_of:
+            self._manifest = read_manifest(DISK, self.root)
+            self._manifest_of = state
+        return self._manifest
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def journal_segments(
+    directory: str | Path,
+    *,
+    least: int = 0,
+    whole: bool = True,
+    listing: SegmentListing | None = None,
+) -> list[Piece]:
     """The segments of a journal in order, without those that only stand by.
 
     `least`: the newest segment that somebody else saw there; see rule 5. `whole`: raise
-    SegmentError when one is not there that the manifest names.
+    SegmentError when one is not there that the manifest names. `listing`: one that is kept between
+    calls.
     """
-    known = _named(directory) if whole else set()
-    found = _listed(directory)
-    if missing := known - {piece.number for piece in found}:
+    if is_remote(directory):
+        found = [
+            Piece(one.address, one.number, one.size, newest=False, first=one.first or None)
+            for one in list_segments(str(directory))
+        ]
+        return _seen(directory, found, least)
+    listing = listing or SegmentListing(directory)
+    known = _named(listing, whole)
+    found = _listed(listing, known)
+    missing = known.keys() - {piece.number for piece in found}
+    if whole and missing:
         # What the manifest named before and names still was not taken by a cleaner meanwhile.
-        for number in sorted(missing & _named(directory)):
+        for number in sorted(missing & _named(listing, whole).keys()):
             path = Path(directory) / segment_name(number)
             raise SegmentError(path, f"is missing on {gethostname()}: the manifest names it")
+    return _seen(directory, found, least)
+
+
+def _seen(directory: str | Path, found: list[Piece], least: int) -> list[Piece]:
     if least and (not found or found[-1].number < least):
         raise NotFound(
             f"{directory}: neither segment {least} nor a later one is to be seen on"
@@ -103,24 +175,36 @@ def journal_segments(directory: str | Path, *, least: int = 0, whole: bool = Tru
     return found
 
 
-def _named(directory: str | Path) -> set[int]:
-    """The sealed segments that hold a record, as the manifest says; none where there is none."""
-    manifest = None if is_remote(directory) else read_manifest(DISK, Path(directory))
+def _named(listing: SegmentListing, whole: bool) -> dict[int, int]:
+    """The sealed segments that hold a record, with its TIME, as the manifest says.
+
+    None where there is none. Cleaning may take the first record while we look: what it leaves is
+    later, and still before all of the next segment.
+    """
+    try:
+        manifest = listing.manifest()
+    except JournalFault:
+        if whole:
+            raise
+        return {}
     if manifest is None:
-        return set()
-    return {one.number for one in manifest.entries.values() if one.size > HEADER_SIZE}
+        return {}
+    entries = manifest.entries.values()
+    return {one.number: one.first for one in entries if one.size > HEADER_SIZE}
 
 
-def _listed(directory: str | Path) -> list[Piece]:
-    if is_remote(directory):
-        return [
-            Piece(path, number, size, newest=False)
-            for number, path, size in list_segments(str(directory))
-        ]
-    root = Path(directory)
+def _listed(listing: SegmentListing, known: dict[int, int]) -> list[Piece]:
+    root = listing.root
     for _ in range(_LISTINGS):
         try:
-            return _scanned(root)
+            found = listing.files()
+            end = len(found)
+            while end and not _written(found[end - 1][1]):
+                end -= 1
+            return [
+                Piece(path, number, size, n == end - 1, first=known.get(number))
+                for n, (number, path, size) in enumerate(found[:end])
+            ]
         except FileNotFoundError:
             # A file may go while the directory is being read; then it is read again.
             if not root.exists():
@@ -130,7 +214,7 @@ def _listed(directory: str | Path) -> list[Piece]:
     raise NotFound(f"{root}: files that are listed are not there on {gethostname()}")
 
 
-def _scanned(root: Path) -> list[Piece]:
+def _scanned(root: Path) -> list[tuple[int, str, int]]:
     found = []
     with os.scandir(root) as entries:
         for entry in entries:
@@ -138,10 +222,7 @@ def _scanned(root: Path) -> list[Piece]:
             if number is not None and entry.is_file():
                 found.append((number, entry.path, entry.stat().st_size))
     found.sort()
-    while found and not _written(found[-1][1]):
-        found.pop()
-    last = len(found) - 1
-    return [Piece(path, number, size, n == last) for n, (number, path, size) in enumerate(found)]
+    return found
 
 
 def _written(path: str) -> bool:
@@ -195,9 +276,7 @@ def load(piece: Piece) -> Buffer:
             finally:
                 handle.close()
         else:
-            with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            data = map_file(path)
     except FileNotFoundError:
         raise NotFound(f"{path}: no such file on {gethostname()}") from None
     except OSError as error:
@@ -206,10 +285,11 @@ def load(piece: Piece) -> Buffer:
         if piece.newest:
             return b""
         raise SegmentError(path, f"{len(data)} bytes, shorter than its header")
-    header = Header.decode(data[:HEADER_SIZE])
+    head = bytes(data[:HEADER_SIZE])
+    header = Header.decode(head)
     if header.magic not in {WORKQ.magic, CAPTAIN.magic}:
         raise SegmentError(path, f"magic {header.magic!r} is not that of a journal")
-    replace(WORKQ, magic=header.magic).check(data[:HEADER_SIZE], path)
+    replace(WORKQ, magic=header.magic).check(head, path)
     return data
 
 
@@ -251,6 +331,8 @@ def at_one_moment(directory: str | Path, work: Callable[[], T]) -> T:
 
 def first_time(piece: Piece) -> int | None:
     """TIME of the first record of a segment; None when it holds none, is damaged, or went."""
+    if piece.first:
+        return piece.first
     try:
         head = _head(piece.path)
     except (FileNotFoundError, NotFound):
@@ -313,20 +395,35 @@ def _outside(starts: Sequence[int | None], n: int, settings: Settings) -> bool:
     return following is not None and settings.since is not None and following <= settings.since
 
 
-def pack(pieces: Sequence[Piece], most: int, cores: int | None = None) -> list[list[Piece]]:
-    """Consecutive pieces in packs of at most `most` bytes, few and even enough for the cores."""
+def pack(pieces: Sequence[Piece], most: int, cores: int = 0, least: int = 0) -> list[list[Piece]]:
+    """Consecutive pieces in packs of at most `most` bytes, few and even enough for the cores.
+
+    `cores`: tasks that run at a time; 0: not known. `least`: so many packs are made, if there are
+    as many pieces.
+    """
     if not pieces:
         return []
     total = sum(piece.size for piece in pieces)
-    count = max(cores or os.cpu_count() or 1, 1)
-    rounds = -(-total // (most * count)) or 1
-    target = min(most, max(-(-total // (rounds * count)), min(_LEAST_PACK, most)))
+    small = min(_LEAST_PACK, most)
+    rounds = -(-total // (most * cores)) if cores else 0
+    target = min(most, max(-(-total // (rounds * cores)), small)) if rounds else small
+    if least > 1:
+        target = min(target, max(1, total // least))
     packs: list[list[Piece]] = [[]]
     held = 0
-    for piece in pieces:
-        if packs[-1] and (held + piece.size > most or held >= target):
+    for n, piece in enumerate(pieces):
+        scarce = least - len(packs) >= len(pieces) - n  # each of the rest needs a pack of its own
+        if packs[-1] and (held + piece.size > most or held >= target or scarce):
             packs.append([])
             held = 0
         packs[-1].append(piece)
         held += piece.size
     return packs
+
+
+def share_count(size: int, cores: int, shares: int = 0) -> int:
+    """Into how many shares of its rows a log of this size is split; `shares`: what was asked for.
+
+    Every share is a walk of the whole log, so there are few.
+    """
+    return shares or max(1, min(cores or _FEW_SHARES, MAX_SHARDS, -(-size // _LEAST_SHARE)))

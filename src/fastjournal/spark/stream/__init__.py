@@ -1,7 +1,8 @@
 """A live journal as an endless table.
 
-tail     which TIME a growing log has reached, and what was lost before it was read
-reader   offsets, limits and batches for `spark.readStream`
+tail           which TIME a growing log has reached, and what was lost before it was read
+archive_tail   the same of an archive, by its manifest
+reader         offsets, limits and batches for `spark.readStream`
 """
 
 from __future__ import annotations

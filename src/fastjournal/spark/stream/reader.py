@@ -4,7 +4,8 @@ Rules:
 
 1. An offset is `{"time": TIME of the last record read, "segment": the segment that held it}`. TIME
    alone says what was read, so rotation and cleaning move nothing; the segment is a hint that lets
-   a loss be noticed.
+   a loss be noticed. A stream of several journals has `{"journals": {path: offset}}`; a journal
+   that joins later begins where a new query does.
 2. Equal offsets give equal rows: a batch that is planned again reads the same records, unless
    cleaning has taken some of them.
 3. `startingOffsets=latest` is decided once: the offsets carry where the query began (`from`), so a
@@ -16,11 +17,10 @@ Rules:
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -31,13 +31,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from fastjournal.errors import SegmentError, SettingError
+from fastjournal.errors import BadRequest, SegmentError, SettingError
 from fastjournal.spark.decode.record_columns import record_batches
 from fastjournal.spark.errors import told
-from fastjournal.spark.options import Settings, instant, size_bytes
+from fastjournal.spark.locations import is_remote
+from fastjournal.spark.options import Settings, instant, offset_time, size_bytes, timestamp
 from fastjournal.spark.partitions import Span, checked
-from fastjournal.spark.storage.segments import pack
-from fastjournal.spark.stream.tail import Reached, Tail, loss, pieces_between
+from fastjournal.spark.storage.segments import Piece, pack
+from fastjournal.spark.stream.archive_tail import ArchiveTail
+from fastjournal.spark.stream.tail import Reached, Tail
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,15 +48,25 @@ if TYPE_CHECKING:
 __all__ = ["STREAM_OPTIONS", "JournalStreamReader", "StreamSettings", "split_options"]
 
 STREAM_OPTIONS: Mapping[str, str] = {
+    "startingTimestamp": "the instant at which a new query begins, instead of startingOffsets",
     "startingOffsets": "where a new query begins: earliest (default), latest, an instant,"
     ' or {"time": ns}; a checkpoint goes before it',
-    "maxRecordsPerTrigger": "at most so many records in one batch",
-    "maxBytesPerTrigger": "at most so many bytes of records in one batch, for example 64m",
+    "maxRecordsPerTrigger": "at most so many records of a journal in one batch",
+    "maxBytesPerTrigger": "at most so many bytes of records of a journal in one batch, such as 64m",
     "failOnDataLoss": "true (default): fail when records were cleaned away before they were read",
 }
 """Options of `readStream` beside those of `read`."""
 
-_FOREIGN_HERE = ("since", "until", "asOf", "fromSegment", "toSegment", "shards")
+_FOREIGN_HERE = (
+    "since",
+    "until",
+    "asOf",
+    "fromSegment",
+    "toSegment",
+    "shards",
+    "endingOffsets",
+    "endingTimestamp",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -69,11 +81,6 @@ class StreamSettings:
     max_bytes: int | None = None
     fail_on_loss: bool = True
 
-    @property
-    def directory(self) -> str:
-        """The journal that is followed."""
-        return self.settings.paths[0]
-
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamSettings:
         """Settings from the options of a streaming load; raises SettingError naming the option."""
@@ -87,15 +94,14 @@ class StreamSettings:
         settings = Settings.parse(rest)
         if settings.view != "records":
             raise SettingError("view: a stream has the view records only", name="view")
-        if len(settings.paths) != 1:
-            raise SettingError(
-                "path: a stream follows one journal; unite several streams", name="path"
-            )
-        if "://" in settings.paths[0]:
-            raise SettingError(
-                "path: a stream follows a journal in a directory, where it is written", name="path"
-            )
         values: dict[str, Any] = {}
+        if "startingTimestamp" in own:
+            if "startingOffsets" in own:
+                raise SettingError(
+                    "startingTimestamp: either this or startingOffsets", name="startingTimestamp"
+                )
+            moment = timestamp(own["startingTimestamp"], "startingTimestamp")
+            values["starting"] = max(moment - 1, 0)
         if "startingOffsets" in own:
             values["starting"] = _starting(own["startingOffsets"])
         if "maxRecordsPerTrigger" in own:
@@ -123,16 +129,7 @@ def _starting(text: str) -> int | None:
     if word == "latest":
         return None
     if word.startswith("{"):
-        try:
-            time = json.loads(text)["time"]
-        except (ValueError, KeyError, TypeError):
-            time = None
-        if type(time) is not int or time < 0:
-            raise SettingError(
-                f'startingOffsets: not an offset: {text!r} (for example {{"time": 1}})',
-                name="startingOffsets",
-            )
-        return time
+        return offset_time(text, "startingOffsets")
     # An instant is the first one read, an offset the last one not read.
     return max(0, instant(text, "startingOffsets") - 1)
 
@@ -154,29 +151,93 @@ def _boolean(text: str, name: str) -> bool:
     return word == "true"
 
 
+Offset: TypeAlias = dict[str, Any]
+"""Where a stream stands; see rule 1."""
+
+
+class _Followed:
+    """One journal of a stream: its offsets, and the segments between two of them."""
+
+    def __init__(self, directory: str, settings: StreamSettings) -> None:
+        self.directory = directory
+        self._settings = settings
+        self._tail = ArchiveTail(directory) if is_remote(directory) else Tail(directory)
+        self._initial: Offset | None = None
+        self._target: Reached | None = None
+
+    def initial(self) -> Offset:
+        """Where a new query begins; the same answer for as long as the query runs."""
+        if self._initial is None:
+            self._initial = self._resolve()
+        return self._initial
+
+    def _resolve(self) -> Offset:
+        starting = self._settings.starting
+        if starting is not None:
+            return {"time": starting, "segment": 0}
+        newest = self._tail.newest() or Reached(0, 0)
+        return {"time": newest.time, "segment": newest.segment, "from": newest.time}
+
+    def stop_here(self) -> None:
+        """Read up to what is there at this moment."""
+        self._target = self._tail.newest() or Reached(0, 0)
+
+    def latest(self, start: Offset, records: int | None, size: int | None) -> Offset:
+        """How far the next batch goes; `start` itself when there is nothing new."""
+        newest = self._tail.newest()
+        if newest is not None and self._target is not None:
+            newest = min(newest, self._target)
+        self._check_seen(newest, start)
+        if newest is None or newest.time <= start["time"]:
+            return start
+        reached = newest
+        if records is not None or size is not None:
+            reached = self._tail.reach(start["time"], newest, records=records, size=size)
+        return _offset(reached, start)
+
+    def _check_seen(self, newest: Reached | None, start: Offset) -> None:
+        """The log does not end before what was read of it, unless it is not the log any more."""
+        segment = start["segment"]
+        if segment and (
+            newest is None or (newest.segment < segment and self._settings.fail_on_loss)
+        ):
+            raise SegmentError(
+                self.directory,
+                f"segment {segment} was read, and neither it nor a later one is there",
+            )
+
+    def end(self) -> Offset | None:
+        """The end of the log; None while it is empty."""
+        newest = self._tail.newest()
+        return None if newest is None else {"time": newest.time, "segment": newest.segment}
+
+    def pieces(self, start: Offset, end: Offset) -> list[Piece]:
+        """The segments that hold what lies between two offsets."""
+        begun = end.get("from")
+        if begun is not None and begun != start.get("from"):
+            start = {"time": begun, "segment": 0}  # see rule 3
+        if start["time"] >= end["time"]:
+            return []
+        lost = self._tail.loss(Reached(start["time"], start["segment"]))
+        if lost is not None:
+            if self._settings.fail_on_loss:
+                raise SegmentError(self.directory, f"{lost}; failOnDataLoss=false goes on without")
+            _log.warning("%s", lost)
+        return self._tail.pieces_between(start["time"], end["time"])
+
+
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches in Spark's planner, reads them in the tasks."""
 
     def __init__(self, schema: StructType, settings: StreamSettings) -> None:
         self.settings = settings
         self.reading = checked(schema, settings.settings)
-        self._tail = Tail(settings.directory)
-        self._initial: dict[str, int] | None = None
-        self._target: Reached | None = None
+        self._followed = [_Followed(path, settings) for path in settings.settings.paths]
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> Offset:  # noqa: N802
         """Where a new query begins; the same answer for as long as the query runs."""
         with told():
-            if self._initial is None:
-                self._initial = self._resolve()
-            return self._initial
-
-    def _resolve(self) -> dict[str, int]:
-        starting = self.settings.starting
-        if starting is not None:
-            return {"time": starting, "segment": 0}
-        newest = self._tail.newest() or Reached(0, 0)
-        return {"time": newest.time, "segment": newest.segment, "from": newest.time}
+            return self._joined([one.initial() for one in self._followed])
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of the options; both may be set, then both hold."""
@@ -189,33 +250,19 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read up to what is there at this moment."""
         with told():
-            self._target = self._tail.newest() or Reached(0, 0)
+            for one in self._followed:
+                one.stop_here()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch goes; `start` itself when there is nothing new."""
         with told():
-            newest = self._tail.newest()
-            if newest is not None and self._target is not None:
-                newest = min(newest, self._target)
-            self._check_seen(newest, start)
-            if newest is None or newest.time <= start["time"]:
-                return start
-            reached = newest
             records, size = self._limits(limit)
-            if records is not None or size is not None:
-                reached = self._tail.reach(start["time"], newest, records=records, size=size)
-            return _offset(reached, start)
-
-    def _check_seen(self, newest: Reached | None, start: Mapping[str, int]) -> None:
-        """The log does not end before what was read of it, unless it is not the log any more."""
-        segment = start["segment"]
-        if segment and (
-            newest is None or (newest.segment < segment and self.settings.fail_on_loss)
-        ):
-            raise SegmentError(
-                self._tail.directory,
-                f"segment {segment} was read, and neither it nor a later one is there",
-            )
+            ends = [
+                one.latest(begin, records, size)
+                for one, begin in zip(self._followed, self._parted(start), strict=True)
+            ]
+            made = self._joined(ends)
+            return start if made == start else made
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         if isinstance(limit, ReadAllAvailable):
@@ -227,30 +274,41 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size = limit.max_bytes
         return records, size
 
-    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The end of the log, so that the progress shows how far behind the query is."""
         with told():
-            newest = self._tail.newest()
-            if newest is None:
+            ends = [one.end() for one in self._followed]
+            if all(end is None for end in ends):
                 return None
-            return {"time": newest.time, "segment": newest.segment}
+            return self._joined([end or {"time": 0, "segment": 0} for end in ends])
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The segments of one batch, packed into tasks."""
         with told():
-            begun = end.get("from")
-            if begun is not None and begun != start.get("from"):
-                start = {"time": begun, "segment": 0}  # see rule 3
-            directory = self._tail.directory
-            if start["time"] >= end["time"]:
-                return []
-            lost = loss(directory, Reached(start["time"], start["segment"]))
-            if lost is not None:
-                if self.settings.fail_on_loss:
-                    raise SegmentError(directory, f"{lost}; failOnDataLoss=false goes on without")
-                _log.warning("%s", lost)
-            pieces = pieces_between(directory, start["time"], end["time"])
-            return [Span(one) for one in pack(pieces, self.settings.settings.max_partition_bytes)]
+            offsets = zip(self._followed, self._parted(start), self._parted(end), strict=True)
+            pieces = [piece for one, begin, last in offsets for piece in one.pieces(begin, last)]
+            bounds = self.settings.settings
+            packs = pack(pieces, bounds.max_partition_bytes, bounds.cores, bounds.min_partitions)
+            return [Span(one) for one in packs]
+
+    def _joined(self, offsets: Sequence[Offset]) -> Offset:
+        """One offset of those of all journals; that of a single one stands for itself."""
+        if len(self._followed) == 1:
+            return offsets[0]
+        paths = [one.directory for one in self._followed]
+        return {"journals": dict(zip(paths, offsets, strict=True))}
+
+    def _parted(self, offset: Offset) -> list[Offset]:
+        """The offset of each journal; one that has joined since begins where a new query does."""
+        known = offset.get("journals")
+        if known is None and len(self._followed) == 1:
+            return [offset]
+        if known is None:
+            raise BadRequest(
+                "this checkpoint is of a stream of one journal, and does not say of which;"
+                " several need a checkpoint of their own"
+            )
+        return [known.get(one.directory) or one.initial() for one in self._followed]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The batches of one partition."""
@@ -258,12 +316,12 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(partition, Span):
                 yield from record_batches(partition.pieces, self.reading)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         """Nothing is kept for a batch, so nothing is to be freed."""
 
 
-def _offset(reached: Reached, start: Mapping[str, int]) -> dict[str, int]:
-    made = {"time": reached.time, "segment": reached.segment}
+def _offset(reached: Reached, start: Offset) -> Offset:
+    made: Offset = {"time": reached.time, "segment": reached.segment}
     if "from" in start:
         made["from"] = start["from"]
     return made

@@ -15,21 +15,24 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from fastjournal.log.care.recovery import Safe
-from fastjournal.log.files import DISK
-from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.segment_directory import read_growing
 from fastjournal.log.stream import Stream
-from fastjournal.spark.storage.segments import Piece, check_gone, first_time, journal_segments
+from fastjournal.spark.storage.segments import (
+    Piece,
+    SegmentListing,
+    check_gone,
+    first_time,
+    journal_segments,
+)
 
-__all__ = ["Reached", "Tail", "loss", "pieces_between"]
+__all__ = ["Limit", "Reached", "Tail", "pieces_between"]
 
 _CRC_SIZE = 4
 _OVERHEAD = 20  # bytes of a record around its payload, nearly always
@@ -110,21 +113,67 @@ class _Open:
         self._file.close()
 
 
+class Limit:
+    """How many records, and how many bytes of them, a batch may still take.
+
+    One record is always taken, however large.
+    """
+
+    def __init__(self, records: int | None, size: int | None) -> None:
+        self._records = records if records is not None else 2**62
+        self._bytes = size if size is not None else 2**62
+        self._none_yet = True
+        self.reached = False
+
+    def take(self, chunk: Chunk) -> int:
+        """How many of these records fit; sets `reached` once no more do."""
+        import numpy as np
+
+        sizes = np.cumsum(chunk.sizes + _OVERHEAD)
+        fitting = int(np.searchsorted(sizes, self._bytes, side="right"))
+        taken = min(self._records, fitting, len(chunk))
+        if self._none_yet and len(chunk):
+            taken = max(taken, 1)
+        if taken:
+            self._none_yet = False
+            self._records -= taken
+            self._bytes -= int(sizes[taken - 1])
+        self.reached = taken < len(chunk) or self._records <= 0 or self._bytes <= 0
+        return taken
+
+
+def pieces_between(pieces: Sequence[Piece], after: int, upto: int) -> list[Piece]:
+    """Those that may hold records with a TIME above `after` and not above `upto`."""
+    found = []
+    for piece in reversed(pieces):
+        start = first_time(piece)
+        if start is not None and start > upto:
+            continue
+        found.append(replace(piece, after=after, upto=upto))
+        if start is not None and start <= after + 1:
+            break  # TIME ascends along a journal
+    return found[::-1]
+
+
 class Tail:
     """Follows one journal; keeps places, no open files."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+        self._listing = SegmentListing(directory)
         self._end: _Place | None = None
         self._stop: _Place | None = None
 
     def newest(self) -> Reached | None:
         """The last whole record of the log; None while there is none."""
-        for piece in reversed(journal_segments(self.directory, whole=False)):
+        for piece in reversed(self._pieces()):
             found = self._last(piece)
             if found is not None:
                 return found
         return None
+
+    def _pieces(self) -> list[Piece]:
+        return journal_segments(self.directory, whole=False, listing=self._listing)
 
     def _last(self, piece: Piece) -> Reached | None:
         try:
@@ -146,17 +195,11 @@ class Tail:
     def reach(
         self, after: int, upto: Reached, *, records: int | None = None, size: int | None = None
     ) -> Reached:
-        """The last record behind `after`, up to `upto`, that stays within the limits.
-
-        One record is always taken, however large. Bytes are those of whole records.
-        """
-        import numpy as np
-
-        left_records = records if records is not None else 2**62
-        left_bytes = size if size is not None else 2**62
+        """The last record behind `after`, up to `upto`, that stays within the limits."""
+        limit = Limit(records, size)
         found: Reached | None = None
         place = self._stop if self._stop is not None and self._stop.time == after else None
-        for piece in pieces_between(self.directory, after, upto.time):
+        for piece in self.pieces_between(after, upto.time):
             if place is not None and piece.number < place.segment:
                 continue
             try:
@@ -166,72 +209,50 @@ class Tail:
                 continue
             try:
                 for chunk, base in opened.chunks(after, upto.time):
-                    sizes = np.cumsum(chunk.sizes + _OVERHEAD)
-                    take = min(
-                        left_records,
-                        int(np.searchsorted(sizes, left_bytes, side="right")),
-                        len(chunk),
-                    )
-                    if found is None:
-                        take = max(take, 1)
-                    if take:
+                    if take := limit.take(chunk):
                         n = take - 1
                         found = Reached(int(chunk.times[n]), piece.number)
                         end = base + int(chunk.starts[n]) + int(chunk.sizes[n]) + _CRC_SIZE
                         self._stop = _Place(piece.number, opened.inode, end, found.time)
-                        left_records -= take
-                        left_bytes -= int(sizes[n])
-                    if take < len(chunk) or left_records <= 0 or left_bytes <= 0:
+                    if limit.reached:
                         assert found is not None
                         return found
             finally:
                 opened.close()
         return found if found is not None else upto
 
+    def pieces_between(self, after: int, upto: int) -> list[Piece]:
+        """The segments that may hold records with a TIME above `after` and not above `upto`."""
+        return pieces_between(self._pieces(), after, upto)
 
-def pieces_between(directory: str, after: int, upto: int) -> list[Piece]:
-    """The segments that may hold records with a TIME above `after` and not above `upto`."""
-    pieces = journal_segments(directory, whole=False)
-    starts = [first_time(piece) for piece in pieces]
-    found = []
-    for n, piece in enumerate(pieces):
-        start = starts[n]
-        if start is not None and start > upto:
-            break  # TIME ascends along a journal
-        following = next((time for time in starts[n + 1 :] if time is not None), None)
-        if following is not None and following <= after + 1:
-            continue
-        found.append(replace(piece, after=after, upto=upto))
-    return found
-
-
-def loss(directory: str, start: Reached) -> str | None:
-    """Evidence that records behind `start` were cleaned away unread; None: there is none."""
-    pieces = journal_segments(directory, whole=False)
-    if not start.segment or not pieces:
+    def loss(self, start: Reached) -> str | None:
+        """Evidence that records behind `start` were cleaned away unread; None: there is none."""
+        directory = self.directory
+        pieces = self._pieces()
+        if not start.segment or not pieces:
+            return None
+        numbers = [piece.number for piece in pieces]
+        manifest = self._listing.manifest()
+        if manifest is not None:
+            missing = [one.number for one in manifest.missing(numbers) if one.last > start.time]
+            # Those that went while we looked are among what was dropped.
+            manifest = self._listing.manifest() or manifest
+            for number in missing:
+                if number in manifest.entries:
+                    return f"segment {number} of {directory} is missing: the manifest names it"
+            if manifest.dropped_to > start.time:
+                return (
+                    f"{directory}: records were cleaned away unread, behind TIME {start.time} and"
+                    f" up to {manifest.dropped_to}"
+                )
+        expected = start.segment + 1
+        for number in numbers:
+            if number > start.segment:
+                if number > expected:
+                    last = number - 1
+                    which = f"{expected}" if last == expected else f"{expected} to {last}"
+                    return f"segment {which} of {directory} was cleaned away unread"
+                expected = number + 1
+        if pieces[-1].number < start.segment:
+            return f"{directory} ends with segment {pieces[-1].number}, before {start.segment}"
         return None
-    numbers = [piece.number for piece in pieces]
-    manifest = read_manifest(DISK, Path(directory))
-    if manifest is not None:
-        missing = [one.number for one in manifest.missing(numbers) if one.last > start.time]
-        # Those that went while we looked are among what was dropped.
-        manifest = read_manifest(DISK, Path(directory)) or manifest
-        for number in missing:
-            if number in manifest.entries:
-                return f"segment {number} of {directory} is missing: the manifest names it"
-        if manifest.dropped_to > start.time:
-            return (
-                f"{directory}: records were cleaned away unread, behind TIME {start.time} and up"
-                f" to {manifest.dropped_to}"
-            )
-    expected = start.segment + 1
-    for number in numbers:
-        if number > start.segment:
-            if number > expected:
-                last = number - 1
-                which = f"{expected}" if last == expected else f"{expected} to {last}"
-                return f"segment {which} of {directory} was cleaned away unread"
-            expected = number + 1
-    if pieces[-1].number < start.segment:
-        return f"{directory} ends with segment {pieces[-1].number}, before {start.segment}"
-    return None

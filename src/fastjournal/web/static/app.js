@@ -7,7 +7,7 @@
   const PLACES = ["ready", "future", "held", "leased", "completed", "dead"];
   const set = (node, text) => { if (node && node.textContent !== text) node.textContent = text; };
 
-  // Words: the same as in words.py.
+  // Words: the same as in formatting.py.
   const amount = (n) => (!Number.isInteger(n) && n < 100 ? n.toFixed(1) : Math.round(n).toLocaleString("en-US"));
   const share = (s) => (s === null ? "–" : s >= 0.1 || s === 0 ? `${Math.round(100 * s)} %` : `${(100 * s).toFixed(1)} %`);
   const size = (n) => {
@@ -127,6 +127,7 @@
   }
 
   // Plots.
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const PLOTS = {
     rates: { series: [["puts", "put", "ready"], ["merges", "merged", "held"], ["completions", "done", "completed"], ["failures", "failed", "dead"]], value: amount },
@@ -135,19 +136,23 @@
     syncs: { series: [["syncs", "syncs", "completed"]], value: amount },
   };
   const WINDOW = 600;
+  const HOURS = {
+    throughput: { series: [["done", "done", "completed"], ["failed", "failed", "dead"]], value: amount },
+    waits: { series: [["wait_p50", "wait p50", "ready"], ["wait_p99", "wait p99", "leased"], ["run_p50", "run p50", "completed"]], value: span },
+  };
   const plots = [];
   const clock = (s) => new Date(s * 1e3).toTimeString().slice(0, 8);
-  const makePlot = (node, history) => {
-    const kind = PLOTS[node.dataset.plot];
+  const makePlot = (node, history, kind = PLOTS[node.dataset.plot]) => {
     const data = [history.at, ...kind.series.map(([column]) => history[column])];
     const axis = { stroke: () => color("soft"), font: "11px system-ui, sans-serif", grid: { stroke: () => color("line"), width: 1 }, ticks: { show: false } };
+    const powers = (u, splits) => splits.map((s) => (Math.abs(Math.log10(s) - Math.round(Math.log10(s))) < 1e-6 ? s : null));
     const HEIGHT = 170;
     const chart = new uPlot({
       width: node.clientWidth, height: HEIGHT,
-      scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] } },
+      scales: { y: kind.value === span ? { distr: 3, range: (u, low, high) => [0.001, 10 ** Math.ceil(Math.log10(Math.max(high || 1, 1) * 1.01))] } : { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] } },
       axes: [
         { ...axis, values: (u, ticks) => ticks.map((t) => clock(t).slice(0, ticks.length > 1 && ticks[1] - ticks[0] < 60 ? 8 : 5)), space: 80, size: 26 },
-        { ...axis, values: (u, ticks) => ticks.map((t) => (kind.value === size ? size(t) : t >= 1e6 ? `${t / 1e6}M` : t >= 1e4 ? `${t / 1e3}k` : t.toLocaleString("en-US"))), size: kind.value === size ? 66 : 48, ...(kind.value === size ? { incrs: Array.from({ length: 45 }, (_, i) => 2 ** i) } : {}) },
+        { ...axis, ...(kind.value === span ? { filter: powers, grid: { ...axis.grid, filter: powers } } : {}), values: (u, ticks) => ticks.map((t) => (kind.value === size ? size(t) : kind.value === span ? (t ? span(t) : "") : t >= 1e6 ? `${t / 1e6}M` : t >= 1e4 ? `${t / 1e3}k` : t.toLocaleString("en-US"))), size: kind.value === size ? 66 : 48, ...(kind.value === size ? { incrs: Array.from({ length: 45 }, (_, i) => 2 ** i) } : {}) },
       ],
       cursor: { drag: { x: false, y: false }, points: { size: 6 } },
       legend: { live: true },
@@ -160,7 +165,8 @@
       ],
     }, data, node);
     new ResizeObserver(() => chart.setSize({ width: node.clientWidth, height: HEIGHT })).observe(node);
-    plots.push({ chart, kind, data });
+    if (node.dataset.plot) plots.push({ chart, kind, data });
+    else scheme.addEventListener("change", () => chart.redraw());
   };
   const showPoint = (point) => {
     if (point.at === undefined) return;
@@ -173,12 +179,29 @@
       chart.setData(data);
     }
   };
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
   scheme.addEventListener("change", () => plots.forEach(({ chart }) => chart.redraw()));
   const nodes = $$("[data-plot]");
   if (nodes.length && window.uPlot) {
     fetch(body.dataset.history).then((answer) => answer.json()).then((history) => nodes.forEach((node) => makePlot(node, history)), () => {});
   }
+
+  for (const queue of new Set($$("[data-hours]").map((node) => node.dataset.queue))) {
+    fetch(`${body.dataset.base}/hours.json?queue=${queue}`).then((answer) => answer.json()).then((hours) => {
+      for (const node of $$("[data-hours]")) if (node.dataset.queue === queue && window.uPlot) makePlot(node, hours, HOURS[node.dataset.hours]);
+    }, () => {});
+  }
+
+  // Parts of a page that are made anew by the daemon, every few seconds while somebody looks.
+  const fresh = $("[data-fresh]");
+  let freshAt = Date.now();
+  const renew = () => {
+    if (!fresh || document.hidden || Date.now() - freshAt < 2500) return;
+    freshAt = Date.now();
+    fetch(location.href, { headers: { accept: "text/html" } }).then((answer) => (answer.ok && !answer.redirected ? answer.text() : null)).then((text) => {
+      const made = text && $("[data-fresh]", new DOMParser().parseFromString(text, "text/html"));
+      if (made && made.innerHTML !== fresh.innerHTML) { fresh.replaceChildren(...made.childNodes); tick(); }
+    }, () => {});
+  };
 
   // Figures.
   const show = (told) => {
@@ -201,6 +224,7 @@
     else if (log.disk_full) set(alarm, "The disk is full: only running work can be finished.");
     showQueues(told);
     showPoint(told.plot);
+    renew();
   };
   const pulse = $("#pulse");
   const say = (kind, text, title) => { pulse.className = `pulse ${kind}`; set($("span", pulse), text); pulse.title = title; };
@@ -211,6 +235,9 @@
     source.addEventListener("error", () => say("off", source.readyState === 2 ? "ended" : "lost", "The daemon does not answer; trying again"));
     window.addEventListener("pagehide", () => source.close());
   }
+
+  const tab = $(".tabs [aria-current]");
+  if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.clientWidth / 2 + tab.offsetWidth / 2;
 
   // Forms.
   document.addEventListener("submit", (event) => {

@@ -86,6 +86,7 @@ SETTLE_SIZE: Final = 35
 
 _PUT_OUTCOME: Final = 17
 _SETTLE_OUTCOME: Final = 9
+_VERSIONED: Final[i64] = 8
 _ARGUMENT: Final[i64] = 64
 _RESULT: Final[i64] = 128
 _BUFFER: Final = 1
@@ -209,6 +210,7 @@ class LeaseRequest:
         take: bool = False,
         max_bytes: int = 0,
         worker: bytes = b"",
+        schema: int = -1,
     ) -> None:
         self.queues = queues
         self.limit = limit
@@ -220,6 +222,8 @@ class LeaseRequest:
         self.take = take
         self.max_bytes = max_bytes
         self.worker = worker
+        self.schema = schema
+        """Only jobs with payloads of this version; -1: of any."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LeaseRequest) and repr(self) == repr(other)
@@ -231,7 +235,7 @@ class LeaseRequest:
         return (
             f"LeaseRequest({self.queues}, limit={self.limit}, wait_ms={self.wait_ms}, "
             f"lease={self.lease}, prefix={self.prefix}, fair={self.fair}, take={self.take}, "
-            f"max_bytes={self.max_bytes}, worker={self.worker!r})"
+            f"max_bytes={self.max_bytes}, worker={self.worker!r}, schema={self.schema})"
         )
 
 
@@ -244,6 +248,7 @@ def encode_lease_request(wanted: LeaseRequest) -> bytes:
         or not 0 <= wanted.max_bytes <= 0xFFFF_FFFF
         or not 0 <= wanted.wait_ms <= 0xFFFF_FFFF
         or not 0 <= wanted.lease <= MAX_INSTANT
+        or not -1 <= wanted.schema <= 15
     ):
         raise OutOfRange("does not fit a LEASE")
     flags: i64 = 0
@@ -253,6 +258,9 @@ def encode_lease_request(wanted: LeaseRequest) -> bytes:
         flags |= 2
     if wanted.take:
         flags |= 4
+    if wanted.schema >= 0:
+        version: i64 = wanted.schema
+        flags |= _VERSIONED | version << 4
     out = BytesWriter()
     out.append(1)
     out.append(u8(flags))
@@ -278,7 +286,8 @@ def decode_lease_request(value: bytes) -> LeaseRequest:
     limit = get_u16(value, 2)
     lease = read_i64_be(value, 12)
     count = get_u16(value, 20)
-    if value[0] != 1 or flags > 7 or (flags & 1 and count != 1):
+    versioned = flags & _VERSIONED != 0
+    if value[0] != 1 or (flags > 7 and not versioned) or (flags & 1 and count != 1):
         raise BadRequest("LEASE of an unknown layout")
     if not limit or lease < 0:
         raise OutOfRange("LEASE of no job, or for too long")
@@ -297,6 +306,7 @@ def decode_lease_request(value: bytes) -> LeaseRequest:
     return LeaseRequest(
         tuple(names), int(limit), int(get_u32(value, 8)), int(lease), flags & 1 != 0,
         flags & 2 != 0, flags & 4 != 0, int(get_u32(value, 4)), value[here:end],
+        int(flags >> 4) if versioned else -1,
     )  # fmt: skip
 
 

@@ -273,7 +273,7 @@ def read_job(
     job = reader.next(key, timestamp)
     if reader.at != end:
         raise BadRequest("bytes behind the job")
-    if isinstance(job, RequestError):
+    if not isinstance(job, PutRequest):
         raise job
     if key and job.key != key:
         raise BadRequest("the key of the job is not the key of the message")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fastjournal.spark.lifecycle.walk import Fold
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import Share
-from fastjournal.spark.replay.snapshots import base_of
+from fastjournal.spark.replay.snapshots import base_of, first_base
 from fastjournal.spark.storage.segments import Piece, first_time, load
 
 if TYPE_CHECKING:
@@ -27,10 +27,13 @@ def rows_before(directory: str, pieces: Sequence[Piece], share: Share) -> pa.Tab
     """The rows to begin with; None where the log is whole, or nothing is known."""
     import pyarrow as pa
 
-    if is_remote(directory) or not pieces or pieces[0].number <= 1:
+    if not pieces or pieces[0].number <= 1:
         return None
     first = first_time(pieces[0])
-    base = base_of(directory, [(piece, load(piece)) for piece in pieces[:1]], share, None)
+    if is_remote(directory):
+        base = first_base(directory, pieces, share)
+    else:
+        base = base_of(directory, [(piece, load(piece)) for piece in pieces[:1]], share, None)
     if base.state is None or first is None:
         return None
     rows = [row for row in base.state.rows.values() if row.at < first]

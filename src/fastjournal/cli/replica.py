@@ -1,0 +1,178 @@
+"""`fastjournal replica`: who leads a replicated journal, and what an operator may do about it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastjournal.cli.output import json_line, table, tell
+from fastjournal.errors import NotFound, SettingError, Unavailable
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Look after a replicated journal: who leads, who follows, what was left behind.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Nodes = Annotated[
+    list[str],
+    typer.Argument(help="`replica.listen` of each node: host:port.", metavar="NODE..."),
+]
+Node = Annotated[str, typer.Argument(help="`replica.listen` of the node.", metavar="NODE")]
+JournalName = Annotated[str, typer.Option("--journal", help="Which journal.")]
+SecretFile = Annotated[
+    Path | None, typer.Option("--secret-file", help="What the nodes show each other.")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of text.")]
+_SECONDS = 5.0
+
+
+def _ask(node: str, command: str, journal: str, secret_file: Path | None) -> dict[str, Any]:
+    from fastjournal.config import parse_address
+
+    secret = ""
+    if secret_file is not None:
+        try:
+            secret = secret_file.read_text("utf-8").strip()
+        except OSError as error:
+            raise SettingError(f"{secret_file}: {error.strerror}", name="secret-file") from error
+    line = {"command": command, "journal": journal, "secret": secret}
+    try:
+        with socket.create_connection(parse_address(node, 17996), _SECONDS) as sock:
+            sock.settimeout(_SECONDS)
+            sock.sendall(json.dumps(line).encode() + b"\n")
+            told = sock.makefile().readline()
+    except OSError as error:
+        raise Unavailable(f"{node}: {error}") from error
+    if not told:
+        raise Unavailable(f"{node} does not answer: is the secret right, and the journal's name?")
+    answer: dict[str, Any] = json.loads(told)
+    if "error" in answer:
+        raise Unavailable(f"{node}: {answer['error']}")
+    return answer
+
+
+@app.command()
+def status(
+    nodes: Nodes,
+    journal: JournalName = "default",
+    secret_file: SecretFile = None,
+    as_json: Json = False,
+) -> None:
+    """Tell of each node what it is, how far it is, and whether it may vote.
+
+    Examples:
+
+        fastjournal replica status 10.0.0.1:17996 10.0.0.2:17996 10.0.0.3:17996
+    """
+    told = []
+    for node in nodes:
+        try:
+            told.append(_ask(node, "status", journal, secret_file))
+        except Unavailable as error:
+            if len(nodes) == 1:
+                raise
+            told.append({"node": node, "role": "away", "damage": str(error)})
+    if as_json:
+        for one in told:
+            json_line(one)
+        return
+    newest = max((one.get("last_time", 0) for one in told), default=0)
+    rows = [
+        [
+            one["node"],
+            "primary, serving" if one.get("serving") else one["role"],
+            str(one.get("epoch", "")),
+            f"{(newest - one['last_time']) / 1e9:.3f} s" if one.get("last_time") else "",
+            {True: "yes", False: "no", None: ""}[one.get("eligible")],
+            one.get("damage", ""),
+        ]
+        for one in told
+    ]
+    table(["node", "role", "epoch", "behind", "votes", "damage"], rows)
+
+
+@app.command()
+def switchover(
+    node: Node,
+    journal: JournalName = "default",
+    secret_file: SecretFile = None,
+    as_json: Json = False,
+) -> None:
+    """Let the primary resign, for somebody else to lead.
+
+    Examples:
+
+        fastjournal replica switchover 10.0.0.1:17996
+    """
+    _ask(node, "switchover", journal, secret_file)
+    tell(as_json, {"node": node, "outcome": "resigned"}, f"{node} has resigned")
+
+
+@app.command()
+def promote(
+    node: Node,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="What only the lost nodes had is given up.")
+    ] = False,
+    journal: JournalName = "default",
+    secret_file: SecretFile = None,
+    as_json: Json = False,
+) -> None:
+    """Let a node vote that may lack what it once acknowledged.
+
+    For a cluster whose majority lost its data, and only then: what this node lacks is gone.
+
+    Examples:
+
+        fastjournal replica promote 10.0.0.2:17996 --accept-loss
+    """
+    if not accept_loss:
+        raise SettingError("this may lose acknowledged jobs: say --accept-loss", name="accept-loss")
+    _ask(node, "promote", journal, secret_file)
+    tell(as_json, {"node": node, "outcome": "votes"}, f"{node} votes")
+
+
+@app.command()
+def lost(
+    directory: Annotated[Path, typer.Argument(help="Of the journal.", metavar="DIRECTORY")],
+    as_json: Json = False,
+) -> None:
+    """List the records that were cut off because a newer primary did not have them.
+
+    Examples:
+
+        fastjournal replica lost /var/lib/fastjournal/default
+    """
+    from fastjournal.journal.language.codec import decode
+    from fastjournal.log.record import BrokenRecord, Walk
+
+    try:
+        paths = sorted(path for path in directory.iterdir() if ".diverged-" in path.name)
+        contents = [(path, path.read_bytes()) for path in paths]
+    except OSError as error:
+        raise NotFound(f"{directory}: {error.strerror}") from error
+    for path, data in contents:
+        walk = Walk(data, 8 if data.startswith(b"wqwq") else 0, len(data))
+        while walk.at < walk.end:
+            try:
+                walk.step()
+            except BrokenRecord:
+                break
+            command = decode(data[walk.start : walk.stop])
+            row = {
+                "file": path.name,
+                "time": int(walk.time),
+                "command": type(command).__name__,
+                "id": command.id.hex(),
+            }
+            if as_json:
+                json_line(row)
+            else:
+                typer.echo(f"{row['file']}  {row['time']}  {row['command']}  {row['id']}")

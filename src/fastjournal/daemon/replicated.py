@@ -1,0 +1,254 @@
+"""A daemon whose journal is kept by several nodes: it serves while it is the primary.
+
+Rules:
+
+1. Ports for clients are open on the serving primary only: a client with several addresses finds it
+   by trying, and whoever asks for readiness is told the truth.
+2. A reign begins when the epoch's MARK is on a majority: then the journal is opened on the log that
+   the member lends, and replayed. It ends with the member's word, and nothing more is answered:
+   connections are cut, the journal is closed, and the log goes back.
+3. Answers wait for `safe_time`: what `journal.sync` promises on this node, and as many nodes as
+   `replica.ack` says. Without the lease nothing is answered but by a majority asked since.
+4. The journal takes no snapshots and cleans nothing: a follower keeps every record, so the nodes
+   hold the same bytes. What only lives in memory (`persist=0`) ends with a reign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from fastjournal.clock import SECOND, SYSTEM_CLOCK
+from fastjournal.config import ReplicaSettings, Settings, parse_address
+from fastjournal.daemon.journal_loop import JournalLoop
+from fastjournal.daemon.log_lines import Log
+from fastjournal.daemon.server import Server, find_journals
+from fastjournal.errors import JournalError, SettingError
+from fastjournal.journal.language.codec import encode
+from fastjournal.journal.language.commands import Mark
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.replica.disk import ReplicaLog
+from fastjournal.replica.etcd import EtcdArbiter
+from fastjournal.replica.lease import Timing
+from fastjournal.replica.node import NodeOptions, ReplicaNode
+from fastjournal.replica.rules import MemberSet
+from fastjournal.tables import Tables
+
+__all__ = ["Gate", "serve_replicated"]
+
+_RETRY = 1.0  # seconds until an arbiter that is away is tried again
+
+
+class Gate:
+    """What a journal's loop asks before it answers (rule 3)."""
+
+    def __init__(self, node: ReplicaNode, level: str) -> None:
+        self._node = node
+        self._level = level
+        self._journal_loop: JournalLoop | None = None
+        self._round = 0
+
+    def open(self, journal_loop: JournalLoop) -> None:
+        """The journal is open: its answers go through here."""
+        self._journal_loop = journal_loop
+        journal_loop.gate = self
+
+    def close(self) -> None:
+        """Nothing is answered any more."""
+        self._journal_loop = None
+
+    def stored_time(self) -> int:
+        """TIME of the newest record that is as safe as the sync policy says."""
+        assert self._journal_loop is not None
+        log = self._journal_loop.engine.log
+        return log.synced_time if self._journal_loop.always else log.written_time
+
+    def written_time(self) -> int:
+        """TIME of the newest record in the log."""
+        assert self._journal_loop is not None
+        return self._journal_loop.engine.log.written_time
+
+    def wrote(self) -> None:
+        """A turn has ended: ship what it wrote."""
+        self._round = self._node.member.read_round
+        if self._journal_loop is not None:
+            self._node.do(self._node.member.wrote)
+
+    def safe_time(self) -> int:
+        """Up to where may be answered at this moment; -1: nothing may."""
+        member = self._node.member
+        if self._journal_loop is None or not member.may_answer(self._round):
+            return -1
+        return min(self.stored_time(), member.acknowledged_time(self._level))
+
+    def changed(self) -> None:
+        """Something has happened to the member."""
+        if self._journal_loop is not None:
+            self._journal_loop.release()
+
+
+async def serve_replicated(
+    settings: Settings, make_server: Callable[..., Server], log: Log, stop: asyncio.Event
+) -> None:
+    """Follow, lead, and serve while leading, until told to stop."""
+    node_changed = asyncio.Event()
+    gates: list[Gate] = []
+
+    def changed() -> None:
+        node_changed.set()
+        for gate in gates:
+            gate.changed()
+
+    node = await _make_node(settings, log, changed, stop)
+    if node is None:
+        return
+    await node.start()
+    log.info("replicating", node=node.options.name, port=node.port)
+    try:
+        while not stop.is_set() and node.fault is None:
+            if node.member.is_serving:
+                gate = Gate(node, settings.replica.ack)
+                gates[:] = [gate]
+                await _reign(settings, make_server, log, node, gate, node_changed, stop)
+            else:
+                await _either(node_changed, stop)
+    finally:
+        gates.clear()
+        await node.stop()
+    if node.fault is not None:
+        raise node.fault
+
+
+async def _reign(
+    settings: Settings,
+    make_server: Callable[..., Server],
+    log: Log,
+    node: ReplicaNode,
+    gate: Gate,
+    node_changed: asyncio.Event,
+    stop: asyncio.Event,
+) -> None:
+    """Serve until another epoch begins (rule 2)."""
+    member, epoch = node.member, node.member.epoch
+    member.log.lend()
+    server = make_server(_as_primary(settings), log=log)
+    log.info("leading", node=node.options.name, epoch=epoch)
+    try:
+        server.before_listening = lambda: _open_gate(server, gate, member.log)
+        await server.start()
+        while member.is_serving and member.epoch == epoch and node.fault is None:
+            if stop.is_set():
+                break
+            await _either(node_changed, stop)
+    except JournalError as error:
+        log.error("the journal cannot be served", error=str(error))
+        node.do(member.resign)
+    finally:
+        if not stop.is_set():
+            gate.close()
+            for connection in list(server.connections):
+                connection.cut("replica", "not the primary any more")
+        await server.stop()
+        gate.close()
+        log.info("led", node=node.options.name, epoch=epoch)
+        if member.is_serving:
+            node.do(member.resign)
+        if node.fault is None:
+            await asyncio.to_thread(member.log.take_back)
+
+
+def _open_gate(server: Server, gate: Gate, log: ReplicaLog) -> None:
+    gate.open(server.default)
+    log.lend_to(gate)
+
+
+def _as_primary(settings: Settings) -> Settings:
+    """The settings of a reign (rule 4)."""
+    journal = msgspec.structs.replace(
+        settings.journal, clean_interval=0.0, snapshot_bytes=0, archive=""
+    )
+    return msgspec.structs.replace(settings, journal=journal)
+
+
+async def _either(changed: asyncio.Event, stop: asyncio.Event) -> None:
+    """Wait until something has changed, or for the end."""
+    changed.clear()
+    waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(stop.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
+
+
+async def _make_node(
+    settings: Settings, log: Log, changed: Callable[[], None], stop: asyncio.Event
+) -> ReplicaNode | None:
+    told = settings.replica
+    name = settings.default_journal
+    homes = find_journals(settings, Tables({}, {}))
+    if set(homes) != {name} or settings.tables or settings.journals:
+        raise SettingError("a replicated daemon keeps its default journal alone", name="replica")
+    options = node_options(told, name)
+    arbiter = EtcdArbiter(told.arbiter)
+    members = MemberSet(tuple(sorted((options.name, *options.peers))))
+    while True:
+        try:
+            await asyncio.to_thread(arbiter.create, name, members)
+            break
+        except JournalError as error:
+            log.warning("the arbiter is away", error=str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY):
+                    await stop.wait()
+            if stop.is_set():
+                return None
+    replica = await asyncio.to_thread(open_replica, homes[name], settings)
+    return ReplicaNode(
+        options, replica, arbiter, clock=SYSTEM_CLOCK, make_mark=_mark(options.name),
+        on_change=changed,
+    )  # fmt: skip
+
+
+def open_replica(path: Path, settings: Settings) -> ReplicaLog:
+    """The log of a node."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = Stream(path, WORKQ, zone_bytes=settings.journal.zone_bytes)
+    sync = settings.journal.sync
+    return ReplicaLog(stream, sync=sync, segment_size=settings.journal.segment_size)
+
+
+def node_options(told: ReplicaSettings, journal: str) -> NodeOptions:
+    """The settings of a node, checked."""
+    peers: dict[str, tuple[str, int]] = {}
+    for peer in told.peers:
+        name, mark, address = peer.partition("=")
+        if not mark or not name or name == told.name:
+            raise SettingError(
+                f"a peer is another node, name=host:port, not {peer!r}", name="peers"
+            )
+        peers[name] = parse_address(address, 17996)
+    host, port = parse_address(told.listen, 17996)
+    secret = ""
+    if told.secret_file:
+        try:
+            secret = Path(told.secret_file).read_text("utf-8").strip()
+        except OSError as error:
+            raise SettingError(f"secret_file: {error.strerror}", name="secret_file") from None
+    elif not all(where.startswith("127.") for where, _ in [(host, 0), *peers.values()]):
+        raise SettingError("nodes on several machines need a secret_file", name="secret_file")
+    ttl = round(told.ttl * SECOND)
+    timing = Timing(ttl=ttl, margin=ttl // 5, renew=ttl * 3 // 10, candidacy=ttl // 2)
+    return NodeOptions(told.name, journal, host, port, peers, secret, timing)
+
+
+def _mark(node: str) -> Callable[[int, int, int], bytes]:
+    def make(when: int, epoch: int, version: int) -> bytes:
+        return encode(Mark(when, epoch, version, b"epoch " + node.encode()))
+
+    return make

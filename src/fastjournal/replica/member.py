@@ -1,0 +1,818 @@
+"""One node's part in one journal: follower, candidate or primary.
+
+A machine without I/O of its own but the node's own log: it is told what arrived (`receive`), what
+the arbiter said (`answered`) and that time has passed (`tick`), and leaves in `outbox` what is to
+be sent and asked. Nothing here waits, and messages may be lost, repeated and reordered.
+
+    FOLLOWER ──► CANDIDATE ──► PRIMARY        by the arbiter's word, then by promises
+        ▲            │            │
+        └────────────┴────────────┘           by a higher promise, a lost leader key, or a fault
+
+Rules (what is safe is said by `rules`, and only there):
+
+1. An election: the best (epoch, TIME) tries first, the others wait. One step at the arbiter gives
+   the leader key and the next epoch. Then the others promise; only then are their ends compared,
+   the missing tail is fetched from the highest, and the epoch's MARK is written. It serves once the
+   MARK is on a majority.
+2. A follower is aligned anew in every epoch and every time it starts: it cuts off what is not in
+   the primary's history. What the primary holds is decided by its history, which is fixed when its
+   MARK is written; so an old message can do no harm.
+3. A process never goes on with an epoch that another process began: it may have lost its tail.
+4. A node that may have lost what it acknowledged, or whose log was damaged, neither votes nor leads
+   until it has caught up with a primary. One that remembers nothing first asks the arbiter for the
+   epoch, and promises that.
+5. A follower applies nothing: readers of its log stop at `commit.pos`.
+6. While a journal is open on the log, this node has led, and takes no part in what comes next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from fastjournal.clock import Clock
+from fastjournal.errors import JournalError, ReadOnly
+from fastjournal.replica.arbiter import ChangeSet, Look, Question, Raise, Resign, Take, View
+from fastjournal.replica.disk import ReplicaLog, walk_records
+from fastjournal.replica.lease import NodeLease, Timing
+from fastjournal.replica.messages import (
+    Ack,
+    Align,
+    Append,
+    AskStatus,
+    Fence,
+    Message,
+    Promised,
+    Pull,
+    Status,
+    Tail,
+)
+from fastjournal.replica.rules import NO_MEMBERS, OPEN_END, LogEnd, MemberSet, Promise, Rules
+
+__all__ = ["Ask", "Member", "Outgoing", "Role", "Send"]
+
+_log = logging.getLogger(__name__)
+
+
+class Role(Enum):
+    """What a node is to a journal."""
+
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    PRIMARY = "primary"
+
+
+class Send(NamedTuple):
+    """A message for another node."""
+
+    to: str
+    message: Message
+
+
+class Ask(NamedTuple):
+    """A question to the arbiter; `answered` is told what became of it."""
+
+    question: Question
+
+
+Outgoing: TypeAlias = Send | Ask
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What a primary knows of another node."""
+
+    session: int = -1
+    """The run of its process that was met; -1: none yet."""
+    aligned: bool = False
+    stored: int = 0
+    sent: int = 0
+    """Up to which TIME was sent; falls back to `stored` with each sign of life."""
+    round: int = 0
+    behind_clock: bool = False
+    """It refuses our TIMEs: they lie too far ahead of its clock."""
+
+
+@dataclass(slots=True)
+class _Election:
+    """How far a candidate has come."""
+
+    since: int
+    """When it came to the step where it is."""
+    ends: dict[str, LogEnd]
+    """Who has told how far it is, of those who may vote."""
+    wait: int = 0
+    """How long it waits for those ahead of it, once statuses are collected."""
+    asked: Take | None = None
+    """The question to the arbiter that is under way, and the members it is about."""
+    members: MemberSet = NO_MEMBERS
+    epoch: int = 0
+    """Taken at the arbiter; 0: not yet."""
+    promised: dict[str, Promised] = field(default_factory=dict)
+    donor: str = ""
+    goal: int = 0
+
+
+class Member:
+    """One node's part in one journal."""
+
+    def __init__(
+        self,
+        name: str,
+        log: ReplicaLog,
+        lease: NodeLease,
+        *,
+        clock: Clock,
+        session: int,
+        make_mark: Callable[[int, int, int], bytes],
+        timing: Timing | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        """`session`: a number that no other run of this process ever had, drawn by the caller.
+
+        `make_mark(when, epoch, set version)`: the payload of an epoch's first record.
+        """
+        self.name = name
+        self.log = log
+        self.session = session
+        self.role = Role.FOLLOWER
+        self.outbox: list[Outgoing] = []
+        self.view: View | None = None
+        self.commit_time = 0
+        """Up to which TIME a majority has the log, as a primary knows; 0: unknown yet."""
+        self.read_round = 0
+        """The newest round of signs of life; see `may_answer`."""
+        self._lease = lease
+        self._clock = clock
+        self._make_mark = make_mark
+        self._timing = timing or Timing()
+        self._rules = rules or Rules()
+        self._members = NO_MEMBERS
+        self._peers: dict[str, _Peer] = {}
+        self._learners: tuple[str, ...] = ()
+        self._next_voters: tuple[str, ...] = ()
+        self._joint_from = 0
+        self._election: _Election | None = None
+        self._mark = 0  # TIME of our MARK, as a primary
+        self._epoch = 0  # that we lead
+        self._taken_under = 0  # the lease that our leader key hangs on
+        self._resigned = 0  # the highest epoch that was given up: it is never led
+        self._confirmed = 0
+        self._aligned_in = 0  # the epoch in which this process was aligned, as a follower
+        self._goal = 0
+        self._next_look = self._next_beat = 0
+        self._not_before = 0  # it stands in no election
+        meta = log.meta
+        lost = self._rules.may_have_lost(log.sync, meta.boot, log.boot_id())
+        self._eligible = log.known and meta.sound and not lost
+
+    # What others may ask.
+
+    @property
+    def epoch(self) -> int:
+        """The epoch this node leads, or has promised."""
+        return self._epoch or self.log.meta.promise.epoch
+
+    @property
+    def members(self) -> MemberSet:
+        """The nodes of the journal, as far as this one knows."""
+        return self._members
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether this node may vote and lead (rule 4)."""
+        return self._eligible
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether this is a primary whose MARK is on a majority."""
+        return self.role is Role.PRIMARY and self.commit_time >= self._mark > 0
+
+    @property
+    def primary(self) -> str:
+        """Who leads, as far as this node knows; empty: nobody."""
+        if self.role is Role.PRIMARY:
+            return self.name
+        return self.view.leader if self.view else ""
+
+    @property
+    def end(self) -> LogEnd:
+        """The newest record of our log."""
+        return self._rules.log_end(self.log.meta.history, self.log.last_time)
+
+    def holds_lease(self) -> bool:
+        """Whether this is the serving primary by the arbiter's word, at this very moment."""
+        lease = self._lease
+        return (
+            self.is_serving
+            and lease.is_held(self._clock.monotonic())
+            and self._rules.is_same_lease(self._taken_under, lease.number)
+        )
+
+    def may_answer(self, asked_in: int) -> bool:
+        """Whether a question that came when `read_round` was `asked_in` may be answered."""
+        return self.is_serving and (
+            self.holds_lease() or self._rules.is_fresh(asked_in + 1, self._confirmed)
+        )
+
+    def acknowledged_time(self, level: str) -> int:
+        """Up to which TIME a primary may answer writes at `one`, `quorum` or `all`."""
+        if not self.is_serving or (level == "one" and not self.holds_lease()):
+            return 0
+        return self._rules.acknowledged_time(
+            level, self._members, self._stored(), self.name, self.commit_time
+        )
+
+    def lag(self) -> dict[str, int]:
+        """For each other node, the TIME up to which it has the log; for people."""
+        return {name: peer.stored for name, peer in self._peers.items()}
+
+    # What happens.
+
+    def start(self) -> None:
+        """Begin: find out who leads."""
+        if self._eligible:
+            self._remember_sound()
+        self._look()
+
+    def append(self, payload: bytes) -> int:
+        """As the serving primary, add a record; returns its TIME. `acknowledged_time` says when."""
+        if not self.is_serving:
+            raise ReadOnly(f"{self.name} is not the primary")
+        time = self.log.append(payload, self._clock.now())
+        self.wrote()
+        return time
+
+    def wrote(self) -> None:
+        """As the primary, ship what was added to the log."""
+        if self.role is Role.PRIMARY:
+            self._ship_all()
+            self._count()
+
+    def change_voters(self, voters: Sequence[str]) -> None:
+        """As the serving primary, begin to bring the journal to these nodes, one at a time."""
+        if not self.is_serving or self._members.joining or self._learners:
+            raise ReadOnly("members change one at a time, by a serving primary")
+        old, new = set(self._members.voters), set(voters)
+        if len(new - old) > 1 or len(old - new) > 1 or not new:
+            raise ReadOnly("members change one at a time")
+        self._next_voters = tuple(voters)
+        self._learners = tuple(new - old)
+        for name in self._learners:
+            self._peers[name] = _Peer()
+        self._beat()
+
+    def trust_log(self) -> None:
+        """By an operator's word: what this node lacks is given up for lost."""
+        if not self._eligible and self.log.known:
+            _log.warning("%s: told to accept the loss", self.log.stream.path)
+            self._eligible = True
+            self._remember_sound()
+
+    def resign(self) -> None:
+        """Give the journal to somebody else."""
+        if self._epoch:
+            self._ask_resign(self._epoch)
+        self._step_down("told to")
+        self._stand_back()
+
+    def tick(self) -> None:
+        """Let what is due happen."""
+        now = self._clock.monotonic()
+        if now >= self._next_look:
+            self._look()
+        if self.role is Role.PRIMARY:
+            if now >= self._next_beat:
+                self._beat()
+        elif self._election is not None:
+            self._advance(self._election, now)
+
+    def receive(self, sender: str, message: Message) -> None:
+        """A message of another node has arrived."""
+        match message:
+            case AskStatus():
+                leads = self._epoch if self.is_serving else 0
+                self._send(sender, Status(self.end, self._eligible, leads))
+            case Status():
+                if self._election is not None and self._rules.may_vote(message.eligible):
+                    self._election.ends[sender] = message.end
+            case Fence(epoch):
+                self._promise(sender, epoch)
+            case Promised():
+                self._promised(sender, message)
+            case Align():
+                self._align(sender, message)
+            case Append():
+                self._take(sender, message)
+            case Ack():
+                self._acknowledged(sender, message)
+            case Pull(epoch, after):
+                if self._rules.may_append(self.log.meta.promise, epoch, sender):
+                    self._send(sender, Tail(epoch, after, self.log.read_after(after)))
+            case Tail():
+                self._take_tail(sender, message)
+
+    def answered(self, question: Question, answer: View | bool | None) -> None:
+        """The arbiter has answered; None: it could not be reached, or not in time."""
+        match question:
+            case Look():
+                if isinstance(answer, View):
+                    self._looked(answer)
+            case Take(epoch, _, _):
+                if self._election is None or self._election.asked != question:
+                    return  # the next look shows that we lead, and what for is forgotten
+                if answer is True and epoch + 1 > self._resigned:
+                    self._taken(self._election, question)
+                else:
+                    self._election = None
+                    self._look()
+            case ChangeSet(epoch, members):
+                if epoch == self._epoch and self.role is Role.PRIMARY:
+                    self._set_changed(members, answer)
+            case Raise() | Resign():
+                self._look()
+
+    # Looking at the arbiter.
+
+    def _look(self) -> None:
+        self._next_look = self._clock.monotonic() + self._timing.look
+        self._ask(Look())
+
+    def _looked(self, view: View) -> None:
+        self.view = view
+        if not self.log.known:
+            self._first_start(view)
+        if self.role is Role.PRIMARY:
+            # A view from before our own taking says nothing.
+            if view.epoch >= self._epoch and (view.leader, view.leads) != (self.name, self._epoch):
+                self._step_down(f"{view.leader or 'nobody'} leads")
+            return
+        if self.role is Role.CANDIDATE:
+            return
+        self._members = view.members
+        election = self._election
+        if view.leader == self.name:
+            # By another run of this process, or by an answer that was lost.
+            if election is None or election.asked is None:
+                self._ask_resign(view.leads)
+        elif view.leader:
+            self._election = None
+        elif election is None and self._may_lead():
+            self._election = _Election(self._clock.monotonic(), {self.name: self.end})
+            for name in self._others():
+                self._send(name, AskStatus())
+
+    def _first_start(self, view: View) -> None:
+        """A node that remembers nothing (rule 4)."""
+        promise = self._rules.first_promise(view.epoch)
+        fresh = view.epoch == 0 and not self.log.damage
+        self._eligible = fresh
+        boot = self.log.boot_id()
+        self.log.write_meta(replace(self.log.meta, promise=promise, boot=boot, sound=fresh))
+
+    def _may_lead(self) -> bool:
+        return (
+            self.log.known
+            and not self.log.is_lent
+            and self.name in (self._members.joining or self._members.voters)
+            and self._rules.may_vote(self._eligible)
+            and self._rules.time_fits(self.log.last_time, self._clock.now())
+            and self._clock.monotonic() >= self._not_before
+            and self._lease.is_held(self._clock.monotonic())
+        )
+
+    # Elections (rule 1).
+
+    def _advance(self, election: _Election, now: int) -> None:
+        timing, passed = self._timing, now - election.since
+        if election.epoch:
+            if passed > timing.candidacy:
+                self._give_up("no majority in time")
+            else:
+                self._canvass(election)
+        elif election.asked is not None:
+            if passed > timing.request:  # the question was lost, or its answer: look again
+                self._election = None
+        elif not election.wait:
+            if passed >= timing.rank:
+                self._queue_up(election, now)
+        elif passed >= election.wait:
+            if self.view is None or self.view.leader or not self._may_lead():
+                self._election = None
+                return
+            election.since = now
+            election.members = self.view.members
+            version = self.view.members.version
+            election.asked = Take(self.view.epoch, version, self._lease.number)
+            self._ask(election.asked)
+
+    def _queue_up(self, election: _Election, now: int) -> None:
+        """Statuses are collected: wait for those ahead; without a majority there is no point."""
+        if not self._rules.has_majority(self._members, list(election.ends)):
+            self._election = None
+            return
+        own = (self.end, self.name)
+        ahead = sum((end, name) > own for name, end in election.ends.items())
+        election.since, election.wait = now, ahead * self._timing.rank + 1
+
+    def _taken(self, election: _Election, question: Take) -> None:
+        election.epoch = question.epoch + 1
+        election.since = self._clock.monotonic()
+        self._members = election.members
+        self._taken_under = question.lease
+        self.role = Role.CANDIDATE
+        given, asked = self.log.meta.promise, Promise(election.epoch, self.name)
+        if not self._rules.may_begin(given, election.epoch):
+            self._outbid(given.epoch)
+            return
+        self.log.write_meta(replace(self.log.meta, promise=asked))
+        election.promised[self.name] = self._answer_fence(election.epoch, kept=True)
+        self._canvass(election)
+
+    def _canvass(self, election: _Election) -> None:
+        """Ask those for a promise, or the donor for its tail, who have not given it yet."""
+        if election.donor:
+            self._send(election.donor, Pull(election.epoch, self.log.last_time))
+            return
+        for name in self._others():
+            if name not in election.promised:
+                self._send(name, Fence(election.epoch))
+        self._elect(election)
+
+    def _elect(self, election: _Election) -> None:
+        promised = election.promised
+        # An end from too far ahead, left by a wrong clock, is not gone on from: what was
+        # acknowledged is in every majority without it too.
+        voting = [
+            name
+            for name, one in promised.items()
+            if self._rules.may_vote(one.eligible)
+            and self._rules.time_fits(one.end.time, self._clock.now())
+        ]
+        if election.donor or not self._rules.is_fenced(self._members, voting, self.name):
+            return
+        clocks = [promised[name].clock for name in voting if name != self.name]
+        if not self._rules.clock_fits(self._clock.now(), clocks):
+            self._give_up("this clock is ahead of the others")
+            self._stand_back()
+            return
+        ends = {name: promised[name].end for name in voting}
+        best = self._rules.best_end(ends, self.name)
+        if best == self.name:
+            self._lead(election)
+            return
+        donor = promised[best]
+        keep = self._rules.common_time(
+            self.log.meta.history, self.log.last_time, donor.history, donor.end.time
+        )
+        self.log.take_history(donor.history, keep, election.epoch)
+        election.donor, election.goal = best, donor.end.time
+        self._fetched(election)
+
+    def _take_tail(self, sender: str, tail: Tail) -> None:
+        election = self._election
+        if election is None or tail.epoch != election.epoch or sender != election.donor:
+            return
+        if not self._rules.follows(self.log.last_time, tail.after) or not tail.data:
+            return
+        found = walk_records(tail.data, self.log.stream.max_payload)
+        if self._rules.is_whole(found.times, self.log.last_time, found.broken):
+            self.log.append_raw(tail.data, found.times)
+            self._fetched(election)
+
+    def _fetched(self, election: _Election) -> None:
+        if self.log.last_time >= election.goal:
+            self._lead(election)
+        else:
+            self._send(election.donor, Pull(election.epoch, self.log.last_time))
+
+    def _lead(self, election: _Election) -> None:
+        """Everything that may have been answered is here: begin the epoch."""
+        promised = election.promised
+        self._election = None
+        now = self._clock.now()
+        payload = self._make_mark(now, election.epoch, self._members.version)
+        self._mark = self.log.begin_epoch(election.epoch, payload, now)
+        self._epoch = election.epoch
+        self.role = Role.PRIMARY
+        self.commit_time = self._confirmed = 0
+        self._peers = {name: _Peer() for name in self._others()}
+        _log.info("%s: %s leads epoch %d", self.log.stream.path, self.name, self._epoch)
+        for name, one in promised.items():
+            if name in self._peers:
+                self._meet(name, one.session)
+        self._beat()
+        self._count()
+
+    def _give_up(self, reason: str) -> None:
+        election, self._election = self._election, None
+        if election is not None and election.epoch:
+            self._ask_resign(election.epoch)
+        self._step_down(reason)
+
+    def _outbid(self, epoch: int) -> None:
+        """Somebody has promised a higher epoch than the arbiter gives: it forgot (rule 2 there)."""
+        if self.role is Role.PRIMARY:
+            self.resign()
+        else:
+            self._give_up(f"epoch {epoch} was promised before")
+        self._ask(Raise(epoch))
+
+    def _step_down(self, reason: str) -> None:
+        if self.role is not Role.FOLLOWER:
+            _log.warning("%s: %s steps down: %s", self.log.stream.path, self.name, reason)
+        self.role = Role.FOLLOWER
+        self._election = None
+        self._epoch = self._mark = self.commit_time = self._confirmed = 0
+        self._peers = {}
+        self._learners = self._next_voters = ()
+        self._joint_from = 0
+        # Not at once: whoever is better placed goes first.
+        self._next_look = self._clock.monotonic() + self._timing.look
+
+    # Promises.
+
+    def _promise(self, sender: str, epoch: int) -> None:
+        if not self.log.known:
+            return  # what it promised before is not known yet
+        given, asked = self.log.meta.promise, Promise(epoch, sender)
+        kept = self._rules.may_promise(given, asked)
+        if kept and asked != given:
+            if self.role is not Role.FOLLOWER:
+                self._step_down(f"{sender} has epoch {epoch}")
+            self.log.write_meta(replace(self.log.meta, promise=asked))
+        if kept and self._election is not None and not self._election.epoch:
+            self._election = None  # somebody has come further
+        self._send(sender, self._answer_fence(epoch, kept=kept))
+
+    def _answer_fence(self, epoch: int, *, kept: bool) -> Promised:
+        return Promised(
+            epoch,
+            self.log.meta.promise.epoch,
+            kept,
+            self.log.meta.history,
+            self.end,
+            self._eligible,
+            self._clock.now(),
+            self.session,
+        )
+
+    def _promised(self, sender: str, answer: Promised) -> None:
+        election = self._election
+        if election is not None and answer.epoch == election.epoch and election.epoch:
+            if not answer.kept:
+                self._outbid(answer.promised)
+            elif sender not in election.promised:
+                election.promised[sender] = answer
+                self._elect(election)
+        elif self.role is Role.PRIMARY and answer.epoch == self._epoch:
+            if not answer.kept:
+                self._outbid(answer.promised)
+            elif sender in self._peers:
+                self._meet(sender, answer.session)
+
+    # The primary's side.
+
+    def _meet(self, name: str, session: int) -> None:
+        """A node has promised our epoch: bring its log to where it is the beginning of ours."""
+        peer = self._peers[name]
+        if peer.session != session:
+            self._peers[name] = peer = _Peer(session)
+        if not peer.aligned:
+            history, goal = self.log.meta.history, self.log.last_time
+            self._send(name, Align(self._epoch, session, history, goal, False))
+
+    def _acknowledged(self, sender: str, ack: Ack) -> None:
+        peer = self._peers.get(sender)
+        if self.role is not Role.PRIMARY or peer is None or ack.epoch != self._epoch:
+            return
+        if ack.session != peer.session or ack.refused == "align":
+            if ack.session != peer.session:
+                peer.aligned = False
+            self._send(sender, Fence(self._epoch))
+            return
+        if ack.refused == "clock":
+            peer.behind_clock = True
+            self._judge_clock()
+            return
+        peer.behind_clock = False
+        peer.round = max(peer.round, ack.round)
+        if not peer.aligned:
+            if not self._can_go_on(sender, peer, ack.time):
+                return
+            peer.aligned = True
+            peer.sent = ack.time
+        peer.stored = max(peer.stored, ack.time)
+        if ack.refused == "gap":
+            peer.sent = peer.stored
+        self._count()
+        self._ship(sender, peer)
+
+    def _can_go_on(self, name: str, peer: _Peer, last: int) -> bool:
+        """Whether all that comes behind a node's newest record is here; if not, it starts over."""
+        if self.log.can_serve(last):
+            return True
+        if self.log.has_snapshot():
+            _log.warning("%s: %s needs the snapshot first", self.log.stream.path, name)
+            return False
+        if last:
+            history, goal = self.log.meta.history, self.log.last_time
+            self._send(name, Align(self._epoch, peer.session, history, goal, True))
+        return not last
+
+    def _judge_clock(self) -> None:
+        """A majority refuses our TIMEs: nobody can have them, so they do not stay here either.
+
+        Else the next primary might go on from them, and be refused too until that time has come.
+        """
+        refusing = [name for name, peer in self._peers.items() if peer.behind_clock]
+        if self._rules.has_majority(self._members, refusing):
+            epoch, stored = self._epoch, max(peer.stored for peer in self._peers.values())
+            self._ask_resign(epoch)
+            self._step_down("this clock is ahead of the others")
+            self._stand_back()
+            if not self.log.is_lent:
+                self.log.take_history(self.log.meta.history, stored, epoch)
+
+    def _stand_back(self) -> None:
+        """Let the others go first for a while."""
+        self._not_before = self._clock.monotonic() + 2 * self._timing.candidacy
+
+    def _ship_all(self) -> None:
+        for name, peer in self._peers.items():
+            self._ship(name, peer)
+
+    def _ship(self, name: str, peer: _Peer) -> None:
+        """Send what comes next, unless something is under way."""
+        if not peer.aligned or peer.sent > peer.stored or peer.sent >= self.log.written_time:
+            return
+        data = self.log.read_after(peer.sent)
+        if data:
+            after, peer.sent = peer.sent, walk_records(data, self.log.stream.max_payload).times[-1]
+            self._send(name, Append(self._epoch, after, self.commit_time, self.read_round, data))
+
+    def _beat(self) -> None:
+        """Signs of life to all; what was not acknowledged is sent again."""
+        self._next_beat = self._clock.monotonic() + self._timing.beat
+        self.read_round += 1
+        for name, peer in self._peers.items():
+            if not peer.aligned:
+                self._send(name, Fence(self._epoch))
+                continue
+            peer.sent = peer.stored
+            self._ship(name, peer)
+            if peer.sent == peer.stored:
+                self._send(
+                    name,
+                    Append(self._epoch, peer.sent, self.commit_time, self.read_round, b""),
+                )
+        self._move_members()
+
+    def _stored(self) -> dict[str, int]:
+        stored = {name: peer.stored for name, peer in self._peers.items() if peer.aligned}
+        stored[self.name] = self.log.last_time
+        return stored
+
+    def _count(self) -> None:
+        """How far a majority is, and which round it has answered."""
+        commit = self._rules.commit_time(self._members, self._stored(), self._mark)
+        if commit > self.commit_time:
+            self.commit_time = commit
+            self.log.set_commit(commit)
+        rounds = {name: peer.round for name, peer in self._peers.items()}
+        rounds[self.name] = self.read_round
+        confirmed = self._rules.commit_time(self._members, rounds, 0)
+        self._confirmed = max(self._confirmed, confirmed)
+
+    # Members.
+
+    def _move_members(self) -> None:
+        """learner, caught up, both majorities, then the new set alone."""
+        members = self._members
+        if members.joining:
+            if self._joint_from and self.commit_time >= self._joint_from:
+                self._ask(ChangeSet(self._epoch, MemberSet(members.joining, members.version + 1)))
+        elif self._next_voters and self.is_serving:
+            peers = [self._peers[name] for name in self._learners]
+            if all(peer.aligned and peer.stored >= self.commit_time for peer in peers):
+                joint = MemberSet(members.voters, members.version + 1, self._next_voters)
+                self._ask(ChangeSet(self._epoch, joint))
+
+    def _set_changed(self, members: MemberSet, answer: object) -> None:
+        if answer is False:
+            self._step_down("the set of members was changed by somebody else")
+            return
+        if answer is not True or members.version <= self._members.version:
+            return
+        self._members = members
+        self.log.write_meta(replace(self.log.meta, version=members.version))
+        if members.joining:
+            self._joint_from = self.log.last_time
+            self._learners = ()
+            for name in self._others():
+                self._peers.setdefault(name, _Peer())
+        else:
+            self._next_voters = ()
+            self._joint_from = 0
+            for name in [name for name in self._peers if name not in members.nodes]:
+                del self._peers[name]
+            if self.name not in members.nodes:
+                self.resign()
+
+    # The follower's side (rule 2).
+
+    def _align(self, sender: str, align: Align) -> None:
+        if not self._rules.may_append(self.log.meta.promise, align.epoch, sender):
+            return
+        if not self._rules.is_for_us(align.session, self.session):
+            return
+        if self.role is not Role.FOLLOWER or self.log.is_lent:
+            return
+        if self._aligned_in != align.epoch or align.restart:
+            keep = self._rules.common_time(
+                self.log.meta.history, self.log.last_time, align.history, OPEN_END
+            )
+            if align.restart:
+                keep = 0
+                self._lose()
+            self.log.take_history(align.history, keep, align.epoch)
+            self._aligned_in = align.epoch
+            self._goal = align.goal
+        self._catch_up()
+        self._acknowledge(sender, align.epoch, 0)
+
+    def _lose(self) -> None:
+        """From now on this node lacks what it once acknowledged, until it has caught up.
+
+        To the primary it is another one: what it acknowledged before counts no more.
+        """
+        self.session += 1
+        self._eligible = False
+        self.log.write_meta(replace(self.log.meta, sound=False))
+
+    def _take(self, sender: str, chunk: Append) -> None:
+        if not self._rules.may_append(self.log.meta.promise, chunk.epoch, sender):
+            if chunk.epoch > self.log.meta.promise.epoch:
+                self._acknowledge(sender, chunk.epoch, 0, "align")
+            elif chunk.epoch < self.log.meta.promise.epoch:
+                self._send(sender, self._answer_fence(chunk.epoch, kept=False))
+            return
+        if self._aligned_in != chunk.epoch:
+            self._acknowledge(sender, chunk.epoch, 0, "align")
+            return
+        refused = ""
+        if chunk.data:
+            refused = self._append_chunk(chunk)
+        elif not self._rules.follows(self.log.last_time, chunk.after):
+            refused = "gap"
+        self.log.set_commit(min(chunk.commit, self.log.last_time))
+        self._catch_up()
+        self._acknowledge(sender, chunk.epoch, chunk.round, refused)
+
+    def _append_chunk(self, chunk: Append) -> str:
+        """Append raw bytes; returns why not."""
+        last = self.log.last_time
+        if not self._rules.follows(last, chunk.after):
+            return "gap"
+        found = walk_records(chunk.data, self.log.stream.max_payload)
+        if not self._rules.is_whole(found.times, last, found.broken):
+            return "broken"
+        if not self._rules.time_fits(found.times[-1], self._clock.now()):
+            return "clock"
+        try:
+            self.log.append_raw(chunk.data, found.times)
+        except JournalError as error:
+            _log.error("%s: cannot follow: %s", self.log.stream.path, error)
+            return "broken"
+        return ""
+
+    def _catch_up(self) -> None:
+        """What may have been lost is there again, once all is that the primary had at our start."""
+        if not self._eligible and self._aligned_in and self.log.last_time >= self._goal:
+            self._eligible = True
+            self._remember_sound()
+
+    def _remember_sound(self) -> None:
+        boot = self.log.boot_id()
+        if self.log.meta.boot != boot or not self.log.meta.sound:
+            self.log.write_meta(replace(self.log.meta, boot=boot, sound=True))
+
+    def _acknowledge(self, sender: str, epoch: int, number: int, refused: str = "") -> None:
+        self._send(sender, Ack(epoch, self.session, self.log.last_time, number, refused))
+
+    def _others(self) -> list[str]:
+        nodes = dict.fromkeys((*self._members.nodes, *self._learners))
+        return [name for name in nodes if name != self.name]
+
+    def _send(self, to: str, message: Message) -> None:
+        self.outbox.append(Send(to, message))
+
+    def _ask_resign(self, epoch: int) -> None:
+        self._resigned = max(self._resigned, epoch)
+        self._ask(Resign(epoch))
+
+    def _ask(self, question: Question) -> None:
+        self.outbox.append(Ask(question))

@@ -1,0 +1,190 @@
+"""What nodes say to each other: values, and their bytes. Pure.
+
+    offset  size  field
+    0       4     SIZE   u32: bytes behind this field
+    4       4     CRC    CRC-32C of what follows
+    8       2     HEAD   u16: bytes of the head
+    10      ..    head   JSON: ["word", field, ...]
+    ..      ..    data   raw records of the log; only in `append` and `tail`
+
+All integers are big endian. Messages may be lost, repeated and reordered: each says by itself for
+which epoch, and for which run of the other process (`session`), it was meant.
+"""
+
+from __future__ import annotations
+
+import json
+from struct import Struct
+from typing import Any, NamedTuple, TypeAlias
+
+import google_crc32c
+
+from fastjournal.errors import ProtocolError
+from fastjournal.replica.rules import EpochStart, LogEnd
+
+__all__ = [
+    "MAX_MESSAGE",
+    "Ack",
+    "Align",
+    "Append",
+    "AskStatus",
+    "Decoder",
+    "Fence",
+    "Message",
+    "Promised",
+    "Pull",
+    "Status",
+    "Tail",
+    "encode",
+]
+
+MAX_MESSAGE = 64 * 1024 * 1024
+_HEAD = Struct(">IIH")
+
+
+class AskStatus(NamedTuple):
+    """How far are you?"""
+
+
+class Status(NamedTuple):
+    """How far a node is; binds to nothing."""
+
+    end: LogEnd
+    eligible: bool
+    leads: int
+    """The epoch this node serves as primary; 0: none."""
+
+
+class Fence(NamedTuple):
+    """Promise this epoch to the sender."""
+
+    epoch: int
+
+
+class Promised(NamedTuple):
+    """The answer to a fence."""
+
+    epoch: int
+    """The epoch asked for; it is promised if `promised` is the same."""
+    promised: int
+    kept: bool
+    """False: refused, by a promise that stands."""
+    history: tuple[EpochStart, ...]
+    end: LogEnd
+    eligible: bool
+    clock: int
+    session: int
+
+
+class Align(NamedTuple):
+    """The primary's history: cut off what is not in it, then ask for the rest."""
+
+    epoch: int
+    session: int
+    """Of the node this is for: one that restarted since must be aligned again."""
+    history: tuple[EpochStart, ...]
+    goal: int
+    """The primary's newest TIME."""
+    restart: bool
+    """Nothing less than the whole log will do: the primary has dropped what comes next."""
+
+
+class Append(NamedTuple):
+    """All records behind `after`, or as many as fit; without data a sign of life."""
+
+    epoch: int
+    after: int
+    commit: int
+    round: int
+    data: bytes
+
+
+class Ack(NamedTuple):
+    """What a follower holds, as safely as its sync policy says."""
+
+    epoch: int
+    session: int
+    time: int
+    round: int
+    refused: str
+    """Empty; else `align` (not aligned yet), `gap`, `broken` or `clock`."""
+
+
+class Pull(NamedTuple):
+    """A candidate asks one who has promised it for what it lacks."""
+
+    epoch: int
+    after: int
+
+
+class Tail(NamedTuple):
+    """The answer: records behind `after`."""
+
+    epoch: int
+    after: int
+    data: bytes
+
+
+Message: TypeAlias = AskStatus | Status | Fence | Promised | Align | Append | Ack | Pull | Tail
+
+_WORDS: dict[str, type[Any]] = {
+    "ask-status": AskStatus, "status": Status, "fence": Fence, "promised": Promised,
+    "align": Align, "append": Append, "ack": Ack, "pull": Pull, "tail": Tail,
+}  # fmt: skip
+_NAMES = {kind: word for word, kind in _WORDS.items()}
+
+
+def encode(message: Message) -> bytes:
+    """One message as bytes."""
+    fields: list[Any] = list(message)
+    data: bytes = fields.pop() if isinstance(message, Append | Tail) else b""
+    head = json.dumps([_NAMES[type(message)], *fields], separators=(",", ":")).encode()
+    body = len(head).to_bytes(2, "big") + head + data
+    crc: int = google_crc32c.value(body)
+    return (len(body) + 4).to_bytes(4, "big") + crc.to_bytes(4, "big") + body
+
+
+class Decoder:
+    """Bytes in, messages out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Every message that is whole by now; `ProtocolError` if it is none of ours."""
+        self._buffer += data
+        messages: list[Message] = []
+        while len(self._buffer) >= _HEAD.size:
+            size, crc, head = _HEAD.unpack_from(self._buffer)
+            if not 6 <= size <= MAX_MESSAGE or head > size - 6:
+                raise ProtocolError(f"a message of {size} bytes with a head of {head}")
+            if len(self._buffer) < 4 + size:
+                break
+            body = bytes(self._buffer[8 : 4 + size])
+            del self._buffer[: 4 + size]
+            if google_crc32c.value(body) != crc:
+                raise ProtocolError("a message whose CRC is wrong")
+            messages.append(_decode(body[2 : 2 + head], body[2 + head :]))
+        return messages
+
+
+def _decode(head: bytes, data: bytes) -> Message:
+    try:
+        word, *fields = json.loads(head)
+        kind = _WORDS[word]
+        if kind in (Append, Tail):
+            fields.append(data)
+        message: Message = kind(*fields)
+        if isinstance(message, Promised):
+            return message._replace(history=_history(message.history), end=LogEnd(*message.end))
+        if isinstance(message, Align):
+            return message._replace(history=_history(message.history))
+        if isinstance(message, Status):
+            return message._replace(end=LogEnd(*message.end))
+        return message
+    except (ValueError, TypeError, KeyError) as error:
+        raise ProtocolError(f"not a message between nodes: {head[:80]!r}") from error
+
+
+def _history(found: Any) -> tuple[EpochStart, ...]:
+    return tuple(EpochStart(*map(int, start)) for start in found)

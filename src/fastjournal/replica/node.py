@@ -1,0 +1,318 @@
+"""A node on an event loop: one member, its peers over TCP, its lease at the arbiter.
+
+    every peer: one connection to it for what we say; what it says comes by a connection of its own
+    first line of a connection   {"node": "a", "journal": "jobs", "secret": "..."}
+    then                         messages, as `messages` lays them out
+    an operator's first line     {"command": "status", "journal": "jobs", "secret": "..."}; the
+                                 answer is one line of JSON. Others: `switchover`, `promote`
+
+Rules:
+
+1. A peer that does not read loses messages, not our time: at most so many wait for it. `member`
+   repeats what matters.
+2. The arbiter is asked on threads of its own, few questions at a time. A question that fails, or
+   finds too many before it, is answered with None.
+3. A fault of the log, or one of ours, ends the node (`fault`), its lease with it: whoever runs it
+   starts it again, which checks every byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from fastjournal.clock import Clock
+from fastjournal.errors import JournalError, ProtocolError
+from fastjournal.replica.arbiter import Question, View
+from fastjournal.replica.disk import ReplicaLog
+from fastjournal.replica.lease import NodeLease, Timing
+from fastjournal.replica.member import Member, Send
+from fastjournal.replica.messages import Decoder, encode
+from fastjournal.replica.rules import Rules
+
+__all__ = ["Arbiter", "NodeOptions", "ReplicaNode"]
+
+_TICK = 0.02  # seconds
+_WAITING = 64  # messages for one peer
+_AGAIN = 0.2  # seconds until a peer is tried again
+_FAREWELL = 1.0  # seconds for what is asked of the arbiter at the end
+_QUESTIONS = 3  # under way at a time; one of them renews the lease
+_log = logging.getLogger(__name__)
+
+
+class Arbiter(Protocol):
+    """Who decides; each call may block, and raise."""
+
+    def grant(self, ttl: int) -> int:
+        """A new lease of so many ns."""
+
+    def keep_alive(self, lease: int) -> bool:
+        """Renew a lease; False: it has ended."""
+
+    def ask(self, journal: str, node: str, question: Question) -> View | bool:
+        """Answer one question, in one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """Who this node is, and where the others are."""
+
+    name: str
+    journal: str
+    host: str
+    port: int
+    peers: Mapping[str, tuple[str, int]]
+    """The other nodes, by name."""
+    secret: str = field(default="", repr=False)
+    """Everybody who shows it is believed."""
+    timing: Timing = field(default_factory=Timing)
+
+
+class ReplicaNode:
+    """One journal's member on the running loop: `start`, then `stop`."""
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        log: ReplicaLog,
+        arbiter: Arbiter,
+        *,
+        clock: Clock,
+        make_mark: Callable[[int, int, int], bytes],
+        on_change: Callable[[], object] = int,
+    ) -> None:
+        """`on_change` is called, on the loop, after everything that has happened to the member."""
+        self.options = options
+        self.port = 0
+        self._arbiter = arbiter
+        self._clock = clock
+        self._on_change = on_change
+        rules = Rules()
+        self._lease = NodeLease(options.timing, rules)
+        self._pool = ThreadPoolExecutor(_QUESTIONS, "fastjournal-arbiter")
+        self._questions = 0
+        self._queues: dict[str, asyncio.Queue[bytes]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._door: asyncio.Server | None = None
+        self._asking: set[asyncio.Task[Any]] = set()
+        self._stopped = False
+        self.fault: BaseException | None = None
+        """What has ended this node."""
+        self.member = Member(
+            options.name,
+            log,
+            self._lease,
+            clock=clock,
+            session=secrets.randbits(48),
+            make_mark=make_mark,
+            timing=options.timing,
+            rules=rules,
+        )
+
+    async def start(self) -> None:
+        """Listen, look who leads, follow or lead."""
+        self._door = await asyncio.start_server(self._hear, self.options.host, self.options.port)
+        self.port = self._door.sockets[0].getsockname()[1]
+        for name in self.options.peers:
+            self._queues[name] = asyncio.Queue(_WAITING)
+            self._spawn(self._speak(name))
+        self._spawn(self._keep_lease())
+        self._spawn(self._tick())
+        self.do(self.member.start)
+
+    async def stop(self) -> None:
+        """Leave: a primary resigns first."""
+        if self.member.is_serving:
+            self.do(self.member.resign)
+        if self._asking and not self._stopped:
+            await asyncio.wait(self._asking, timeout=_FAREWELL)
+        self._stopped = True
+        if self._door is not None:
+            self._door.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.member.log.close()
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Let the member do something, and carry off what it leaves."""
+        if self._stopped:
+            return
+        try:
+            work()
+        except JournalError as error:
+            self._end(error)
+            return
+        outbox, self.member.outbox = self.member.outbox, []
+        for one in outbox:
+            if isinstance(one, Send):
+                queue = self._queues.get(one.to)
+                if queue is not None and not queue.full():  # rule 1
+                    queue.put_nowait(encode(one.message))
+            else:
+                self._asking.add(asking := self._spawn(self._ask(one.question)))
+                asking.add_done_callback(self._asking.discard)
+        self._on_change()
+
+    def _end(self, fault: BaseException) -> None:
+        """Nothing more is done here (rule 3)."""
+        if self.fault is None and not self._stopped:
+            _log.critical("%s: this node has ended: %r", self.options.name, fault)
+            self.fault = fault
+            self._stopped = True
+            for task in self._tasks:
+                task.cancel()
+            self._on_change()
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self._end(fault)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            self.do(self.member.tick)
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        """What the arbiter says; None: it could not be reached (rule 2)."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except (JournalError, OSError, RuntimeError) as error:
+            _log.warning("%s: the arbiter was not reached: %s", self.options.name, error)
+            return None
+
+    async def _ask(self, question: Question) -> None:
+        options, member = self.options, self.member
+        answer = None
+        if self._questions < _QUESTIONS - 1:
+            self._questions += 1
+            ask = partial(self._arbiter.ask, options.journal, options.name, question)
+            answer = await self._in_thread(ask)
+            self._questions -= 1
+        self.do(lambda: member.answered(question, answer))
+
+    async def _keep_lease(self) -> None:
+        timing = self.options.timing
+        while True:
+            sent, number = self._clock.monotonic(), self._lease.number
+            if number:
+                alive = await self._in_thread(partial(self._arbiter.keep_alive, number))
+                if alive:
+                    self._lease.renewed(number, sent)
+                elif alive is False:
+                    self._lease.lost()
+                    continue
+            else:
+                granted = await self._in_thread(partial(self._arbiter.grant, timing.ttl))
+                if granted:
+                    self._lease.renewed(granted, sent)
+            await asyncio.sleep(timing.renew / 1e9)
+
+    async def _speak(self, name: str) -> None:
+        host, port = self.options.peers[name]
+        queue = self._queues[name]
+        hello = {"node": self.options.name, "journal": self.options.journal}
+        line = json.dumps(hello | {"secret": self.options.secret}).encode() + b"\n"
+        while True:
+            writer = None
+            try:
+                _, writer = await asyncio.open_connection(host, port)
+                while not queue.empty():  # what waited for a dead connection is old
+                    queue.get_nowait()
+                writer.write(line)
+                while not writer.is_closing():
+                    message = await queue.get()
+                    if not writer.is_closing():  # uvloop raises what no loop else does
+                        writer.write(message)
+                        await writer.drain()
+            except OSError:
+                await asyncio.sleep(_AGAIN)
+            finally:
+                if writer is not None:
+                    writer.close()
+
+    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            async with asyncio.timeout(5):
+                hello = self._check(await reader.readline())
+            if "command" in hello:
+                writer.write(json.dumps(self._command(str(hello["command"]))).encode() + b"\n")
+                await writer.drain()
+                return
+            sender = self._admit(hello)
+            decoder = Decoder()
+            while data := await reader.read(1 << 18):
+                for message in decoder.feed(data):
+                    self.do(partial(self.member.receive, sender, message))
+        except (OSError, TimeoutError, ValueError, ProtocolError) as error:
+            _log.warning("%s: a peer was cut: %s", self.options.name, error)
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    def _check(self, line: bytes) -> dict[str, Any]:
+        try:
+            hello: dict[str, Any] = json.loads(line)
+            secret, journal = str(hello["secret"]).encode(), hello["journal"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProtocolError("not a node") from error
+        if not hmac.compare_digest(secret, self.options.secret.encode()):
+            raise ProtocolError("another secret")
+        if journal != self.options.journal:
+            raise ProtocolError(f"nobody keeps {journal} here")
+        return hello
+
+    def _admit(self, hello: dict[str, Any]) -> str:
+        sender = str(hello.get("node"))
+        if sender not in self.options.peers:
+            raise ProtocolError(f"{sender} is no peer")
+        return sender
+
+    def _command(self, word: str) -> dict[str, Any]:
+        """What an operator has asked."""
+        if word == "switchover" and self.member.is_serving:
+            self.do(self.member.resign)
+        elif word == "promote":
+            self.do(self.member.trust_log)
+        elif word != "status":
+            return {"error": f"{word} is not for this node: it is {self.member.role.value}"}
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """For people and metrics."""
+        member = self.member
+        return {
+            "node": self.options.name,
+            "journal": self.options.journal,
+            "role": member.role.value,
+            "serving": member.is_serving,
+            "epoch": member.epoch,
+            "primary": member.primary,
+            "eligible": member.is_eligible,
+            "last_time": member.log.last_time,
+            "commit_time": max(member.commit_time, member.log.commit_time),
+            "voters": list(member.members.voters),
+            "stored": member.lag(),
+            "lease": member.holds_lease(),
+            "damage": member.log.damage,
+        }

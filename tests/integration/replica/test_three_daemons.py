@@ -1,0 +1,201 @@
+"""Three real daemons and a real etcd: what was answered survives the primary, however it goes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fastjournal
+from fastjournal.errors import JournalError
+from fastjournal.testing import wait_until
+from replica_rig import NODES, Rig
+
+pytestmark = [pytest.mark.kill, pytest.mark.xdist_group("replica")]
+ROUNDS = int(os.environ.get("FASTJOURNAL_KILL_ROUNDS", "30"))
+
+
+class Producer(threading.Thread):
+    """Puts jobs one after another, and remembers which were acknowledged."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: list[str] = []
+        self.unsure: list[str] = []
+        self._url = url
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        numbers = itertools.count()
+        while not self._over.is_set():
+            try:
+                with fastjournal.connect(self._url) as journal:
+                    self._put(journal, numbers)
+            except JournalError:
+                continue  # nobody serves right now
+
+    def _put(self, journal: fastjournal.Client, numbers: Iterator[int]) -> None:
+        while not self._over.is_set():
+            key = f"key {next(numbers)}"
+            try:
+                journal.put(b"job", key=key, queue="q")
+                self.acknowledged.append(key)
+            except JournalError:
+                self.unsure.append(key)
+
+    def finish(self) -> None:
+        self._over.set()
+        self.join(90)
+
+
+def all_keys(url: str) -> list[str]:
+    """Every job of the queue, whatever became of it."""
+    with fastjournal.connect(url) as journal:
+        return sorted(job.key.decode() for job in journal.jobs("q", limit=1_000_000))
+
+
+def check_bytes(rig: Rig) -> None:
+    """Every node holds the same records."""
+    wait_until(rig.caught_up, seconds=40, what="all nodes hold the same")
+
+
+def test_nothing_answered_is_lost_when_the_primary_is_killed(tmp_path: Path) -> None:
+    """F58, F11: kill -9 of the primary under load."""
+    with Rig(tmp_path) as rig:
+        rig.wait_joined()  # a node that has just been made has no vote before
+        producer = Producer(rig.url)
+        producer.start()
+        for _ in range(1):
+            have = len(producer.acknowledged)
+            wait_until(lambda have=have: len(producer.acknowledged) > have + 20, what="puts")
+            primary = rig.wait_primary()
+            process = rig.daemons[primary].process
+            assert process is not None
+            process.kill()
+            process.wait()
+            killed = time.monotonic()
+            have = len(producer.acknowledged)
+            wait_until(lambda have=have: len(producer.acknowledged) > have, what="a new primary")
+            assert time.monotonic() - killed < 20
+            assert rig.wait_primary() != primary
+            rig.start()
+            rig.wait_joined()
+        producer.finish()
+        check_bytes(rig)
+        kept = all_keys(rig.url)
+        assert set(producer.acknowledged) <= set(kept)
+        assert set(kept) <= {*producer.acknowledged, *producer.unsure}
+        assert len(kept) == len(set(kept))
+
+
+@pytest.mark.slow
+def test_a_stopped_primary_is_refused_when_it_wakes(tmp_path: Path) -> None:
+    """F48, F58: SIGSTOP past the lease; what it still thinks counts for nothing."""
+    with Rig(tmp_path) as rig:
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        with fastjournal.connect(rig.url) as journal:
+            journal.put(b"before", key="before", queue="q")
+            process = rig.daemons[primary].process
+            assert process is not None
+            process.send_signal(signal.SIGSTOP)
+            others = [name for name in NODES if name != primary]
+            wait_until(lambda: any(rig.ask(name).get("serving") for name in others), seconds=40)
+            process.send_signal(signal.SIGCONT)
+            wait_until(lambda: rig.ask(primary).get("role") == "follower", seconds=40)
+            assert rig.wait_primary() in others
+            journal.put(b"after", key="after", queue="q")
+        check_bytes(rig)
+        assert all_keys(rig.url) == ["after", "before"]
+
+
+@pytest.mark.slow
+def test_a_switchover_is_short_and_loses_nothing(tmp_path: Path) -> None:
+    """F58: planned: the primary resigns, another one serves."""
+    with Rig(tmp_path) as rig:
+        primary = rig.wait_primary()
+        with fastjournal.connect(rig.url) as journal:
+            journal.put(b"before", key="before", queue="q")
+            check_bytes(rig)
+            assert rig.ask(primary, "switchover")["role"] == "follower"
+            journal.put(b"after", key="after", queue="q")
+            wait_until(lambda: rig.primary() not in ("", primary), what="somebody else serves")
+        assert all_keys(rig.url) == ["after", "before"]
+
+
+@pytest.mark.slow
+def test_without_a_majority_nothing_is_answered(tmp_path: Path) -> None:
+    """F58: two of three nodes lost: no answer, until one is back."""
+    with Rig(tmp_path) as rig:
+        primary = rig.wait_primary()
+        check_bytes(rig)
+        others = [name for name in NODES if name != primary]
+        for name in others:
+            process = rig.daemons[name].process
+            assert process is not None
+            process.kill()
+            process.wait()
+        producer = Producer(rig.url.replace("timeout=60", "timeout=3"))
+        producer.start()
+        wait_until(lambda: bool(producer.unsure), what="an error")
+        assert not producer.acknowledged
+        rig.start()
+        wait_until(lambda: bool(producer.acknowledged), seconds=40, what="an answer")
+        producer.finish()
+
+
+@pytest.mark.slow
+def test_a_quorum_goes_on_without_etcd(tmp_path: Path) -> None:
+    """F58: nobody can take over, and nobody needs to."""
+    with Rig(tmp_path) as rig:
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        rig.etcd.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: not rig.ask(primary)["lease"], what="the lease is over")
+        with fastjournal.connect(rig.url) as journal:
+            for number in range(5):
+                journal.put(b"without", key=f"without {number}", queue="q")
+        assert rig.ask(primary)["serving"]
+        assert not rig.ask(primary)["lease"]
+        rig.etcd.process.send_signal(signal.SIGCONT)
+        rig.wait_primary()
+        assert len(all_keys(rig.url)) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_rounds_of_kills_and_stops(tmp_path: Path) -> None:
+    """F58: nodes are killed and stopped at random, primary or not; nothing answered is lost."""
+    luck = random.Random(1)
+    with Rig(tmp_path) as rig:
+        rig.wait_joined()
+        # An answer of a process that stands still is given up after so long.
+        producer = Producer(rig.url.replace("timeout=60", "timeout=8"))
+        producer.start()
+        for _ in range(ROUNDS):
+            rig.wait_primary()
+            victim = luck.choice([rig.primary() or "a", luck.choice(NODES)])
+            process = rig.daemons[victim].process
+            assert process is not None
+            if luck.random() < 0.3:
+                process.send_signal(signal.SIGSTOP)
+                have = len(producer.acknowledged)
+                wait_until(lambda have=have: len(producer.acknowledged) > have + 5, seconds=60)
+                process.send_signal(signal.SIGCONT)
+            else:
+                process.kill()
+                process.wait()
+                have = len(producer.acknowledged)
+                wait_until(lambda have=have: len(producer.acknowledged) > have + 5, seconds=60)
+                rig.start()
+            rig.wait_joined()
+        producer.finish()
+        check_bytes(rig)
+        assert set(producer.acknowledged) <= set(all_keys(rig.url))

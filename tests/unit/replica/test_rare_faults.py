@@ -1,0 +1,235 @@
+"""Faults that chance brings too rarely: each is led by hand, with its rule and without it.
+
+With the rule no promise is broken; without it one is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import replica_mutants
+from fastjournal.clock import SECOND
+from fastjournal.replica.member import Role
+from fastjournal.replica.messages import Align, Fence
+from fastjournal.replica.rules import Rules
+from replica_world import TIMING, BrokenPromise, Node, Plan, World
+
+QUIET = Plan(loss=0, twice=0, late=0, faults=())
+DEAF = replace(QUIET, timing=replace(TIMING, look=3600 * SECOND))
+"""Nobody looks at the arbiter again unless something happens."""
+
+
+class Led(World):
+    """A world in which only happens what is told."""
+
+    def __init__(self, plan: Plan, rules: Rules) -> None:
+        super().__init__(1, plan, rules)
+        self.noise = self.revive = False
+
+    def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+        give_up = self.now + round(seconds * SECOND)
+        while not condition():
+            assert self.now < give_up, self.describe()
+            self.run_for(0.005)
+
+    def leader(self, epoch: int = 0, *, serving: bool = True) -> Node:
+        """Who leads that epoch, or the first one."""
+
+        def found() -> list[Node]:
+            return [
+                node
+                for node in self.nodes.values()
+                if node.up
+                and (member := node.replicas["j0"].member).role is Role.PRIMARY
+                and member.epoch >= epoch
+                and (member.is_serving or not serving)
+            ]
+
+        self.until(lambda: bool(found()))
+        return found()[0]
+
+    def isolate(self, node: Node, *friends: Node) -> None:
+        """From all but its friends, and from the arbiter."""
+        self.arbiter_down.add(node.name)
+        for name in self.nodes:
+            if name not in {friend.name for friend in friends}:
+                self.blocked |= {(node.name, name), (name, node.name)}
+
+    def others(self, *without: Node) -> list[Node]:
+        return [node for node in self.nodes.values() if node not in without]
+
+    def put(self, node: Node, kind: str = "put") -> None:
+        self.request(node, kind)
+        self.run_for(0.5)
+
+    def finish(self) -> None:
+        """All is healed, and every promise is looked at."""
+        self.heal()
+        self.until(lambda: self._settled("j0"))
+        self._compare()
+
+
+def settled(plan: Plan, rules: Rules) -> tuple[Led, Node]:
+    world = Led(plan, rules)
+    primary = world.leader()
+    world.put(primary)
+    world.until(lambda: world._settled("j0"))
+    return world, primary
+
+
+def a_new_lease_under_an_old_reign(rules: Rules) -> None:
+    """The primary's lease ends, another one leads; then it gets a new lease."""
+    world, old = settled(DEAF, rules)
+    world.isolate(old)
+    world.run_for(3)
+    for node in world.others(old):
+        world._do(node, "j0", node.replicas["j0"].member._look)
+    new = world.leader(2)
+    world.arbiter_down.clear()
+    world.run_for(2)
+    world.put(new)
+    world.put(old, "read")
+
+
+def a_node_that_forgot_its_promise(rules: Rules) -> None:
+    """A node that has promised a new epoch is wiped, and meets the primary of the old one."""
+    world, old = settled(QUIET, rules)
+    world.isolate(old)
+    new = world.leader(2)
+    world.put(new)
+    (third,) = world.others(old, new)
+    world.wipe(third)
+    world.blocked.clear()
+    world.isolate(new)
+    world.start(third)
+    world.run_for(1)
+    world.put(old)
+    world.finish()
+
+
+def a_promise_asked_for_by_an_old_primary(rules: Rules) -> None:
+    """A node is started again, and an old request for a lower promise arrives."""
+    world, old = settled(QUIET, rules)
+    world.isolate(old)
+    new = world.leader(2)
+    world.put(new)
+    (third,) = world.others(old, new)
+    world.kill(third)
+    world.blocked.clear()
+    world.isolate(new)
+    world.start(third)
+    world.hand(old.name, third, Fence(1))
+    world.run_for(1)
+    world.put(old)
+    world.finish()
+
+
+def a_goal_of_an_earlier_run(rules: Rules) -> None:
+    """A node loses what it acknowledged, then hears how far it once had to come."""
+    world, old = settled(replace(QUIET, sync="os"), rules)
+    one, other = world.others(old)
+    first = one.replicas["j0"].member
+    history, goal = first.log.meta.history, first.log.last_time
+    stale = Align(1, first.session, history, goal, False)
+    world.isolate(other)
+    world.put(old)
+    world.isolate(old)
+    raw = first.log.records()
+    for path, content in one.files.snapshot().items():
+        if path.name.endswith(".log") and len(content) > 100:  # the newest record goes
+            kept = [at for at in range(len(raw)) if raw[:at] == other_log(other)[:at]]
+            one.files.put(path, content[: 8 + max(kept)])
+    one.files._boot += 1
+    one.files = one.files.killed()
+    world._down(one)
+    world.start(one)
+    world.run_for(0.05)
+    world.hand(old.name, one, stale)
+    world.kill(old)
+    world.blocked.clear()
+    world.arbiter_down.clear()
+    world.run_for(8)
+    world.start(old)
+    world.finish()
+
+
+def other_log(node: Node) -> bytes:
+    return node.replicas["j0"].member.log.records()
+
+
+def a_tail_that_was_shown_too_early(rules: Rules) -> None:
+    """An older epoch's tail is on a majority without the MARK, and loses to an epoch in between."""
+    world, first = settled(QUIET, rules)
+    world.isolate(first)
+    world.request(first, "put")
+    world.kill(first)
+    second = world.leader(2, serving=False)
+    world.isolate(second)
+    world.kill(second)
+    world.blocked.clear()
+    world.arbiter_down.clear()
+    world.start(first)
+    third = world.leader(3, serving=False)
+    for name in world.nodes:
+        world.blocked |= {(third.name, name), (name, third.name)}
+    world.run_for(0.1)
+    world.request(third, "read")
+    world.run_for(0.1)
+    world.kill(third)
+    world.blocked.clear()
+    world.start(second)
+    world.leader(4)
+    world.start(first)
+    world.finish()
+
+
+def an_old_tail_with_a_later_time(rules: Rules) -> None:
+    """What an old primary wrote after a new one had acknowledged is longer, not newer."""
+    world, old = settled(QUIET, rules)
+    world.isolate(old)
+    new = world.leader(2)
+    world.put(new)
+    world.request(old, "put")
+    world.kill(new)
+    world.blocked.clear()
+    world.arbiter_down.clear()
+    world.leader(3)
+    world.start(new)
+    world.finish()
+
+
+def a_question_to_an_old_primary(rules: Rules) -> None:
+    """Cut off, its lease over, nothing under way: it must not tell what it takes for the state."""
+    world, old = settled(QUIET, rules)
+    world.isolate(old)
+    world.put(world.leader(2))
+    world.put(old, "read")
+    world.finish()
+
+
+CASES = {
+    "StaleAnswers": a_question_to_an_old_primary,
+    "TimeOnly": an_old_tail_with_a_later_time,
+    "AnyLease": a_new_lease_under_an_old_reign,
+    "NothingPromised": a_node_that_forgot_its_promise,
+    "PromiseIsNothing": a_promise_asked_for_by_an_old_primary,
+    "AnySession": a_goal_of_an_earlier_run,
+    "NoMark": a_tail_that_was_shown_too_early,
+}
+
+
+def test_every_rule_that_is_led_by_hand_has_its_case() -> None:
+    assert set(CASES) == set(replica_mutants.LED_BY_HAND)
+
+
+@pytest.mark.parametrize("mutant", CASES)
+def test_a_rule_that_chance_tries_too_rarely(mutant: str, caplog: pytest.LogCaptureFixture) -> None:
+    """F58, F59: led by hand."""
+    caplog.set_level(logging.CRITICAL, "fastjournal")
+    CASES[mutant](Rules())
+    with pytest.raises(BrokenPromise):
+        CASES[mutant](getattr(replica_mutants, mutant)())

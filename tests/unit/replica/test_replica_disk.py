@@ -1,0 +1,194 @@
+"""What a node keeps of a replicated journal, crash by crash."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.replica.disk import COMMIT_POS, META, Meta, ReplicaLog, read_commit, walk_records
+from fastjournal.replica.rules import EpochStart, Promise
+from fastjournal.testing import Crash, ManualClock, MemoryFiles
+
+HOME = Path("/node/jobs")
+
+
+def open_log(files: MemoryFiles, sync: str = "always") -> ReplicaLog:
+    files.make_directory(HOME.parent)
+    stream = Stream(HOME, WORKQ, files=files, clock=ManualClock())
+    return ReplicaLog(stream, sync=sync, segment_size=4096)
+
+
+def fill(log: ReplicaLog, count: int = 36) -> list[int]:
+    """Two epochs over several segments."""
+    times = [log.begin_epoch(1, b"mark 1", 1000)]
+    for number in range(count):
+        if number == count // 2:
+            times.append(log.begin_epoch(2, b"mark 2", 50_000))
+        times.append(log.append(b"job %d " % number + b"x" * 200, 1000))
+    return times
+
+
+def test_records_are_read_behind_any_time_over_all_segments() -> None:
+    log = open_log(MemoryFiles())
+    times = fill(log)
+    assert len(log.stream.segments()) > 1
+    raw = log.records()
+    assert walk_records(raw).times == times
+    for after in (0, times[0], times[17], times[18], times[-2]):
+        found, last = [], after
+        while data := log.read_after(last, 700):
+            found += walk_records(data).times
+            last = found[-1]
+        assert found == [time for time in times if time > after]
+    assert log.read_after(times[-1]) == b""
+
+
+def test_a_record_larger_than_a_chunk_is_shipped_whole() -> None:
+    log = open_log(MemoryFiles())
+    time = log.append(b"y" * 100_000, 5)
+    assert walk_records(log.read_after(0, 512)).times == [time]
+
+
+def test_raw_bytes_of_another_log_give_the_same_log() -> None:
+    one, two = open_log(MemoryFiles()), open_log(MemoryFiles())
+    fill(one)
+    last = 0
+    while data := one.read_after(last, 1000):
+        times = walk_records(data).times
+        two.append_raw(data, times)
+        last = times[-1]
+    assert two.records() == one.records()
+
+
+def test_what_is_promised_is_there_after_every_crash() -> None:
+    """T-SIM: a promise that was given is never forgotten; one that was not is all or nothing."""
+    before = Promise(3, "a")
+    for number in range(1, 12):
+        files = MemoryFiles()
+        log = open_log(files)
+        log.write_meta(replace(log.meta, promise=before, sound=True))
+        files.crash_at = len(files.operations) + number
+        given = False
+        try:
+            log.write_meta(replace(log.meta, promise=Promise(4, "b")))
+            given = True
+        except Crash:
+            pass
+        for image in [files.killed(), *files.images(samples=20)]:
+            after = open_log(image).meta
+            assert after.promise == Promise(4, "b") or (after.promise == before and not given)
+            assert after.sound
+        if given:
+            return
+    pytest.fail("writing never came to its end")
+
+
+def test_a_cut_that_crashes_anywhere_is_finished_when_the_log_is_opened() -> None:
+    """F17, T-SIM: the divergent tail is gone, its copy is kept, and the rest is as it was."""
+    whole = open_log(MemoryFiles())
+    times = fill(whole)
+    keep = times[20]
+    history = (whole.meta.history[0], EpochStart(3, times[20] + 5, keep))
+    kept = [time for time in times if time <= keep]
+    number = 0
+    finished = False
+    while not finished:
+        number += 1
+        files = MemoryFiles()
+        log = open_log(files)
+        fill(log)
+        raw = log.records()
+        files.crash_at = len(files.operations) + number
+        try:
+            log.take_history(history, keep, 3)
+            finished = True
+        except Crash:
+            pass
+        for image in [files.killed(), *islice(files.images(samples=1, seed=number), 2)]:
+            again = open_log(image)
+            found = walk_records(again.records()).times
+            assert found in (times, kept)
+            assert again.damage == ""
+            if again.meta.history == history or finished:
+                assert found == kept
+            again.take_history(history, keep, 3)
+            assert walk_records(again.records()).times == kept
+            assert raw.startswith(again.records())
+            # The copies hold every record that was cut off, at least once.
+            copies = b"".join(
+                content for path, content in image.snapshot().items() if ".diverged-3" in path.name
+            )
+            for time in times[21:]:
+                assert _record_of(raw, time) in copies
+            assert again.append(b"goes on", 0) == keep + 1
+    assert number > 10
+
+
+def _record_of(raw: bytes, time: int) -> bytes:
+    times = walk_records(raw).times
+    at = times.index(time)
+    head = raw
+    for _ in range(at):
+        head = head[_size(head) :]
+    return head[: _size(head)]
+
+
+def _size(raw: bytes) -> int:
+    from fastjournal.log.record import decode
+
+    return decode(raw, 0, len(raw))[3]
+
+
+def test_how_far_a_majority_is_survives_a_torn_slot() -> None:
+    files = MemoryFiles()
+    log = open_log(files)
+    fill(log)
+    for time in (2000, 3000, 2500, 4000):
+        log.set_commit(time)
+    assert log.commit_time == read_commit(files, HOME) == 4000
+    content = bytearray(files.content(HOME / COMMIT_POS))
+    content[content.index((4000).to_bytes(8, "big")) + 7] ^= 1
+    files.put(HOME / COMMIT_POS, bytes(content))
+    assert read_commit(files, HOME) == 3000
+
+
+@pytest.mark.parametrize("newest", [True, False])
+def test_a_damaged_log_is_set_aside_and_the_node_knows_that_it_lost_something(
+    newest: bool,
+) -> None:
+    """F59: a damaged copy does not lead; the flipped bit may be in any segment."""
+    files = MemoryFiles()
+    log = open_log(files)
+    fill(log)
+    log.write_meta(replace(log.meta, promise=Promise(7, "b"), sound=True))
+    log.close()
+    number = log.stream.segments()[-1 if newest else 0]
+    path = log.stream.segment_path(number)
+    content = bytearray(files.content(path))
+    content[60] ^= 1
+    files.put(path, bytes(content))
+    again = open_log(files)
+    assert str(path) in again.damage
+    assert again.last_time == 0
+    assert not again.meta.sound
+    assert again.meta.promise == Promise(7, "b")
+    assert any(".damaged-" in name for name in files.names(HOME))
+
+
+def test_a_promise_that_cannot_be_read_counts_as_forgotten() -> None:
+    files = MemoryFiles()
+    log = open_log(files)
+    fill(log)
+    log.close()
+    content = bytearray(files.content(HOME / META))
+    content[5] ^= 1
+    files.put(HOME / META, bytes(content))
+    again = open_log(files)
+    assert not again.known
+    assert again.meta == Meta()
+    assert "replica.meta" in again.damage
