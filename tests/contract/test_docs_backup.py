@@ -55,7 +55,8 @@ def test_the_copy_of_a_busy_journal_holds_all_that_was_acknowledged_before(
             worker.join()
     Path("jobs").rename("jobs.broken")
     for words in RESTORE:
-        assert run(*words)[0] == 0
+        code, _, error = run(*words)
+        assert code == 0, error
     with Journal("jobs", background=False) as restored:
         held = {job.id for job in restored.jobs("kept", limit=1_000_000)}
         assert held.issuperset(promised)

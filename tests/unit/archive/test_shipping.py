@@ -19,7 +19,7 @@ from fastjournal.archive.care import prune, verify_archive
 from fastjournal.archive.manifest import Manifest, find_newest, keep_since
 from fastjournal.archive.restore import plan_restore, restore
 from fastjournal.archive.shipper import ArchiveOptions, Shipper
-from fastjournal.archive.store import DirectoryStore, Found, MemoryStore, Store
+from fastjournal.archive.store import DirectoryStore, Found, MemoryStore, Store, open_store
 from fastjournal.clock import SECOND
 from fastjournal.errors import (
     ArchiveError,
@@ -33,6 +33,7 @@ from fastjournal.journal.disk.archived import back_up
 from fastjournal.journal.disk.replay import replay
 from fastjournal.journal.look.read_only import JournalView
 from fastjournal.log.care.repair import salvage
+from fastjournal.log.files import FileHandle
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.testing import Crash, ManualClock, MemoryFiles, wait_until
@@ -918,3 +919,31 @@ def test_a_replay_up_to_an_instant_uses_a_snapshot_that_lies_before_it(
         assert set(found.state.rows) == then
         with pytest.raises(JournalError, match="gone"):
             replay(Stream(tmp_path / "jobs", WORKQ), until=early)
+
+
+class Meanwhile(MemoryFiles):
+    """A disk on which something happens when a snapshot's checkpoint is read."""
+
+    deed: Callable[[], object] | None = None
+
+    def open_read(self, path: Path) -> FileHandle:
+        if path.suffix == ".checkpoint" and self.deed is not None:
+            deed, self.deed = self.deed, None
+            deed()
+        return super().open_read(path)
+
+
+def test_a_snapshot_that_is_taken_during_a_backup_leaves_the_older_one_to_it(
+    clock: ManualClock,
+) -> None:
+    files, home, target = Meanwhile(), Path("/d/jobs"), Path("/d/backup")
+    files.make_directory(home.parent)
+    with open_journal(home, clock, None, files=files) as journal:
+        work_a_while(journal, clock, Random(1), 100)
+        journal.snapshot()
+        journal._upkeep.lock_wait = 0  # a backup locks the cleaner out
+        files.deed = journal.snapshot
+        status = back_up(Stream(home, WORKQ, files=files), str(target))
+        assert files.deed is None and status.archived_to
+        live = rows(journal)
+    assert restored_rows(open_store(str(target), files=files), Path("/d/back"), files=files) == live

@@ -95,9 +95,12 @@ def back_up(stream: Stream, address: str, options: ArchiveOptions | None = None)
             raise BadRequest(f"{address}: the journal ships there by itself")
         for _ in range(_ROUNDS):  # what is appended meanwhile may wait for the next one
             shipper.ship_once()
-            if not shipper.status().lag_bytes:
+            status = shipper.status()
+            if status.archived_to and not status.lag_bytes:
                 break
-        return shipper.status()
+        if not status.archived_to:
+            raise ArchiveError(f"{stream.path} changes too quickly to be copied: try again")
+        return status
     except Superseded as error:
         raise ArchiveError(f"{address}: somebody else ships there at this moment") from error
     finally:

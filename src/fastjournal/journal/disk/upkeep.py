@@ -153,7 +153,7 @@ class Upkeep:
         status.scrub_faults = scrub.faults
 
     def take_snapshot(self) -> Snapshot:
-        """Write an image of the state, then drop the segments below it."""
+        """Write an image of the state, then drop the segments below it and the image before."""
         first = parse_name(self._engine.log.rotate().name)
         assert first is not None
         as_of: list[int] = []
@@ -162,7 +162,6 @@ class Upkeep:
         self._as_of = as_of[-1]  # before the snapshot: who sees that must not see an older one
         self._snapshot = snapshot
         self._retention.snapshot_at = as_of[0]
-        remove_snapshots(self._stream, snapshot, self._disposal().remove)
         self.status.snapshots += 1
         with self._engine.lock:
             mark = Mark(self._engine.clock.now(), first, 0, SNAPSHOT_NOTE)
@@ -174,7 +173,6 @@ class Upkeep:
     def _clean(self, cleaner: Cleaner) -> list[Cleaned]:
         stream, retention, now = self._stream, self._retention, self._engine.clock.now()
         self.status.cycles += 1
-        remove_snapshots(stream, self._snapshot, self._disposal().remove)  # one never finished
         self._remove_below()
         changeable = self._changeable()
         sealed = self._numbers(sealed_segments(stream, self._engine.log.sync))
@@ -257,7 +255,8 @@ class Upkeep:
             cleaner.unlock()
 
     def _remove_below(self) -> None:
-        """Remove the segments that the snapshot covers, oldest first."""
+        """Remove other snapshots, and the segments that this one covers, oldest first."""
+        remove_snapshots(self._stream, self._snapshot, self._disposal().remove)
         if self._snapshot is None:
             return
         self._cover()
