@@ -81,7 +81,7 @@ def test_no_snapshot_holds_more_than_the_log_that_a_power_loss_leaves(seed: int)
     j.sync()
     digests = [j.digest()]
     j._upkeep.part = 1 + seed % 3
-    first = parse_name(j._log.rotate().name)
+    first = parse_name(j.engine.log.rotate().name)
     assert first is not None
 
     def parts():  # type: ignore[no-untyped-def]

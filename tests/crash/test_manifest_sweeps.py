@@ -49,7 +49,7 @@ def rows(files: MemoryFiles) -> dict[bytes, bytes]:
 
 def wait(journal: Journal) -> None:
     """Until the segment that was left has its line: else the operations come in any order."""
-    journal._log._pair._join()
+    journal.engine.log._pair._join()
 
 
 def value(n: int) -> bytes:

@@ -137,7 +137,7 @@ def test_a_damaged_value_found_by_a_restart_is_refused_and_one_found_later_conce
     and a snapshot does not drop what it could not read.
     """
     journal, files = half_spent()
-    row = next(journal._state.keys.find(b"", b"k1"))
+    row = next(journal.engine.state.keys.find(b"", b"k1"))
     assert row.value is None
     path = HOME / f"{row.segment:09d}.log"
     data = bytearray(files.content(path))

@@ -251,7 +251,7 @@ class Machine:
         self.d.journal.sync()
 
     def clean(self, key: bytes) -> None:
-        self.d.journal._log.rotate()
+        self.d.journal.engine.log.rotate()
         self.d.journal.clean()
 
     def snapshot(self, key: bytes) -> None:

@@ -56,7 +56,7 @@ def test_cleaning_segments_chosen_by_chance_never_changes_the_replay(seed: int) 
     dropped = 0
     for history in range(4):
         world = World(seed * 100 + history)
-        retention = Retention(world.journal._state)
+        retention = Retention(world.journal.engine.state)
         for _ in range(6):
             live(world, chance, 25)
             before = world.replayed().digest()
@@ -77,7 +77,7 @@ def test_a_snapshot_taken_while_the_journal_changes_recovers_to_the_live_state(s
     for _ in range(4):
         upkeep = world.journal._upkeep
         upkeep.part = chance.choice([1, 2, 5])
-        first = parse_name(world.journal._log.rotate().name)
+        first = parse_name(world.journal.engine.log.rotate().name)
         assert first is not None
         live(world, chance, chance.randrange(4))
         as_of: list[int] = []

@@ -87,7 +87,7 @@ class Twin:
         assert self.tiny.journal.digest() == digest
         assert self.tiny.replayed_digest() == digest
         values = self.tiny.journal.engine.values
-        held = [row.value for row in self.tiny.journal._state.rows.values()]
+        held = [row.value for row in self.tiny.journal.engine.state.rows.values()]
         assert values.bytes == sum(len(v) for v in held if type(v) is bytes)
         assert values.bytes <= 1024 or values.count == 1
 

@@ -193,7 +193,7 @@ def lived(path: Path, seed: int, steps: int = 600) -> dict[bytes, tuple[Any, ...
     )
     try:
         live(journal, clock, random, steps)
-        return of_state(journal._state)
+        return of_state(journal.engine.state)
     finally:
         journal.close()
 
@@ -235,7 +235,7 @@ def test_as_of_every_tenth_record_gives_the_state_of_that_moment(tmp_path: Path)
     random, states = Random(2), {}
     for _ in range(25):
         live(journal, clock, random, 10, upkeep=False)
-        states[journal._engine.last_time] = of_state(journal._state)
+        states[journal.engine.last_time] = of_state(journal.engine.state)
     journal.close()
     for upto, state in states.items():
         assert replayed(path, 2, upto) == state
@@ -293,7 +293,7 @@ def test_more_shares_than_walks_pay_for_are_folded_behind_a_shuffle(
         journal.lease("q", worker="w")
     clock.time += 3600 * 10**9
     journal.tick()
-    state = of_state(journal._state)
+    state = of_state(journal.engine.state)
     journal.close()
     table = JournalTable.for_path(spark, path)
     assert of_frame(table.jobs(columns=EXACT, shards=25)) == state
@@ -307,7 +307,7 @@ def test_history_below_a_snapshot_is_refused_and_not_half_answered(tmp_path: Pat
     early = clock.time
     journal.snapshot()
     journal.put(b"w", key="l", queue="q")
-    state = of_state(journal._state)
+    state = of_state(journal.engine.state)
     journal.close()
     assert replayed(path, 2) == state
     with pytest.raises(BadRequest, match="is gone"):

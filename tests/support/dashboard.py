@@ -97,7 +97,7 @@ class Visitor:
 
 def beat(daemon: LocalDaemon, journal: str = "default") -> None:
     """Let the dashboard look at its figures now."""
-    dashboard = daemon.server._dashboard
+    dashboard = daemon.server.dashboard
     assert dashboard is not None
     asyncio.run_coroutine_threadsafe(
         dashboard.backstage.pulses[journal].look(), daemon.server.loop

@@ -83,12 +83,12 @@ class Embedded:
 
     @property
     def now(self) -> int:
-        return self.journal._clock.now()
+        return self.journal.engine.clock.now()
 
     @property
     def known(self) -> int:
         """The time by which the journal judges: the clock's, or that of its newest record."""
-        return max(self.now, self.journal._state.now)
+        return max(self.now, self.journal.engine.state.now)
 
     def wait(self, length: int) -> None:
         self.wall.advance(ns=length)
@@ -132,7 +132,7 @@ class Embedded:
 
     def images(self) -> list[bytes]:
         """The images of all rows as they stand, values read from the log where they lie there."""
-        return sorted(self.journal._state.lines(self.journal.engine.value))
+        return sorted(self.journal.engine.state.lines(self.journal.engine.value))
 
     def replayed_digest(self) -> str:
         """The state that the files give, by hash."""

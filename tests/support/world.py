@@ -68,21 +68,21 @@ class World:
             chance=EvenChance(self.seed * 1000 + self.restarts),
             **self.options,
         )
-        state = self.journal._state
+        state = self.journal.engine.state
         self.oracle.busy.clear()
         self.oracle.stamp = max(state.now, state.last_inserted)
 
     @property
     def now(self) -> int:
-        return self.journal._clock.now()
+        return self.journal.engine.clock.now()
 
     def next_time(self) -> int:
         """TIME of the next record."""
-        return max(self.now, self.journal._log.written_time + 1)
+        return max(self.now, self.journal.engine.log.written_time + 1)
 
     def step(self) -> None:
         """Before each request: both know the same time."""
-        self.oracle.known = self.journal._state.now
+        self.oracle.known = self.journal.engine.state.now
 
     def step_ahead(self, seconds: int) -> None:
         """The wall clock steps forward; leases keep their length if it is a step."""
@@ -333,7 +333,7 @@ class World:
 
     def check(self) -> None:
         """The rows are the oracle's, and the files say the same."""
-        state = self.journal._state
+        state = self.journal.engine.state
         assert len(state.rows) == len(self.oracle.rows)
         for theirs in self.oracle.rows:
             row = state.rows[theirs["id"]]

@@ -105,7 +105,8 @@ class Server(Context):
         self._tls = server_context(settings.tls)
         self._tables = declared_tables(settings)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._dashboard: Page | None = None
+        self.dashboard: Page | None = None
+        """The page, where there is one, once it serves."""
         self.before_listening: Callable[[], None] = lambda: None
         """Called when the journals are open and nobody was let in yet."""
 
@@ -152,8 +153,8 @@ class Server(Context):
             return
         self.draining, self.ready = True, False
         notify("STOPPING=1")
-        if self._dashboard is not None:
-            await self._dashboard.stop()
+        if self.dashboard is not None:
+            await self.dashboard.stop()
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections):
@@ -326,8 +327,8 @@ class Server(Context):
         self._let_in()  # readiness is asked for while journals are read
 
     async def _open_dashboard(self) -> None:
-        self._dashboard = self._make_dashboard(self, self._tls)
-        self.addresses["web"].append(await self._dashboard.start())
+        self.dashboard = self._make_dashboard(self, self._tls)
+        self.addresses["web"].append(await self.dashboard.start())
 
     def _spawn(self, work: Any) -> None:
         task = self.loop.create_task(work)

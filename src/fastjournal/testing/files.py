@@ -96,6 +96,10 @@ class MemoryFiles:
         self._crashed = False
         self._boot = 1
 
+    def used(self) -> int:
+        """Bytes on the disk, as far as `capacity` counts them."""
+        return sum(len(inode.content) for inode in self._names.values())
+
     def names(self, directory: Path) -> list[str]:
         with self._guard:
             self._alive()
@@ -269,16 +273,13 @@ class MemoryFiles:
                 data = data[: fault.short]
             at = len(inode.content) if offset is None else offset
             if self.capacity is not None:
-                fits = max(0, self.capacity - self._used()) + len(inode.content) - at
+                fits = max(0, self.capacity - self.used()) + len(inode.content) - at
                 if data and fits <= 0:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
                 data = data[:fits]
             overlay(inode.content, at, data)
             inode.pending.append(Write(at, data))
             return len(data)
-
-    def _used(self) -> int:
-        return sum(len(inode.content) for inode in self._names.values())
 
     def _truncate(self, inode: Inode, path: Path, size: int) -> None:
         with self._guard:
@@ -291,7 +292,7 @@ class MemoryFiles:
         with self._guard:
             self._operation("reserve", path)
             more = size - len(inode.content)
-            if self.capacity is not None and more > self.capacity - self._used():
+            if self.capacity is not None and more > self.capacity - self.used():
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             if more > 0:
                 op = Truncate(size)

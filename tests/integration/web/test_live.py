@@ -31,7 +31,7 @@ def journal(daemon: LocalDaemon) -> Journal:
 
 
 def pulse_of(daemon: LocalDaemon) -> Pulse:
-    dashboard = daemon.server._dashboard
+    dashboard = daemon.server.dashboard
     assert dashboard is not None
     return dashboard.backstage.pulses["default"]
 

@@ -378,7 +378,7 @@ def test_throughput_and_latencies_of_a_queue_survive_a_restart(
 def test_hours_are_a_ring_in_the_journal(
     daemon: LocalDaemon, journal: Journal, clock: ManualClock
 ) -> None:
-    dashboard = daemon.server._dashboard
+    dashboard = daemon.server.dashboard
     assert dashboard is not None
     hours = dashboard.backstage.pulses["default"].hours
     for _ in range(SLOTS + 40):
@@ -409,7 +409,7 @@ def test_a_slot_that_cannot_be_read_is_left_out(tmp_path: Path, clock: ManualClo
 def test_a_stopped_log_holds_no_figures_up(
     daemon: LocalDaemon, journal: Journal, clock: ManualClock
 ) -> None:
-    dashboard = daemon.server._dashboard
+    dashboard = daemon.server.dashboard
     assert dashboard is not None
     hours = dashboard.backstage.pulses["default"].hours
     work(journal, clock, "mail", 0, 0)

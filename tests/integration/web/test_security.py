@@ -319,7 +319,7 @@ def test_a_bug_is_told_in_the_log_and_not_on_the_page(
 ) -> None:
     visitor = Visitor(daemon)
     visitor.log_in(tokens["boss"])
-    dashboard = daemon.server._dashboard
+    dashboard = daemon.server.dashboard
     assert dashboard is not None
     kept = dashboard.backstage.pulses.pop("default")
     try:

@@ -420,7 +420,7 @@ def test_a_shipper_killed_at_any_request_leaves_a_sound_archive(tmp_path: Path, 
             back = restored_rows(inner, Path("/d/back"), files=files)
             assert back == pictures[manifest.end]
         if died:  # the process is gone; another one opens the directory
-            journal._log.close()
+            journal.engine.log.close()
             journal = open_journal(Path("/d/jobs"), clock, inner, files=files)
             work_a_while(journal, clock, chance, 25)
             journal.ship()

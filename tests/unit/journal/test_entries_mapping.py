@@ -197,7 +197,7 @@ def test_entries_of_memory_leave_no_record(tmp_path: Path) -> None:
         clock.advance(4000)
         journal.tick()
         assert journal.status().log == before
-        assert not journal._state.rows
+        assert not journal.engine.state.rows
 
 
 def test_the_timer_looks_when_a_tombstone_may_go(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_the_timer_looks_when_a_tombstone_may_go(tmp_path: Path) -> None:
         assert journal.engine.timer_at <= clock.now() + hour + 1000
         clock.advance(3601)
         journal.tick()
-        assert not journal._state.rows
+        assert not journal.engine.state.rows
 
 
 def test_without_re2_a_pattern_is_refused_with_a_word_on_why(

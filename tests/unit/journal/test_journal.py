@@ -274,7 +274,7 @@ def test_a_step_of_the_clock_on_a_full_disk_waits(
     j.engine.reserve.give_up()
     files.capacity = 0
     clock.step(3600)
-    j._clock.now()
+    j.engine.clock.now()
     assert j.lease("q") is None
     assert j.lease("q") is None
     files.capacity = None

@@ -123,7 +123,7 @@ def test_a_damaged_cursor_is_refused(at: int) -> None:
 def test_a_tombstone_of_a_clock_ahead_hides_nobody() -> None:
     j = opened()
     j.put(b"1", queue="q")
-    ahead = datetime.fromtimestamp(j._clock.now() / 1e9 + 1, UTC)
+    ahead = datetime.fromtimestamp(j.engine.clock.now() / 1e9 + 1, UTC)
     j.entries.delete("nothing", timestamp=ahead)
     assert len(j.jobs()) == 1
     j.put(b"2", queue="q")

@@ -58,7 +58,7 @@ class Small:
         return self.row(key).value is not None
 
     def row(self, key: str) -> Row:
-        return next(self.journal._state.keys.find(b"", key.encode()))
+        return next(self.journal.engine.state.keys.find(b"", key.encode()))
 
     def damage(self, row: Row) -> Path:
         """Turn a bit over in the middle of a value."""
@@ -99,7 +99,7 @@ def test_ten_times_the_limit_is_kept_within_it_and_all_is_readable() -> None:
             (value(number, 10_240) for number in range(512)), key=lambda v: b"k" + v.split()[0]
         )
         small.restart()
-    in_rows = [row.value for row in small.journal._state.rows.values()]
+    in_rows = [row.value for row in small.journal.engine.state.rows.values()]
     assert sum(len(v) for v in in_rows if v is not None) == small.values.bytes <= MIB
     small.journal.close()
 
@@ -237,7 +237,7 @@ def test_leases_hand_out_the_payload_that_was_let_go(small: Small) -> None:
 
 
 def test_an_older_repeat_of_a_key_keeps_the_payload_that_was_let_go(small: Small) -> None:
-    now = small.journal._clock.now() / 1e9
+    now = small.journal.engine.clock.now() / 1e9
     for number in range(20):
         small.journal.put(value(number), queue="q", key=str(number))
     small.journal.put(b"older", queue="q", key="0", timestamp=now - 60, priority=0)
@@ -278,21 +278,23 @@ def test_a_damaged_value_is_a_typed_error_and_the_others_are_readable(where: str
 def test_a_damaged_job_does_not_stand_in_the_way_of_the_others() -> None:
     small = Small()
     ids = [small.journal.put(value(number), queue="q").id for number in range(20)]
-    small.damage(small.journal._state.rows[ids[1]])
+    small.damage(small.journal.engine.state.rows[ids[1]])
     assert [job.payload for job in small.journal.lease_many(5, "q")] == [value(0)]
     with pytest.raises(CorruptRecord):
         small.journal.lease("q")
     got = [job.payload for job in small.journal.lease_many(50, "q")]
     assert got == [value(number) for number in range(2, 20)]
-    assert small.journal._state.rows[ids[1]].attempts == 1
+    assert small.journal.engine.state.rows[ids[1]].attempts == 1
     small.clock.advance(120)
     small.journal.tick()
     assert small.journal.job(ids[0]).timeouts == 1  # time went on for all of them
-    assert small.journal._state.rows[ids[1]].rare.timeouts == 1
+    assert small.journal.engine.state.rows[ids[1]].rare.timeouts == 1
     assert [job.payload for job in small.journal.lease_many(1, "q", take=True)] == [value(0)]
     with pytest.raises(CorruptRecord):
         small.journal.lease_many(1, "q", take=True)
-    assert small.journal._state.rows[ids[1]].attempts == 2  # not taken away: it may be repaired
+    assert (
+        small.journal.engine.state.rows[ids[1]].attempts == 2
+    )  # not taken away: it may be repaired
     small.journal.delete(ids[1])
     small.journal.close()
 
@@ -317,7 +319,7 @@ def test_what_another_process_cleans_is_found_by_its_time(small: Small) -> None:
     small.journal.sync()
     stream = Stream(HOME, WORKQ, files=small.files)
     sealed = sealed_segments(stream)
-    retention = Retention(small.journal._state)
+    retention = Retention(small.journal.engine.state)
     for number in sealed:
         retention.survey(number, ((r.time, r.payload) for r in read_segment(stream, number)[1]))
     retention.begin(sealed, sealed)
@@ -417,7 +419,7 @@ def test_a_row_of_many_records_is_stated_anew_without_its_value_in_memory(small:
     small.journal.put(value(1), queue="q", key="k")
     held = small.journal.lease("q")
     assert held is not None
-    row = small.journal._state.rows[held.id]
+    row = small.journal.engine.state.rows[held.id]
     stated = row.at
     for number in range(300):
         small.journal.put(value(number), queue="other", key=str(number % 10))
@@ -545,7 +547,7 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
 def test_a_memory_limit_is_the_size_of_the_cache_of_values_and_no_row_counts() -> None:
     """Segments stay small beside it, for cleaning holds a whole one in memory."""
     small = Small(1 * MIB, segment_size=64 * MIB)
-    assert small.journal._log.options.segment_size == MIB // 16
+    assert small.journal.engine.log.options.segment_size == MIB // 16
     small.journal.close()
     small = Small(1024, segment_size=64 * MIB)
     small.entries.set("k" * 5000, b"1", persist=False)

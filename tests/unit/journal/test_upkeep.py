@@ -207,7 +207,7 @@ def test_history_behind_a_cut_is_archived_beside_what_was_cut(
 
 def journal_segments(journal: Journal) -> list[int]:
     """The sealed segments of a journal."""
-    stream = Stream(HOME, WORKQ, files=journal._log.stream.files)
+    stream = Stream(HOME, WORKQ, files=journal.engine.log.stream.files)
     return sealed_segments(stream)
 
 

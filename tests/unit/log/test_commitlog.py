@@ -829,7 +829,7 @@ def test_no_space_hits_its_own_group_only(files: Disk, opened: Opener) -> None:
     gate.wait()
     for _ in range(3):
         log.submit([bytes(1000)], outcomes)
-    files.capacity = files._used() + 500
+    files.capacity = files.used() + 500
     gate.open()
     outcomes.wait()
     assert len(outcomes.times) == 1
@@ -869,7 +869,7 @@ def test_writes_behind_that_find_no_space_are_counted_and_reported_by_close(
     files: Disk, opened: Opener
 ) -> None:
     log = opened(sync="os", strategy="behind")
-    files.capacity = files._used() + 100
+    files.capacity = files.used() + 100
     log.write_batch([bytes(200), bytes(200)])
     outcomes = Outcomes(1)
     log.submit([b"small"], outcomes)

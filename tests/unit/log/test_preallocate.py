@@ -256,7 +256,7 @@ def test_in_a_sealed_segment_zeros_are_damage() -> None:
 def test_a_full_disk_reserves_nothing_and_is_written_to_the_last_byte() -> None:
     files = MemoryFiles()
     log = opened(files)
-    files.capacity = files._used() + 10 * (RECORD + 100)
+    files.capacity = files.used() + 10 * (RECORD + 100)
     for _ in range(10):
         log.wait_synced(log.append_one(bytes(range(1, 101))))
     with pytest.raises(NoSpace):
