@@ -2,7 +2,7 @@
 
     python bench/daemon.py [--quick] [--json FILE] [--sync os|interval|always ...] [--rows WORD ...]
 
-Rows: puts one at a time by one and by eight blocking clients, pipelined, in bulk of 500; the whole
+Rows: puts one at a time by 1, 8 and 64 blocking clients, pipelined, in bulk of 500; the whole
 cycle (put, lease, complete) with one producer and one consumer, one at a time and in bulk of 100.
 All of them under each sync policy. Every client is a process of its own. Each measure is repeated
 at least three times, interleaved with its peers, and the median is told; p50 and p99 are those of
@@ -135,6 +135,7 @@ def run(system: Any, running: Running, clients: list[str], seconds: float) -> Fi
 ROWS: list[tuple[str, list[str]]] = [
     ("put, 1 client", ["put"]),
     ("put, 8 clients", ["put"] * 8),
+    ("put, 64 clients", ["put"] * 64),
     ("put, pipelined", ["pipelined"]),
     (f"put, bulk of {BULK}", ["bulk"]),
     ("cycle, one at a time", ["put", "take"]),
