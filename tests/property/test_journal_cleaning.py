@@ -15,7 +15,7 @@ from fastjournal.journal.disk.replay import replay
 from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.disk.snapshot import write_snapshot
 from fastjournal.journal.language import commands as k
-from fastjournal.log.care.cleaner import read_segment, sealed_segments
+from fastjournal.log.care.cleaner import sealed_segments, segment_records
 from fastjournal.log.segment import WORKQ, parse_name
 from fastjournal.log.stream import Stream
 from world import HOME, World
@@ -39,7 +39,7 @@ def cleaner_of(world: World, chance: Random, retention: Retention) -> int:
     sealed = sealed_segments(stream)
     for number in sealed:
         if chance.random() < 0.8:
-            records = read_segment(stream, number)[1]
+            records = segment_records(stream, number)
             retention.survey(number, ((r.time, r.payload) for r in records))
     chosen = [number for number in sealed if chance.random() < 0.6]
     retention.begin(sealed, chosen)

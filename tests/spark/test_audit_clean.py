@@ -16,7 +16,7 @@ from fastjournal.journal.journal import Journal
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.log.care.cleaner import Cleaner, read_segment, sealed_segments
+from fastjournal.log.care.cleaner import Cleaner, sealed_segments, segment_records
 from fastjournal.log.files import DISK
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
@@ -153,7 +153,7 @@ def test_clean_on_spark_writes_the_bytes_of_the_local_cleaner(
     with Cleaner(stream) as cleaner:
         sealed = sealed_segments(stream)
         for number in sealed:
-            _, records = read_segment(stream, number)
+            records = segment_records(stream, number)
             retention.survey(number, ((r.time, r.payload) for r in records))
         retention.plan(sealed, NOW)
         cleaner.clean(retention.clean)

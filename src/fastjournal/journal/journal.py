@@ -76,7 +76,6 @@ from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.segment_directory import MIN_SEGMENT_SIZE
 from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import (
@@ -140,8 +139,7 @@ class Journal:
         `archive_options` say how (see `docs/archive.md`). `history="archive"` is deprecated: it is
         `archive=path/"archive"`, unless `archive` is given.
         `memory_limit`: bytes of values to hold in memory, None for 8 MiB; the others are read from
-        the log when they are asked for. With a limit segments are no larger than a sixteenth of it,
-        for cleaning holds one in memory, and values that live in memory only count too.
+        the log when they are asked for. With a limit values that live in memory only count too.
         `evict_from` is deprecated and means nothing: values of all sizes are left in the log.
         `accept`: take jobs out of a foreign log whose fields cannot be; else they are damage, told
         with their place.
@@ -163,7 +161,6 @@ class Journal:
         memory = CACHE
         if memory_limit is not None:
             memory = _whole(memory_limit, "memory_limit")
-            size = min(size, max(MIN_SEGMENT_SIZE, memory // 16))  # cleaning holds a whole one
         if not 1 <= largest <= 8 * 1024 * 1024:
             raise SettingError("max_payload must be 1 byte to 8 MiB", name="max_payload")
         if between < 0:

@@ -62,14 +62,17 @@ __all__ = [
     "MANIFEST",
     "MANIFEST_LOCK",
     "Change",
+    "Digest",
     "Manifest",
     "ManifestFile",
     "Sealed",
     "check_segments",
+    "digest_of",
     "faults",
     "first_time",
     "measure",
     "read",
+    "read_digest",
 ]
 
 MANIFEST = "manifest"
@@ -222,6 +225,28 @@ def _first_time(handle: FileHandle) -> int:
     return first_time(handle.read(0, HEADER_SIZE + TIME_SIZE))
 
 
+class Digest(NamedTuple):
+    """What a line tells of a segment's bytes."""
+
+    size: int
+    first: int
+    """TIME of the first record; 0 if there is none."""
+    crc: int
+
+
+def digest_of(content: bytes) -> Digest:
+    """Of a segment's bytes."""
+    return Digest(len(content), first_time(content), google_crc32c.value(content))
+
+
+def read_digest(handle: FileHandle) -> Digest:
+    """Of a whole file, of which little is in memory at a time."""
+    size, crc = handle.size(), 0
+    for at in range(0, size, _CHUNK):
+        crc = google_crc32c.extend(crc, handle.read(at, min(_CHUNK, size - at)))
+    return Digest(size, _first_time(handle), crc)
+
+
 def first_time(content: bytes) -> int:
     """TIME of the first record of a segment; 0 if there is none."""
     head = content[HEADER_SIZE : HEADER_SIZE + TIME_SIZE]
@@ -270,8 +295,8 @@ class ManifestFile:
             if lines.missing:
                 self._write(lines, [])
 
-    def change(self, number: int, content: bytes, last: int = 0, dropped_to: int = 0) -> None:
-        """Say that a segment is about to have another content, or to go if that is empty.
+    def change(self, number: int, new: Digest | None, last: int = 0, dropped_to: int = 0) -> None:
+        """Say that a segment is about to have another content, or to go if there is none.
 
         `last`: its largest TIME from then on; `dropped_to`: the largest that it loses; 0 if that is
         not known. Then do it, then `settle`.
@@ -282,23 +307,19 @@ class ManifestFile:
             if number not in lines.manifest.entries:
                 path = self._stream.segment_path(number)
                 raise SegmentError(path, "is a stranger: the manifest has no segment of its number")
-            if not content:
+            if new is None:
                 self._write(lines, [f"goes {number}"])
                 return
             old = lines.manifest.entries[number]
             cleaned_to = max(old.cleaned_to, dropped_to or old.last)
-            first = first_time(content)
-            last = (last or old.last) if len(content) > HEADER_SIZE else 0
-            crc = google_crc32c.value(content)
-            new = Sealed(number, first, last, len(content), crc, cleaned_to)
-            self._write(lines, [_entry("changes", new)])
+            last = (last or old.last) if new.size > HEADER_SIZE else 0
+            changed = Sealed(number, new.first, last, new.size, new.crc, cleaned_to)
+            self._write(lines, [_entry("changes", changed)])
 
-    def check(self, number: int, content: bytes) -> None:
+    def check(self, number: int, content: Digest) -> None:
         """Refuse a sealed segment whose content is not what its line says."""
         with self._changing() as lines:
-            first = first_time(content)
-            crc = google_crc32c.value(content)
-            reason = lines.manifest.fault(number, len(content), first, crc)
+            reason = lines.manifest.fault(number, *content)
             self._known = lines
         if reason:
             raise SegmentError(self._stream.segment_path(number), reason)
@@ -362,10 +383,7 @@ class ManifestFile:
         try:
             handle = self._files.open_read(path)
             try:
-                size, first = handle.size(), _first_time(handle)
-                crc = 0
-                for at in range(0, size, _CHUNK):
-                    crc = google_crc32c.extend(crc, handle.read(at, min(_CHUNK, size - at)))
+                size, first, crc = read_digest(handle)
             finally:
                 handle.close()
         except OSError as error:

@@ -15,7 +15,7 @@ from fastjournal.journal.language.commands import Add
 from fastjournal.journal.look.read_only import JournalView
 from fastjournal.journal.state.row import Row
 from fastjournal.journal.state.values import Values
-from fastjournal.log.care.cleaner import read_segment, sealed_segments
+from fastjournal.log.care.cleaner import sealed_segments, segment_records
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.log_writer import LogWriter
@@ -321,7 +321,7 @@ def test_what_another_process_cleans_is_found_by_its_time(small: Small) -> None:
     sealed = sealed_segments(stream)
     retention = Retention(small.journal.engine.state)
     for number in sealed:
-        retention.survey(number, ((r.time, r.payload) for r in read_segment(stream, number)[1]))
+        retention.survey(number, ((r.time, r.payload) for r in segment_records(stream, number)))
     retention.begin(sealed, sealed)
     with stream.open_cleaner() as cleaner:
         assert cleaner.clean(retention.clean)
@@ -545,9 +545,8 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
 
 
 def test_a_memory_limit_is_the_size_of_the_cache_of_values_and_no_row_counts() -> None:
-    """Segments stay small beside it, for cleaning holds a whole one in memory."""
     small = Small(1 * MIB, segment_size=64 * MIB)
-    assert small.journal.engine.log.options.segment_size == MIB // 16
+    assert small.journal.engine.log.options.segment_size == 64 * MIB
     small.journal.close()
     small = Small(1024, segment_size=64 * MIB)
     small.entries.set("k" * 5000, b"1", persist=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from fastjournal.errors import (
     SkipSegment,
 )
 from fastjournal.log import CAPTAIN, Record, Stream
-from fastjournal.log.care.cleaner import DAY, Cleaned, older_than, sealed_segments
-from fastjournal.log.manifest import MANIFEST
+from fastjournal.log.care.cleaner import DAY, STRETCH, Cleaned, older_than, sealed_segments
+from fastjournal.log.files import FileHandle
+from fastjournal.log.manifest import MANIFEST, ManifestFile
 from fastjournal.log.record import encode
 from fastjournal.log.segment import segment_name
 from fastjournal.testing import ManualClock, MemoryFiles
@@ -92,6 +94,61 @@ def test_kept_records_are_copied_byte_for_byte(files: MemoryFiles, stream: Strea
         cleaner.clean(lambda path, record: record.payload.startswith(b"drop"))
     kept = HEADER + records[0] + records[2] + records[5]
     assert files.content(HERE / segment_name(1)) == kept
+
+
+def test_a_segment_of_any_size_is_cleaned_a_stretch_at_a_time(tmp_path: Path) -> None:
+    """Records that end behind a stretch or are larger than one; memory does not grow with it."""
+    sizes = [100, 70_000, 3 * STRETCH, 0, 600_000, STRETCH - 30] * 8
+    records = [
+        encode(n + 1, (b"keep" if n % 3 else b"drop") + bytes(size)) for n, size in enumerate(sizes)
+    ]
+    stream = Stream(tmp_path)
+    stream.create()
+    (tmp_path / segment_name(1)).write_bytes(HEADER + b"".join(records))
+    (tmp_path / segment_name(2)).write_bytes(HEADER + encode(100, b"newest"))
+    ManifestFile(stream).take_in(1)
+    tracemalloc.start()
+    try:
+        with stream.open_cleaner() as cleaner:
+            cleaner.clean(lambda path, record: record.payload.startswith(b"drop"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    kept = [record for n, record in enumerate(records) if n % 3]
+    assert (tmp_path / segment_name(1)).read_bytes() == HEADER + b"".join(kept)
+    assert peak < 20 * STRETCH < sum(map(len, records)) / 1.5
+
+
+class Fickle(MemoryFiles):
+    """A disk that reads a segment otherwise once it was opened often enough."""
+
+    opened = 0
+    honest = 1 << 30
+
+    def open_read(self, path: Path) -> FileHandle:
+        handle = super().open_read(path)
+        if path.name == segment_name(1):
+            self.opened += 1
+            if self.opened > self.honest:
+                records = encode(5, b"keep") + encode(7, b"dr0p")
+                content = bytearray(HEADER + records)
+                handle.read = lambda at, size: bytes(content[at : at + size])  # type: ignore[method-assign]
+        return handle
+
+
+def test_a_segment_that_reads_otherwise_when_it_is_copied_stays_as_it_is() -> None:
+    files = Fickle()
+    stream = Stream(HERE, files=files)
+    stream.create()
+    content = HEADER + encode(5, b"keep") + encode(7, b"drop")
+    files.put(HERE / segment_name(1), content)
+    files.put(HERE / segment_name(2), HEADER + encode(20, b"newest"))
+    ManifestFile(stream).take_in(1)
+    files.opened, files.honest = 0, 1
+    with stream.open_cleaner() as cleaner, pytest.raises(SegmentError, match="reads otherwise"):
+        cleaner.clean(lambda path, record: record.payload == b"drop")
+    assert files.content(HERE / segment_name(1)) == content
+    assert not [name for name in files.names(HERE) if name.endswith(".rw")]
 
 
 def test_if_all_is_removed_only_the_newest_segment_is_left(

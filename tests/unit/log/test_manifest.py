@@ -14,6 +14,7 @@ from fastjournal.log.manifest import (
     Manifest,
     ManifestFile,
     Sealed,
+    digest_of,
     faults,
     measure,
     read,
@@ -94,7 +95,7 @@ def test_every_event_is_a_generation_and_costs_one_line() -> None:
     line = len(files.content(HERE / MANIFEST)) - first
     assert said(files).generation == before + 1
     assert line < 100
-    file.change(1, content(11), 11, 10)
+    file.change(1, digest_of(content(11)), 11, 10)
     files.put(HERE / segment_name(1), content(11))
     file.settle()
     assert said(files).generation == before + 3
@@ -107,7 +108,7 @@ def test_a_change_under_way_fits_both_files_until_it_is_settled() -> None:
     stream, files = a_stream(content(1, 2), content(3))
     file = ManifestFile(stream)
     file.take_in(2)
-    file.change(1, content(2), 2, 1)
+    file.change(1, digest_of(content(2)), 2, 1)
     assert not list(faults(stream, said(files), [1, 2]))
     files.put(HERE / segment_name(1), content(2))
     assert not list(faults(stream, said(files), [1, 2]))
@@ -121,14 +122,14 @@ def test_a_change_that_did_not_happen_is_taken_back() -> None:
     stream, files = a_stream(content(1, 2), content(3))
     file = ManifestFile(stream)
     file.take_in(2)
-    file.change(1, b"")
+    file.change(1, None)
     assert said(files).dropped_to == 2
     ManifestFile(stream).settle()  # another process, after a crash
     assert list(said(files).entries) == [1, 2]
     assert said(files).dropped_to == 0
-    file.change(1, b"")
+    file.change(1, None)
     files.remove(HERE / segment_name(1))
-    file.change(2, content(), 0, 3)
+    file.change(2, digest_of(content()), 0, 3)
     assert said(files).pending is not None
     assert list(said(files).entries) == [2]
     assert said(files).dropped_to == 3
@@ -178,7 +179,7 @@ def test_a_segment_that_the_manifest_never_saw_is_a_stranger() -> None:
     assert number == 2
     assert "stranger" in reason
     with pytest.raises(SegmentError, match="stranger"):
-        file.change(2, b"")
+        file.change(2, None)
 
 
 def test_the_crc_tells_what_size_and_time_do_not() -> None:
@@ -225,7 +226,7 @@ def test_many_changes_do_not_make_it_grow() -> None:
     file.take_in(2)
     for n in range(400):
         times = (2, 3, 4) if n % 2 else (2, 3)
-        file.change(2, content(*times), times[-1], 1)
+        file.change(2, digest_of(content(*times)), times[-1], 1)
         files.put(HERE / segment_name(2), content(*times))
     assert len(files.content(HERE / MANIFEST)) < 20_000
     assert said(files).generation > 400

@@ -18,7 +18,7 @@ from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import image
 from fastjournal.log.care.check import verify
-from fastjournal.log.care.cleaner import Cleaner, read_segment, sealed_segments
+from fastjournal.log.care.cleaner import Cleaner, sealed_segments, segment_records
 from fastjournal.log.files import DISK, DiskFiles
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.record import encode as record
@@ -114,7 +114,7 @@ def clean_locally(directory: Path) -> None:
     with Cleaner(stream, disposal=disposal) as cleaner:
         sealed = sealed_segments(stream)
         for number in sealed:
-            _, records = read_segment(stream, number)
+            records = segment_records(stream, number)
             retention.survey(number, ((r.time, r.payload) for r in records))
         if retention.plan(sealed, NOW):
             cleaner.clean(retention.clean)
@@ -161,7 +161,7 @@ def test_a_survey_of_columns_reports_what_retention_reports(
     rows = LiveRows([part_of(fold(segments), state.applied)])
     told: list[tuple[Report, Report]] = []
     for piece, data in segments:
-        _, records = read_segment(Stream(directory, WORKQ), piece.number)
+        records = segment_records(Stream(directory, WORKQ), piece.number)
         theirs = Retention(state).survey(piece.number, ((r.time, r.payload) for r in records))
         theirs.ended = 0
         told.append((survey(piece.number, piece.path, data, rows).report, theirs))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 
 from fastjournal.errors import SegmentError
-from fastjournal.log.care.cleaner import read_segment, sealed_segments
+from fastjournal.log.care.cleaner import read_stretches, sealed_segments
 from fastjournal.log.stream import Stream
 
 __all__ = ["Scrub"]
@@ -61,7 +61,7 @@ class Scrub:
     def _look(self, number: int) -> int:
         stream = self._stream
         try:
-            return len(read_segment(stream, number)[0])
+            return sum(len(stretch.data) for stretch in read_stretches(stream, number))
         except SegmentError as error:
             if stream.files.exists(stream.segment_path(number)) and number not in self._told:
                 self._told.add(number)

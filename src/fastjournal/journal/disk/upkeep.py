@@ -38,7 +38,7 @@ from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import PERSIST, SNAPSHOT_NOTE, Mark
 from fastjournal.journal.state.row import Row, image
-from fastjournal.log.care.cleaner import Cleaned, Cleaner, read_segment, sealed_segments
+from fastjournal.log.care.cleaner import Cleaned, Cleaner, sealed_segments, segment_records
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
@@ -179,7 +179,7 @@ class Upkeep:
         sealed = [number for number in sealed if number < changeable]
         for number in sealed:
             if retention.wants_survey(number, now):
-                _, records = read_segment(stream, number)
+                records = segment_records(stream, number)
                 retention.survey(number, ((r.time, r.payload) for r in records))
         if not retention.plan(sealed, now):
             return []

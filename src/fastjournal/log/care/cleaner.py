@@ -12,16 +12,19 @@ Rules:
 4. Readers are locked out while a cleaner holds `read.lock`; appenders are not.
 5. A fault in a segment, or one that is not what the manifest says, ends the cycle; that segment
    and the later ones stay as they are.
+6. A segment is read twice, to judge and to copy, a stretch at a time: its size costs no memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
+
+import google_crc32c
 
 from fastjournal.clock import Clock
 from fastjournal.errors import (
@@ -32,7 +35,7 @@ from fastjournal.errors import (
     SkipSegment,
 )
 from fastjournal.log.files import FileHandle, FileLock, Files
-from fastjournal.log.manifest import ManifestFile
+from fastjournal.log.manifest import Digest, ManifestFile, digest_of, read_digest
 from fastjournal.log.record import Record, decode_many
 from fastjournal.log.segment import HEADER_SIZE, REWRITE_SUFFIX
 from fastjournal.log.segment_directory import SegmentDirectory, has_records
@@ -40,17 +43,24 @@ from fastjournal.log.write.segment_writer import write_failure, write_whole
 
 __all__ = [
     "DAY",
+    "STRETCH",
     "CleanFunction",
     "Cleaned",
     "Cleaner",
+    "Stretch",
     "older_than",
+    "read_stretches",
     "replace_segment",
     "rewrite",
     "sealed_segments",
+    "segment_records",
     "write_work_file",
 ]
 
 DAY = 24 * 3600 * 1_000_000_000
+STRETCH = 1024 * 1024
+"""Bytes of a segment that are in memory at a time."""
+_NONE_LEFT = (1 << 62, 1 << 62)
 
 CleanFunction = Callable[[Path, Record], bool]
 """True drops the record, False keeps it; raise `SkipSegment` to leave the segment alone."""
@@ -142,31 +152,62 @@ class Cleaner:
         self, number: int, clean: CleanFunction, before_replace: Callable[[], None] | None
     ) -> Cleaned | None:
         path = self.stream.segment_path(number)
-        data, records = read_segment(self.stream, number)
         kept: list[tuple[int, int]] = []
-        count = last = dropped_to = 0
-        ends = [record.offset for record in records[1:]]
-        ends.append(len(data))
-        for record, end in zip(records, ends, strict=False):
-            if clean(path, record):
-                dropped_to = max(dropped_to, record.time)
-                continue
-            count += 1
-            last = max(last, record.time)
-            if kept and kept[-1][1] == record.offset:
-                kept[-1] = (kept[-1][0], end)
-            else:
-                kept.append((record.offset, end))
-        if count == len(records) and records:
+        total = count = last = dropped_to = first = size = crc = 0
+        for stretch in read_stretches(self.stream, number):
+            records = stretch.records
+            size = stretch.at + len(stretch.data)
+            crc = google_crc32c.extend(crc, stretch.data)
+            if records and not total:
+                first = records[0].time
+            total += len(records)
+            ends = [record.offset for record in records[1:]]
+            ends.append(size)
+            for record, end in zip(records, ends, strict=False):
+                if clean(path, record):
+                    dropped_to = max(dropped_to, record.time)
+                    continue
+                count += 1
+                last = max(last, record.time)
+                if kept and kept[-1][1] == record.offset:
+                    kept[-1] = (kept[-1][0], end)
+                else:
+                    kept.append((record.offset, end))
+        if count == total and total:
             return None
-        self._manifest.check(number, data)
+        self._manifest.check(number, Digest(size, first, crc))
         if before_replace is not None:
             before_replace()
-        content = _joined(data, kept)
-        work = write_work_file(self.stream, number, content) if kept else None
-        cleaned = Cleaned(number, len(records), count, len(data), len(content), last, dropped_to)
+        work, after = None, 0
+        if kept:
+            work = write_work_file(self.stream, number, self._kept_bytes(number, kept, crc))
+            after = HEADER_SIZE + sum(end - start for start, end in kept)
+        cleaned = Cleaned(number, total, count, size, after, last, dropped_to)
         replace_segment(self.stream, self._manifest, cleaned, work, self._disposal)
         return cleaned
+
+    def _kept_bytes(
+        self, number: int, kept: list[tuple[int, int]], expected: int
+    ) -> Iterator[bytes]:
+        """The header and the byte ranges `kept`, read again; refused if the file reads otherwise.
+
+        `expected`: the CRC of the whole file, as it was judged.
+        """
+        crc, runs = 0, iter(kept)
+        start, end = next(runs)
+        for stretch in read_stretches(self.stream, number):
+            crc = google_crc32c.extend(crc, stretch.data)
+            at, stop = stretch.at, stretch.at + len(stretch.data)
+            if not at:
+                yield stretch.data[:HEADER_SIZE]
+            while start < stop:
+                yield stretch.data[max(start - at, 0) : min(end, stop) - at]
+                if end > stop:
+                    break
+                start, end = next(runs, _NONE_LEFT)
+        if crc != expected:
+            path = self.stream.segment_path(number)
+            raise SegmentError(path, "reads otherwise the second time: the disk or memory is bad")
 
     def __enter__(self) -> Self:
         self.lock()
@@ -202,19 +243,48 @@ def sealed_segments(stream: SegmentDirectory, sync: Callable[[], None] | None = 
     return []
 
 
-def read_segment(stream: SegmentDirectory, number: int) -> tuple[bytes, list[Record]]:
-    """All bytes and records of a sealed segment; raises `CorruptRecord` at the first fault."""
+class Stretch(NamedTuple):
+    """Some of a segment: whole records, and before the first of them the header."""
+
+    at: int
+    """Where its bytes begin in the file."""
+    data: bytes
+    records: list[Record]
+
+
+def read_stretches(stream: SegmentDirectory, number: int) -> Iterator[Stretch]:
+    """A sealed segment from front to back; raises `CorruptRecord` at the first fault.
+
+    A stretch is about `STRETCH` bytes, or one record that is larger: memory is bounded.
+    """
+    path = stream.segment_path(number)
     handle, _ = stream.open_segment(number, newest=False)
     try:
-        data = handle.read(0, handle.size())
+        size = handle.size()
+        at, skip, want = 0, HEADER_SIZE, STRETCH
+        while at < size or not at:
+            data = handle.read(at, min(want, size - at))
+            records, stop, broken = decode_many(
+                data, skip, len(data), number, at, stream.max_payload
+            )
+            if broken is not None:
+                if not broken.torn or at + len(data) >= size:
+                    raise CorruptRecord(path, at + stop, broken.reason)
+                if stop == skip:  # a record that is larger than a stretch
+                    want *= 2
+                    continue
+            yield Stretch(at, data[:stop], records)
+            at, skip, want = at + stop, 0, STRETCH
     except OSError as error:
-        raise SegmentError(stream.segment_path(number), f"cannot be read: {error}") from error
+        raise SegmentError(path, f"cannot be read: {error}") from error
     finally:
         handle.close()
-    records, at, broken = decode_many(data, HEADER_SIZE, len(data), number, 0, stream.max_payload)
-    if broken is not None:
-        raise CorruptRecord(stream.segment_path(number), at, broken.reason)
-    return data, records
+
+
+def segment_records(stream: SegmentDirectory, number: int) -> Iterator[Record]:
+    """The records of a sealed segment; see `read_stretches`."""
+    for stretch in read_stretches(stream, number):
+        yield from stretch.records
 
 
 def replace_segment(
@@ -234,8 +304,8 @@ def replace_segment(
     try:
         if work is None:
             leaves = disposal is not None and disposal.leaves(path)
-            left = stream.header.encode() if leaves else b""
             if manifest is not None:
+                left = digest_of(stream.header.encode()) if leaves else None
                 manifest.change(number, left, 0, cleaned.dropped_to)
             if disposal is None:
                 files.remove(path)
@@ -244,7 +314,7 @@ def replace_segment(
             files.sync_directory(stream.path)
             return
         if manifest is not None:
-            manifest.change(number, _content(files, work), cleaned.last, cleaned.dropped_to)
+            manifest.change(number, _digest(files, work), cleaned.last, cleaned.dropped_to)
         old = None if disposal is None else disposal.hold(path)
         files.rename(work, path)
         files.sync_directory(stream.path)
@@ -257,7 +327,7 @@ def replace_segment(
         raise write_failure(error, path) from error
 
 
-def write_work_file(stream: SegmentDirectory, number: int, content: bytes) -> Path:
+def write_work_file(stream: SegmentDirectory, number: int, content: Iterable[bytes]) -> Path:
     """Write and sync what is to become of a segment, beside it."""
     files, path = stream.files, stream.segment_path(number)
     work = path.with_name(path.name + REWRITE_SUFFIX)
@@ -266,23 +336,19 @@ def write_work_file(stream: SegmentDirectory, number: int, content: bytes) -> Pa
             files.remove(work)
         handle = files.create(work)
         try:
-            write_whole(handle, content)
+            for chunk in content:
+                write_whole(handle, chunk)
             handle.sync()
         finally:
             handle.close()
-    except OSError as error:
+    except (OSError, SegmentError) as error:
         with contextlib.suppress(OSError):
             if files.exists(work):
                 files.remove(work)
+        if isinstance(error, SegmentError):
+            raise
         raise write_failure(error, work) from error
     return work
-
-
-def _joined(data: bytes, kept: list[tuple[int, int]]) -> bytes:
-    """The byte ranges `kept` of a segment behind its header; empty if there is none."""
-    if not kept:
-        return b""
-    return b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in kept)])
 
 
 def rewrite(
@@ -295,7 +361,8 @@ def rewrite(
     files, path = stream.files, stream.segment_path(number)
     try:
         if kept:
-            files.rename(write_work_file(stream, number, _joined(data, kept)), path)
+            left = [data[:HEADER_SIZE], *(data[start:end] for start, end in kept)]
+            files.rename(write_work_file(stream, number, left), path)
         else:
             files.remove(path)
         files.sync_directory(stream.path)
@@ -303,10 +370,10 @@ def rewrite(
         raise write_failure(error, path) from error
 
 
-def _content(files: Files, path: Path) -> bytes:
+def _digest(files: Files, path: Path) -> Digest:
     handle = files.open_read(path)
     try:
-        return handle.read(0, handle.size())
+        return read_digest(handle)
     finally:
         handle.close()
 
