@@ -65,6 +65,7 @@ from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.engine.forwarding import Taken
 from fastjournal.journal.engine.operations import OUTCOMES, Operations, Receipt
 from fastjournal.journal.engine.reserve import Reserve
+from fastjournal.journal.engine.waiting import wait_at
 from fastjournal.journal.entry_map import EntryMap
 from fastjournal.journal.language.commands import Mark
 from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
@@ -442,7 +443,7 @@ class Journal:
                 if waits:
                     if due:
                         left = min(left, max(0, due - self._clock.now()))
-                    gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+                    wait_at(gate, left / SECOND)
         except BaseException:
             if handle:  # what it was woken for, if it was, is another's to take
                 with engine.lock:
@@ -593,7 +594,7 @@ class Journal:
                     handle = engine.wakeups.wait_for_end(row_id, gate.release)
             if waits:
                 try:
-                    gate.acquire(timeout=min(left / SECOND, threading.TIMEOUT_MAX))
+                    wait_at(gate, left / SECOND)
                 finally:
                     with engine.lock:
                         engine.wakeups.forget(handle, row_id)

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MIN_SEGMENT_SIZE = 4096
-MAX_SEGMENT_SIZE = 1 << 30  # recovery holds the newest segment in memory
+MAX_SEGMENT_SIZE = 1 << 30  # recovery holds what of one was not synced in memory
 RESTORING = "restoring"
 """Beside a log that is being made again from an archive."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from fastjournal import Journal
 
 with Journal(sys.argv[1], sync="always") as journal:
@@ -21,7 +21,7 @@ with Journal(sys.argv[1], sync="always") as journal:
 
     def strike():
         while not len(journal.engine.wakeups):
-            pass
+            time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=strike).start()

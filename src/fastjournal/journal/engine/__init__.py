@@ -4,7 +4,8 @@
     operations  requests of producers, consumers and operators, carried out at once
     entry_operations, entry_watch  the same for entries, and who is told of their changes
     forwarding  jobs of spools, each of them once
-    wakeups     consumers that wait     events  subscribers that are told     counting  for metrics
+    wakeups     consumers that wait, `waiting` how     events  subscribers that are told
+    counting    for metrics
 
 Whoever calls holds the engine's lock.
 """

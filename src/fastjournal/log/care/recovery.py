@@ -176,28 +176,29 @@ def _mend(
         raise SegmentError(path, f"cannot be opened: {error}") from error
     try:
         handle.sync()
-        data = handle.read(0, handle.size())
-        synced = safe.length(number)
-        if len(data) < synced:
-            raise CorruptRecord(path, len(data), f"file is cut: {synced} bytes were synced")
+        size, synced = handle.size(), safe.length(number)
+        if size < synced:
+            raise CorruptRecord(path, size, f"file is cut: {synced} bytes were synced")
         start = max(synced, HEADER_SIZE) if trust_mark else HEADER_SIZE
+        data = handle.read(start, size - start)
         found = verify(
             data,
             path=path,
-            start=start,
+            start=0,
             torn=lambda at, following: safe.is_torn(number, at, following),
             mode=FAILFAST,
             max_payload=stream.max_payload,
+            base=start,
         )
-        newest, at = found.max_time or 0, found.end
+        newest, at = found.max_time or 0, start + found.end
         cut = None
         if found.torn:
-            reason = fault_reason(data, at, len(data), stream.max_payload)
+            reason = fault_reason(data, found.end, len(data), stream.max_payload)
             if strict:
                 raise CorruptRecord(path, at, reason)
-            copy = keep_copy(stream.files, path, data[at:], f"torn-{stream.clock.now()}")
-            cut = Cut(path, at, len(data) - at, reason, copy)
-        if at < len(data):
+            copy = keep_copy(stream.files, path, data[found.end :], f"torn-{stream.clock.now()}")
+            cut = Cut(path, at, size - at, reason, copy)
+        if at < size:
             handle.truncate(at)
             handle.sync()
         return cut, newest

@@ -92,6 +92,7 @@ class Scan:
         rows: int = _ROWS,
         span: int = _SPAN,
         max_payload: int = MAX_PAYLOAD,
+        base: int = 0,
     ) -> None:
         if mode not in {FAILFAST, PERMISSIVE, DROPMALFORMED}:
             raise SettingError(f"mode: unknown {mode!r}", name="mode")
@@ -107,6 +108,7 @@ class Scan:
         self._rows = rows
         self._span = span
         self._max_payload = max_payload
+        self._base = base
         self.engine, self._walk = walker(engine)
         self.records = 0
         self.end = start
@@ -175,13 +177,14 @@ class Scan:
         """Judge the bytes at `at`: None for the end of the log, else where to go on."""
         blank = is_blank(self._data, at, self._stop)
         resume = None if blank else next_valid(self._data, at + 1, self._stop, self._max_payload)
-        reserved = is_reserved(self._data, at, self._stop)
-        if self._is_torn(at, None if reserved else resume):
+        reserved = is_reserved(self._data, at, self._stop, self._base)
+        if self._is_torn(self._base + at, None if reserved else resume):
             self.torn = not blank
             return None
         reason = fault_reason(self._data, at, self._stop, self._max_payload)
         if self._mode == FAILFAST:
-            raise CorruptRecord(self._path, at, reason, resume)
+            following = None if resume is None else self._base + resume
+            raise CorruptRecord(self._path, self._base + at, reason, following)
         end = self._stop if resume is None else resume
         self.damage.append(Damage(at, end, reason))
         return end
@@ -215,8 +218,12 @@ def verify(
     mode: str = DROPMALFORMED,
     max_payload: int = MAX_PAYLOAD,
     engine: str | None = None,
+    base: int = 0,
 ) -> Verdict:
-    """Check every record of a segment; needs neither numpy nor numba, uses them where they pay."""
+    """Check every record of a segment; needs neither numpy nor numba, uses them where they pay.
+
+    `base`: where `data` stands in its file; faults are told by their place there.
+    """
     scan = Scan(
         data,
         path=path,
@@ -227,6 +234,7 @@ def verify(
         mode=mode,
         max_payload=max_payload,
         engine=engine or fitting(len(data)),
+        base=base,
     )
     first = last = latest = None
     size = 0
