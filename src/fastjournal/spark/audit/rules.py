@@ -245,7 +245,7 @@ def share_findings(
     check = _Check(notes, base.state or JournalState(), base.overlap)
     wanted = [(piece, data) for piece, data in segments if data and piece.number >= base.first]
     doubt = Sift()
-    sifting = sift and doubt.usable and base.state is None
+    sifting = sift and base.state is None
     if sifting:
         for _, _, chunk in _chunks(wanted, share):
             doubt.feed(chunk)

@@ -141,7 +141,7 @@ def _log(
                 run, stream, now=now, lock_seconds=_LOCK_SECONDS, dry_run=True, cores=cores
             )
             after = size - (done.bytes_before - done.bytes_after)
-        except LockTimeout:  # a cleaner is at work: what it leaves is not known yet
+        except (LockTimeout, OSError):  # a cleaner is at work, or nothing may be written there
             after = None
     return {
         "bytes": size,
