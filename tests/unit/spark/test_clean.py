@@ -14,6 +14,7 @@ import pytest
 from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError, WriteFailed
 from fastjournal.journal.disk.generations import Disposal, settings_of
 from fastjournal.journal.disk.retention import Report, Retention
+from fastjournal.journal.disk.snapshot import write_snapshot
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.state.apply import JournalState
@@ -26,11 +27,13 @@ from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS
-from fastjournal.spark.maintain.clean import clean_journal, fold_rows
+from fastjournal.spark.maintain.clean import clean_journal, find_live_rows, fold_rows
 from fastjournal.spark.maintain.live_rows import LiveRows, Rowless, read_log
 from fastjournal.spark.maintain.retention_columns import survey
 from fastjournal.spark.maintain.row_files import Shelf
-from fastjournal.spark.storage.segments import journal_segments
+from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.replay.snapshots import base_of
+from fastjournal.spark.storage.segments import journal_segments, load_all
 from fastjournal.spark.tasks import Task
 
 T0 = 1_700_000_000_000_000_000
@@ -177,10 +180,8 @@ def test_a_survey_of_columns_reports_what_retention_reports(tmp_path: Path) -> N
     assert all(ours == theirs for ours, theirs in told)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_living_rows_read_from_columns_are_those_of_a_replay(tmp_path: Path, seed: int) -> None:
+def any_commands(random: Random, count: int) -> list[k.Command]:
     """Any command on few rows, fitting or not, alone and in groups."""
-    random = Random(seed)
 
     def some() -> k.Command:
         row = random.randrange(8).to_bytes(16, "big")
@@ -202,31 +203,70 @@ def test_the_living_rows_read_from_columns_are_those_of_a_replay(tmp_path: Path,
             ]
         )
 
-    commands = [
+    return [
         k.Group(tuple(some() for _ in range(random.randrange(1, 4))))
         if random.random() < 0.2
         else some()
-        for _ in range(150)
+        for _ in range(count)
     ]
-    directory = write(tmp_path / "a", commands, random)
+
+
+def same_rows(rows: LiveRows, state: JournalState) -> None:
+    """What a cleaning asks of these rows is what the state says."""
+    assert len(rows.rows) == len(state.rows)
+    every = (*state.rows, b"?" * 16)
+    ids = np.frombuffer(b"".join(every), dtype=np.uint64).reshape(-1, 2)
+    known, at, expires = rows.rows.find(ids[:, 0].copy(), ids[:, 1].copy())
+    assert known.tolist() == [True] * len(state.rows) + [False]
+    wanted = [(row.at, row.expires) for row in state.rows.values()]
+    assert list(zip(at.tolist(), expires.tolist(), strict=True))[:-1] == wanted
+    assert (rows.applied, rows.mark_at) == (state.applied, state.mark_at)
+    assert {n: at for n, (_, at) in rows.senders.items()} == {
+        n: at for n, (_, at) in state.senders.items()
+    }
+    told = {name: lane.settings_at for name, lane in rows.queues.items()}
+    assert told == {n: lane.settings_at for n, lane in state.queues.items() if lane.settings_at}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_living_rows_read_from_columns_are_those_of_a_replay(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    directory = write(tmp_path / "a", any_commands(random, 150), random)
     state = state_of(directory)
     for packs, most in ((1, 1 << 20), (3, 2)):
         with Shelf.below(tmp_path, most) as shelf:
-            rows = live_rows(directory, shelf, packs)
-            assert len(rows.rows) == len(state.rows)
-            ids = np.array(
-                [np.frombuffer(one, dtype=np.uint64) for one in (*state.rows, b"?" * 16)]
-            )
-            known, at, expires = rows.rows.find(ids[:, 0].copy(), ids[:, 1].copy())
-        assert known.tolist() == [True] * len(state.rows) + [False]
-        wanted = [(row.at, row.expires) for row in state.rows.values()]
-        assert list(zip(at.tolist(), expires.tolist(), strict=True))[:-1] == wanted
-        assert (rows.applied, rows.mark_at) == (state.applied, state.mark_at)
-        assert {n: at for n, (_, at) in rows.senders.items()} == {
-            n: at for n, (_, at) in state.senders.items()
-        }
-        told = {name: lane.settings_at for name, lane in rows.queues.items()}
-        assert told == {n: lane.settings_at for n, lane in state.queues.items() if lane.settings_at}
+            same_rows(live_rows(directory, shelf, packs), state)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_a_snapshot_overlaps_with_the_log_the_living_rows_are_those_of_a_replay(
+    tmp_path: Path, seed: int
+) -> None:
+    """The parts of a snapshot are as of later and later, while the log goes on."""
+    random = Random(seed)
+    commands = any_commands(random, 150)
+    directory = write(tmp_path / "a", commands, random)
+    stream = Stream(directory, WORKQ)
+    first = stream.segments()[1]
+    start = sum(len(read_segment(stream, n)[1]) for n in stream.segments() if n < first)
+    parts = []
+    for part in range(4):
+        upto = start + part * 7
+        state = JournalState()
+        for n, command in enumerate(commands[:upto]):
+            state.apply(command, T0 + n)
+        rows = [row for row in state.rows.values() if row.id[15] % 4 == part]
+        parts.append((T0 + upto - 1, [encode(c) for row in rows for c in image(row)]))
+    write_snapshot(stream, first, parts)
+
+    segments = load_all(directory)
+    base = base_of(directory, segments, Share(), None)
+    wanted = [one for one in segments if one[0].number >= base.first]
+    replayed = fold(wanted, state=base.state, overlap=base.overlap)
+    assert base.overlap == T0 + start + 20
+    for most in (1 << 20, 2):
+        with Shelf.below(tmp_path, most) as shelf:
+            same_rows(find_live_rows(here, str(directory), 0, shelf), replayed)
 
 
 @pytest.mark.parametrize(

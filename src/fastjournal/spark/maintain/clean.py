@@ -66,6 +66,7 @@ __all__ = [
     "Rewritten",
     "clean",
     "clean_journal",
+    "find_live_rows",
     "fold_rows",
     "in_order",
     "put_in_place",
@@ -159,7 +160,7 @@ def clean_journal(
         if not dry_run and work is None:
             Shelf.sweep(stream.path)
         with Shelf.below(stream.path if work is None else work, most_rows) as shelf:
-            rows = _live_rows(run, directory, cores, shelf)
+            rows = find_live_rows(run, directory, cores, shelf)
             pieces = [
                 Piece(str(path), number, path.stat().st_size, newest=False)
                 for number, path in ((n, stream.segment_path(n)) for n in numbers)
@@ -178,7 +179,7 @@ def clean_journal(
         lock.release()
 
 
-def _live_rows(run: Carrier, directory: str, cores: int, shelf: Shelf) -> LiveRows:
+def find_live_rows(run: Carrier, directory: str, cores: int, shelf: Shelf) -> LiveRows:
     """The rows that live, from the snapshot and the segments behind it."""
     marks = mark_times(directory)
     first, overlap = (0, 0) if marks is None or not marks.last else (marks.segment, marks.last)

@@ -46,6 +46,7 @@ __all__ = [
     "archived_snapshot",
     "base_of",
     "first_base",
+    "first_segment",
     "is_archived",
     "mark_times",
     "open_snapshot",
@@ -105,7 +106,8 @@ def first_base(directory: str | Path, pieces: Sequence[Piece], share: Share) -> 
     if archive is None or not archive.floor:
         return _NOTHING
     earliest = min(archive.snapshots, key=lambda one: one.number)
-    return _base_from(*_read_archived(directory, earliest), share)
+    found = _opened(*_read_archived(directory, earliest))
+    return _base_from(found, share) if found.marks else _NOTHING
 
 
 def _read_archived(directory: str | Path, found: SnapshotEntry) -> tuple[Snapshot, bytes]:
@@ -166,9 +168,10 @@ def _marks(snapshot: Snapshot, data: Buffer) -> Iterator[tuple[int, int]]:
 def snapshot_images(directory: str | Path) -> Iterator[tuple[Path, Chunk, Array]]:
     """The images of the newest snapshot in order, with the TIME that each is as of."""
     opened = open_snapshot(directory)
-    if opened is not None:
-        for chunk, as_of in _images(*opened, list(_marks(*opened))):
-            yield opened[0].path, chunk, as_of
+    found = None if opened is None else _opened(*opened)
+    if found is not None and found.marks:
+        for chunk, as_of in _images(*found):
+            yield found.snapshot.path, chunk, as_of
 
 
 def _images(
@@ -176,8 +179,6 @@ def _images(
 ) -> Iterator[tuple[Chunk, Array]]:
     import numpy as np
 
-    if not marks:
-        return
     starts, times = (np.array(column) for column in zip(*marks, strict=True))
     for chunk in Scan(data, path=snapshot.path):
         assert isinstance(chunk, Chunk)
@@ -186,37 +187,65 @@ def _images(
         yield images, np.where(part < 0, 0, times[part])
 
 
+def first_segment(
+    directory: str | Path, segments: Sequence[tuple[Piece, Buffer]], upto: int | None
+) -> int:
+    """The first segment that a replay reads; 0 without a snapshot that serves."""
+    found = _serving(directory, segments, upto)
+    return 0 if found is None else found.snapshot.first
+
+
 def base_of(
-    directory: str | Path, segments: list[tuple[Piece, Buffer]], share: Share, upto: int | None
+    directory: str | Path,
+    segments: Sequence[tuple[Piece, Buffer]],
+    share: Share,
+    upto: int | None,
 ) -> Base:
     """The snapshot's rows of a share, or nothing and the beginning of the log."""
+    found = _serving(directory, segments, upto)
+    return _NOTHING if found is None else _base_from(found, share)
+
+
+class _Opened(NamedTuple):
+    snapshot: Snapshot
+    data: Buffer
+    marks: list[tuple[int, int]]
+
+
+def _opened(snapshot: Snapshot, data: Buffer) -> _Opened:
+    return _Opened(snapshot, data, list(_marks(snapshot, data)))
+
+
+def _serving(
+    directory: str | Path, segments: Sequence[tuple[Piece, Buffer]], upto: int | None
+) -> _Opened | None:
+    """The snapshot that a replay up to an instant begins with."""
+    opened: tuple[Snapshot, Buffer] | None
     if is_remote(directory):
         pieces = [piece for piece, _ in segments]
-        opened: tuple[Snapshot, Buffer] | None = archived_snapshot(directory, upto, pieces)
+        opened = archived_snapshot(directory, upto, pieces)
         if opened is None:
             whole_history(directory, pieces)
     else:
         opened = open_snapshot(directory)
     if opened is None:
-        return _NOTHING
-    snapshot, data = opened
-    base = _base_from(snapshot, data, share)
-    if upto is not None and base.overlap > upto:
-        if not segments or segments[0][0].number >= snapshot.first > 1:
-            raise BadRequest(f"{directory}: the history before {snapshot.path.name} is gone")
-        return _NOTHING
-    return base
+        return None
+    found = _opened(*opened)
+    if not found.marks:
+        return None
+    if upto is not None and found.marks[-1][1] > upto:
+        if not segments or segments[0][0].number >= found.snapshot.first > 1:
+            raise BadRequest(f"{directory}: the history before {found.snapshot.path.name} is gone")
+        return None
+    return found
 
 
-def _base_from(snapshot: Snapshot, data: Buffer, share: Share) -> Base:
-    marks = list(_marks(snapshot, data))
-    if not marks:
-        return _NOTHING
+def _base_from(found: _Opened, share: Share) -> Base:
     state = JournalState()
-    for chunk, as_of in _images(snapshot, data, marks):
+    for chunk, as_of in _images(*found):
         columns = (chunk.starts.tolist(), chunk.sizes.tolist(), as_of.tolist())
         for start, size, when in zip(*columns, strict=True):
-            payload = bytes(data[start : start + size])
+            payload = bytes(found.data[start : start + size])
             if payload[0] in BROADCAST or share.has(payload[1:17]):
                 state.apply_part(decode(payload), when + 1)
-    return Base(state, snapshot.first, marks[-1][1])
+    return Base(state, found.snapshot.first, found.marks[-1][1])
