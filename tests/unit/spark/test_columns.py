@@ -290,6 +290,57 @@ def test_small_segments_share_batches_in_order(tmp_path: Path) -> None:
     assert found[0].column(0).to_pylist() == [T0 + n for n in range(1, 301)]
 
 
+def partitions(path: Path, **options: str) -> tuple[JournalReader, list[Any]]:
+    given = Settings.parse({"path": str(path), **options})
+    reader = JournalReader(struct(given.view, names_of(given)), given)
+    return reader, list(reader.partitions())
+
+
+def times_in(reader: JournalReader, part: Any) -> list[int]:
+    return [time for batch in reader.read(part) for time in batch.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_large_segment_is_read_by_several_tasks_each_record_once(
+    tmp_path: Path, number: int
+) -> None:
+    """Sealed or newest; also where payloads look like records, and damage stands between."""
+    inner = segment([b"\x05" + bytes(16)] * 40)
+    payloads = [b"\x05" + n.to_bytes(16, "big") + (inner if n % 3 else b"") for n in range(400)]
+    data = bytearray(segment(payloads))
+    at = data.index(payloads[99])
+    data[at] ^= 1
+    for n in (1, 2):
+        small = WORKQ.encode() + encode(T0 - 1 if n == 1 else T0 + 10**6, b"\x05" + bytes(16))
+        (tmp_path / segment_name(n)).write_bytes(bytes(data) if n == number else small)
+    columns = "time_ns,_offset,_error"
+    whole = read(tmp_path, columns=columns, mode="PERMISSIVE")
+    assert len(whole) > 400 and [row["_error"] for row in whole].count(None) < len(whole)
+    for option in ({"minPartitions": "7"}, {"maxPartitionBytes": str(len(data) // 6)}):
+        assert read(tmp_path, columns=columns, mode="PERMISSIVE", **option) == whole
+        reader, parts = partitions(tmp_path, columns="time_ns", mode="DROPMALFORMED", **option)
+        found = [len(times_in(reader, part)) for part in parts]
+        assert len(found) >= 7 and max(found) < 200
+
+
+def test_a_segment_cleaned_between_its_tasks_gives_each_record_that_is_left_once(
+    tmp_path: Path,
+) -> None:
+    payloads = [b"\x05" + n.to_bytes(16, "big") for n in range(600)]
+    records = [encode(T0 + n, payload) for n, payload in enumerate(payloads)]
+    path = tmp_path / segment_name(1)
+    path.write_bytes(WORKQ.encode() + b"".join(records))
+    (tmp_path / segment_name(2)).write_bytes(WORKQ.encode() + encode(T0 + 600, payloads[0]))
+    reader, parts = partitions(tmp_path, columns="time_ns", minPartitions="4")
+    found = times_in(reader, parts[0])
+    path.unlink()
+    path.write_bytes(WORKQ.encode() + b"".join(records[500:]))
+    for part in parts[1:]:
+        found += times_in(reader, part)
+    assert len(found) == len(set(found))
+    assert set(range(T0 + 500, T0 + 601)) <= set(found)
+
+
 def test_a_schema_of_the_user_must_have_the_types_of_the_view(tmp_path: Path) -> None:
     from pyspark.sql.types import IntegerType, LongType, StructType
 
