@@ -14,7 +14,7 @@ from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.spark.decode.field_kernel import REASON
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.groups import commands_of
-from fastjournal.spark.kinds import KINDS
+from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.replay.fold import Share, route
 from fastjournal.spark.storage.segments import Piece, tear_rule
 
@@ -73,8 +73,6 @@ def parts_of(
     """The commands of one segment that belong to a share; what names no row goes to share 0."""
     import numpy as np
 
-    known = np.zeros(256, dtype=bool)
-    known[[number for number in KINDS if number not in ROWLESS]] = True
     for found in Scan(data, path=piece.path, torn=tear_rule(piece), after=after, upto=upto):
         assert isinstance(found, Chunk)
         commands = commands_of(found, piece.path)
@@ -83,7 +81,7 @@ def parts_of(
         told = np.zeros(len(found), dtype=bool)
         told[record[(chunk.kinds == _SENDER) & (members >= 0)]] = True
         forwarded = told[record]
-        named = known[chunk.kinds] & (chunk.sizes >= 17)
+        named = names_a_row()[chunk.kinds] & (chunk.sizes >= 17)
         if share.count > 1:
             ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
             mine = route(ids[:, 0], ids[:, 1], share.count) == share.index

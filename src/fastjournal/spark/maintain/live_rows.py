@@ -24,7 +24,7 @@ from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.model import DEFAULT_SETTINGS, QueueSettings
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.groups import commands_of
-from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
 from fastjournal.spark.replay.snapshots import snapshot_images
 from fastjournal.spark.storage.segments import Piece, load, tear_rule
@@ -139,8 +139,7 @@ def _rowless(chunk: Chunk, path: str | Path) -> Iterator[tuple[int, k.Command]]:
     """Commands that name no row; what is no command at all is refused here."""
     import numpy as np
 
-    strange = ~np.isin(chunk.kinds, [number for number in KINDS if number not in BROADCAST])
-    for n in np.flatnonzero(strange).tolist():
+    for n in np.flatnonzero(~names_a_row()[chunk.kinds]).tolist():
         yield n, _command(chunk, path, n)
 
 

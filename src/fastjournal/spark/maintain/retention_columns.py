@@ -25,7 +25,7 @@ from fastjournal.log.record import MAX_PAYLOAD
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.spark.decode.groups import Commands, commands_of
-from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
+from fastjournal.spark.kinds import GROUP, names_a_row
 from fastjournal.spark.maintain.live_rows import LiveRows
 from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
 from fastjournal.spark.storage.segments import Piece, load
@@ -106,8 +106,7 @@ class _Judged:
 def _judge(data: Buffer, path: str, rows: LiveRows) -> Iterator[_Judged]:
     import numpy as np
 
-    single = np.zeros(256, dtype=bool)
-    single[[number for number in KINDS if number not in BROADCAST]] = True
+    single = names_a_row()
     ends = np.zeros(256, dtype=bool)
     ends[[k.DELETE, k.EXPIRE, k.PURGE]] = True
     for chunk in Scan(data, path=path, max_payload=MAX_PAYLOAD):

@@ -29,7 +29,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.write.synced_mark import SYNCED_MARK
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.record_columns import readable
-from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.locations import absolute, is_archive
 from fastjournal.spark.maintain.clean import (
     Carrier,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 __all__ = ["trim_archive", "trim_directory"]
 
 _PACK = 256 << 20
-_SINGLE = tuple(number for number in KINDS if number not in BROADCAST)
 
 
 def trim_archive(
@@ -174,7 +173,7 @@ class _Trim:
             if self.rows is not None:
                 ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
                 known, _, _ = self.rows.find(ids[:, 0].copy(), ids[:, 1].copy())
-                keep |= ~known | ~np.isin(chunk.kinds, _SINGLE)
+                keep |= ~known | ~names_a_row()[chunk.kinds]
             records += len(chunk)
             kept += int(keep.sum())
             ends = chunk.starts + chunk.sizes + 4

@@ -27,7 +27,7 @@ from fastjournal.log.record import encode
 from fastjournal.log.scan.scan import Buffer
 from fastjournal.log.segment import WORKQ
 from fastjournal.spark.errors import told
-from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.kinds import SINGLE
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.fold import Share, fold, route
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["replay_by_shuffle"]
 
 _SPREAD = "share int, _segment bigint, _offset bigint, time_ns bigint, payload binary"
-_SINGLE = frozenset(KINDS) - BROADCAST
 
 
 def replay_by_shuffle(
@@ -113,7 +112,7 @@ def _with_share(batch: pa.RecordBatch, shares: int) -> pa.RecordBatch:
     import pyarrow as pa
 
     payloads = batch.column(3).to_pylist()
-    single = np.array([bool(p) and p[0] in _SINGLE for p in payloads], dtype=bool)
+    single = np.array([bool(p) and p[0] in SINGLE for p in payloads], dtype=bool)
     where = np.flatnonzero(single)
     told = _shares_of([payloads[n][1:17] for n in where.tolist()], shares)
     for n in np.flatnonzero(~single).tolist():

@@ -25,7 +25,7 @@ from fastjournal.journal.language.codec import TYPE_OF, decode
 from fastjournal.journal.language.commands import Command, Group
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import FAILFAST, Buffer, Chunk, Scan
-from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
+from fastjournal.spark.kinds import GROUP, SINGLE
 from fastjournal.spark.storage.segments import Piece, tear_rule
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def _classes() -> Array:
     import numpy as np
 
     table = np.full(256, ROWLESS, dtype=np.uint8)
-    for number in KINDS:
-        if number not in BROADCAST:
-            table[number] = CHANGES
+    table[list(SINGLE)] = CHANGES
     table[list(_STATES)] = STATES
     table[list(_REMOVES)] = REMOVES
     return table
