@@ -356,7 +356,7 @@ class _Rewrite:
         kept = kept_ranges(piece.path, data, self.rows, bounds, self.pins)
         if kept.records and kept.kept == kept.records:
             return None
-        text = content(data, kept.ranges) if kept.ranges else b""
+        text = content(data, kept.ranges)
         cleaned = Cleaned(
             piece.number, kept.records, kept.kept, len(data), len(text), kept.last, kept.dropped_to
         )

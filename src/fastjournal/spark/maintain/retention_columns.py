@@ -41,8 +41,10 @@ __all__ = [
     "Pins",
     "Planner",
     "Surveyed",
+    "byte_ranges",
     "content",
     "decide_groups",
+    "join_ranges",
     "kept_ranges",
     "survey",
 ]
@@ -270,8 +272,8 @@ class Kept(NamedTuple):
 
     records: int
     kept: int
-    ranges: list[tuple[int, int]]
-    """The bytes that are kept, neighbours merged."""
+    ranges: Array
+    """The bytes that are kept: where stretches of them begin, and where those end."""
     last: int
     """The largest TIME that is kept; 0 if none is."""
     dropped_to: int
@@ -283,7 +285,7 @@ def kept_ranges(path: str, data: Buffer, rows: LiveRows, bounds: Bounds, pins: P
     import numpy as np
 
     records = count = last = dropped_to = 0
-    ranges: list[tuple[int, int]] = []
+    ranges: list[Array] = []
     for judged in _judge(data, path, rows):
         chunk, commands = judged.chunk, judged.commands
         ended = judged.fates == Fate.LAST
@@ -295,28 +297,36 @@ def kept_ranges(path: str, data: Buffer, rows: LiveRows, bounds: Bounds, pins: P
         count += int(keep.sum())
         last = int(chunk.times[keep].max(initial=last))
         dropped_to = int(chunk.times[~keep].max(initial=dropped_to))
-        for start, end in _runs(chunk, np.flatnonzero(keep)):
-            if ranges and ranges[-1][1] == start:
-                ranges[-1] = (ranges[-1][0], end)
-            else:
-                ranges.append((start, end))
-    return Kept(records, count, ranges, last, dropped_to)
+        ranges.append(byte_ranges(chunk, keep))
+    return Kept(records, count, join_ranges(ranges), last, dropped_to)
 
 
-def _runs(chunk: Chunk, kept: Array) -> Iterator[tuple[int, int]]:
-    """The byte ranges of the kept records of a chunk, neighbours merged."""
+def byte_ranges(chunk: Chunk, keep: Array) -> Array:
+    """Where the kept records of a chunk begin and end."""
     import numpy as np
 
-    if not len(kept):
-        return
-    # A run begins behind a record that is not kept and ends before one.
-    gaps = np.flatnonzero(np.diff(kept) != 1)
-    first = kept[np.concatenate([[0], gaps + 1])]
-    last = kept[np.concatenate([gaps, [len(kept) - 1]])]
-    ends = chunk.starts[last] + chunk.sizes[last] + 4
-    yield from zip(chunk.offsets[first].tolist(), ends.tolist(), strict=True)
+    ends = chunk.starts + chunk.sizes + 4
+    return np.stack([chunk.offsets[keep], ends[keep]])
 
 
-def content(data: Buffer, ranges: list[tuple[int, int]]) -> bytes:
-    """A rewritten segment: the old header and the kept records."""
-    return b"".join([data[:HEADER_SIZE], *(data[start:end] for start, end in ranges)])
+def join_ranges(ranges: Sequence[Array]) -> Array:
+    """Those of consecutive chunks."""
+    import numpy as np
+
+    return np.concatenate(ranges, axis=1) if ranges else np.empty((2, 0), dtype=np.int64)
+
+
+def content(data: Buffer, ranges: Array) -> bytes:
+    """A rewritten segment: the old header and the kept records; nothing if none is kept."""
+    import numpy as np
+
+    from fastjournal.spark.maintain.fact_kernel import gather
+
+    starts, ends = ranges
+    if not len(starts):
+        return b""
+    made = np.empty(HEADER_SIZE + int((ends - starts).sum()), dtype=np.uint8)
+    view = np.frombuffer(data, dtype=np.uint8)
+    made[:HEADER_SIZE] = view[:HEADER_SIZE]
+    gather(view, starts, ends, made, HEADER_SIZE)
+    return made.tobytes()

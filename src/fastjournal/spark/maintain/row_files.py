@@ -214,9 +214,9 @@ class RowSet:
             return known, at, expires
         parts = len(self._parts)
         bounds = np.array([-(-(n << 64) // parts) for n in range(1, parts)], dtype=np.uint64)
-        belongs = np.searchsorted(bounds, mixed(lows, highs), side="right")
-        order = np.argsort(belongs, kind="stable")
-        ends = np.searchsorted(belongs[order], np.arange(parts + 1))
+        numbers = mixed(lows, highs)
+        order = np.argsort(numbers)
+        ends = np.concatenate([[0], np.searchsorted(numbers[order], bounds), [len(lows)]])
         for part in np.flatnonzero(np.diff(ends)).tolist():
             facts = self._opened[part]
             if facts is None:

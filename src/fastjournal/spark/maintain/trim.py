@@ -42,7 +42,7 @@ from fastjournal.spark.maintain.clean import (
     total_bytes,
     write_work_file,
 )
-from fastjournal.spark.maintain.retention_columns import content
+from fastjournal.spark.maintain.retention_columns import byte_ranges, content, join_ranges
 from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
 from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack, tear_rule
 from fastjournal.spark.tasks import Task, parallelism, run_tasks
@@ -167,7 +167,7 @@ class _Trim:
 
         data = load(piece)
         records = kept = 0
-        ranges: list[tuple[int, int]] = []
+        ranges = []
         for chunk in _chunks(piece, data):
             keep = chunk.times >= self.before
             if self.rows is not None:
@@ -176,10 +176,9 @@ class _Trim:
                 keep |= ~known | ~names_a_row()[chunk.kinds]
             records += len(chunk)
             kept += int(keep.sum())
-            ends = chunk.starts + chunk.sizes + 4
-            ranges += zip(chunk.offsets[keep].tolist(), ends[keep].tolist(), strict=True)
+            ranges.append(byte_ranges(chunk, keep))
         if kept == records:
             return None
-        text = content(data, ranges) if ranges else b""
+        text = content(data, join_ranges(ranges))
         cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
         return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))
