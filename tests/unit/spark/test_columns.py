@@ -173,7 +173,7 @@ def _equal_to_commands(chunk: Chunk, fields: Fields, given: list[Any]) -> None:
 def test_what_the_rarer_commands_say_is_read_by_the_same_kernel(given: list[Any]) -> None:
     (chunk,) = Scan(segment([codec.encode(c) for c in given]))
     assert isinstance(chunk, Chunk)
-    fields = Fields(chunk)
+    fields = Fields(chunk, every=True)
     assert not fields.bad.any()
     assert all(fields.number(name)[1].all() for name in NUMBERS)
     told = dict(zip(field_kernel.NUMBERS, fields.numbers.tolist(), strict=True))
@@ -200,7 +200,7 @@ def test_a_payload_that_does_not_parse_is_marked_and_has_no_fields(
         sound = False
     (chunk,) = Scan(segment([bytes(payload), b"\x05" + bytes(16)]))
     assert isinstance(chunk, Chunk)
-    fields = Fields(chunk)
+    fields = Fields(chunk, every=True)
     assert fields.bad.tolist() == [not sound, False]
     if not sound:
         assert all(fields.slice_of(name)[2][0] for name in SLICES)

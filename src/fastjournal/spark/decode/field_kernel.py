@@ -63,7 +63,7 @@ def _blob(view, at, end, which, n, starts, sizes):
         return -1
     if which >= 0:
         starts[which, n] = at
-        sizes[which, n] = size
+        sizes[which, n] = size + 1
     return at + size
 
 
@@ -222,7 +222,7 @@ def read(view, kind, begin, end, n, numbers, starts, sizes):
         at = _job(view, at, end, n, numbers, starts, sizes)
     elif kind == 3 or kind == 4:
         if at == end:  # the documented form stands for an empty result
-            starts[RESULT, n], sizes[RESULT, n] = at, 0
+            starts[RESULT, n], sizes[RESULT, n] = at, 1
         else:
             at = _blob(view, at, end, RESULT, n, starts, sizes)
     elif kind == 32:
@@ -242,19 +242,21 @@ def read(view, kind, begin, end, n, numbers, starts, sizes):
 
 
 @njit(cache=True, nogil=True)
-def parse(view, payloads, lengths, kinds, numbers, starts, sizes, bad):
-    """Fill the columns of a chunk: numbers of 0, sizes of -1 where a kind says nothing."""
+def parse(view, payloads, lengths, kinds, wanted, numbers, starts, sizes, bad):
+    """Fill the columns of a chunk with what kinds say that are wanted.
+
+    Sizes are one more than they are: 0, as in all columns, where a kind says nothing.
+    """
     for n in range(len(payloads)):
         begin = payloads[n]
+        if not wanted[kinds[n]]:
+            continue
         if not read(view, kinds[n], begin, begin + lengths[n], n, numbers, starts, sizes):
             bad[n] = True
             for which in range(len(numbers)):
                 numbers[which, n] = 0
             for which in range(len(sizes)):
-                sizes[which, n] = -1
-        for which in range(len(sizes)):
-            if sizes[which, n] < 0:
-                starts[which, n] = begin
+                sizes[which, n] = 0
 
 
 @njit(cache=True, nogil=True)

@@ -4,8 +4,9 @@ Rules:
 
 1. A payload that does not parse to its last byte has no fields: its row is marked in `bad`.
 2. What a kind does not carry is marked missing, never zero.
-3. `number` and `slice_of` tell of kinds 1 to 4 and 32, which state a row or its result; what the
-   others say stands in `numbers` and `text`, and its meaning is the state machine's.
+3. `number` and `slice_of` tell of kinds 1 to 4 and 32, which state a row or its result. What the
+   others say is read if `every` kind is asked for, and stands in `numbers` and `text`; its meaning
+   is the state machine's.
 4. Times come out as ns since 1970; a zero time is missing. A job with no time to live never
    expires; one whose end does not fit 64 bits expires at the last instant that does.
 """
@@ -32,7 +33,7 @@ _TIMES = frozenset({"due", "inserted", "expires"})
 class Fields:
     """Decoded columns of one chunk."""
 
-    def __init__(self, chunk: Chunk) -> None:
+    def __init__(self, chunk: Chunk, *, every: bool = False) -> None:
         import numpy as np
 
         from fastjournal.spark.decode import field_kernel as kernel
@@ -46,12 +47,16 @@ class Fields:
         )
         self.numbers = np.zeros((len(kernel.NUMBERS), rows), dtype=np.int64)
         """All that any kind says, by the places of `field_kernel`; 0 where it says nothing."""
-        self._starts = np.empty((len(kernel.SLICES), rows), dtype=np.int64)
-        self._sizes = np.full((len(kernel.SLICES), rows), -1, dtype=np.int64)
+        # All zeros: columns that nobody writes or reads cost no memory.
+        self._starts, self._sizes = (
+            np.zeros((len(kernel.SLICES), rows), dtype=np.int64) for _ in range(2)
+        )
         self.bad = np.zeros(rows, dtype=bool)
         """Rows whose payload does not parse."""
+        wanted = np.full(256, every)
+        wanted[[1, 2, 3, 4, 32]] = True
         kernel.parse(
-            chunk.bytes_view(), chunk.starts, chunk.sizes, chunk.kinds,
+            chunk.bytes_view(), chunk.starts, chunk.sizes, chunk.kinds, wanted,
             self.numbers, self._starts, self._sizes, self.bad,
         )  # fmt: skip
 
@@ -63,14 +68,18 @@ class Fields:
 
     def slice_of(self, name: str) -> tuple[Array, Array, Array]:
         """Starts and sizes in the segment, and the mask of missing ones."""
+        starts, sizes, missing = self._slice(name)
+        return starts, sizes, missing if name == "result" else missing | ~self._stated
+
+    def _slice(self, name: str) -> tuple[Array, Array, Array]:
+        import numpy as np
+
         place = self._slice_places[name]
-        missing = self._sizes[place] < 0
-        if name != "result":
-            missing |= ~self._stated
-        return self._starts[place], self._sizes[place].clip(0), missing
+        missing = self._sizes[place] == 0
+        starts = np.where(missing, self._chunk.starts, self._starts[place])
+        return starts, np.where(missing, 0, self._sizes[place] - 1), missing
 
     def text(self, name: str) -> pa.Array:
         """What any kind says by this name, as bytes; null where that is nothing, or empty."""
-        place = self._slice_places[name]
-        sizes = self._sizes[place]
-        return gaps_to_binary(self._chunk.data, self._starts[place], sizes.clip(0), sizes <= 0)
+        starts, sizes, _ = self._slice(name)
+        return gaps_to_binary(self._chunk.data, starts, sizes, sizes == 0)

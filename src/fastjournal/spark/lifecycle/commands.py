@@ -91,4 +91,6 @@ def parts_of(
                 column[mine] for column in (members, forwarded, sizes, named)
             )
         if len(chunk):
-            yield Part(chunk, members, forwarded, sizes, named, piece.number, Fields(chunk))
+            yield Part(
+                chunk, members, forwarded, sizes, named, piece.number, Fields(chunk, every=True)
+            )

@@ -156,7 +156,7 @@ def _facts(chunk: Chunk, times: Array, path: str | Path) -> Array:
     meaning[[k.DELETE, k.EXPIRE, k.PURGE]] = GONE
     what = meaning[chunk.kinds]
     some = chunk.select(what >= 0)
-    fields = Fields(some)
+    fields = Fields(some, every=True)
     for n in np.flatnonzero(fields.bad).tolist():
         _command(some, path, n)  # says what is wrong
     ids = np.ascontiguousarray(some.ids()).view(np.uint64)
