@@ -9,16 +9,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from fastjournal.errors import LeaseLost, NotFound
 from fastjournal.journal.journal import Journal, Receiver
 from fastjournal.model import NewJob
-from fastjournal.spark.lifecycle import field_kernel as attempts_fields_numba
 from fastjournal.spark.lifecycle import walk as attempts
-from fastjournal.spark.lifecycle import walk_kernel as attempts_numba
 from fastjournal.spark.lifecycle.walk import Fold, parts_of
 from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.storage.segments import journal_segments, load, load_all
@@ -124,28 +120,3 @@ def test_repeats_that_a_forwarder_brought_count_as_merged(tmp_path: Path, bulk: 
 def _try(what: Callable[..., Any], *arguments: Any) -> None:
     with suppress(LeaseLost, NotFound):
         what(*arguments)
-
-
-def test_the_walk_is_the_same_compiled_and_plain(
-    day: tuple[Path, Told], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, _ = day
-
-    def walk() -> tuple[Any, pa.Table]:
-        rows, effects = Fold(Share()), []
-        for lives in rows.batches(
-            p for one in journal_segments(path)[:1] for p in parts_of(one, load(one), Share())
-        ):
-            effects.append(np.concatenate([lives.effects, lives.ends.ravel()]))
-        return np.concatenate(effects), rows.table()
-
-    compiled, table_compiled = walk()
-    for module, names in (
-        (attempts_fields_numba, ("group_sizes", "expand", "more_fields", "_uv", "_big")),
-        (attempts_numba, ("live", "_end")),
-    ):
-        for name in names:
-            function = getattr(module, name)
-            monkeypatch.setattr(module, name, getattr(function, "py_func", function))
-    plain, table_plain = walk()
-    assert np.array_equal(compiled, plain) and table_compiled == table_plain

@@ -70,7 +70,7 @@ MovedModules(
             "adopting": "sink.commit",
             "archive": "maintain.trim",
             "attempts": "lifecycle.walk",
-            "attempts_fields_numba": "lifecycle.field_kernel",
+            "attempts_fields_numba": "decode.field_kernel",
             "attempts_numba": "lifecycle.walk_kernel",
             "attempts_parts": "lifecycle.commands",
             "batches": "sink.batch",

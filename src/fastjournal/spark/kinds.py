@@ -10,17 +10,36 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import SettingError
 from fastjournal.journal.language.codec import BROADCAST, TYPE_NAMES
 from fastjournal.journal.language.commands import GROUP
 
-__all__ = ["BROADCAST", "GROUP", "KINDS", "kind_name", "kind_number"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["BROADCAST", "GROUP", "KINDS", "SINGLE", "kind_name", "kind_number", "names_a_row"]
 
 KINDS: Mapping[int, str] = {number: name.lower() for number, name in TYPE_NAMES.items()}
 """Every known kind: 1 `add`, 2 `schedule`, 3 `complete` and so on."""
 
+SINGLE = frozenset(KINDS) - BROADCAST
+"""The kinds that name one row by the 16 bytes after their type byte."""
+
 _NUMBERS = {name: number for number, name in KINDS.items()}
+
+
+@cache
+def names_a_row() -> np.ndarray[Any, Any]:
+    """For each number of a kind whether it names one row."""
+    import numpy as np
+
+    table = np.zeros(256, dtype=bool)
+    table[list(SINGLE)] = True
+    table.flags.writeable = False
+    return table
 
 
 def kind_name(number: int) -> str:

@@ -54,8 +54,8 @@ OPTIONS: Mapping[str, str] = {
     "fromSegment": "first segment number read",
     "toSegment": "last segment number read",
     "mode": "FAILFAST (default), PERMISSIVE or DROPMALFORMED",
-    "maxPartitionBytes": "bytes of segments packed into one task, default 256m",
-    "minPartitions": "at least so many tasks, if there are as many segments",
+    "maxPartitionBytes": "bytes that one task reads, default 256m; larger segments are split",
+    "minPartitions": "at least so many tasks; segments are split if there are fewer",
     "shards": "views jobs, events, attempts: tasks that share the jobs, at most 24; by the cores",
 }
 """Every option with what it does; the documentation and the error text are made from it."""

@@ -137,11 +137,13 @@ class JournalTable:
 
         return audit(self.spark, self.path, opinion=opinion)
 
-    def clean(self, *, now: int | None = None, dry_run: bool = False) -> CleanReport:
-        """Drop from its sealed segments what replay does not need."""
+    def clean(
+        self, *, now: int | None = None, dry_run: bool = False, work: str | Path | None = None
+    ) -> CleanReport:
+        """Drop from its sealed segments what replay does not need; arguments as `clean.clean`."""
         from fastjournal.spark.maintain.clean import clean
 
-        return clean(self.spark, self.path, now=now, dry_run=dry_run)[0]
+        return clean(self.spark, self.path, now=now, dry_run=dry_run, work=work)[0]
 
     def export(self, out: str | Path, **options: Any) -> ExportReport:
         """Write what is new to `out` as Parquet; options as `export.export`."""

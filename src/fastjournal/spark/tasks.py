@@ -9,7 +9,8 @@ Rules:
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.errors import Unavailable
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Task", "frame_of", "parallelism", "run_tasks"]
 
-Task: TypeAlias = Callable[[], Sequence[Any]]
+Task: TypeAlias = Callable[[], Iterable[Any]]
+_ROWS = 10_000
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -60,28 +62,29 @@ def _nothing() -> list[Any]:
     return []
 
 
-def _pickled(number: int, task: Task, schema: pa.Schema) -> pa.RecordBatch:
+def _pickled(number: int, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    return pa.RecordBatch.from_pydict({"n": [number], "answer": [pickle.dumps(task())]}, schema)
+    answer = pickle.dumps(list(task()))
+    yield pa.RecordBatch.from_pydict({"n": [number], "answer": [answer]}, schema)
 
 
-def _rows(number: int, task: Task, schema: pa.Schema) -> pa.RecordBatch:
+def _rows(number: int, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    found = list(task())
-    columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values, kind.type) for values, kind in zip(columns, schema, strict=True)],
-        schema=schema,
-    )
+    found = iter(task())
+    while some := list(islice(found, _ROWS)):
+        columns = zip(zip(*some, strict=True), schema, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(values, kind.type) for values, kind in columns], schema=schema
+        )
 
 
 def _spread(
     spark: SparkSession,
     tasks: Sequence[Task],
     columns: str,
-    made: Callable[[int, Task, pa.Schema], pa.RecordBatch],
+    made: Callable[[int, Task, pa.Schema], Iterator[pa.RecordBatch]],
 ) -> DataFrame:
     names = [part.split() for part in columns.split(",")]
 
@@ -93,6 +96,6 @@ def _spread(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with told():
-                    yield made(number, tasks[number], schema)
+                    yield from made(number, tasks[number], schema)
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, columns)

@@ -19,7 +19,6 @@ from fastjournal.log.record import encode as record
 from fastjournal.log.scan.scan import Buffer
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.model import NewJob
-from fastjournal.spark.replay import fold as fold_module
 from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.storage.segments import Piece
 
@@ -153,15 +152,6 @@ def test_a_key_deleted_in_all_queues_is_so_in_every_replay(shares: int) -> None:
         found |= rows_of(fold(segments_of(told, Random(1)), share=Share(index, shares)))
     assert found == rows_of(state)
     assert state.rows[everywhere_id(b"k")].modified == T0 + 2000
-
-
-def test_without_numba_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = Random(4)
-    commands = history(random, 400, rows=30)
-    segments = segments_of(commands, random)
-    fast = rows_of(fold(segments))
-    monkeypatch.setattr(fold_module, "find_spec", lambda name: None)
-    assert rows_of(fold(segments)) == fast == rows_of(replayed(commands))
 
 
 def test_many_rows_make_the_set_of_settled_rows_grow() -> None:

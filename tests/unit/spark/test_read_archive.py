@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 from archiving import work_a_while
@@ -24,8 +25,10 @@ from fastjournal.spark.lake.history import History
 from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.locations import place
 from fastjournal.spark.options import Settings
-from fastjournal.spark.replay.by_share import replay_share
+from fastjournal.spark.replay.by_share import replay_share, shards
 from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema
+from fastjournal.spark.source.life_rows import life_batches
 from fastjournal.spark.storage.segments import first_time, journal_segments, load, plan
 from fastjournal.testing import ManualClock
 
@@ -172,3 +175,22 @@ def test_an_archive_without_its_beginning_is_exported_with_what_its_snapshot_tel
         before = rows_before(archive, pieces, Share(0, 1))
         assert before is not None
         assert old in {bytes(one) for one in before.column("id").to_pylist()}
+
+
+@pytest.mark.parametrize("view", ["events", "attempts"])
+def test_what_happened_is_told_by_an_archive_as_by_the_journal(tmp_path: Path, view: str) -> None:
+    archive = archive_of(tmp_path)
+    columns = tuple(VIEW_COLUMNS[view][0])
+
+    def told(place: str) -> list[dict[str, object]]:
+        settings = Settings((place,), view=view, shards=2, columns=columns)
+        found = [one for shard in shards(settings) for one in life_batches(shard, settings)]
+        rows = pa.Table.from_batches(found, arrow_schema(view, columns)).to_pylist()
+        return sorted(rows, key=lambda row: (row.get("time_ns") or row["ended_ns"], str(row)))
+
+    shipped, kept = told(archive), told(str(tmp_path / "jobs"))
+    assert len(shipped) > 20
+    # The mark of a clean end is written behind all that was shipped; the next opening ships it.
+    later = kept[len(shipped) :]
+    assert [row["command"] for row in later] == ["mark"] * (view == "events")
+    assert shipped == kept[: len(shipped)]

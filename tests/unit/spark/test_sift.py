@@ -21,8 +21,6 @@ from fastjournal.spark.audit.prefilter import Sift
 from fastjournal.spark.audit.rules import share_findings
 from fastjournal.spark.replay.fold import Share
 
-pytest.importorskip("numba")
-
 T0 = 1_700_000_000_000_000_000
 ROWS = [bytes([n]) * 16 for n in range(1, 6)]
 
@@ -142,7 +140,6 @@ def test_of_a_sound_history_nothing_is_looked_at_closely(tmp_path: Path) -> None
     lives = [
         sound_life(random, n.to_bytes(16, "little") if n % 2 else ROWS[n % 5]) for n in range(3000)
     ]
-    assert Sift().usable
     payloads = [encode(c) for life in lives for c in life if not isinstance(c, k.Timeout)]
     path = written(tmp_path, payloads)
     sift = Sift()

@@ -32,6 +32,12 @@ def clean(
     ],
     dry_run: DryRun = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for readers to leave.")] = 60.0,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory that all nodes see, for files of the job.", metavar="DIRECTORY"
+        ),
+    ] = None,
     master: Master = LOCAL,
     conf: Conf = None,
     as_json: Json = False,
@@ -43,11 +49,13 @@ def clean(
         fastjournal spark clean ./jobs --dry-run
 
         fastjournal spark clean ./jobs ./other --json
+
+        fastjournal spark clean /nfs/jobs --work /nfs/tmp
     """
     with spark_session(master, conf, directories) as spark:
         from fastjournal.spark.maintain.clean import clean as clean_all
 
-        reports = clean_all(spark, list(directories), lock_seconds=wait, dry_run=dry_run)
+        reports = clean_all(spark, list(directories), lock_seconds=wait, dry_run=dry_run, work=work)
     _print_reports(reports, as_json, dry_run)
 
 

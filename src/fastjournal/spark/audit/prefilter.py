@@ -10,19 +10,17 @@ Rules:
    not a finding: what is wrong is said by a replay of that row.
 2. Rows in groups, and kinds that are rare, are always in doubt.
 3. It starts where nothing is known: for a log that begins behind a snapshot it is not used.
-4. It needs numba; without it every row is in doubt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.journal.language.transitions import STEPS
 from fastjournal.log.scan.scan import Chunk
 from fastjournal.model import State
-from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.kinds import names_a_row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,10 +39,8 @@ class Sift:
     def __init__(self) -> None:
         import numpy as np
 
-        self.usable = find_spec("numba") is not None
         self._np = np
-        self._single = np.zeros(256, dtype=bool)
-        self._single[[number for number in KINDS if number not in BROADCAST]] = True
+        self._single = names_a_row()
         self._before = np.zeros(256, dtype=np.uint8)
         self._after = np.zeros((256, len(_STATES)), dtype=np.uint8)
         for kind, steps in STEPS.items():

@@ -37,7 +37,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.write.synced_mark import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.audit.prefilter import Sift
-from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS, kind_name
+from fastjournal.spark.kinds import BROADCAST, GROUP, kind_name, names_a_row
 from fastjournal.spark.replay.fold import Share, fold, no_collection, route
 from fastjournal.spark.replay.snapshots import Base, base_of
 from fastjournal.spark.storage.segments import (
@@ -245,7 +245,7 @@ def share_findings(
     check = _Check(notes, base.state or JournalState(), base.overlap)
     wanted = [(piece, data) for piece, data in segments if data and piece.number >= base.first]
     doubt = Sift()
-    sifting = sift and doubt.usable and base.state is None
+    sifting = sift and base.state is None
     if sifting:
         for _, _, chunk in _chunks(wanted, share):
             doubt.feed(chunk)
@@ -271,8 +271,7 @@ def _chunks(
     """
     import numpy as np
 
-    single = np.zeros(256, dtype=bool)
-    single[[number for number in KINDS if number not in BROADCAST]] = True
+    single = names_a_row()
     last: tuple[int, int] | None = None
     for piece, data in segments:
         for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), mode="DROPMALFORMED"):

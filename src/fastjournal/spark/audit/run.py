@@ -31,7 +31,7 @@ from fastjournal.spark.errors import told
 from fastjournal.spark.kinds import GROUP
 from fastjournal.spark.locations import absolute
 from fastjournal.spark.replay.fold import Share
-from fastjournal.spark.replay.snapshots import base_of
+from fastjournal.spark.replay.snapshots import first_segment
 from fastjournal.spark.storage.segments import (
     at_one_moment,
     journal_segments,
@@ -113,7 +113,7 @@ def _replayable(directory: str) -> bool:
     """Whether every file can be opened; where not, the findings say so and a replay would stop."""
     try:
         segments = load_all(directory)
-        base_of(directory, segments, Share(0, 1 << 30), None)
+        first_segment(directory, segments, None)
     except JournalFault:
         return False
     return bool(segments)
@@ -159,8 +159,8 @@ class _Keyed:
     def __init__(self, directory: str, share: Share, newest: int) -> None:
         self._directory, self._share, self._newest = directory, share, newest
 
-    def __call__(self) -> list[tuple[bytes, bytes, str, bytes]]:
-        return list(keyed_rows(self._directory, self._share, newest=self._newest))
+    def __call__(self) -> Iterator[tuple[bytes, bytes, str, bytes]]:
+        return keyed_rows(self._directory, self._share, newest=self._newest)
 
 
 def _one_waiting(

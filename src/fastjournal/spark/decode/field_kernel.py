@@ -1,6 +1,8 @@
-"""The compiled twin of `fields`: one pass over the payloads of a chunk, the same answers.
+"""The one reader of payloads as columns: every kind that names a row, and the members of groups.
 
-Imported only when numba is installed; the rules are those of `fields`, the tests hold both equal.
+The layouts are those of `journal.language.codec`; the tests hold both readers to the same answers.
+A payload passes here only if `decode` takes it; what is refused here is looked at again by
+`decode`, which has the last word.
 """
 
 # Decorators here replace the signature that is written with another: types say nothing true.
@@ -11,16 +13,25 @@ from numba import njit
 
 from fastjournal.log.record import YEAR_1
 
-__all__ = ["parse"]
+__all__ = ["NUMBERS", "SLICES", "expand", "group_sizes", "parse", "read"]
+
+NUMBERS = (
+    "rank", "due", "inserted", "expires", "lease_ms", "max_attempts", "max_fails", "attempt",
+    "timeouts", "fails", "reason", "until",
+)  # fmt: skip
+SLICES = ("queue", "key", "value", "result", "worker", "note")
 
 _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
 _MAX_UNIX = 9_223_372_035
 _MAX_INSTANT = 2**63 - 1
+_GROUP = 44
 
-# Places in `numbers`, then in `slices`, as `fields.NUMBERS` and `fields.SLICES` name them.
-_RANK, _DUE, _INSERTED, _EXPIRES, _LEASE, _ATTEMPTS, _FAILS = range(7)
-_QUEUE, _KEY, _VALUE, _RESULT = range(4)
+(
+    RANK, DUE, INSERTED, EXPIRES, LEASE_MS, MAX_ATTEMPTS, MAX_FAILS, ATTEMPT,
+    TIMEOUTS, FAILS, REASON, UNTIL,
+) = range(12)  # fmt: skip
+QUEUE, KEY, VALUE, RESULT, WORKER, NOTE = range(6)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -45,6 +56,18 @@ def _uv(view, at, end):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def _blob(view, at, end, which, n, starts, sizes):
+    """Keep where counted bytes stand, if `which` says for what; the position behind them, or -1."""
+    size, at = _uv(view, at, end)
+    if at < 0 or size > end - at:
+        return -1
+    if which >= 0:
+        starts[which, n] = at
+        sizes[which, n] = size + 1
+    return at + size
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _big(view, at, width):
     value = 0
     for n in range(width):
@@ -52,10 +75,19 @@ def _big(view, at, width):
     return value
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _instant(view, at, end):
+    """Eight bytes of ns since 1970, and the position behind them, or -1."""
+    if at < 0 or at + 8 > end:
+        return 0, -1
+    value = _big(view, at, 8)
+    return (_MAX_INSTANT if value < 0 else value), at + 8
+
+
 @njit(cache=True, nogil=True)
-def _go_time(view, at, end):
+def _go_time(view, at):
     """15 bytes of TIME: ns since 1970 (0 for the zero time), and whether they are one."""
-    if at + 15 > end or view[at] != 1:
+    if view[at] != 1:
         return 0, False
     seconds = _big(view, at + 1, 8)
     nanos = _big(view, at + 9, 4)
@@ -72,151 +104,203 @@ def _go_time(view, at, end):
 
 @njit(cache=True, nogil=True)
 def _job(view, at, end, n, numbers, starts, sizes):
-    size, at = _uv(view, at, end)
-    if at < 0 or size > end - at:
-        return False
-    starts[_QUEUE, n], sizes[_QUEUE, n] = at, size
-    at += size
+    at = _blob(view, at, end, QUEUE, n, starts, sizes)
     lease, at = _uv(view, at, end)
-    if at < 0:
-        return False
     ttl, at = _uv(view, at, end)
-    if at < 0:
-        return False
     zigzag, at = _uv(view, at, end)
-    if at < 0:
-        return False
     attempts, at = _uv(view, at, end)
-    if at < 0:
-        return False
     fails, at = _uv(view, at, end)
-    if at < 0:
-        return False
-    size, at = _uv(view, at, end)
-    if at < 0 or size > end - at:
-        return False
-    starts[_VALUE, n], sizes[_VALUE, n] = at, size
-    at += size
-    if at + 30 != end:
-        return False
-    scheduled, fine = _go_time(view, at, end)
-    if not fine:
-        return False
-    created, fine = _go_time(view, at + 15, end)
-    if not fine:
-        return False
+    at = _blob(view, at, end, VALUE, n, starts, sizes)
+    if at < 0 or at + 30 != end:
+        return -1
+    scheduled, fine = _go_time(view, at)
+    created, known = _go_time(view, at + 15)
+    if not fine or not known:
+        return -1
     due = scheduled if scheduled != 0 else created
-    numbers[_RANK, n] = -((zigzag >> 1) ^ -(zigzag & 1))
-    numbers[_DUE, n] = due
-    numbers[_INSERTED, n] = created
+    numbers[RANK, n] = -((zigzag >> 1) ^ -(zigzag & 1))
+    numbers[DUE, n] = due
+    numbers[INSERTED, n] = created
     if ttl > (_MAX_INSTANT - due) // _MILLISECOND:
-        numbers[_EXPIRES, n] = _MAX_INSTANT
+        numbers[EXPIRES, n] = _MAX_INSTANT
     elif ttl > 0:
-        numbers[_EXPIRES, n] = due + ttl * _MILLISECOND
-    numbers[_LEASE, n] = lease
-    numbers[_ATTEMPTS, n] = attempts
-    numbers[_FAILS, n] = fails
-    return True
+        numbers[EXPIRES, n] = due + ttl * _MILLISECOND
+    numbers[LEASE_MS, n] = lease
+    numbers[MAX_ATTEMPTS, n] = attempts
+    numbers[MAX_FAILS, n] = fails
+    return end
 
 
 @njit(cache=True, nogil=True)
-def _result(view, at, end, n, starts, sizes):
-    if at == end:
-        starts[_RESULT, n], sizes[_RESULT, n] = at, 0
-        return True
-    size, at = _uv(view, at, end)
-    if at < 0 or at + size != end:
-        return False
-    starts[_RESULT, n], sizes[_RESULT, n] = at, size
-    return True
+def _aliases(view, at, end, starts, sizes):
+    count, at = _uv(view, at, end)
+    while count > 0 and at >= 0:
+        at = _blob(view, at, end, -1, 0, starts, sizes)
+        count -= 1
+    return at
 
 
 @njit(cache=True, nogil=True)
 def _put(view, at, end, n, numbers, starts, sizes):
     if at >= end or view[at] != 1:
-        return False
-    at += 1
-    for which in (_QUEUE, _KEY):
-        size, at = _uv(view, at, end)
-        if at < 0 or size > end - at:
-            return False
-        starts[which, n], sizes[which, n] = at, size
-        at += size
-    aliases, at = _uv(view, at, end)
-    if at < 0:
-        return False
-    while aliases > 0:
-        size, at = _uv(view, at, end)
-        if at < 0 or size > end - at:
-            return False
-        at += size
-        aliases -= 1
+        return -1
+    at = _blob(view, at + 1, end, QUEUE, n, starts, sizes)
+    at = _blob(view, at, end, KEY, n, starts, sizes)
+    at = _aliases(view, at, end, starts, sizes)
     zigzag, at = _uv(view, at, end)
-    if at < 0 or at + 32 > end:
-        return False
-    numbers[_RANK, n] = (zigzag >> 1) ^ -(zigzag & 1)
-    numbers[_DUE, n] = _big(view, at, 8)
-    numbers[_INSERTED, n] = _big(view, at + 8, 8)
-    numbers[_EXPIRES, n] = _big(view, at + 24, 8)
-    _, at = _uv(view, at + 32, end)
+    numbers[RANK, n] = (zigzag >> 1) ^ -(zigzag & 1)
+    numbers[DUE, n], at = _instant(view, at, end)
+    numbers[INSERTED, n], at = _instant(view, at, end)
+    _, at = _instant(view, at, end)
+    numbers[EXPIRES, n], at = _instant(view, at, end)
+    _, at = _uv(view, at, end)
+    if at < 0:
+        return -1
+    at = _blob(view, at + 1, end, VALUE, n, starts, sizes)
     if at < 0 or at >= end:
+        return -1
+    numbers[LEASE_MS, n], at = _uv(view, at + 1, end)
+    numbers[ATTEMPT, n], at = _uv(view, at, end)
+    numbers[TIMEOUTS, n], at = _uv(view, at, end)
+    numbers[FAILS, n], at = _uv(view, at, end)
+    numbers[MAX_ATTEMPTS, n], at = _uv(view, at, end)
+    _, at = _uv(view, at, end)
+    numbers[MAX_FAILS, n], at = _uv(view, at, end)
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _reason(view, at, end, n, numbers):
+    if at >= end or view[at] < 1 or view[at] > 3:
+        return -1
+    numbers[REASON, n] = view[at]
+    return at + 1
+
+
+@njit(cache=True, nogil=True)
+def _rarer(view, kind, at, end, n, numbers, starts, sizes):
+    if kind == 35:
+        numbers[UNTIL, n], at = _instant(view, at, end)
+        numbers[ATTEMPT, n], at = _uv(view, at, end)
+    elif kind == 36:
+        numbers[EXPIRES, n], at = _instant(view, at, end)
+    elif kind == 39:
+        at = _reason(view, at, end, n, numbers)
+        _, at = _instant(view, at, end)
+    elif kind == 40:
+        at = _blob(view, at, end, KEY, n, starts, sizes)
+        at = _aliases(view, at, end, starts, sizes)
+        _, at = _instant(view, at, end)
+    elif kind == 41:
+        at = _blob(view, at + 1, end, -1, n, starts, sizes)
+        _, at = _instant(view, at, end)
+        at = _blob(view, at, end, -1, n, starts, sizes)
+    elif kind == 47:
+        at = _reason(view, at, end, n, numbers)
+        numbers[DUE, n], at = _instant(view, at, end)
+        numbers[TIMEOUTS, n], at = _uv(view, at, end)
+        numbers[FAILS, n], at = _uv(view, at, end)
+        at = _blob(view, at, end, NOTE, n, starts, sizes)
+    elif kind == 48:
+        numbers[DUE, n], at = _instant(view, at, end)
+        numbers[MAX_ATTEMPTS, n], at = _uv(view, at, end)
+    return at
+
+
+@njit(cache=True, nogil=True)
+def read(view, kind, begin, end, n, numbers, starts, sizes):
+    """Fill column `n` with what a payload says; False if it is none of its kind.
+
+    Kinds that are not known, and those that name no row, say nothing and are taken as they are.
+    """
+    at = begin + 17
+    if kind == 0 or kind > 48 or kind == 33 or (8 < kind < 32) or (41 < kind < 47):
+        return True
+    if at > end:
         return False
-    size, at = _uv(view, at + 1, end)
-    if at < 0 or size > end - at:
-        return False
-    starts[_VALUE, n], sizes[_VALUE, n] = at, size
-    at += size
-    if at >= end:
-        return False
-    at += 1
-    for which in range(7):
-        value, at = _uv(view, at, end)
-        if at < 0:
-            return False
-        if which == 0:
-            numbers[_LEASE, n] = value
-        elif which == 4:
-            numbers[_ATTEMPTS, n] = value
-        elif which == 6:
-            numbers[_FAILS, n] = value
+    if kind == 1 or kind == 2:
+        at = _job(view, at, end, n, numbers, starts, sizes)
+    elif kind == 3 or kind == 4:
+        if at == end:  # the documented form stands for an empty result
+            starts[RESULT, n], sizes[RESULT, n] = at, 1
+        else:
+            at = _blob(view, at, end, RESULT, n, starts, sizes)
+    elif kind == 32:
+        at = _put(view, at, end, n, numbers, starts, sizes)
+    elif kind == 34:
+        _, at = _instant(view, at, end)
+        numbers[UNTIL, n], at = _instant(view, at, end)
+        numbers[ATTEMPT, n], at = _uv(view, at, end)
+        at = _blob(view, at, end, WORKER, n, starts, sizes)
+    elif kind == 37 or kind == 38:
+        at = _blob(view, at, end, QUEUE, n, starts, sizes)
+        at = _blob(view, at, end, KEY, n, starts, sizes)
+        _, at = _instant(view, at, end)
+    elif kind > 32:
+        at = _rarer(view, kind, at, end, n, numbers, starts, sizes)
     return at == end
 
 
 @njit(cache=True, nogil=True)
-def parse(view, payloads, lengths, kinds, numbers, starts, sizes, missing, bad):
-    """Fill the columns of a chunk; `missing` has a row for each number, then for each slice."""
+def parse(view, payloads, lengths, kinds, wanted, numbers, starts, sizes, bad):
+    """Fill the columns of a chunk with what kinds say that are wanted.
+
+    Sizes are one more than they are: 0, as in all columns, where a kind says nothing.
+    """
     for n in range(len(payloads)):
-        kind = kinds[n]
         begin = payloads[n]
-        end = begin + lengths[n]
-        what = 0
-        if kind == 1 or kind == 2:
-            what = 1
-        elif kind == 3 or kind == 4:
-            what = 2
-        elif kind == 32:
-            what = 3
-        if what == 0:
+        if not wanted[kinds[n]]:
             continue
-        fine = lengths[n] >= 17
-        if fine and what == 1:
-            fine = _job(view, begin + 17, end, n, numbers, starts, sizes)
-        elif fine and what == 2:
-            fine = _result(view, begin + 17, end, n, starts, sizes)
-        elif fine:
-            fine = _put(view, begin + 17, end, n, numbers, starts, sizes)
-        if not fine:
+        if not read(view, kinds[n], begin, begin + lengths[n], n, numbers, starts, sizes):
             bad[n] = True
-            for which in range(4):
-                starts[which, n] = begin
+            for which in range(len(numbers)):
+                numbers[which, n] = 0
+            for which in range(len(sizes)):
                 sizes[which, n] = 0
+
+
+@njit(cache=True, nogil=True)
+def group_sizes(view, starts, sizes, kinds, counts):
+    """How many commands each record holds: 1, or the members of a GROUP; -1: not a group."""
+    for n in range(len(starts)):
+        counts[n] = 1
+        if kinds[n] != _GROUP:
             continue
-        if what == 2:
-            missing[7 + _RESULT, n] = False
+        end = starts[n] + sizes[n]
+        count, at = _uv(view, starts[n] + 1, end)
+        if at < 0 or count == 0 or count > end - at:
+            counts[n] = -1
             continue
-        for which in (_RANK, _LEASE, _ATTEMPTS, _FAILS, 7 + _QUEUE, 7 + _VALUE):
-            missing[which, n] = False
-        for which in (_DUE, _INSERTED, _EXPIRES):
-            missing[which, n] = numbers[which, n] == 0
-        if what == 3:
-            missing[7 + _KEY, n] = False
+        for _ in range(count):
+            size, at = _uv(view, at, end)
+            if at < 0 or size == 0 or size > end - at or view[at] == _GROUP:
+                at = -1
+                break
+            at += size
+        counts[n] = count if at == end else -1
+
+
+@njit(cache=True, nogil=True)
+def expand(view, starts, sizes, kinds, counts, record, member, out_starts, out_sizes, out_kinds):
+    """Put the members of each GROUP in its place."""
+    at_out = 0
+    for n in range(len(starts)):
+        if kinds[n] != _GROUP:
+            record[at_out] = n
+            member[at_out] = -1
+            out_starts[at_out] = starts[n]
+            out_sizes[at_out] = sizes[n]
+            out_kinds[at_out] = kinds[n]
+            at_out += 1
+            continue
+        end = starts[n] + sizes[n]
+        _, at = _uv(view, starts[n] + 1, end)
+        for m in range(counts[n]):
+            size, at = _uv(view, at, end)
+            record[at_out] = n
+            member[at_out] = m
+            out_starts[at_out] = at
+            out_sizes[at_out] = size
+            out_kinds[at_out] = view[at]
+            at += size
+            at_out += 1

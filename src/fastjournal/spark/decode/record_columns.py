@@ -174,11 +174,19 @@ def batches(
         upto=piece.upto,
         kinds=settings.commands,
     )
+    last: int | None = None
+    behind, upto = piece.split
     for part in scan:
         if isinstance(part, Damage):
-            yield _damage_batch(part, data, piece, names, schema)
+            # It has no TIME of its own: it goes with the record before it.
+            if _within(last, behind, upto):
+                yield _damage_batch(part, data, piece, names, schema)
             continue
-        chunk = part
+        last, chunk = int(part.times[-1]), part
+        if behind is not None or upto is not None:
+            chunk = _between(part, behind, upto)
+            if not len(chunk):
+                continue
         fields = Fields(chunk) if want_fields else None
         if fields is not None and settings.queues is not None:
             chunk = chunk.select(_queue_mask(chunk, fields, settings.queues))
@@ -187,6 +195,23 @@ def batches(
             fields = Fields(chunk)
         batch = Columns(chunk, piece, fields)
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
+
+
+def _within(time: int | None, behind: int | None, upto: int | None) -> bool:
+    if time is None:
+        return behind is None
+    return (behind is None or time > behind) and (upto is None or time <= upto)
+
+
+def _between(chunk: Chunk, behind: int | None, upto: int | None) -> Chunk:
+    import numpy as np
+
+    mask = np.ones(len(chunk), dtype=bool)
+    if behind is not None:
+        mask &= chunk.times > behind
+    if upto is not None:
+        mask &= chunk.times <= upto
+    return chunk.select(mask)
 
 
 def record_batches(pieces: Iterable[Piece], settings: Settings) -> Iterator[pa.RecordBatch]:

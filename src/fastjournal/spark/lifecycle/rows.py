@@ -14,8 +14,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.spark.decode.field_kernel import ATTEMPT, DUE, REASON, UNTIL
 from fastjournal.spark.decode.record_columns import Columns, readable
-from fastjournal.spark.lifecycle import field_kernel as kernels
 from fastjournal.spark.lifecycle.walk import EFFECTS, OUTCOMES, STATES, Fold, Lives, Part
 from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema
 from fastjournal.spark.storage.segments import Piece
@@ -77,7 +77,8 @@ class _PartColumns:
         import numpy as np
         import pyarrow as pa
 
-        part, numbers, kinds = self._part, self._part.numbers, self._part.chunk.kinds
+        part, kinds = self._part, self._part.chunk.kinds
+        numbers = part.fields.numbers
         match name:
             case "member":
                 return pa.array(part.members, mask=part.members < 0)
@@ -86,19 +87,19 @@ class _PartColumns:
             case "segment":
                 return pa.repeat(pa.scalar(part.segment, pa.int64()), len(part.chunk))
             case "worker" | "note":
-                return readable(part.text(name))
+                return readable(part.fields.text(name))
             case "attempt":
                 missing = ~np.isin(kinds, (34, 35))
-                return pa.array(numbers[kernels.ATTEMPT].astype(np.int32), mask=missing)
+                return pa.array(numbers[ATTEMPT].astype(np.int32), mask=missing)
             case "lease_until":
-                until = numbers[kernels.UNTIL]
+                until = numbers[UNTIL]
                 return _moments(until, until == 0)
             case "reason":
-                places = np.where(kinds == 39, numbers[kernels.REASON], -1)
-                retry = np.array([-1, 3, 4, 5])[numbers[kernels.REASON] & 3]
+                places = np.where(kinds == 39, numbers[REASON], -1)
+                retry = np.array([-1, 3, 4, 5])[numbers[REASON] & 3]
                 return _words(np.where(kinds == 47, retry, places), _REASONS)
             case "due":
-                due = numbers[kernels.DUE]
+                due = numbers[DUE]
                 return _moments(due, due == 0)
         return self._usual.column(name)
 

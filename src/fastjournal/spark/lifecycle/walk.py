@@ -151,16 +151,18 @@ class Fold:
         import numpy as np
         import pyarrow as pa
 
-        keys = [part.text("key") for part in parts]
-        queues = np.concatenate([_codes(part.text("queue"), self.queues) for part in parts])
-        workers = np.concatenate([_codes(part.text("worker"), self.workers) for part in parts])
+        keys = [part.fields.text("key") for part in parts]
+        queues = np.concatenate([_codes(part.fields.text("queue"), self.queues) for part in parts])
+        workers = np.concatenate(
+            [_codes(part.fields.text("worker"), self.workers) for part in parts]
+        )
         kinds, times = (
             np.concatenate([getattr(part.chunk, name) for part in parts])
             for name in ("kinds", "times")
         )
         members = np.concatenate([np.where(part.forwarded, -1, part.members) for part in parts])
         named = np.concatenate([part.named for part in parts])
-        numbers = np.concatenate([part.numbers for part in parts], axis=1)
+        numbers = np.concatenate([part.fields.numbers for part in parts], axis=1)
         ids = np.concatenate(
             [np.ascontiguousarray(part.chunk.ids()).view(np.uint64) for part in parts]
         )

@@ -1,7 +1,6 @@
-"""The kernel of `attempts` that walks the lives of rows.
+"""The kernel of `walk` that follows the lives of rows.
 
-Compiled where numba is installed; without it the same functions run as plain Python, slower and
-equal. The rules are those of `attempts`.
+The rules are those of `walk`.
 """
 
 # Decorators here replace the signature that is written with another: types say nothing true.
@@ -9,8 +8,9 @@ equal. The rules are those of `attempts`.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
-from fastjournal.spark.lifecycle.field_kernel import (
+from fastjournal.spark.decode.field_kernel import (
     ATTEMPT,
     DUE,
     FAILS,
@@ -20,14 +20,6 @@ from fastjournal.spark.lifecycle.field_kernel import (
     TIMEOUTS,
     UNTIL,
 )
-
-try:
-    from numba import njit
-except ImportError:  # the same functions, not compiled
-
-    def njit(**_):
-        return lambda function: function
-
 
 __all__ = ["live"]
 

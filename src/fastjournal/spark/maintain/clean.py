@@ -10,7 +10,9 @@ Rules:
    each (`written`), and that the tasks read the segments that lie here; then it renames, oldest
    first. A task or a driver that dies leaves work files and a journal that replays to the same
    state.
-4. The newest segment is synced before anything is renamed: what was judged by its records must be
+4. The driver holds nothing for each row: which rows live, and which ends must stay, lies in files
+   that tasks write and map (`row_files`), in a folder that goes with the job.
+5. The newest segment is synced before anything is renamed: what was judged by its records must be
    on the disk first.
 """
 
@@ -20,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.errors import SegmentError
@@ -31,23 +33,27 @@ from fastjournal.log.manifest import MANIFEST, ManifestFile, check_segments
 from fastjournal.log.segment import REWRITE_SUFFIX, WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.spark.locations import absolute
-from fastjournal.spark.maintain.live_rows import LivePart, LiveRows, live_part, newest_time, part_of
+from fastjournal.spark.maintain.live_rows import LiveRows, Read, Rowless, read_log, read_snapshot
 from fastjournal.spark.maintain.retention_columns import (
     Bounds,
+    Pins,
     Planner,
+    Surveyed,
     content,
+    decide_groups,
     kept_ranges,
     survey,
 )
-from fastjournal.spark.replay.fold import Share, fold
-from fastjournal.spark.replay.snapshots import base_of, first_mark
-from fastjournal.spark.storage.segments import (
-    Piece,
-    journal_segments,
-    load,
-    pack,
-    share_count,
+from fastjournal.spark.maintain.row_files import (
+    MOST_ROWS,
+    RowSet,
+    Run,
+    Shelf,
+    fold_part,
+    part_count,
 )
+from fastjournal.spark.replay.snapshots import mark_times
+from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack
 from fastjournal.spark.storage.written_files import Written, attempt_word, write_file
 from fastjournal.spark.tasks import Task, parallelism, run_tasks
 
@@ -55,11 +61,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "Carrier",
     "CleanReport",
     "Rewritten",
-    "Run",
     "clean",
     "clean_journal",
+    "find_live_rows",
+    "fold_rows",
     "in_order",
     "put_in_place",
     "sweep",
@@ -69,7 +77,8 @@ __all__ = [
 
 _PACK = 256 << 20
 
-Run: TypeAlias = Callable[[Sequence[Task]], list[Any]]
+Carrier: TypeAlias = Callable[[Sequence[Task]], list[Any]]
+"""Carries out tasks somewhere; all their answers, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +106,15 @@ def clean(
     now: int | None = None,
     lock_seconds: float = 60.0,
     dry_run: bool = False,
+    work: str | Path | None = None,
 ) -> list[CleanReport]:
     """Drop what replay does not need from the sealed segments of journals.
 
     `now` in ns since 1970 decides which averages of expiry have passed. `dry_run` writes the work
-    files' sizes into the report and changes nothing. Raises LockTimeout when a cleaner or a reader
-    holds a journal longer than `lock_seconds`.
+    files' sizes into the report and changes nothing. `work`: a directory that all nodes see, for
+    the files of the job (some 40 bytes for each row that the log tells of); that of the journal if
+    none is named. Raises LockTimeout when a cleaner or a reader holds a journal longer than
+    `lock_seconds`.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     moment = SYSTEM_CLOCK.now() if now is None else now
@@ -118,21 +130,24 @@ def clean(
             lock_seconds=lock_seconds,
             dry_run=dry_run,
             cores=parallelism(spark),
+            work=work,
         )
         for path in given
     ]
 
 
 def clean_journal(
-    run: Run,
+    run: Carrier,
     stream: Stream,
     *,
     now: int,
     lock_seconds: float = 60.0,
     dry_run: bool = False,
     cores: int = 0,
+    work: str | Path | None = None,
+    most_rows: int = MOST_ROWS,
 ) -> CleanReport:
-    """Clean one journal; `run` carries out tasks somewhere, `cores` at a time; answers in order."""
+    """Clean one journal; `run` carries out tasks, `cores` at a time, each with `most_rows` rows."""
     directory = str(stream.path)
     lock = stream.lock_readers(exclusive=not dry_run, timeout=lock_seconds)
     try:
@@ -142,44 +157,88 @@ def clean_journal(
         before = total_bytes(stream)
         if not numbers:
             return CleanReport(directory, 0, before, before, ())
-        pieces = [
-            Piece(str(path), number, path.stat().st_size, newest=False)
-            for number, path in ((n, stream.segment_path(n)) for n in numbers)
-        ]
-        rows = _live_rows(run, directory, cores)
-        planner = Planner(rows)
-        planner.snapshot_at = first_mark(directory)
-        for report in run([_Survey(p, rows) for p in pack(pieces, _PACK, cores)]):
-            planner.note(report)
-        bounds = {one.segment: one for one in planner.bounds(numbers, now)}
-        chosen = [piece for piece in pieces if piece.number in bounds]
-        tasks = [
-            _Rewrite(p, rows, [bounds[piece.number] for piece in p], dry_run)
-            for p in pack(chosen, _PACK, cores)
-        ]
-        rewritten = in_order(chosen, run(tasks))
+        if not dry_run and work is None:
+            Shelf.sweep(stream.path)
+        with Shelf.below(stream.path if work is None else work, most_rows) as shelf:
+            rows = find_live_rows(run, directory, cores, shelf)
+            pieces = [
+                Piece(str(path), number, path.stat().st_size, newest=False)
+                for number, path in ((n, stream.segment_path(n)) for n in numbers)
+            ]
+            chosen, tasks = _rewriting(run, pieces, rows, cores, shelf, now, dry_run)
+            rewritten = in_order(chosen, run(tasks))
         cleaned = [one.cleaned for one in rewritten]
         after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
         if not dry_run:
             settings = [lane.settings for lane in rows.queues.values()]
             put_in_place(stream, rewritten, Disposal(stream, settings))
-        return CleanReport(directory, len(rows), before, after, tuple(cleaned))
+        return CleanReport(directory, len(rows.rows), before, after, tuple(cleaned))
     finally:
         if not dry_run:
             sweep(stream)
         lock.release()
 
 
+def find_live_rows(run: Carrier, directory: str, cores: int, shelf: Shelf) -> LiveRows:
+    """The rows that live, from the snapshot and the segments behind it."""
+    marks = mark_times(directory)
+    first, overlap = (0, 0) if marks is None or not marks.last else (marks.segment, marks.last)
+    pieces = [piece for piece in journal_segments(directory) if piece.number >= first]
+    tasks: list[Task] = [_ReadLog(some, shelf, overlap) for some in pack(pieces, _PACK, cores)]
+    if overlap:
+        tasks.insert(0, _ReadSnapshot(directory, shelf))
+    runs: list[Run] = []
+    told = Rowless()
+    found: list[Read] = run(tasks)
+    for one in found:
+        runs += one.runs
+        told.follow(one.rowless)
+    return LiveRows(fold_rows(run, runs, shelf, cores, overlap), told)
+
+
+def fold_rows(
+    run: Carrier, runs: Sequence[Run], shelf: Shelf, cores: int, overlap: int = 0
+) -> RowSet:
+    """The rows that are there at the end of all runs, which come in order."""
+    if not runs:
+        return RowSet([])
+    parts = part_count(runs, shelf, cores)
+    return RowSet(run([_FoldPart(runs, n, parts, shelf, overlap) for n in range(parts)]))
+
+
+def _rewriting(
+    run: Carrier,
+    pieces: Sequence[Piece],
+    rows: LiveRows,
+    cores: int,
+    shelf: Shelf,
+    now: int,
+    dry_run: bool,
+) -> tuple[list[Piece], list[Task]]:
+    """The segments worth rewriting, and the tasks that do it."""
+    surveys: list[Surveyed] = run([_Survey(p, rows, shelf) for p in pack(pieces, _PACK, cores)])
+    planner = Planner(rows)
+    marks = mark_times(pieces[0].directory)
+    planner.snapshot_at = None if marks is None else marks.first
+    for report in (report for one in surveys for report in one.reports):
+        planner.note(report)
+    bounds = {one.segment: one for one in planner.bounds((p.number for p in pieces), now)}
+    pins = fold_rows(run, [one for found in surveys for one in found.pins], shelf, cores)
+    undecided = [one for found in surveys for one in found.undecided]
+    horizons = {one.segment: one.horizon for one in bounds.values()}
+    late = run([_Decide(undecided, pins, horizons, shelf)]) if undecided else []
+    held = Pins([pins, RowSet(late)])
+    chosen = [piece for piece in pieces if piece.number in bounds]
+    tasks: list[Task] = [
+        _Rewrite(p, rows, [bounds[piece.number] for piece in p], held, dry_run)
+        for p in pack(chosen, _PACK, cores)
+    ]
+    return chosen, tasks
+
+
 def total_bytes(stream: Stream) -> int:
     """Bytes of all segments."""
     return sum(stream.segment_path(number).stat().st_size for number in stream.segments())
-
-
-def _live_rows(run: Run, directory: str, cores: int) -> LiveRows:
-    pieces = journal_segments(directory)
-    count = share_count(sum(piece.size for piece in pieces), cores)
-    parts = run([_Replay(directory, pieces, Share(n, count)) for n in range(count)])
-    return LiveRows(cast("list[LivePart]", parts))
 
 
 class Rewritten(NamedTuple):
@@ -230,29 +289,55 @@ def sweep(stream: Stream) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Replay:
-    directory: str
+class _ReadLog:
     pieces: list[Piece]
-    share: Share
+    shelf: Shelf
+    overlap: int
 
-    def __call__(self) -> list[LivePart]:
-        # The driver holds the readers' lock for us.
-        segments = [(piece, load(piece)) for piece in self.pieces]
-        base = base_of(self.directory, segments, self.share, None)
-        if base.state is None:
-            return [live_part(segments, self.share)]
-        rest = [(piece, data) for piece, data in segments if piece.number >= base.first]
-        state = fold(rest, share=self.share, state=base.state, overlap=base.overlap)
-        return [part_of(state, newest_time(segments))]
+    def __call__(self) -> list[Read]:
+        return [read_log(self.pieces, self.shelf, self.overlap)]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadSnapshot:
+    directory: str
+    shelf: Shelf
+
+    def __call__(self) -> list[Read]:
+        return [read_snapshot(self.directory, self.shelf)]
+
+
+@dataclass(frozen=True, slots=True)
+class _FoldPart:
+    runs: Sequence[Run]
+    part: int
+    parts: int
+    shelf: Shelf
+    overlap: int
+
+    def __call__(self) -> list[Run]:
+        return [fold_part(self.runs, self.part, self.parts, self.shelf, self.overlap)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
     pieces: list[Piece]
     rows: LiveRows
+    shelf: Shelf
 
-    def __call__(self) -> list[Any]:
-        return [survey(p.number, p.path, load(p), self.rows) for p in self.pieces]
+    def __call__(self) -> list[Surveyed]:
+        return [survey(self.pieces, self.rows, self.shelf)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decide:
+    undecided: list[Run]
+    pins: RowSet
+    horizons: dict[int, int]
+    shelf: Shelf
+
+    def __call__(self) -> list[Run]:
+        return [decide_groups(self.undecided, self.pins, self.horizons, self.shelf)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +345,7 @@ class _Rewrite:
     pieces: list[Piece]
     rows: LiveRows
     bounds: list[Bounds]
+    pins: Pins
     dry_run: bool
 
     def __call__(self) -> list[Rewritten | None]:
@@ -267,10 +353,10 @@ class _Rewrite:
 
     def _one(self, piece: Piece, bounds: Bounds) -> Rewritten | None:
         data = load(piece)
-        kept = kept_ranges(piece.path, data, self.rows, bounds)
+        kept = kept_ranges(piece.path, data, self.rows, bounds, self.pins)
         if kept.records and kept.kept == kept.records:
             return None
-        text = content(data, kept.ranges) if kept.ranges else b""
+        text = content(data, kept.ranges)
         cleaned = Cleaned(
             piece.number, kept.records, kept.kept, len(data), len(text), kept.last, kept.dropped_to
         )

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,19 +29,21 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.write.synced_mark import SYNCED_MARK
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.record_columns import readable
-from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.locations import absolute, is_archive
 from fastjournal.spark.maintain.clean import (
+    Carrier,
     CleanReport,
     Rewritten,
-    Run,
+    fold_rows,
     in_order,
     put_in_place,
     sweep,
     total_bytes,
     write_work_file,
 )
-from fastjournal.spark.maintain.retention_columns import content
+from fastjournal.spark.maintain.retention_columns import byte_ranges, content, join_ranges
+from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
 from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack, tear_rule
 from fastjournal.spark.tasks import Task, parallelism, run_tasks
 
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
 __all__ = ["trim_archive", "trim_directory"]
 
 _PACK = 256 << 20
-_SINGLE = tuple(number for number in KINDS if number not in BROADCAST)
 
 
 def trim_archive(
@@ -77,7 +79,7 @@ def trim_archive(
 
 
 def trim_directory(
-    run: Run,
+    run: Carrier,
     path: str | Path,
     *,
     before: int,
@@ -96,11 +98,13 @@ def trim_directory(
     try:
         pieces = journal_segments(path)
         packs = pack(pieces, _PACK, cores)
-        rows: frozenset[bytes] | None = None
-        if queues:
-            rows = frozenset(run([_Rows(some, queues) for some in packs]))
         size = total_bytes(stream)
-        found = run([_Trim(some, before, rows, dry_run) for some in packs])
+        with Shelf.below(stream.path) if queues else nullcontext() as shelf:
+            rows: RowSet | None = None
+            if shelf is not None:
+                runs: list[Run] = run([_Rows(some, queues, shelf) for some in packs])
+                rows = fold_rows(run, runs, shelf, cores)
+            found = run([_Trim(some, before, rows, dry_run) for some in packs])
         rewritten = in_order(pieces, found)
         cleaned = [one.cleaned for one in rewritten]
         if not dry_run:
@@ -121,31 +125,38 @@ def _chunks(piece: Piece, data: Buffer) -> Iterable[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The ids of the rows that were put into some queues."""
+    """The ids of the rows that were put into some queues, in files."""
 
     pieces: list[Piece]
     queues: frozenset[str]
+    shelf: Shelf
 
-    def __call__(self) -> list[bytes]:
+    def __call__(self) -> list[Run]:
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found: set[bytes] = set()
+        from fastjournal.spark.maintain.fact_kernel import FOUND
+
+        runs, facts = [], Facts()
         for piece in self.pieces:
             for chunk in _chunks(piece, load(piece)):
                 names = readable(gaps_to_binary(chunk.data, *Fields(chunk).slice_of("queue")))
                 mask = pc.is_in(names, value_set=pa.array(sorted(self.queues)))
-                where = np.flatnonzero(np.asarray(mask.fill_null(False)))
-                found.update(row.tobytes() for row in chunk.ids()[where])
-        return list(found)
+                ids = chunk.ids()[np.asarray(mask.fill_null(False))].view(np.uint64)
+                times = np.zeros(len(ids), dtype=np.int64)
+                facts.add(facts_array(ids[:, 0], ids[:, 1], times, times, FOUND))
+                if facts.count >= self.shelf.most:
+                    runs.append(self.shelf.write(facts.rows()))
+                    facts.clear()
+        return [*runs, self.shelf.write(facts.rows())]
 
 
 @dataclass(frozen=True, slots=True)
 class _Trim:
     pieces: list[Piece]
     before: int
-    rows: frozenset[bytes] | None
+    rows: RowSet | None
     dry_run: bool
 
     def __call__(self) -> list[Rewritten | None]:
@@ -156,19 +167,18 @@ class _Trim:
 
         data = load(piece)
         records = kept = 0
-        ranges: list[tuple[int, int]] = []
+        ranges = []
         for chunk in _chunks(piece, data):
             keep = chunk.times >= self.before
             if self.rows is not None:
-                single, ids = np.isin(chunk.kinds, _SINGLE), chunk.ids()
-                for n in np.flatnonzero(~keep).tolist():
-                    keep[n] = not single[n] or ids[n].tobytes() not in self.rows
+                ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
+                known, _, _ = self.rows.find(ids[:, 0].copy(), ids[:, 1].copy())
+                keep |= ~known | ~names_a_row()[chunk.kinds]
             records += len(chunk)
             kept += int(keep.sum())
-            ends = chunk.starts + chunk.sizes + 4
-            ranges += zip(chunk.offsets[keep].tolist(), ends[keep].tolist(), strict=True)
+            ranges.append(byte_ranges(chunk, keep))
         if kept == records:
             return None
-        text = content(data, ranges) if ranges else b""
+        text = content(data, join_ranges(ranges))
         cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
         return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))

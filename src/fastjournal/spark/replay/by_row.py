@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Records travel by the share of their row, a GROUP or a queue's settings to every share; inside a
-   share they are put back in the order of the log and folded by the code of the sharded scan.
+1. Records travel by the share of their row, a GROUP to the shares of its members' rows, a queue's
+   settings to every share; inside a share they are put back in the order of the log and folded by
+   the code of the sharded scan. What else names no row says nothing of any.
 2. Where a snapshot lies before the instant asked for, each share begins with its rows of that, and
    only the log behind it is read. So a share without a record has rows too: it is told of.
 3. All shares are as of one TIME, that of the last record when the table is made.
@@ -14,25 +15,33 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
+from fastjournal.errors import CorruptCommand
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import Group, Queue
 from fastjournal.log.record import encode
 from fastjournal.log.scan.scan import Buffer
 from fastjournal.log.segment import WORKQ
 from fastjournal.spark.errors import told
-from fastjournal.spark.kinds import BROADCAST, KINDS
+from fastjournal.spark.kinds import SINGLE
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.fold import Share, fold, route
 from fastjournal.spark.replay.job_rows import job_batches
-from fastjournal.spark.replay.snapshots import base_of
+from fastjournal.spark.replay.snapshots import base_of, first_segment
 from fastjournal.spark.schema import ddl, names_of
 from fastjournal.spark.storage.segments import Piece, at_one_moment, journal_segments, newest_time
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    Array = np.ndarray[Any, Any]
 
 __all__ = ["replay_by_shuffle"]
 
@@ -71,7 +80,7 @@ def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> 
     pieces = journal_segments(path)
     bounds = (settings.upto, newest_time(pieces[-1]) if pieces else None)
     upto = min((bound for bound in bounds if bound is not None), default=None)
-    first = base_of(path, _unread(pieces), Share(0, 1 << 30), upto).first
+    first = first_segment(path, _unread(pieces), upto)
     reader = spark.read.format("fastjournal").option("columns", "_segment,_offset,time_ns,payload")
     reader = reader.option("fromSegment", str(first))
     if upto is not None:
@@ -79,7 +88,7 @@ def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> 
 
     def spread(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from _with_share(batch, shares)
+            yield _with_share(batch, shares)
 
     def folded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with told():
@@ -97,24 +106,46 @@ def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> 
     )
 
 
-def _with_share(batch: pa.RecordBatch, shares: int) -> Iterator[pa.RecordBatch]:
+def _with_share(batch: pa.RecordBatch, shares: int) -> pa.RecordBatch:
+    """The records with the share they go to, one for each share that a record concerns."""
     import numpy as np
     import pyarrow as pa
 
     payloads = batch.column(3).to_pylist()
-    ids = b"".join(p[1:17].ljust(16, b"\0") for p in payloads)
-    pairs = np.frombuffer(ids, dtype=np.uint64).reshape(-1, 2)
-    share = route(pairs[:, 0], pairs[:, 1], shares).astype(np.int32)
-    single = {number for number in KINDS if number not in BROADCAST}
-    whole = np.array([not p or p[0] not in single for p in payloads], dtype=bool)
-    for number, mask in [(None, ~whole), *((n, whole) for n in range(shares) if whole.any())]:
-        where = pa.array(np.flatnonzero(mask))
-        if len(where):
-            told_share = share[mask] if number is None else np.full(len(where), number, np.int32)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(told_share), *(column.take(where) for column in batch.columns)],
-                names=["share", *batch.schema.names],
-            )
+    single = np.array([bool(p) and p[0] in SINGLE for p in payloads], dtype=bool)
+    where = np.flatnonzero(single)
+    told = _shares_of([payloads[n][1:17] for n in where.tolist()], shares)
+    for n in np.flatnonzero(~single).tolist():
+        concerned = _concerned(payloads[n], shares)
+        where = np.concatenate([where, np.full(len(concerned), n)])
+        told = np.concatenate([told, concerned])
+    taken = pa.array(where)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(told.astype(np.int32)), *(column.take(taken) for column in batch.columns)],
+        names=["share", *batch.schema.names],
+    )
+
+
+def _shares_of(ids: Sequence[bytes], shares: int) -> Array:
+    import numpy as np
+
+    joined = b"".join(one.ljust(16, b"\0") for one in ids)
+    pairs = np.frombuffer(joined, dtype=np.uint64).reshape(-1, 2)
+    return route(pairs[:, 0], pairs[:, 1], shares).astype(np.int64)
+
+
+def _concerned(payload: bytes, shares: int) -> Array:
+    """The shares that a record without a row of its own concerns: rule 1."""
+    import numpy as np
+
+    try:
+        command = decode(payload)
+    except CorruptCommand:
+        return np.zeros(1, dtype=np.int64)  # one is enough to refuse it
+    members = command.members if isinstance(command, Group) else (command,)
+    if any(isinstance(member, Queue) for member in members):
+        return np.arange(shares)
+    return np.unique(_shares_of([member.id for member in members if member.id], shares))
 
 
 def _fold_partition(
@@ -126,23 +157,24 @@ def _fold_partition(
     names: tuple[str, ...],
     settings: Settings,
 ) -> Iterator[pa.RecordBatch]:
-    """A partition may hold several shares; each is put back into a segment and folded."""
-    held: dict[int, list[bytes]] = {}
-    for batch in batches:
-        for share, segment, time, payload in zip(
-            *(batch.column(n).to_pylist() for n in (0, 1, 3, 4)), strict=True
-        ):
-            parts = held.setdefault(share, [WORKQ.encode()])
+    """A partition may hold several shares, one behind the other; each is folded as a segment."""
+    records = (
+        row
+        for batch in batches
+        for row in zip(*(batch.column(n).to_pylist() for n in (0, 1, 3, 4)), strict=True)
+    )
+    for share, mine in groupby(records, itemgetter(0)):
+        data = bytearray(WORKQ.encode())
+        for _, segment, time, payload in mine:
             if segment >= 0:
-                parts.append(encode(time, payload))
-    for share, parts in held.items():
-        data = b"".join(parts)
+                data += encode(time, payload)
         piece = Piece(f"{path} (share {share})", 0, len(data), newest=False)
         part = Share(share, shares)
         base = base_of(path, _unread(pieces), part, upto)
         state = fold(
-            [(piece, data)], share=part, mode=settings.mode, state=base.state, overlap=base.overlap
-        )
+            [(piece, memoryview(data))],
+            share=part, mode=settings.mode, state=base.state, overlap=base.overlap,
+        )  # fmt: skip
         yield from job_batches(state.rows.values(), names, path, settings.queues)
 
 

@@ -18,7 +18,6 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import CorruptCommand, CorruptRecord
@@ -26,7 +25,7 @@ from fastjournal.journal.language.codec import TYPE_OF, decode
 from fastjournal.journal.language.commands import Command, Group
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import FAILFAST, Buffer, Chunk, Scan
-from fastjournal.spark.kinds import BROADCAST, GROUP, KINDS
+from fastjournal.spark.kinds import GROUP, SINGLE
 from fastjournal.spark.storage.segments import Piece, tear_rule
 
 if TYPE_CHECKING:
@@ -79,9 +78,7 @@ def _classes() -> Array:
     import numpy as np
 
     table = np.full(256, ROWLESS, dtype=np.uint8)
-    for number in KINDS:
-        if number not in BROADCAST:
-            table[number] = CHANGES
+    table[list(SINGLE)] = CHANGES
     table[list(_STATES)] = STATES
     table[list(_REMOVES)] = REMOVES
     return table
@@ -95,8 +92,6 @@ class Settled:
 
         self._np = np
         self._removals = removals
-        self._fast = find_spec("numba") is not None
-        self._plain: set[tuple[int, int]] = set()
         self._count = 0
         self._arrays = self._empty(1 << 12)
 
@@ -107,8 +102,6 @@ class Settled:
     def prune(self, lows: Array, highs: Array, classes: Array) -> Array:
         """Which of these entries still matter; they precede everything asked before."""
         keep = self._np.empty(len(lows), dtype=bool)
-        if not self._fast:
-            return self._prune_plain(lows, highs, classes, keep)
         from fastjournal.spark.replay.fold_kernel import prune, rehash
 
         room = len(self._arrays[0])
@@ -119,19 +112,6 @@ class Settled:
             rehash(*self._arrays, *larger)
             self._arrays = larger
         self._count += prune(lows, highs, classes, *self._arrays, keep, self._removals)
-        return keep
-
-    def _prune_plain(self, lows: Array, highs: Array, classes: Array, keep: Array) -> Array:
-        settled = self._plain
-        rows = zip(lows.tolist(), highs.tolist(), classes.tolist(), strict=True)
-        for n, (low, high, what) in reversed(list(enumerate(rows))):
-            if what == ROWLESS:
-                keep[n] = True
-                continue
-            row = (low, high)
-            keep[n] = row not in settled and (what != REMOVES or self._removals)
-            if what:
-                settled.add(row)
         return keep
 
 

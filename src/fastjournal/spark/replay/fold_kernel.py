@@ -1,7 +1,7 @@
 """The compiled half of the fold: which records still matter, read from the end of the log.
 
 The set of settled rows is open addressing over pairs of u64 (the 16 bytes of an id) with linear
-probing; the caller keeps it less than half full. Imported only when numba is installed.
+probing; the caller keeps it less than half full.
 """
 
 # Decorators here replace the signature that is written with another: types say nothing true.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["build", "lookup", "prune", "rehash"]
+__all__ = ["prune", "rehash"]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -71,31 +71,3 @@ def rehash(used, set_lows, set_highs, new_used, new_lows, new_highs):
             new_used[at] = True
             new_lows[at] = set_lows[i]
             new_highs[at] = set_highs[i]
-
-
-@njit(cache=True, nogil=True)
-def build(lows, highs, table):
-    """Enter row numbers into `table`, whose free places hold -1."""
-    mask = np.uint64(len(table) - 1)
-    one = np.uint64(1)
-    for n in range(len(lows)):
-        at = _slot(lows[n], highs[n], mask)
-        while table[at] >= 0:
-            at = (at + one) & mask
-        table[at] = n
-
-
-@njit(cache=True, nogil=True)
-def lookup(lows, highs, known_lows, known_highs, table):
-    """The row number of each id; -1 for none."""
-    mask = np.uint64(len(table) - 1)
-    one = np.uint64(1)
-    found = np.empty(len(lows), np.int64)
-    for i in range(len(lows)):
-        at = _slot(lows[i], highs[i], mask)
-        n = table[at]
-        while n >= 0 and (known_lows[n] != lows[i] or known_highs[n] != highs[i]):
-            at = (at + one) & mask
-            n = table[at]
-        found[i] = n
-    return found

@@ -11,9 +11,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
 
@@ -22,7 +23,7 @@ from fastjournal.archive.restore import plan_restore
 from fastjournal.errors import BadRequest, SegmentError
 from fastjournal.journal.disk.snapshot import SNAPSHOT, Snapshot, newest_snapshot
 from fastjournal.journal.language.codec import decode
-from fastjournal.journal.language.commands import Mark
+from fastjournal.journal.language.commands import MARK, Mark
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
@@ -30,21 +31,28 @@ from fastjournal.log.stream import Stream
 from fastjournal.spark.kinds import BROADCAST
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.storage.mapped_file import map_file
 from fastjournal.spark.storage.object_store import find_archive, read_whole
 from fastjournal.spark.storage.segments import Piece
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
 __all__ = [
     "Base",
+    "MarkTimes",
     "archived_snapshot",
     "base_of",
     "first_base",
-    "first_mark",
+    "first_segment",
     "is_archived",
+    "mark_times",
     "open_snapshot",
+    "snapshot_images",
     "whole_history",
 ]
-
-_MARK = 45
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +69,18 @@ class Base:
 _NOTHING = Base(None, 0, 0)
 
 
-def open_snapshot(directory: str | Path) -> tuple[Snapshot, bytes] | None:
-    """The newest complete snapshot of a journal and its bytes."""
+def open_snapshot(directory: str | Path) -> tuple[Snapshot, Buffer] | None:
+    """The newest complete snapshot of a journal and its bytes, mapped."""
     stream = Stream(directory, WORKQ)
     snapshot = newest_snapshot(stream)
     if snapshot is None:
         return None
-    data = snapshot.path.read_bytes()
+    data = map_file(snapshot.path)
     if len(data) != snapshot.size:
         raise SegmentError(
             snapshot.path, f"has {len(data)} bytes, its checkpoint says {snapshot.size}"
         )
-    SNAPSHOT.check(data[:HEADER_SIZE], snapshot.path)
+    SNAPSHOT.check(bytes(data[:HEADER_SIZE]), snapshot.path)
     return snapshot, data
 
 
@@ -98,7 +106,8 @@ def first_base(directory: str | Path, pieces: Sequence[Piece], share: Share) -> 
     if archive is None or not archive.floor:
         return _NOTHING
     earliest = min(archive.snapshots, key=lambda one: one.number)
-    return _base_from(*_read_archived(directory, earliest), share)
+    found = _opened(*_read_archived(directory, earliest))
+    return _base_from(found, share) if found.marks else _NOTHING
 
 
 def _read_archived(directory: str | Path, found: SnapshotEntry) -> tuple[Snapshot, bytes]:
@@ -124,34 +133,94 @@ def whole_history(directory: str | Path, pieces: Sequence[Piece]) -> None:
         raise BadRequest(f"{directory}: its beginning is not there: no state without it")
 
 
-def first_mark(directory: str | Path) -> int | None:
-    """As of which TIME the newest snapshot begins; None when there is none."""
+class MarkTimes(NamedTuple):
+    """What a snapshot says of itself."""
+
+    segment: int
+    """The first one that is not in it."""
+    first: int
+    """As of which TIME it begins; 0 if it does not say."""
+    last: int
+    """As of which TIME it ends: records up to it may be in it."""
+
+
+def mark_times(directory: str | Path) -> MarkTimes | None:
+    """When the newest snapshot was taken; None when there is none."""
     opened = open_snapshot(directory)
     if opened is None:
         return None
-    snapshot, data = opened
-    chunks = [c for c in Scan(data, path=snapshot.path, kinds={_MARK}) if isinstance(c, Chunk)]
-    return next((when for part in _marks(chunks) for _, when in part), 0)
+    times = [when for _, when in _marks(*opened)] or [0]
+    return MarkTimes(opened[0].first, times[0], times[-1])
 
 
-def _marks(chunks: list[Chunk]) -> list[list[tuple[int, int]]]:
-    """For each chunk, where a part begins and as of when it is."""
-    found = []
-    for chunk in chunks:
-        marks = []
-        for n in (chunk.kinds == _MARK).nonzero()[0].tolist():
-            start = int(chunk.starts[n])
-            mark = decode(bytes(chunk.data[start : start + int(chunk.sizes[n])]))
+def _marks(snapshot: Snapshot, data: Buffer) -> Iterator[tuple[int, int]]:
+    """Where each part begins, and as of when it is."""
+    for chunk in Scan(data, path=snapshot.path, kinds={MARK}):
+        assert isinstance(chunk, Chunk)
+        for offset, start, size in zip(
+            chunk.offsets.tolist(), chunk.starts.tolist(), chunk.sizes.tolist(), strict=True
+        ):
+            mark = decode(bytes(data[start : start + size]))
             assert isinstance(mark, Mark)
-            marks.append((n, mark.when))
-        found.append(marks)
-    return found
+            yield offset, mark.when
+
+
+def snapshot_images(directory: str | Path) -> Iterator[tuple[Path, Chunk, Array]]:
+    """The images of the newest snapshot in order, with the TIME that each is as of."""
+    opened = open_snapshot(directory)
+    found = None if opened is None else _opened(*opened)
+    if found is not None and found.marks:
+        for chunk, as_of in _images(*found):
+            yield found.snapshot.path, chunk, as_of
+
+
+def _images(
+    snapshot: Snapshot, data: Buffer, marks: list[tuple[int, int]]
+) -> Iterator[tuple[Chunk, Array]]:
+    import numpy as np
+
+    starts, times = (np.array(column) for column in zip(*marks, strict=True))
+    for chunk in Scan(data, path=snapshot.path):
+        assert isinstance(chunk, Chunk)
+        images = chunk.select(chunk.kinds != MARK)
+        part = np.searchsorted(starts, images.offsets) - 1
+        yield images, np.where(part < 0, 0, times[part])
+
+
+def first_segment(
+    directory: str | Path, segments: Sequence[tuple[Piece, Buffer]], upto: int | None
+) -> int:
+    """The first segment that a replay reads; 0 without a snapshot that serves."""
+    found = _serving(directory, segments, upto)
+    return 0 if found is None else found.snapshot.first
 
 
 def base_of(
-    directory: str | Path, segments: list[tuple[Piece, Buffer]], share: Share, upto: int | None
+    directory: str | Path,
+    segments: Sequence[tuple[Piece, Buffer]],
+    share: Share,
+    upto: int | None,
 ) -> Base:
     """The snapshot's rows of a share, or nothing and the beginning of the log."""
+    found = _serving(directory, segments, upto)
+    return _NOTHING if found is None else _base_from(found, share)
+
+
+class _Opened(NamedTuple):
+    snapshot: Snapshot
+    data: Buffer
+    marks: list[tuple[int, int]]
+
+
+def _opened(snapshot: Snapshot, data: Buffer) -> _Opened:
+    return _Opened(snapshot, data, list(_marks(snapshot, data)))
+
+
+def _serving(
+    directory: str | Path, segments: Sequence[tuple[Piece, Buffer]], upto: int | None
+) -> _Opened | None:
+    """The snapshot that a replay up to an instant begins with."""
+    opened: tuple[Snapshot, Buffer] | None
     if is_remote(directory):
         pieces = [piece for piece, _ in segments]
         opened = archived_snapshot(directory, upto, pieces)
@@ -160,32 +229,23 @@ def base_of(
     else:
         opened = open_snapshot(directory)
     if opened is None:
-        return _NOTHING
-    snapshot, data = opened
-    base = _base_from(snapshot, data, share)
-    if upto is not None and base.overlap > upto:
-        if not segments or segments[0][0].number >= snapshot.first > 1:
-            raise BadRequest(f"{directory}: the history before {snapshot.path.name} is gone")
-        return _NOTHING
-    return base
+        return None
+    found = _opened(*opened)
+    if not found.marks:
+        return None
+    if upto is not None and found.marks[-1][1] > upto:
+        if not segments or segments[0][0].number >= found.snapshot.first > 1:
+            raise BadRequest(f"{directory}: the history before {found.snapshot.path.name} is gone")
+        return None
+    return found
 
 
-def _base_from(snapshot: Snapshot, data: bytes, share: Share) -> Base:
-    chunks = [c for c in Scan(data, path=snapshot.path) if isinstance(c, Chunk)]
-    marks = _marks(chunks)
-    times = [when for part in marks for _, when in part]
-    if not times:
-        return _NOTHING
+def _base_from(found: _Opened, share: Share) -> Base:
     state = JournalState()
-    as_of = 0
-    for chunk, parts in zip(chunks, marks, strict=True):
-        rows = zip(chunk.starts.tolist(), chunk.sizes.tolist(), strict=True)
-        starts = dict(parts)
-        for n, (start, size) in enumerate(rows):
-            if n in starts:
-                as_of = starts[n]
-                continue
-            payload = data[start : start + size]
+    for chunk, as_of in _images(*found):
+        columns = (chunk.starts.tolist(), chunk.sizes.tolist(), as_of.tolist())
+        for start, size, when in zip(*columns, strict=True):
+            payload = bytes(found.data[start : start + size])
             if payload[0] in BROADCAST or share.has(payload[1:17]):
-                state.apply_part(decode(payload), as_of + 1)
-    return Base(state, snapshot.first, times[-1])
+                state.apply_part(decode(payload), when + 1)
+    return Base(state, found.snapshot.first, found.marks[-1][1])

@@ -3,8 +3,8 @@
 Rules:
 
 1. Memory does not grow with the log: times fall into at most `MOST_BUCKETS` buckets, lengths into
-   bins two per cent wide, keys are counted exactly up to `MOST_KEYS` different ones; beyond, rare
-   ones are let go and `exact_keys` says so.
+   bins two per cent wide, keys and domains are counted exactly up to `MOST_KEYS` different ones;
+   beyond, rare ones are let go and `exact_keys` says so. On the driver it is no other.
 2. A record belongs to the bucket of its TIME. Records before the window are applied, not counted.
 3. A percentile is the smallest length that so many are not above: right to one per cent.
 """
@@ -167,6 +167,7 @@ class Tally:
         """Count the rows that are there at the end."""
         import numpy as np
 
+        self._settle_keys()
         names = [one.decode("utf-8", "backslashreplace") for one in rows.queues]
         table = rows.table()
         states = rows.states()
@@ -286,6 +287,13 @@ class Tally:
         for name, count in zip(*(summed[c].to_pylist() for c in ("domain", "n_sum")), strict=True):
             if name:
                 self.domains[name] += count
+        self._settle_domains()
+
+    def _settle_domains(self) -> None:
+        """At most `MOST_KEYS` of them: rare ones are let go."""
+        if len(self.domains) > MOST_KEYS:
+            self.domains = Counter(dict(self.domains.most_common(_KEPT_KEYS)))
+            self.exact_keys = False
 
     def _dead(self, lives: Lives, inside: Array, names: list[str]) -> None:
         import numpy as np
@@ -336,6 +344,8 @@ class Tally:
 
         self.keys = pa.concat_tables([self.keys, other.keys])
         self.exact_keys = self.exact_keys and other.exact_keys
+        self._settle_keys()
+        self._settle_domains()
         self.last_dead = sorted([*self.last_dead, *other.last_dead])[-20:]
         return self
 

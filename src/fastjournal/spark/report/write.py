@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -29,7 +29,7 @@ from fastjournal.spark.lake.history import History
 from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, parts_of
 from fastjournal.spark.locations import is_remote, place
-from fastjournal.spark.maintain.clean import clean_journal
+from fastjournal.spark.maintain.clean import Carrier, clean_journal
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.report.figures import figures
 from fastjournal.spark.report.page import page
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "report", "report_directory"]
 
-Run = Callable[[Sequence[Any]], list[Any]]
 _SECOND = 1_000_000_000
 _LOCK_SECONDS = 2.0
 
@@ -90,7 +89,7 @@ def report(
 
 
 def report_directory(
-    run: Run,
+    run: Carrier,
     path: str | Path,
     *,
     archive: str | Path | None = None,
@@ -128,7 +127,7 @@ def report_directory(
 
 
 def _log(
-    run: Run, history: History, now: int, tally: Tally, cleaning: bool, cores: int
+    run: Carrier, history: History, now: int, tally: Tally, cleaning: bool, cores: int
 ) -> dict[str, Any]:
     live = [piece for piece in history.pieces if str(piece.path).startswith(history.path)]
     size = sum(piece.size for piece in live)
@@ -141,7 +140,7 @@ def _log(
                 run, stream, now=now, lock_seconds=_LOCK_SECONDS, dry_run=True, cores=cores
             )
             after = size - (done.bytes_before - done.bytes_after)
-        except LockTimeout:  # a cleaner is at work: what it leaves is not known yet
+        except (LockTimeout, OSError):  # a cleaner is at work, or nothing may be written there
             after = None
     return {
         "bytes": size,

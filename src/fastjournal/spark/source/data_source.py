@@ -29,7 +29,7 @@ from fastjournal.spark.errors import told
 from fastjournal.spark.options import Settings
 from fastjournal.spark.partitions import Shard, Span, checked
 from fastjournal.spark.schema import names_of, struct
-from fastjournal.spark.storage.segments import pack, plan
+from fastjournal.spark.storage.segments import pack, plan, split_large
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,10 +137,11 @@ def _partitions(settings: Settings) -> list[InputPartition]:
         from fastjournal.spark.source.spool_frames import spool_hours
 
         return list(spool_hours(settings))
-    packs = pack(
-        plan(settings), settings.max_partition_bytes, settings.cores, settings.min_partitions
-    )
-    return [Span(pieces) for pieces in packs]
+    most, least = settings.max_partition_bytes, settings.min_partitions
+    pieces = plan(settings)
+    if settings.view == "records":
+        pieces = split_large(pieces, most, least)
+    return [Span(some) for some in pack(pieces, most, settings.cores, least)]
 
 
 def _read_span(span: Span, settings: Settings) -> Iterator[pa.RecordBatch]:

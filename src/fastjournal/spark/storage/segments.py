@@ -17,7 +17,10 @@ Rules:
 6. A segment that the manifest names and the directory lacks is an error, for the driver and for
    every task. Only who looks at a log in trouble goes on without it.
 7. Consecutive segments are packed into one task up to a size: a task costs 60 ms before its first
-   byte. A segment is never split: it has no index.
+   byte. A segment larger than a task may read, or one of fewer than there should be tasks, is read
+   by several. Each walks it and takes the records between two TIMEs: bytes may be moved by a
+   cleaner between two tasks, so they bound nothing. Those TIMEs stand in records that are found
+   near the bytes where the tasks would part; whatever TIME is found, each record is read once.
 8. How many tasks run at a time is told by whoever knows the cluster, never by the machine on which
    the plan is made. Where nobody knows, packs are small, and shares few.
 """
@@ -28,6 +31,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from socket import gethostname
 from typing import TypeVar
@@ -38,7 +42,7 @@ from fastjournal.log.files import DISK
 from fastjournal.log.manifest import MANIFEST, Manifest
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import BrokenRecord, decode_time
-from fastjournal.log.scan.scan import Buffer, TearRule, verify
+from fastjournal.log.scan.scan import Buffer, TearRule, next_valid, verify
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name, segment_name
 from fastjournal.log.segment_directory import has_records, read_growing
 from fastjournal.log.stream import Stream
@@ -61,6 +65,7 @@ __all__ = [
     "pack",
     "plan",
     "share_count",
+    "split_large",
     "tear_rule",
 ]
 
@@ -68,6 +73,7 @@ T = TypeVar("T")
 
 _LOCK_SECONDS = 60.0
 _LEAST_PACK = 32 << 20
+_LEAST_SPLIT = 4 << 10
 _LEAST_SHARE = 8 << 20  # a smaller share does not pay for its task
 _FEW_SHARES = 2
 _SETTLED = 1_000_000_000  # ns; file systems tell times of changes in ticks of up to some 10 ms
@@ -86,6 +92,8 @@ class Piece:
     upto: int | None = None
     first: int | None = None
     """TIME of the first record, or less, as the manifest says; None: it does not say."""
+    split: tuple[int | None, int | None] = (None, None)
+    """The part that one of several tasks reads: behind the first TIME, up to the second."""
 
     @property
     def directory(self) -> str:
@@ -395,11 +403,43 @@ def _outside(starts: Sequence[int | None], n: int, settings: Settings) -> bool:
     return following is not None and settings.since is not None and following <= settings.since
 
 
+def split_large(pieces: Sequence[Piece], most: int, least: int = 0) -> list[Piece]:
+    """The same pieces, those of more than `most` bytes in parts; so many that there are `least`.
+
+    A segment on an object store is fetched whole, so it is not split.
+    """
+    total = sum(piece.size for piece in pieces)
+    if least > len(pieces):
+        most = min(most, max(total // least, _LEAST_SPLIT))
+    found: list[Piece] = []
+    for piece in pieces:
+        times = [] if is_remote(piece.path) else _times_between(piece, -(-piece.size // most))
+        bounds = [None, *times, None]
+        size = piece.size // (len(bounds) - 1)
+        found += [replace(piece, size=size, split=split) for split in pairwise(bounds)]
+    return found
+
+
+def _times_between(piece: Piece, parts: int) -> list[int]:
+    """TIMEs that part a segment into so many parts of about one size, or fewer, in order."""
+    if parts < 2:
+        return []
+    data = load_unless_gone(piece)
+    # Behind its records the newest one may hold room that is reserved.
+    end = verify(data, torn=tear_rule(piece)).end if data and piece.newest else len(data)
+    times = set()
+    for n in range(1, parts):
+        at = next_valid(data, max(HEADER_SIZE, end * n // parts), end)
+        if at is not None:
+            times.add(decode_time(bytes(data[at : at + 15])))
+    return sorted(times)
+
+
 def pack(pieces: Sequence[Piece], most: int, cores: int = 0, least: int = 0) -> list[list[Piece]]:
     """Consecutive pieces in packs of at most `most` bytes, few and even enough for the cores.
 
     `cores`: tasks that run at a time; 0: not known. `least`: so many packs are made, if there are
-    as many pieces.
+    as many pieces; see `split_large`.
     """
     if not pieces:
         return []
