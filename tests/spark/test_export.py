@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyarrow.fs import S3FileSystem
 
-from fastjournal.errors import SettingError, Unavailable
+from fastjournal.errors import BadRequest, SettingError, Unavailable
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.language.codec import TYPE_NAMES, decode
 from fastjournal.journal.language.commands import Group
@@ -28,6 +31,7 @@ from fastjournal.spark.replay.by_share import replay_share
 from fastjournal.spark.replay.fold import fold
 from fastjournal.spark.storage.segments import journal_segments, load_all
 from fastjournal.testing import ManualClock
+from s3_server import BUCKET, environment, serve_s3
 from spark_traffic import NOON, SECOND, Told, traffic
 
 if TYPE_CHECKING:
@@ -410,6 +414,49 @@ def test_jobs_follow_from_the_rows_that_changed(
         export_directory(inline, path, out, delta=True)
     assert len(replays) == 1, "the ends of jobs were cleaned away unread"
     assert {key or "" for (key,) in table(out, "jobs", "key")} == left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [False, True], ids=["parquet", "delta"])
+def test_an_archive_on_s3_is_exported_to_s3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delta: bool
+) -> None:
+    """No lock and no rename there: a step that another has made is refused."""
+    pytest.importorskip("obstore")
+    path, clock = tmp_path / "j", ManualClock(NOON)
+    with serve_s3() as endpoint:
+        for name, value in environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        there, out = (f"s3://{BUCKET}/{tmp_path.name}/{name}" for name in ("jobs", "lake"))
+        with Journal(path, clock=clock, background=False, sync="os", archive=there) as journal:
+            for n in range(3):
+                journal.put_many([{"payload": b"%d" % i, "queue": "q"} for i in range(30)])
+                for job in journal.lease_many(20 + n, "q"):
+                    job.done()
+                clock.advance(86_400)
+                journal.ship()
+                told = export_directory(inline, there, out, delta=delta, shares=2)
+        assert told.commit == 3
+        events, jobs = (_rows_on_s3(endpoint, files_of(out, name)) for name in ("events", "jobs"))
+        assert Counter(events["effect"]) == {"new": 90, "leased": 63, "done": 63}
+        own = {row.id for row in fold(load_all(path)).rows.values()}
+        assert sorted(jobs["id"]) == sorted(own)
+        if delta:
+            assert DeltaTable(f"{out}/jobs").to_pyarrow_table().num_rows == 27
+            assert compact(out)["events"][0] == 6  # of two tasks, on three days
+        last = Steps(out).last()
+        assert last is not None
+        with pytest.raises(BadRequest, match="made by another"):
+            Steps(out).add(last)
+
+
+def _rows_on_s3(endpoint: str, files: list[str]) -> dict[str, list[Any]]:
+    there = S3FileSystem(
+        access_key="test", secret_key="test", endpoint_override=endpoint, region="us-east-1"
+    )
+    paths = [one.removeprefix("s3://") for one in files]
+    found = [pq.read_table(one, filesystem=there, partitioning=None) for one in paths]
+    return dict(pa.concat_tables(found).to_pydict())
 
 
 def test_an_export_of_the_version_before_is_left_alone(tmp_path: Path) -> None:

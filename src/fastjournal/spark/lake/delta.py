@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,13 +120,13 @@ def compact(out: str | Path, *, hours: int = _WEEK_HOURS) -> dict[str, tuple[int
     """
     require_deltalake()
     from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
 
     folder = Folder(out)
     told = {}
     for name in TABLES:
-        address = f"{folder.address}/{name}"
-        if DeltaTable.is_deltatable(address):
-            table = DeltaTable(address)
+        with suppress(TableNotFoundError):
+            table = DeltaTable(f"{folder.address}/{name}")
             joined = int(table.optimize.compact()["numFilesRemoved"])
             gone = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
             told[name] = (joined, len(gone))
