@@ -12,8 +12,11 @@ import pytest
 from fastjournal import Journal
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.by_share import shards
-from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema
+from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, struct
+from fastjournal.spark.source import life_stream
 from fastjournal.spark.source.life_rows import life_batches
+from fastjournal.spark.source.life_stream import LifeStreamReader
+from fastjournal.spark.stream.reader import StreamSettings
 from fastjournal.testing import ManualClock
 
 T0 = 1_700_000_000_000_000_000
@@ -83,3 +86,39 @@ def test_what_is_told_is_bounded_by_time_queue_and_command(journal: str) -> None
     assert sum(one["effect"] == "new" for one in early) == 5
     named = told(journal, "events", columns=("id", "_directory", "effect"))
     assert {one["_directory"] for one in named} == {journal}
+
+
+def streamed(path: str, view: str, state: str = "", most: int = 6) -> list[dict[str, object]]:
+    """All of it in batches of a few records, as Spark's planner and tasks would."""
+    names = tuple(VIEW_COLUMNS[view][0])
+    options = {"path": path, "view": view, "shards": "2", "maxRecordsPerTrigger": str(most)}
+    settings = StreamSettings.parse({**options, **({"stateLocation": state} if state else {})})
+    query = LifeStreamReader(struct(view, names), settings)
+    start, found = query.initialOffset(), list[dict[str, object]]()
+    while (end := query.latestOffset(start, query.getDefaultReadLimit())) != start:
+        again = []
+        for _ in range(2):  # a batch may be planned again
+            again = [b for p in query.partitions(start, end) for b in query.read(p)]
+        found += pa.Table.from_batches(again, arrow_schema(view, names)).to_pylist()
+        query.commit(start)
+        start = end
+    return found
+
+
+def in_order(rows: list[dict[str, object]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("view", ["events", "attempts"])
+def test_a_stream_tells_batch_by_batch_what_a_read_tells_at_once(
+    journal: str, tmp_path: Path, view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = told(journal, view)
+    assert in_order(streamed(journal, view)) == in_order(everything)
+    walks = []
+    monkeypatch.setattr(life_stream, "rows_before", lambda *a: walks.append(a))
+    state = tmp_path / "state"
+    assert in_order(streamed(journal, view, str(state))) == in_order(everything)
+    assert len(walks) == 4, "only the first batch, planned twice, walks the log from its beginning"
+    (folder,) = state.iterdir()
+    assert len(list(folder.iterdir())) == 2, "states before the last batch but one are gone"

@@ -74,13 +74,17 @@ class FastJournalDataSource(DataSource):
             return JournalReader(schema, settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A reader that follows one journal."""
+        """A reader that follows journals."""
         from fastjournal.spark.stream.reader import JournalStreamReader, StreamSettings
 
         with told():
             stream = StreamSettings.parse(self.options)
-            known = replace(stream.settings, cores=self.cores)
-            return JournalStreamReader(schema, replace(stream, settings=known))
+            known = replace(stream, settings=replace(stream.settings, cores=self.cores))
+            if known.settings.view != "records":
+                from fastjournal.spark.source.life_stream import LifeStreamReader
+
+                return LifeStreamReader(schema, known)
+            return JournalStreamReader(schema, known)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer that makes jobs of rows."""

@@ -53,6 +53,8 @@ STREAM_OPTIONS: Mapping[str, str] = {
     ' or {"time": ns}; a checkpoint goes before it',
     "maxRecordsPerTrigger": "at most so many records of a journal in one batch",
     "maxBytesPerTrigger": "at most so many bytes of records of a journal in one batch, such as 64m",
+    "stateLocation": "views events and attempts: directory, shared by all nodes, or URI, where what"
+    " is known of the jobs is kept from batch to batch; without it each batch walks the whole log",
     "failOnDataLoss": "true (default): fail when records were cleaned away before they were read",
 }
 """Options of `readStream` beside those of `read`."""
@@ -63,7 +65,6 @@ _FOREIGN_HERE = (
     "asOf",
     "fromSegment",
     "toSegment",
-    "shards",
     "endingOffsets",
     "endingTimestamp",
 )
@@ -80,6 +81,7 @@ class StreamSettings:
     max_records: int | None = None
     max_bytes: int | None = None
     fail_on_loss: bool = True
+    state: str = ""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamSettings:
@@ -92,9 +94,9 @@ class StreamSettings:
                         f"{foreign}: not for a stream; it begins at startingOffsets", name=foreign
                     )
         settings = Settings.parse(rest)
-        if settings.view != "records":
-            raise SettingError("view: a stream has the view records only", name="view")
-        values: dict[str, Any] = {}
+        if settings.view not in ("records", "events", "attempts"):
+            raise SettingError("view: a stream has records, events or attempts", name="view")
+        values: dict[str, Any] = {"state": own.get("stateLocation", "")}
         if "startingTimestamp" in own:
             if "startingOffsets" in own:
                 raise SettingError(
