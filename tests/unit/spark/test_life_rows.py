@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from fastjournal import Journal
+from fastjournal.errors import BadRequest
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import Put
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.by_share import shards
 from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, struct
+from fastjournal.spark.sink.encode import check_schema, payloads
 from fastjournal.spark.source import life_stream
+from fastjournal.spark.source.data_source import JournalReader
 from fastjournal.spark.source.life_rows import life_batches
 from fastjournal.spark.source.life_stream import LifeStreamReader
 from fastjournal.spark.stream.reader import StreamSettings
@@ -122,3 +128,43 @@ def test_a_stream_tells_batch_by_batch_what_a_read_tells_at_once(
     assert len(walks) == 4, "only the first batch, planned twice, walks the log from its beginning"
     (folder,) = state.iterdir()
     assert len(list(folder.iterdir())) == 2, "states before the last batch but one are gone"
+
+
+def test_what_a_job_is_put_with_has_the_same_name_in_every_view(journal: str) -> None:
+    """And its id may be read as text; in view `records` alone the payload is the whole record."""
+    names = {
+        "jobs": ("payload", "priority", "due", "ttl", "key", "queue", "id", "id_text"),
+        "events": ("payload", "priority", "due", "key", "queue", "id", "id_text", "value"),
+        "attempts": ("key", "queue", "id_text"),
+        "records": ("priority", "id_text", "rank", "key"),
+    }
+    for view, columns in names.items():
+        reader = JournalReader(struct(view, columns), Settings((journal,), view=view, shards=1))
+        batches = [one for part in reader.partitions() for one in reader.read(part)]
+        assert all(one.schema == arrow_schema(view, columns) for one in batches)
+        rows = pa.Table.from_batches(batches).to_pylist()
+        keyed = [one for one in rows if one["key"] == ("k8" if view == "jobs" else "k3")]
+        assert keyed
+        for one in keyed:
+            assert len(bytes.fromhex(one["id_text"])) == 16
+            assert one.get("id", bytes.fromhex(one["id_text"])).hex() == one["id_text"]
+        assert {one["priority"] for one in keyed if one.get("priority") is not None} <= {100}
+        assert {one["payload"] for one in keyed if one.get("payload")} <= {b"v3", b"v8"}
+    assert all(one["rank"] == one["priority"] for one in keyed)
+
+
+def test_old_names_are_written_with_a_warning_and_ids_as_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schema = StructType().add("value", BinaryType()).add("rank", IntegerType())
+    check_schema(schema.add("queue", StringType()).add("id", StringType()))
+    assert "its name is payload now" in caplog.text and "priority now" in caplog.text
+    batch = pa.RecordBatch.from_pydict(
+        {"value": [b"x"], "rank": [7], "queue": ["q"], "id": ["00112233-44556677-8899aabbccddeeff"]}
+    )
+    (made, queues, plain) = payloads(batch, T0, b"")
+    put = decode(made[0].as_py())
+    assert isinstance(put, Put) and (put.value, put.rank, queues, plain) == (b"x", 7, {b"q"}, False)
+    assert put.id.hex() == "00112233445566778899aabbccddeeff"
+    with pytest.raises(BadRequest, match="32 hexadecimal digits"):
+        payloads(batch.set_column(3, "id", pa.array(["no id"])), T0, b"")

@@ -29,6 +29,7 @@ from fastjournal.spark.lifecycle.walk import Fold
 from fastjournal.spark.locations import absolute, is_remote
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.schema import made_columns
 from fastjournal.spark.source.life_rows import told_rows
 from fastjournal.spark.storage.segments import (
     Piece,
@@ -90,7 +91,7 @@ class LifeStreamReader(JournalStreamReader):
         """The rows of one share."""
         with told():
             if isinstance(partition, LifeSpan):
-                yield from lives_between(partition, self.reading)
+                yield from made_columns(self.reading, lambda own: lives_between(partition, own))
 
     def commit(self, end: Offset) -> None:
         """A batch was carried out: the states before its end are not needed any more."""

@@ -37,6 +37,7 @@ from fastjournal.spark.errors import told
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings, instant, offset_time, size_bytes, timestamp
 from fastjournal.spark.partitions import Span, checked
+from fastjournal.spark.schema import made_columns
 from fastjournal.spark.storage.segments import Piece, pack
 from fastjournal.spark.stream.archive_tail import ArchiveTail
 from fastjournal.spark.stream.tail import Reached, Tail
@@ -316,7 +317,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The batches of one partition."""
         with told():
             if isinstance(partition, Span):
-                yield from record_batches(partition.pieces, self.reading)
+                yield from made_columns(
+                    self.reading, lambda own: record_batches(partition.pieces, own)
+                )
 
     def commit(self, end: Offset) -> None:
         """Nothing is kept for a batch, so nothing is to be freed."""
