@@ -30,23 +30,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
-
 from fastjournal.arguments import queue_bytes
 from fastjournal.errors import BadRequest, SettingError
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import from_pyspark, told
 from fastjournal.spark.locations import absolute, is_remote, place
 from fastjournal.spark.sink.batch import MAX_VERSION, MAX_VERSION_SENT, Batch, begin, discard
 from fastjournal.spark.sink.commit import Adopted, Target, adopt, adopt_into
 from fastjournal.spark.sink.encode import Staged, check_schema, stage
 from fastjournal.spark.sink.outcomes import note_outcome
 from fastjournal.spark.storage.written_files import attempt_word, make_below
+
+with from_pyspark("jobs out of a DataFrame"):
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceStreamArrowWriter,
+        WriterCommitMessage,
+    )
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,17 +23,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from fastjournal.errors import BadRequest, SegmentError, SettingError
 from fastjournal.spark.decode.record_columns import record_batches
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import from_pyspark, told
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings, instant, offset_time, size_bytes, timestamp
 from fastjournal.spark.partitions import Span, checked
@@ -41,6 +34,15 @@ from fastjournal.spark.schema import made_columns
 from fastjournal.spark.storage.segments import Piece, pack
 from fastjournal.spark.stream.archive_tail import ArchiveTail
 from fastjournal.spark.stream.tail import Reached, Tail
+
+with from_pyspark("streams out of a journal"):
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
 
 if TYPE_CHECKING:
     import pyarrow as pa
