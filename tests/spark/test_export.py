@@ -459,6 +459,28 @@ def _rows_on_s3(endpoint: str, files: list[str]) -> dict[str, list[Any]]:
     return dict(pa.concat_tables(found).to_pydict())
 
 
+@pytest.mark.parametrize("delta", [False, True], ids=["parquet", "delta"])
+def test_a_journal_may_be_empty_in_between(tmp_path: Path, delta: bool) -> None:
+    path, out, clock = tmp_path / "j", tmp_path / "lake", ManualClock(NOON)
+    with Journal(path, clock=clock, background=False, sync="os", clean_interval=0) as journal:
+        for n in range(4):
+            journal.put(b"%d" % n, queue="q")
+            if n % 2 == 0:  # every other export finds no row, the last one after a cleaning
+                for job in journal.lease_many(9, "q"):
+                    job.done()
+            if n == 2:
+                journal.rotate()
+                journal.put(b"", queue="r")
+                journal.rotate()
+                journal.clean()
+                for job in journal.lease_many(9, "r"):
+                    job.done()
+            journal.sync()
+            export_directory(inline, path, out, delta=delta)
+            left = {row.id for row in fold(load_all(path)).rows.values()}
+            assert {one for (one,) in (table(out, "jobs", "id") if left or delta else [])} == left
+
+
 def test_an_export_of_the_version_before_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "lake" / "_commits").mkdir(parents=True)
     with pytest.raises(SettingError, match=r"export of 0\.1\.0"):

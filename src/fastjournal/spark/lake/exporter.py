@@ -53,7 +53,7 @@ from fastjournal.spark.lifecycle.walk import Fold, Lives
 from fastjournal.spark.locations import is_remote, place
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.by_share import replay_share
-from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.job_rows import job_batches
 from fastjournal.spark.storage.segments import (
     Piece,
@@ -336,7 +336,8 @@ class _Task:
         else:
             gone, merged = _without(mine, picture), []
         if plan.whole:
-            picture, gone = _joined(picture, rest, images if plan.cleaned else {}), []
+            known = images if plan.cleaned and "jobs" in held else None
+            picture, gone = _joined(picture, rest, known), []
         found = self.folder.write(
             kept_table(picture, images, gone), f"{ROWS}/{plan.number:09d}", ROWS, name, by_day=False
         )
@@ -357,7 +358,7 @@ class _Task:
         """The rows as they stood: all that were loaded, those touched now, and the others."""
         import pyarrow.compute as pc
 
-        if not self.plan.kept:
+        if self.plan.number == 1:
             return None, None, None
         ids = touched_by(self._parts())
         kept = load_kept(self.folder, self.plan.kept, self.share, None if self.plan.whole else ids)
@@ -401,9 +402,6 @@ class _Task:
 
     def _replayed(self) -> JournalState:
         """All rows of the share."""
-        if is_remote(self.directory):
-            segments = [(piece, load(piece)) for piece in self.everything]
-            return fold(segments, share=self.share, upto=self.plan.upto)
         own = [piece.number for piece in self.everything if piece.directory == self.directory]
         return replay_share(
             self.directory, self.share, self.plan.upto, Settings((self.directory,)),
@@ -463,10 +461,12 @@ def _without(rows: pa.Table | None, others: pa.Table) -> list[bytes]:
     return [] if rows is None else [one for one in rows["id"].to_pylist() if one not in known]
 
 
-def _joined(rows: pa.Table, others: pa.Table | None, alive: dict[bytes, bytes]) -> pa.Table:
+def _joined(rows: pa.Table, others: pa.Table | None, alive: dict[bytes, bytes] | None) -> pa.Table:
     """All rows; `alive`, where it is known, says which of them are there."""
     import pyarrow as pa
 
     if others is not None:
         rows = pa.concat_tables([rows, others.select(rows.column_names)])
-    return rows.filter(among(rows, pa.array(list(alive), pa.binary()))) if alive else rows
+    if alive is None:
+        return rows
+    return rows.filter(among(rows, pa.array(list(alive), pa.binary())))

@@ -24,6 +24,7 @@ from fastjournal.journal.state.row import Row, image
 from fastjournal.log.scan.scan import FAILFAST
 from fastjournal.spark.lake.files import DataFile, Folder
 from fastjournal.spark.lifecycle.commands import Part
+from fastjournal.spark.lifecycle.walk import Fold
 from fastjournal.spark.replay.fold import SegmentReader, Settled, Share, no_collection, route
 from fastjournal.spark.storage.segments import Piece, load
 
@@ -91,7 +92,7 @@ def load_kept(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = []
+    found = [kept_table(Fold(share).table(), {}, ())]
     for part in kept:
         for one in part:
             rows = folder.read([one.path])
