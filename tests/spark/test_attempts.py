@@ -18,7 +18,7 @@ import pytest
 from fastjournal.journal.journal import Journal
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.lake.commits import Commits
+from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.replay.fold import fold
 from fastjournal.spark.storage.segments import load_all
 
@@ -195,7 +195,7 @@ def test_a_worker_without_the_mount_fails_its_tasks_and_nothing_is_changed(tmp_p
     assert after == files
     assert rows_of(root / "journal") == before
     assert jobs_in(root / "target") == 0
-    assert Commits(root / "lake").last() is None
+    assert Steps(root / "lake").last() is None
 
 
 def test_second_attempts_beside_the_first_change_no_result(tmp_path: Path) -> None:
@@ -209,5 +209,5 @@ def test_second_attempts_beside_the_first_change_no_result(tmp_path: Path) -> No
     assert answers["dropped"] > 0 and rows_of(root / "journal") == before
     assert not Stream(root / "journal", WORKQ).work_files(".rw")
     assert answers["events"] >= 3000
-    exported = Commits(root / "lake").files_of("events")
+    exported = Steps(root / "lake").files_of("events")
     assert exported == sorted(map(str, (root / "lake" / "events").rglob("*.parquet")))

@@ -9,20 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from pyarrow.fs import S3FileSystem
 
-from fastjournal.errors import SettingError, Unavailable
+from fastjournal.errors import BadRequest, SettingError, Unavailable
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.language.codec import TYPE_NAMES, decode
 from fastjournal.journal.language.commands import Group
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.lake import parquet_files as export_files
-from fastjournal.spark.lake.commits import Commit, Commits
+from fastjournal.spark.lake import exporter
+from fastjournal.spark.lake import files as export_files
+from fastjournal.spark.lake.delta import compact
 from fastjournal.spark.lake.exporter import export, export_directory, files_of
+from fastjournal.spark.lake.steps import Step, Steps
+from fastjournal.spark.lifecycle import walk
+from fastjournal.spark.replay.by_share import replay_share
 from fastjournal.spark.replay.fold import fold
 from fastjournal.spark.storage.segments import journal_segments, load_all
 from fastjournal.testing import ManualClock
+from s3_server import BUCKET, environment, serve_s3
 from spark_traffic import NOON, SECOND, Told, traffic
 
 if TYPE_CHECKING:
@@ -39,6 +48,9 @@ def inline(tasks: Sequence[Callable[[], Sequence[Any]]]) -> list[Any]:
 def table(out: Path, name: str, what: str = "*", more: str = "") -> list[tuple[Any, ...]]:
     """Ask DuckDB, which knows nothing of us."""
     files = f"read_parquet('{out}/{name}/**/*.parquet', hive_partitioning=true)"
+    if (out / name / "_delta_log").is_dir():
+        rows = duckdb.from_arrow(DeltaTable(out / name).to_pyarrow_dataset())
+        return rows.query("rows", f"select {what} from rows {more}").fetchall()
     return duckdb.sql(f"select {what} from {files} {more}").fetchall()
 
 
@@ -122,7 +134,7 @@ def test_duckdb_finds_what_producers_and_consumers_were_told(
     assert open_jobs == {queue: count for queue, count in now.items() if count}
 
 
-def test_partitions_are_days_and_queues_and_names_survive(tmp_path: Path) -> None:
+def test_partitions_are_days_and_names_of_queues_survive(tmp_path: Path) -> None:
     odd = "a/b ü%=1"
     clock = ManualClock(NOON)
     with Journal(tmp_path / "j", clock=clock, background=False) as journal:
@@ -138,73 +150,73 @@ def test_partitions_are_days_and_queues_and_names_survive(tmp_path: Path) -> Non
         ("2026-02-01", "plain", b"2"),
     }
     assert {Path(one).parent.name for one in files_of(tmp_path / "lake", "jobs")} == {
-        "queue=a%2Fb%20%C3%BC%25%3D1",
-        "queue=plain",
-        "queue=__HIVE_DEFAULT_PARTITION__",
+        "day=2026-01-31",
+        "day=2026-02-01",
     }
 
 
-class _Crashing(Commits):
-    """Dies at one step."""
+class _Crashing(Steps):
+    """Dies at one place."""
 
-    def __init__(self, root: Path, step: str) -> None:
+    def __init__(self, root: Path, place: str) -> None:
         super().__init__(root)
-        self._step = step
+        self._place = place
 
-    def add(self, commit: Commit) -> None:
-        if self._step == "before the commit":
+    def add(self, step: Step) -> None:
+        if self._place == "before the step":
             raise KeyboardInterrupt
-        super().add(commit)
-        if self._step == "after the commit":
+        super().add(step)
+        if self._place == "after the step":
             raise KeyboardInterrupt
 
-    def _publish(self, commit: Commit) -> None:
-        if self._step == "half published" and commit.number == 2:
-            some = [one for one in commit.files if one.table == "events"][:1]
-            for one in some:
-                target = self.root / one.path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                (self.root / one.staged).replace(target)
+    def _publish(self, step: Step) -> None:
+        if step.number == 2 and self._place == "half published":
+            if step.delta:
+                from fastjournal.spark.lake.delta import _add
+
+                _add(self.folder, step, "events")
+            else:
+                one = step.of("events")[0]
+                self.folder.move([(one.path, one.place)])
             raise KeyboardInterrupt
-        super()._publish(commit)
-
-    def _replace(self, name: str, commit: Commit) -> None:
-        if self._step == "jobs taken out" and commit.number == 2:
-            staging = self.root / "_staging"
-            (self.root / name).replace(staging / f"{name}-old-{commit.number:09d}")
+        super()._publish(step)
+        if step.number == 2 and self._place == "published, not marked":
+            self._store.delete(["000000002.done"])
             raise KeyboardInterrupt
-        super()._replace(name, commit)
 
 
+@pytest.mark.parametrize("delta", [False, True], ids=["parquet", "delta"])
 @pytest.mark.parametrize(
-    "step",
-    ["in a task", "before the commit", "after the commit", "half published", "jobs taken out"],
+    "place",
+    ["in a task", "before the step", "after the step", "half published", "published, not marked"],
 )
-def test_a_killed_export_shows_nothing_and_the_next_one_mends_it(tmp_path: Path, step: str) -> None:
+def test_a_killed_export_shows_nothing_and_the_next_one_mends_it(
+    tmp_path: Path, place: str, delta: bool
+) -> None:
     path, out = tmp_path / "j", tmp_path / "lake"
     traffic(path, puts=300, hours=0.5)
-    export_directory(inline, path, out, until=NOON + 900 * SECOND, shares=2)
+    export_directory(inline, path, out, until=NOON + 900 * SECOND, shares=2, delta=delta)
     first = exported(out)
     jobs = len(table(out, "jobs"))
 
     def run(tasks: Sequence[Callable[[], Sequence[Any]]]) -> list[Any]:
-        found = inline(tasks[:1] if step == "in a task" else tasks)
-        if step == "in a task":
+        found = inline(tasks[:1] if place == "in a task" else tasks)
+        if place == "in a task":
             raise KeyboardInterrupt
         return found
 
     with pytest.raises(KeyboardInterrupt):
-        export_directory(run, path, out, shares=2, commits=_Crashing(out, step))
-    if step in ("in a task", "before the commit"):
+        export_directory(run, path, out, shares=2, delta=delta, steps=_Crashing(out, place))
+    if place in ("in a task", "before the step"):
         assert exported(out) == first and len(table(out, "jobs")) == jobs
-        assert len(Commits(out).numbers()) == 1
-    else:
+        assert len(Steps(out).numbers()) == 1
+    elif not delta:
         named = [Path(one).is_file() for name in ("events", "jobs") for one in files_of(out, name)]
         assert all(named)
-    export_directory(inline, path, out)
+    export_directory(inline, path, out, delta=delta)
     assert exported(out) == commands_in(path)
     own = {row.id for row in fold(load_all(path)).rows.values()}
-    assert {one for (one,) in table(out, "jobs", "id")} == own
+    assert sorted(one for (one,) in table(out, "jobs", "id")) == sorted(own)
     assert not (out / "_staging").exists()
 
 
@@ -327,24 +339,152 @@ def test_an_export_goes_on_as_it_began(tmp_path: Path) -> None:
         export_directory(inline, tmp_path / "j", tmp_path / "lake", tables=["rows"])
 
 
-def test_a_delta_log_names_the_same_files_once(tmp_path: Path) -> None:
-    from deltalake import DeltaTable
-
-    path, out = tmp_path / "j", tmp_path / "lake"
-    traffic(path, puts=200, hours=0.3)
-    export_directory(
-        inline, path, out, until=NOON + 400 * SECOND
-    )  # made before Delta was asked for
+def test_delta_tables_grow_by_transactions_and_jobs_by_merges(tmp_path: Path) -> None:
+    """The same rows as plain Parquet has; each step once, by its number; all by other engines."""
+    path, out, plain = tmp_path / "j", tmp_path / "lake", tmp_path / "plain"
+    traffic(path, puts=400, hours=0.5)
+    for n, shares in enumerate((1, 2, 1)):
+        until = NOON + (n + 1) * 500 * SECOND
+        export_directory(inline, path, out, until=until, shares=shares, delta=True)
     for _ in range(2):
         export_directory(inline, path, out, delta=True)
+    export_directory(inline, path, plain)
+    assert exported(out) == commands_in(path)
+    for name, order in (("events", "time_ns, member"), ("attempts", "ended_ns"), ("jobs", "id")):
+        chosen = "* exclude (day), day::date"
+        assert table(out, name, chosen, f"order by {order}") == table(
+            plain, name, chosen, f"order by {order}"
+        )
     events = DeltaTable(out / "events")
-    assert events.transaction_version("fastjournal-export") == 2
-    found = events.to_pyarrow_table(columns=["time_ns", "member", "queue"])
-    assert sorted(found["time_ns"].to_pylist()) == sorted(time for time, _, _ in exported(out))
-    jobs = DeltaTable(out / "jobs").to_pyarrow_table(columns=["id", "day", "queue"])
-    assert set(jobs["id"].to_pylist()) == {one for (one,) in table(out, "jobs", "id")}
-    traffic_rows = fold(load_all(path)).rows
-    assert jobs.num_rows == len(traffic_rows)
+    assert events.transaction_version("fastjournal-export") == 4
+    assert events.metadata().partition_columns == ["day"]
+    first = events.get_add_actions(flatten=True).column("min.time_ns").to_pylist()
+    assert min(first) == commands_in(path)[0][0]
+    merges = [one for one in DeltaTable(out / "jobs").history() if one["operation"] == "MERGE"]
+    rows = fold(load_all(path)).rows
+    assert len(merges) == 3
+    assert all(int(m["operationMetrics"]["num_source_rows"]) > 0 for m in merges)
+    joined = compact(out, hours=0)
+    assert joined["events"][0] > 1 and joined["events"][1] > 1
+    assert exported(out) == commands_in(path)
+    assert len(table(out, "jobs")) == len(rows)
+    with pytest.raises(SettingError, match="delta: an export goes on as it began"):
+        export_directory(inline, path, out)
+
+
+def test_jobs_follow_from_the_rows_that_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No second replay, unless records were cleaned away unread."""
+    path, out, clock = tmp_path / "j", tmp_path / "lake", ManualClock(NOON)
+    replays = []
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        replays.append(arguments)
+        return replay_share(*arguments, **more)
+
+    monkeypatch.setattr(exporter, "replay_share", counted)
+    with Journal(path, clock=clock, background=False, sync="os", clean_interval=0) as journal:
+        for n in range(40):
+            journal.put(b"%d" % n, queue="q", key=f"k{n}")
+        export_directory(inline, path, out, delta=True)
+        for n in range(25):  # so many that the picture is written anew in between
+            clock.advance(1)
+            journal.put(b"again", queue="q", key="k0")
+            job = journal.lease("q")
+            assert job is not None
+            job.done() if n % 2 else job.fail(b"why")
+            journal.sync()
+            told = export_directory(inline, path, out, delta=True)
+            assert 0 < told.rows["jobs"] < 4
+        assert len(replays) == 1
+        shown = table(out, "jobs", "key, state, fails, value", "order by id")
+        export_directory(inline, path, tmp_path / "whole", delta=True)
+        assert shown == table(tmp_path / "whole", "jobs", "key, state, fails, value", "order by id")
+        for job in journal.lease_many(20, "q"):
+            job.done()
+        journal.rotate()
+        journal.put(b"last", queue="q")
+        journal.rotate()
+        journal.clean()
+        journal.clean()
+        left = {job.key.decode() for job in journal.jobs("q")}
+        journal.sync()
+        replays.clear()
+        export_directory(inline, path, out, delta=True)
+    assert len(replays) == 1, "the ends of jobs were cleaned away unread"
+    assert {key or "" for (key,) in table(out, "jobs", "key")} == left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [False, True], ids=["parquet", "delta"])
+def test_an_archive_on_s3_is_exported_to_s3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delta: bool
+) -> None:
+    """No lock and no rename there: a step that another has made is refused."""
+    pytest.importorskip("obstore")
+    path, clock = tmp_path / "j", ManualClock(NOON)
+    with serve_s3() as endpoint:
+        for name, value in environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        there, out = (f"s3://{BUCKET}/{tmp_path.name}/{name}" for name in ("jobs", "lake"))
+        with Journal(path, clock=clock, background=False, sync="os", archive=there) as journal:
+            for n in range(3):
+                journal.put_many([{"payload": b"%d" % i, "queue": "q"} for i in range(30)])
+                for job in journal.lease_many(20 + n, "q"):
+                    job.done()
+                clock.advance(86_400)
+                journal.ship()
+                told = export_directory(inline, there, out, delta=delta, shares=2)
+        assert told.commit == 3
+        events, jobs = (_rows_on_s3(endpoint, files_of(out, name)) for name in ("events", "jobs"))
+        assert Counter(events["effect"]) == {"new": 90, "leased": 63, "done": 63}
+        own = {row.id for row in fold(load_all(path)).rows.values()}
+        assert sorted(jobs["id"]) == sorted(own)
+        if delta:
+            assert DeltaTable(f"{out}/jobs").to_pyarrow_table().num_rows == 27
+            assert compact(out)["events"][0] == 6  # of two tasks, on three days
+        last = Steps(out).last()
+        assert last is not None
+        with pytest.raises(BadRequest, match="made by another"):
+            Steps(out).add(last)
+
+
+def _rows_on_s3(endpoint: str, files: list[str]) -> dict[str, list[Any]]:
+    there = S3FileSystem(
+        access_key="test", secret_key="test", endpoint_override=endpoint, region="us-east-1"
+    )
+    paths = [one.removeprefix("s3://") for one in files]
+    found = [pq.read_table(one, filesystem=there, partitioning=None) for one in paths]
+    return dict(pa.concat_tables(found).to_pydict())
+
+
+@pytest.mark.parametrize("delta", [False, True], ids=["parquet", "delta"])
+def test_a_journal_may_be_empty_in_between(tmp_path: Path, delta: bool) -> None:
+    path, out, clock = tmp_path / "j", tmp_path / "lake", ManualClock(NOON)
+    with Journal(path, clock=clock, background=False, sync="os", clean_interval=0) as journal:
+        for n in range(4):
+            journal.put(b"%d" % n, queue="q")
+            if n % 2 == 0:  # every other export finds no row, the last one after a cleaning
+                for job in journal.lease_many(9, "q"):
+                    job.done()
+            if n == 2:
+                journal.rotate()
+                journal.put(b"", queue="r")
+                journal.rotate()
+                journal.clean()
+                for job in journal.lease_many(9, "r"):
+                    job.done()
+            journal.sync()
+            export_directory(inline, path, out, delta=delta)
+            left = {row.id for row in fold(load_all(path)).rows.values()}
+            assert {one for (one,) in (table(out, "jobs", "id") if left or delta else [])} == left
+
+
+def test_an_export_of_the_version_before_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "_commits").mkdir(parents=True)
+    with pytest.raises(SettingError, match=r"export of 0\.1\.0"):
+        export_directory(inline, tmp_path, tmp_path / "lake")
 
 
 def test_delta_without_its_package_says_what_to_install(
@@ -367,17 +507,17 @@ def test_spark_writes_the_tables_inside_its_tasks(
     assert {"day", "queue"} <= set(seen.columns)
 
 
-def test_many_queues_are_written_with_few_open_files_and_little_memory(
+def test_what_is_held_is_written_whenever_it_is_enough_for_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partition whose file was closed goes on in another one; nothing is lost on the way."""
-    monkeypatch.setattr(export_files, "OPEN_FILES", 3)
-    monkeypatch.setattr(export_files, "HELD_BYTES", 20_000)
+    monkeypatch.setattr(export_files, "_HELD_BYTES", 20_000)
+    monkeypatch.setattr(walk, "_HELD_ROWS", 40)
     with Journal(tmp_path / "j", clock=ManualClock(NOON), background=False) as journal:
         for _ in range(4):
             journal.put_many([{"payload": b"x" * 50, "queue": f"q{q}"} for q in range(40)])
             journal.rotate()
         export_directory(inline, tmp_path / "j", tmp_path / "lake")
+    assert len(files_of(tmp_path / "lake", "events")) > 1
     assert exported(tmp_path / "lake") == commands_in(tmp_path / "j")[:-1]
     counts = table(tmp_path / "lake", "jobs", "queue, count(*)", "group by 1")
     assert dict(counts) == {f"q{q}": 4 for q in range(40)}

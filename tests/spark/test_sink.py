@@ -65,8 +65,40 @@ def test_a_write_repeated_under_its_txn_changes_nothing(
     assert len(payloads(tmp_path / "journal")) == 500
     write(rows(spark, 500, 500), tmp_path / "journal", txnAppId="nightly", txnVersion="5")
     assert set(payloads(tmp_path / "journal")) == expected(1000)
-    audit = JournalTable.for_path(spark, tmp_path / "journal").audit(opinion=False)
-    assert [row.rule for row in audit.collect()] == []
+    table = JournalTable.for_path(spark, tmp_path / "journal")
+    assert [row.rule for row in table.audit(opinion=False).collect()] == []
+    told = [(row.version, row.new, row.repeated) for row in table.outcomes().collect()]
+    assert told == [(4, 500, 0), (4, 0, 500), (3, 0, 500), (5, 500, 0)]
+
+
+def test_what_was_read_is_written_as_it_is_and_told_by_its_outcomes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The same names for reading and writing; a version may be an instant in microseconds."""
+    with Journal(tmp_path / "from", background=False) as journal:
+        for n in range(6):
+            journal.put(b"%d" % n, queue="q", key=f"k{n}", priority=n, ttl=3600)
+    columns = ["payload", "priority", "due", "ttl", "key", "queue", "id"]
+    read = JournalTable.for_path(spark, tmp_path / "from").jobs(columns=columns)
+    write(read, tmp_path / "to", txnAppId="copy", txnVersion=1_769_860_800_000_000)
+    as_text = read.selectExpr("'again' as payload", "key", "queue")
+    write(as_text, tmp_path / "to", txnAppId="copy", txnVersion=1_769_860_800_000_001)
+    table = JournalTable.for_path(spark, tmp_path / "to")
+    with Journal(tmp_path / "from", background=False) as journal:
+        own = {job.id.hex(): job.priority for job in journal.jobs("q")}
+    found = {
+        row.id_text: row for row in table.jobs(columns=["id_text", "priority", "payload"]).collect()
+    }
+    assert {name: row.priority for name, row in found.items()} == own
+    assert {bytes(row.payload) for row in found.values()} == {b"again"}
+    told = [(row.rows, row.new, row.merged) for row in table.outcomes().collect()]
+    assert told == [(6, 6, 0), (6, 0, 6)]
+    place = tmp_path / "to"
+    spark.sql(
+        f"create or replace temporary view by_sql using fastjournal"
+        f" options (path '{place}', view 'jobs', columns 'id_text,priority')"
+    )
+    assert {row.id_text: row.priority for row in spark.table("by_sql").collect()} == own
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from pathlib import Path
 from page_tables import fill, said, table
 
 from fastjournal.spark.audit.rules import RULES
-from fastjournal.spark.lake.tables import TABLES, VERSIONS, schema_of
+from fastjournal.spark.lake.tables import TABLES, VERSIONS, plain, schema_of
 from fastjournal.spark.options import OPTIONS
-from fastjournal.spark.schema import VIEW_COLUMNS
-from fastjournal.spark.sink.encode import COLUMNS
+from fastjournal.spark.schema import VIEW_COLUMNS, WRITTEN
 from fastjournal.spark.sink.writer import SINK_OPTIONS
 from fastjournal.spark.stream.reader import STREAM_OPTIONS
 
@@ -31,7 +30,7 @@ def _options(options: Mapping[str, str]) -> str:
 
 
 def _exported(name: str) -> str:
-    rows = [(f"`{field.name}`", field.type) for field in schema_of(name)]
+    rows = [(f"`{field.name}`", field.type) for field in plain(schema_of(name))]
     return f"### {name}, version {VERSIONS[name]}\n\n{table(('column', 'Arrow type'), rows)}"
 
 
@@ -43,7 +42,7 @@ def made(docs: Path) -> dict[str, str]:
         "sink": _options(SINK_OPTIONS),
         "sink-columns": table(
             ("column", "may be"),
-            [(f"`{name}`", ", ".join(kinds)) for name, kinds in COLUMNS.items()],
+            [(f"`{name}`", ", ".join(kinds)) for name, kinds in WRITTEN.items()],
         ),
         "rules": table(
             ("rule", "severity and meaning"),

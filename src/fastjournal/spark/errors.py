@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fastjournal.errors import JournalError
+from fastjournal.errors import JournalError, Unavailable
 
-__all__ = ["ToldError", "explain", "told"]
+__all__ = ["ToldError", "explain", "from_pyspark", "told"]
 
 _TEXT = re.compile(r"fastjournal \[([A-Z-]+)\] ([^\n]*)")
 
@@ -30,6 +30,19 @@ def told() -> Iterator[None]:
         yield
     except JournalError as error:
         raise ToldError(f"fastjournal [{error.code}] {error}") from error
+
+
+@contextmanager
+def from_pyspark(feature: str) -> Iterator[None]:
+    """Names that older versions of pyspark lack are imported inside; say what needs them."""
+    try:
+        yield
+    except ImportError as error:
+        from pyspark import __version__
+
+        raise Unavailable(
+            f"{feature}: pyspark {__version__} is too old, 4.3 will do: {error}"
+        ) from error
 
 
 def explain(error: BaseException) -> tuple[str, str] | None:

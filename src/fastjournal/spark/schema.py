@@ -7,11 +7,16 @@ Rules:
 2. Times are `timestamp` in microseconds, as Spark has no finer; `time_ns` is the record's identity.
 3. Text that is not UTF-8 is shown with its odd bytes as `\\xNN`; `key_bytes` holds a key exactly.
 4. Batches must have exactly the Arrow types of the Spark schema: Spark refuses anything else.
+5. What a job is put with has one name wherever it is read or written: `WRITTEN`. All views that
+   show it have it on request under that name, so what was read can be written as it is. In view
+   `records` alone `payload` is the whole record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import SettingError
@@ -21,7 +26,42 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["VIEW_COLUMNS", "arrow_schema", "ddl", "names_of", "struct"]
+__all__ = [
+    "OLD_NAMES",
+    "VIEW_COLUMNS",
+    "WRITTEN",
+    "arrow_schema",
+    "ddl",
+    "made_columns",
+    "names_of",
+    "struct",
+    "written_name",
+]
+
+_TEXT = ("binary", "string")
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+WRITTEN: Mapping[str, tuple[str, ...]] = {
+    "payload": _TEXT,
+    "key": _TEXT,
+    "queue": _TEXT,
+    "priority": _WHOLE,
+    "due": ("timestamp",),
+    "ttl": (*_WHOLE, "float", "double", "interval day to second"),
+    "id": _TEXT,
+}
+"""What a job is put with, and the SQL types it may be written in; an id as text is 32 hex digits
+or a UUID."""
+
+OLD_NAMES: Mapping[str, str] = {"value": "payload", "rank": "priority"}
+"""Names under which columns were read before; they are still written, with a warning."""
+_log = logging.getLogger(__name__)
+
+_MADE_OF: Mapping[str, str] = {
+    "payload": "value",
+    "priority": "rank",
+    "id_text": "id",
+}
+"""Columns on request that are made of another one, unless the view has them itself."""
 
 _RECORDS: Mapping[str, str] = {
     "time": "timestamp",
@@ -45,6 +85,8 @@ _RECORDS: Mapping[str, str] = {
 
 _RECORDS_ON_REQUEST: Mapping[str, str] = {
     "payload": "binary",
+    "priority": "bigint",
+    "id_text": "string",
     "key_bytes": "binary",
     "_directory": "string",
     "_segment": "bigint",
@@ -78,6 +120,10 @@ _JOBS: Mapping[str, str] = {
 }
 
 _JOBS_ON_REQUEST: Mapping[str, str] = {
+    "payload": "binary",
+    "priority": "bigint",
+    "ttl": "double",
+    "id_text": "string",
     "kind": "smallint",
     "key_bytes": "binary",
     "queue_bytes": "binary",
@@ -145,7 +191,13 @@ _ATTEMPTS: Mapping[str, str] = {
     "ended_ns": "bigint",
 }
 
-_LIVES_ON_REQUEST: Mapping[str, str] = {"_directory": "string"}
+_EVENTS_ON_REQUEST: Mapping[str, str] = {
+    "payload": "binary",
+    "priority": "bigint",
+    "id_text": "string",
+    "_directory": "string",
+}
+_ATTEMPTS_ON_REQUEST: Mapping[str, str] = {"id_text": "string", "_directory": "string"}
 
 _SEGMENTS: Mapping[str, str] = {
     "directory": "string",
@@ -181,6 +233,8 @@ _SPOOL: Mapping[str, str] = {
 }
 
 _SPOOL_ON_REQUEST: Mapping[str, str] = {
+    "payload": "binary",
+    "id_text": "string",
     "put_ns": "bigint",
     "key_bytes": "binary",
     "_directory": "string",
@@ -189,8 +243,8 @@ _SPOOL_ON_REQUEST: Mapping[str, str] = {
 VIEW_COLUMNS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "records": (_RECORDS, _RECORDS_ON_REQUEST),
     "jobs": (_JOBS, _JOBS_ON_REQUEST),
-    "events": (_EVENTS, _LIVES_ON_REQUEST),
-    "attempts": (_ATTEMPTS, _LIVES_ON_REQUEST),
+    "events": (_EVENTS, _EVENTS_ON_REQUEST),
+    "attempts": (_ATTEMPTS, _ATTEMPTS_ON_REQUEST),
     "segments": (_SEGMENTS, {}),
     "spool": (_SPOOL, _SPOOL_ON_REQUEST),
 }
@@ -212,6 +266,51 @@ def names_of(settings: Settings) -> tuple[str, ...]:
     if settings.view == "records" and settings.mode == "PERMISSIVE":
         return (*usual, "_corrupt_record", "_error")
     return tuple(usual)
+
+
+_OWN: Mapping[str, frozenset[str]] = {
+    "records": frozenset({"payload"}),
+    "jobs": frozenset({"payload", "priority", "ttl", "id_text"}),
+    "spool": frozenset({"priority"}),
+}
+"""What a view has under such a name by itself."""
+
+
+def made_columns(
+    settings: Settings, read: Callable[[Settings], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """What `read` gives, with the columns that are made of others (rule 5)."""
+    import pyarrow as pa
+
+    own = _OWN.get(settings.view, frozenset())
+    made = {n: _MADE_OF[n] for n in settings.columns if n in _MADE_OF and n not in own}
+    if not made:
+        yield from read(settings)
+        return
+    # Each once, in the order asked for.
+    names = tuple(dict.fromkeys(made.get(name, name) for name in settings.columns))
+    schema = arrow_schema(settings.view, settings.columns)
+    for batch in read(replace(settings, columns=names)):
+        columns = [
+            _made(name, batch.column(made[name])) if name in made else batch.column(name)
+            for name in settings.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _made(name: str, column: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    if name == "id_text":
+        return pa.array([None if one is None else one.hex() for one in column.to_pylist()])
+    return column
+
+
+def written_name(name: str) -> str:
+    """The name of a column that is written, which may be one it had before."""
+    if name in OLD_NAMES:
+        _log.warning("column %s: its name is %s now", name, OLD_NAMES[name])
+    return OLD_NAMES.get(name, name)
 
 
 def ddl(view: str, names: Sequence[str]) -> str:

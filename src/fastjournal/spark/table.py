@@ -131,6 +131,12 @@ class JournalTable:
         self.jobs(as_of).createOrReplaceTempView("jobs")
         self.segments().createOrReplaceTempView("segments")
 
+    def outcomes(self, **options: str) -> DataFrame:
+        """What became of each batch written to it; options as those of the sink."""
+        from fastjournal.spark.sink.outcomes import outcomes
+
+        return outcomes(self.spark, self.path, **options)
+
     def audit(self, *, opinion: bool = True) -> DataFrame:
         """What is wrong with it, as rows."""
         from fastjournal.spark.audit.run import audit

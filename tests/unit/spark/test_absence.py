@@ -39,8 +39,8 @@ from fastjournal.spark.audit.rules import (
     snapshot_findings,
 )
 from fastjournal.spark.errors import ToldError
-from fastjournal.spark.lake.commits import Commits
 from fastjournal.spark.lake.exporter import export_directory
+from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.maintain.clean import clean_journal
 from fastjournal.spark.maintain.trim import trim_directory
 from fastjournal.spark.options import Settings
@@ -263,7 +263,7 @@ def test_an_export_by_nodes_that_do_not_see_a_directory_moves_its_position_nowhe
     hidden = {"journal": journal, "lake": lake}[which]
     with pytest.raises((NotFound, FileNotFoundError)):
         export_directory(blind_at(1, hidden, empty=empty), journal, lake)
-    last = Commits(lake).last()
+    last = Steps(lake).last()
     assert last is not None and (last.number, last.upto) == (1, T0 + 99)
     done = export_directory(here, journal, lake)
     assert done.records == 400
@@ -316,7 +316,7 @@ def test_attempts_of_one_task_write_files_of_their_own(journal: Path, tmp_path: 
     again = export_directory(here, copy, tmp_path / "other", shares=2)
     assert done.rows == again.rows and done.files == again.files
     files = list((tmp_path / "lake" / "events").rglob("*.parquet"))
-    assert sorted(map(str, files)) == sorted(Commits(tmp_path / "lake").files_of("events"))
+    assert sorted(map(str, files)) == sorted(Steps(tmp_path / "lake").files_of("events"))
 
 
 def spoilt(
@@ -386,7 +386,7 @@ def test_a_task_that_read_another_file_of_the_same_name_is_not_believed(
 
 
 @SPOILS
-@pytest.mark.parametrize("folder", ["_staging", "_carried"])
+@pytest.mark.parametrize("folder", ["_staging", "_rows"])
 def test_a_file_of_an_export_that_is_not_what_its_task_wrote_is_not_committed(
     journal: Path, tmp_path: Path, folder: str, spoil: Callable[[Path], None]
 ) -> None:
@@ -394,25 +394,25 @@ def test_a_file_of_an_export_that_is_not_what_its_task_wrote_is_not_committed(
     run = spoilt(lambda: sorted((lake / folder).rglob("*.parquet")), spoil)
     with pytest.raises((NotFound, SegmentError)):
         export_directory(run, journal, lake)
-    assert Commits(lake).last() is None
+    assert Steps(lake).last() is None
     assert export_directory(here, journal, lake).records == 500
 
 
 def test_a_commit_whose_files_are_not_there_is_not_taken_for_published(
     journal: Path, tmp_path: Path
 ) -> None:
-    class Dying(Commits):
+    class Dying(Steps):
         def add(self, commit: Any) -> None:
             super().add(commit)
             raise KeyboardInterrupt
 
     lake = tmp_path / "lake"
     with pytest.raises(KeyboardInterrupt):
-        export_directory(here, journal, lake, commits=Dying(lake))
+        export_directory(here, journal, lake, steps=Dying(lake))
     lost = min((lake / "_staging").rglob("events/**/*.parquet"))
     kept = lost.read_bytes()
     lost.unlink()
-    with pytest.raises(SegmentError, match="of a commit are not there"):
+    with pytest.raises(SegmentError, match="of a step are not there"):
         export_directory(here, journal, lake)
     lost.write_bytes(kept)
     assert export_directory(here, journal, lake).commit == 1

@@ -248,7 +248,7 @@ def test_where_a_snapshot_overlaps_with_the_log_the_living_rows_are_those_of_a_r
     directory = write(tmp_path / "a", commands, random)
     stream = Stream(directory, WORKQ)
     first = stream.segments()[1]
-    start = sum(len(read_segment(stream, n)[1]) for n in stream.segments() if n < first)
+    start = sum(len(list(segment_records(stream, n))) for n in stream.segments() if n < first)
     parts = []
     for part in range(4):
         upto = start + part * 7

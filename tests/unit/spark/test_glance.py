@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fastjournal import Journal
 from fastjournal.journal.journal import Receiver
+from fastjournal.log.scan.scan import Chunk
 from fastjournal.model import Mode, NewJob
 from fastjournal.put_request import checked_request
+from fastjournal.spark.sink import glance as glance_module
 from fastjournal.spark.sink.glance import glance
 from fastjournal.spool.frames import sender_name, spool_tag
 
@@ -54,3 +57,46 @@ def test_a_sender_that_is_not_known_has_no_mark(tmp_path: Path) -> None:
         journal.put(b"forged", queue="q", id=FORGED)
         journal.sync()
         assert glance(str(tmp_path / "j"), NAME).mark_of(NAME) == 0
+
+
+def test_only_what_was_added_since_is_walked_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the segment in which the log ended is cleaned, or a sender had died half-way."""
+    walked: list[int] = []
+
+    def counted(chunk: Chunk, *more: Any) -> None:
+        walked.append(len(chunk))
+        walk(chunk, *more)
+
+    walk = glance_module._walk
+    monkeypatch.setattr(glance_module, "_walk", counted)
+    path = str(tmp_path / "j")
+
+    def look(sender: bytes) -> tuple[int, int]:
+        walked.clear()
+        found = glance(path, sender)
+        return sum(walked), found.mark_of(b"spark-txn:a")
+
+    with Journal(path, background=False) as journal:
+        receiver = Receiver(journal)
+        for n in range(50):
+            journal.put(b"%d" % n, queue="q")
+        receiver.put_from(b"spark-txn:a", [(2**62, job(b"x"))])
+        journal.sync()
+        assert look(NAME) == (52, 2**62)
+        assert look(NAME) == (0, 2**62)
+        receiver.put_from(NAME, [(8, job(b"a"))])  # and dies here
+        journal.rotate()
+        journal.put(b"more", queue="q")
+        journal.sync()
+        assert look(b"another one!")[0] < 5
+        assert look(NAME)[0] > 52
+        assert glance(path, NAME).mark_of(NAME) == 8
+        for held in journal.lease_many(52, "q"):
+            held.done()
+        journal.rotate()
+        assert look(b"another one!")[1] == 2**62
+        journal.put(b"last", queue="q")
+        assert journal.clean()
+        assert look(b"another one!")[1] == 2**62

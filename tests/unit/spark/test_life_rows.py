@@ -8,12 +8,21 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from fastjournal import Journal
+from fastjournal.errors import BadRequest
+from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.commands import Put
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.by_share import shards
-from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema
+from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, struct
+from fastjournal.spark.sink.encode import check_schema, payloads
+from fastjournal.spark.source import life_stream
+from fastjournal.spark.source.data_source import JournalReader
 from fastjournal.spark.source.life_rows import life_batches
+from fastjournal.spark.source.life_stream import LifeStreamReader
+from fastjournal.spark.stream.reader import StreamSettings
 from fastjournal.testing import ManualClock
 
 T0 = 1_700_000_000_000_000_000
@@ -83,3 +92,79 @@ def test_what_is_told_is_bounded_by_time_queue_and_command(journal: str) -> None
     assert sum(one["effect"] == "new" for one in early) == 5
     named = told(journal, "events", columns=("id", "_directory", "effect"))
     assert {one["_directory"] for one in named} == {journal}
+
+
+def streamed(path: str, view: str, state: str = "", most: int = 6) -> list[dict[str, object]]:
+    """All of it in batches of a few records, as Spark's planner and tasks would."""
+    names = tuple(VIEW_COLUMNS[view][0])
+    options = {"path": path, "view": view, "shards": "2", "maxRecordsPerTrigger": str(most)}
+    settings = StreamSettings.parse({**options, **({"stateLocation": state} if state else {})})
+    query = LifeStreamReader(struct(view, names), settings)
+    start, found = query.initialOffset(), list[dict[str, object]]()
+    while (end := query.latestOffset(start, query.getDefaultReadLimit())) != start:
+        again = []
+        for _ in range(2):  # a batch may be planned again
+            again = [b for p in query.partitions(start, end) for b in query.read(p)]
+        found += pa.Table.from_batches(again, arrow_schema(view, names)).to_pylist()
+        query.commit(start)
+        start = end
+    return found
+
+
+def in_order(rows: list[dict[str, object]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("view", ["events", "attempts"])
+def test_a_stream_tells_batch_by_batch_what_a_read_tells_at_once(
+    journal: str, tmp_path: Path, view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = told(journal, view)
+    assert in_order(streamed(journal, view)) == in_order(everything)
+    walks = []
+    monkeypatch.setattr(life_stream, "rows_before", lambda *a: walks.append(a))
+    state = tmp_path / "state"
+    assert in_order(streamed(journal, view, str(state))) == in_order(everything)
+    assert len(walks) == 4, "only the first batch, planned twice, walks the log from its beginning"
+    (folder,) = state.iterdir()
+    assert len(list(folder.iterdir())) == 2, "states before the last batch but one are gone"
+
+
+def test_what_a_job_is_put_with_has_the_same_name_in_every_view(journal: str) -> None:
+    """And its id may be read as text; in view `records` alone the payload is the whole record."""
+    names = {
+        "jobs": ("payload", "priority", "due", "ttl", "key", "queue", "id", "id_text"),
+        "events": ("payload", "priority", "due", "key", "queue", "id", "id_text", "value"),
+        "attempts": ("key", "queue", "id_text"),
+        "records": ("priority", "id_text", "rank", "key"),
+    }
+    for view, columns in names.items():
+        reader = JournalReader(struct(view, columns), Settings((journal,), view=view, shards=1))
+        batches = [one for part in reader.partitions() for one in reader.read(part)]
+        assert all(one.schema == arrow_schema(view, columns) for one in batches)
+        rows = pa.Table.from_batches(batches).to_pylist()
+        keyed = [one for one in rows if one["key"] == ("k8" if view == "jobs" else "k3")]
+        assert keyed
+        for one in keyed:
+            assert len(bytes.fromhex(one["id_text"])) == 16
+            assert one.get("id", bytes.fromhex(one["id_text"])).hex() == one["id_text"]
+        assert {one["priority"] for one in keyed if one.get("priority") is not None} <= {100}
+        assert {one["payload"] for one in keyed if one.get("payload")} <= {b"v3", b"v8"}
+    assert all(one["rank"] == one["priority"] for one in keyed)
+
+
+def test_old_names_are_written_with_a_warning_and_ids_as_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schema = StructType().add("value", BinaryType()).add("rank", IntegerType())
+    check_schema(schema.add("queue", StringType()).add("id", StringType()))
+    assert "its name is payload now" in caplog.text and "priority now" in caplog.text
+    batch = pa.RecordBatch.from_pydict(
+        {"value": [b"x"], "rank": [7], "queue": ["q"], "id": ["00112233-44556677-8899aabbccddeeff"]}
+    )
+    (made, queues, plain) = payloads(batch, T0, b"")
+    put = decode(made[0].as_py())
+    assert isinstance(put, Put) and (put.value, put.rank, queues, plain) == (b"x", 7, {b"q"}, False)
+    assert put.id.hex() == "00112233445566778899aabbccddeeff"
+    with pytest.raises(BadRequest, match="32 hexadecimal digits"):
+        payloads(batch.set_column(3, "id", pa.array(["no id"])), T0, b"")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import runpy
 import stat
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.errors import SettingError
+from fastjournal.errors import SettingError, Unavailable
 from fastjournal.spark import session
 
 
@@ -73,3 +75,19 @@ def test_spark_finds_the_source_by_the_name_of_its_package() -> None:
     import pyspark_fastjournal
 
     assert pyspark_fastjournal.DefaultSource.name() == "fastjournal"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "feature"),
+    [
+        ("pyspark.sql.streaming.datasource", "ReadMaxBytes", "stream.reader"),
+        ("pyspark.sql.datasource", "DataSourceStreamArrowWriter", "sink.writer"),
+    ],
+)
+def test_a_pyspark_that_lacks_something_is_told_by_one_error(
+    monkeypatch: pytest.MonkeyPatch, module: str, name: str, feature: str
+) -> None:
+    own = importlib.import_module(f"fastjournal.spark.{feature}")
+    monkeypatch.delattr(importlib.import_module(module), name)
+    with pytest.raises(Unavailable, match=rf"pyspark 4.* is too old, 4.3 will do: .*{name}"):
+        runpy.run_path(str(own.__file__))

@@ -268,7 +268,7 @@ def test_without_a_manifest_a_missing_segment_is_a_loss_by_its_number_alone(
         ({"maxBytesPerTrigger": "much"}, "not a size"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"since": "2026-01-01"}, "not for a stream"),
-        ({"view": "jobs"}, "view records only"),
+        ({"view": "jobs"}, "records, events or attempts"),
         ({"colour": "red"}, "unknown option"),
     ],
 )

@@ -48,13 +48,23 @@ _SECOND = 1_000_000_000
 @app.command()
 def export(
     source: Source,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the tables.")],
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="Directory of the tables, or their URI (s3://...).")
+    ],
     archive: Archive = None,
     table: Annotated[
         list[str] | None, typer.Option(help="events, attempts, jobs; all unless told.")
     ] = None,
     values: Annotated[bool, typer.Option(help="With payloads and results.")] = True,
-    delta: Annotated[bool, typer.Option("--delta", help="Keep a Delta log too.")] = False,
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Delta tables instead of plain Parquet.")
+    ] = False,
+    compact: Annotated[
+        bool,
+        typer.Option(
+            "--compact", help="Delta: join small files; remove what no version of a week needs."
+        ),
+    ] = False,
     every: Annotated[
         float | None, typer.Option(help="Go on, with so many seconds between two exports.")
     ] = None,
@@ -64,7 +74,7 @@ def export(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Write what is new as Parquet, by day and queue; every record once, whatever is interrupted.
+    """Write what is new to tables by day; every record once, whatever is interrupted.
 
     Call it again and it goes on where it ended.
 
@@ -75,10 +85,14 @@ def export(
         fastjournal spark export ./jobs -o ./lake --archive ./jobs/archive --delta
 
         fastjournal spark export ./jobs -o ./lake --every 60
+
+        fastjournal spark export s3://archive/jobs -o s3://lake/jobs --delta --compact
     """
     from fastjournal.spark.options import instant
 
     end = None if until is None else instant(until, "until")
+    if compact and not delta:
+        raise typer.BadParameter("only Delta tables are compacted", param_hint="--compact")
     with (
         spark_session(master, conf, _local(source), bar=every is None) as spark,
         stopping() as stop,
@@ -93,16 +107,25 @@ def export(
             )  # fmt: skip
             end_progress()
             _print_export(told, out, as_json)
+            if compact:
+                _compact(out)
             if every is None or stop.wait(every):
                 return
 
 
-def _print_export(told: ExportReport, out: Path, as_json: bool) -> None:
+def _compact(out: str) -> None:
+    from fastjournal.spark.lake.delta import compact
+
+    for table, (joined, removed) in compact(out).items():
+        sys.stderr.write(f"{table}: {joined} files joined, {removed} removed\n")
+
+
+def _print_export(told: ExportReport, out: str, as_json: bool) -> None:
     from fastjournal.clock import SYSTEM_CLOCK
 
     lag = max(SYSTEM_CLOCK.now() - told.upto, 0) / _SECOND if told.upto else None
     if as_json:
-        json_line({**asdict(told), "mb_per_s": round(told.rate, 3), "lag_s": lag, "out": str(out)})
+        json_line({**asdict(told), "mb_per_s": round(told.rate, 3), "lag_s": lag, "out": out})
         return
     if not told.records:
         typer.echo(f"{out}: nothing new since commit {told.commit}, {_lag(lag)}")

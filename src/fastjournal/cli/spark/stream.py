@@ -167,6 +167,9 @@ def _progress_json(progress: dict[str, Any]) -> None:
     sys.stderr.flush()
 
 
+_OUTCOMES = ("new", "merged", "stale", "refused", "repeated")
+
+
 @app.command()
 def load(
     source: Annotated[str, typer.Argument(help="Files to read, as Spark's reader takes them.")],
@@ -245,10 +248,16 @@ def _load(frame: DataFrame, target: str, options: dict[str, str], as_json: bool)
     seconds = perf_counter() - began
     rows = seen.get["rows"]
     end_progress()
+    from fastjournal.spark.sink.outcomes import newest_outcome
+
+    told = newest_outcome({**options, "path": target}) or {}
+    became = {name: told[name] for name in _OUTCOMES if name in told}
     if as_json:
-        json_line({"rows": rows, "seconds": round(seconds, 3), "target": target})
+        json_line({"rows": rows, "seconds": round(seconds, 3), "target": target, **became})
     else:
         typer.echo(f"{rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f}/s -> {target}")
+        if words := ", ".join(f"{count:,} {name}" for name, count in became.items() if count):
+            typer.echo(words)
 
 
 def _pairs(given: list[str], option: str) -> dict[str, str]:

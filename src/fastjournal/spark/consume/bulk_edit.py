@@ -7,8 +7,8 @@ Rules:
 
 1. The rows of the frame come to the driver; the journal is asked job by job (to put: in bulk), so
    what changed meanwhile is refused there and counted here, not undone.
-2. Redrive and delete need a column `id`. Put takes columns by the names of `put`'s arguments;
-   `payload` or `value` is the payload; null means: as usual.
+2. Redrive and delete need a column `id`, 16 bytes or as text. Put takes the columns of the sink
+   (`schema.WRITTEN`) and those named like the other arguments of `put`; null means: as usual.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fastjournal.arguments import id_bytes
 from fastjournal.errors import BadRequest, RequestError, SettingError
 from fastjournal.spark.consume.loop import opened
+from fastjournal.spark.schema import OLD_NAMES, WRITTEN, written_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,10 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["ACTIONS", "Applied", "Editable", "apply_frame"]
 
 ACTIONS = ("redrive", "delete", "put")
-_PUT = frozenset(
-    ("payload", "value", "key", "queue", "priority", "delay", "due", "ttl", "expires", "lease",
-     "max_attempts", "max_timeouts", "max_fails", "mode", "timestamp", "id")
-)  # fmt: skip
+_PUT = frozenset(WRITTEN) | {
+    "delay", "expires", "lease", "max_attempts", "max_timeouts", "max_fails", "mode", "timestamp"
+}  # fmt: skip
 
 
 class Editable(Protocol):
@@ -62,7 +63,7 @@ def apply_frame(journal: Editable | str, frame: DataFrame, action: str = "redriv
     names = set(frame.columns)
     if action != "put" and "id" not in names:
         raise BadRequest(f"{action} needs a column 'id'; there are {', '.join(frame.columns)}")
-    if action == "put" and (unknown := names - _PUT):
+    if action == "put" and (unknown := {written_name(one) for one in names} - _PUT):
         raise BadRequest(
             f"put has no argument {', '.join(sorted(unknown))}; it has {', '.join(sorted(_PUT))}"
         )
@@ -75,7 +76,7 @@ def apply_frame(journal: Editable | str, frame: DataFrame, action: str = "redriv
                 continue
             for job_id in batch.column(0).to_pylist():
                 try:
-                    done = getattr(target, action)(bytes(job_id))
+                    done = getattr(target, action)(id_bytes(job_id))
                 except RequestError:
                     done = 0
                 changed += int(done)
@@ -91,10 +92,7 @@ def _batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
 
 
 def _jobs(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    jobs = []
-    for row in batch.to_pylist():
-        job = {name: value for name, value in row.items() if value is not None}
-        if "value" in job:
-            job["payload"] = job.pop("value")
-        jobs.append(job)
-    return jobs
+    return [
+        {OLD_NAMES.get(name, name): value for name, value in row.items() if value is not None}
+        for row in batch.to_pylist()
+    ]

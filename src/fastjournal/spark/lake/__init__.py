@@ -1,11 +1,12 @@
-"""History flows to the lake: new records become Parquet, once, and Delta over the same files.
+"""History flows to the lake: new records become rows of Delta or Parquet tables, once.
 
-history          which segments there are: a journal, its archive, a copy on an object store
-tables           columns and versions of the tables
-parquet_files    rows into files, inside a task
-commits          which files count, and up to which record
-delta_log        the same files as Delta tables
-exporter         all of it, again and again
+history     which segments there are: a journal, its archive, a copy on an object store
+tables      columns and versions of the tables
+files       rows into Parquet files, inside a task, on a disk or a store
+steps       which files count, and up to which record
+kept_rows   what is known of each row between two steps
+delta       Delta tables, by the package `deltalake`
+exporter    all of it, again and again
 """
 
 from __future__ import annotations

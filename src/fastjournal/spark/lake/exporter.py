@@ -1,4 +1,4 @@
-"""History flows to the lake: new records become Parquet, once.
+"""History flows to the lake: new records become rows of Delta or Parquet tables, once.
 
     from fastjournal.spark.lake.exporter import export
 
@@ -6,64 +6,75 @@
 
 Rules:
 
-1. An export goes on where the last commit ended, by TIME: cleaning and rotation in between change
+1. An export goes on where the last step ended, by TIME: cleaning and rotation in between change
    nothing, and no record is written twice.
 2. Rows are shared out among tasks by their id, so each task knows the queue, the key and the state
-   of the rows it writes about. What they are at the end of a commit is carried into the next one.
-3. Files are written inside the tasks with Arrow's own writer, below directories that the driver has
-   made; their names, sizes and CRCs come back, and the driver reads each before it commits.
-4. Tasks may run twice, a driver may die anywhere: what counts is said by `export_commits`.
+   of the rows it writes about. What they are at the end of a step is kept for the next one.
+3. Files are written inside the tasks; their names and sizes come back, and the driver looks at each
+   before it makes a step of them.
+4. Tasks may run twice, a driver may die anywhere: what counts is said by `steps`.
 5. No cleaner comes in between planning and writing: a segment that a task does not see is an error,
    and the position stays where it was.
-6. What was cleaned before it was exported is gone: export more often than the journal cleans, or
-   keep an archive (`Journal(archive=...)`) and name it.
+6. What was cleaned before it was exported is gone from `events` and `attempts`: export more often
+   than the journal cleans, or keep an archive (`Journal(archive=...)`) and name it.
+7. `jobs` follows from the rows that the new records touch. Only where records were cleaned away
+   unread, or for the first time, the whole log is replayed.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import SegmentError, SettingError
-from fastjournal.spark.lake.commits import (
-    STAGING,
-    Commit,
-    Commits,
-    carried_folder,
-    check_versions,
-)
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row
+from fastjournal.spark.lake.files import STAGING, DataFile, Folder, HeldRows
 from fastjournal.spark.lake.history import History
-from fastjournal.spark.lake.parquet_files import DataFile, TableWriter
-from fastjournal.spark.lake.tables import (
-    JOB_COLUMNS,
-    TABLES,
-    VERSIONS,
-    schema_of,
+from fastjournal.spark.lake.kept_rows import (
+    among,
+    carry_on,
+    image_of,
+    kept_table,
+    load_kept,
+    of_share,
+    outweighed,
+    touched_by,
 )
+from fastjournal.spark.lake.steps import ROWS, Step, Steps
+from fastjournal.spark.lake.tables import JOB_COLUMNS, TABLES, schema_of, with_day
+from fastjournal.spark.lifecycle.commands import Part, parts_of
 from fastjournal.spark.lifecycle.rows import attempts_of, events_of
 from fastjournal.spark.lifecycle.seed import rows_before
-from fastjournal.spark.lifecycle.walk import Fold, parts_of
-from fastjournal.spark.locations import absolute, is_remote, place
+from fastjournal.spark.lifecycle.walk import Fold, Lives
+from fastjournal.spark.locations import is_remote, place
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.by_share import replay_share
-from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.job_rows import job_batches
-from fastjournal.spark.storage.segments import Piece, at_one_moment, load, share_count
-from fastjournal.spark.storage.written_files import Written, attempt_word, make_below, read_back
+from fastjournal.spark.storage.segments import (
+    Piece,
+    SegmentListing,
+    at_one_moment,
+    load,
+    share_count,
+)
+from fastjournal.spark.storage.written_files import attempt_word
 from fastjournal.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    Array = np.ndarray[Any, Any]
 
 __all__ = ["ExportReport", "export", "export_directory", "files_of"]
 
 Run = Callable[[Sequence[Any]], list[Any]]
-_LEAST_SHARE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +82,12 @@ class ExportReport:
     """What an export did."""
 
     commit: int
-    """Number of the commit; of the last one if nothing was new."""
+    """Number of the step; of the last one if nothing was new."""
     upto: int
     """TIME of the last exported record."""
     records: int
     rows: dict[str, int]
+    """Rows written to each table; of `jobs` in a Delta table, those that changed or went."""
     files: int
     log_bytes: int
     parquet_bytes: int
@@ -100,11 +112,12 @@ def export(
     shares: int = 0,
     delta: bool = False,
 ) -> ExportReport:
-    """Write what is new in a journal to `out` as Parquet by day and queue; see `export_schema`.
+    """Write what is new in a journal to tables below `out`, by day; columns: see `tables`.
 
-    `path` may be the URI of a copy of sealed segments. `values=False` leaves out payloads and
-    results. `until` (ns since 1970, exclusive) ends the export early. `delta` also keeps a Delta
-    log over the same files, which needs the package `deltalake`.
+    Either may lie on an object store: `path` as an archive or a copy of sealed segments. `delta`
+    makes Delta tables, which needs the package `deltalake`; else they are plain Parquet.
+    `values=False` leaves out payloads and results. `until` (ns since 1970, exclusive) ends the
+    export early.
     """
 
     def run(tasks: Sequence[Any]) -> list[Any]:
@@ -127,57 +140,57 @@ def export_directory(
     until: int | None = None,
     shares: int = 0,
     delta: bool = False,
-    commits: Commits | None = None,
+    steps: Steps | None = None,
     cores: int = 0,
 ) -> ExportReport:
     """The same; `run` carries out tasks somewhere, `cores` at a time; their answers in order."""
     started = perf_counter()
     chosen = _tables(tables)
     if delta:
-        from fastjournal.spark.lake.delta_log import require_deltalake
+        from fastjournal.spark.lake.delta import require_deltalake
 
         require_deltalake()
-    if is_remote(out):
-        raise SettingError("out: a directory; commits need a file system with rename", name="out")
     journal = place(path)
-    commits = commits or Commits(absolute(out))
-    lock = commits.lock(10.0)
-    try:
-        last = commits.finish()
+    steps = steps or Steps(out)
+    with steps.lock(10.0):
+        last = steps.finish()
         if last is not None:
-            check_versions(last, VERSIONS, values)
-            if set(last.tables) != set(chosen):
-                raise SettingError(f"tables: goes on with {', '.join(last.tables)}", name="tables")
+            last.check_goes_on(chosen, values, delta)
 
         def write() -> tuple[_Plan, list[_Answer]]:
             history = History(journal, archive)
             plan = _Plan.of(history, last, until)
             if plan.upto <= plan.after:
                 return plan, []
-            return plan, _written(run, history, commits, plan, chosen, values, shares, cores)
+            count = share_count(sum(piece.size for piece in plan.pieces), cores, shares)
+            steps.folder.make_ready()
+            answers = run(
+                [
+                    _Task(history.path, steps.folder, plan, history.pieces, Share(n, count),
+                          chosen, values, delta)
+                    for n in range(count)
+                ]
+            )  # fmt: skip
+            if len(answers) != count:
+                raise SegmentError(journal, f"{count} tasks went out, {len(answers)} came back")
+            return plan, answers
 
         # No cleaner comes in between: what the driver plans, all tasks see.
         plan, answers = at_one_moment(journal, write)
-        if not answers:
-            report = _report(last, plan, (), started)
-        else:
-            commit = _commit(journal, plan, answers, chosen, values)
-            _check(commits, answers)
-            commits.add(commit)
-            commits.finish()
-            report = _report(commit, plan, commit.files, started)
-        if delta:
-            from fastjournal.spark.lake.delta_log import bring_up
-
-            bring_up(commits, chosen)
-        return report
-    finally:
-        lock.release()
+        step = last
+        if answers:
+            step = _step(journal, plan, answers, chosen, values, delta)
+            for one in answers:
+                for file in (*one.files, *one.kept):
+                    steps.folder.check(file)
+            steps.add(step)
+            steps.finish()
+        return _report(step, plan, bool(answers), started)
 
 
 def files_of(out: str | Path, table: str) -> list[str]:
-    """The files of a table, whole commits only."""
-    return Commits(absolute(out)).files_of(table)
+    """The files of a table, whole steps only."""
+    return Steps(out).files_of(table)
 
 
 def _tables(tables: Iterable[str]) -> tuple[str, ...]:
@@ -194,104 +207,92 @@ class _Plan:
     after: int
     upto: int
     pieces: list[Piece]
-    carried: tuple[str, ...]
     missing: int
+    kept: tuple[tuple[DataFile, ...], ...]
+    """What the last step kept of the rows; nothing for the first one."""
+    old_jobs: tuple[DataFile, ...]
+    cleaned: bool
+    """Whether records behind `after` may have gone unread."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether this step keeps a whole picture of the rows."""
+        return self.cleaned or outweighed(self.kept)
 
     @classmethod
-    def of(cls, history: History, last: Commit | None, until: int | None) -> _Plan:
-        after = 0 if last is None else last.upto
+    def of(cls, history: History, last: Step | None, until: int | None) -> _Plan:
         newest = history.last() or 0
         upto = newest if until is None else min(newest, until - 1)
-        pieces = history.behind(after)
-        missing = 0
-        if last is not None and pieces:
-            known = {piece.number for piece in pieces}
-            missing = sum(
-                number not in known for number in range(last.last_segment + 1, max(known))
-            )
-        carried = () if last is None else last.carried
-        return cls(0 if last is None else last.number, after, upto, pieces, carried, missing)
+        if last is None:
+            return cls(1, 0, upto, history.behind(0), 0, (), (), cleaned=True)
+        pieces = history.behind(last.upto)
+        known = {piece.number for piece in pieces}
+        missing = sum(
+            number not in known for number in range(last.last_segment + 1, max(known, default=0))
+        )
+        return cls(
+            last.number + 1, last.upto, upto, pieces, missing, last.kept, tuple(last.of("jobs")),
+            cleaned=missing > 0 or _cleaned(history, pieces, last.upto),
+        )  # fmt: skip
 
 
-def _written(
-    run: Run,
-    history: History,
-    commits: Commits,
+def _cleaned(history: History, pieces: Sequence[Piece], after: int) -> bool:
+    """Whether the journal may have dropped records behind `after`; an archive drops none."""
+    if is_remote(history.path) or all(p.directory != history.path or p.newest for p in pieces):
+        return False
+    manifest = SegmentListing(history.path).manifest()
+    return manifest is None or manifest.dropped_to > after
+
+
+def _step(
+    journal: str,
     plan: _Plan,
+    answers: Sequence[_Answer],
     tables: tuple[str, ...],
     values: bool,
-    shares: int,
-    cores: int,
-) -> list[_Answer]:
-    count = share_count(sum(piece.size for piece in plan.pieces), cores, shares)
-    tasks = [
-        _Task(
-            history.path, str(commits.root), plan.pieces, history.pieces, Share(n, count),
-            plan.after, plan.upto, plan.number + 1, plan.carried, tables, values,
-        )
-        for n in range(count)
-    ]  # fmt: skip
-    commits.make_ready(plan.number + 1)
-    answers = run(tasks)
-    if len(answers) != count:
-        raise SegmentError(history.path, f"{count} tasks went out, {len(answers)} came back")
-    return answers
-
-
-def _check(commits: Commits, answers: Sequence[_Answer]) -> None:
-    """Read every file that the tasks have written, before a commit names it."""
-    for one in answers:
-        for file in one.files:
-            file.check(commits.root)
-        one.carried.check()
-
-
-def _commit(
-    journal: str, plan: _Plan, answers: Sequence[_Answer], tables: tuple[str, ...], values: bool
-) -> Commit:
-    return Commit(
-        number=plan.number + 1,
+    delta: bool,
+) -> Step:
+    kept = tuple(file for one in answers for file in one.kept)
+    return Step(
+        number=plan.number,
         journal=journal,
+        delta=delta,
+        tables=tables,
+        values=values,
         after=plan.after,
         upto=plan.upto,
         last_segment=max((piece.number for piece in plan.pieces), default=0),
-        events=sum(one.events for one in answers),
         records=sum(one.records for one in answers),
         log_bytes=sum(one.log_bytes for one in answers),
-        versions=dict(VERSIONS),
         files=tuple(sorted((f for one in answers for f in one.files), key=lambda f: f.path)),
-        carried=tuple(f"{carried_folder(plan.number + 1)}/{one.carried.name}" for one in answers),
-        values=values,
+        kept=(kept,) if plan.whole else (*plan.kept, kept) if kept else plan.kept,
         missing_segments=plan.missing,
-        tables=tables,
     )
 
 
-def _report(
-    commit: Commit | None, plan: _Plan, files: Sequence[DataFile], started: float
-) -> ExportReport:
-    fresh = commit if files else None
+def _report(step: Step | None, plan: _Plan, fresh: bool, started: float) -> ExportReport:
+    made = step if fresh else None
+    files = made.files if made else ()
     rows = dict.fromkeys(TABLES, 0)
     for one in files:
         rows[one.table] += one.rows
     return ExportReport(
-        commit=0 if commit is None else commit.number,
-        upto=plan.after if commit is None else commit.upto,
-        records=fresh.records if fresh else 0,
+        commit=0 if step is None else step.number,
+        upto=plan.after if step is None else step.upto,
+        records=made.records if made else 0,
         rows=rows,
         files=len(files),
-        log_bytes=fresh.log_bytes if fresh else 0,
+        log_bytes=made.log_bytes if made else 0,
         parquet_bytes=sum(one.bytes for one in files),
         seconds=perf_counter() - started,
-        missing_segments=fresh.missing_segments if fresh else 0,
+        missing_segments=made.missing_segments if made else 0,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
     files: list[DataFile]
-    carried: Written
-    events: int
+    kept: list[DataFile]
     records: int
     log_bytes: int
 
@@ -301,100 +302,171 @@ class _Task:
     """Everything of one share of the rows."""
 
     directory: str
-    root: str
-    pieces: list[Piece]
+    folder: Folder
+    plan: _Plan
     everything: list[Piece]
     share: Share
-    after: int
-    upto: int
-    number: int
-    carried: tuple[str, ...]
     tables: tuple[str, ...]
     values: bool
+    delta: bool
 
     def __call__(self) -> list[_Answer]:
-        # A task that is tried again, or runs twice, has a directory and names of its own.
-        attempt = attempt_word()
-        staging = f"{STAGING}/{attempt}"
-        root = Path(self.root)
-        make_below(root / STAGING, root / staging)
-        name = f"{self.number:09d}-{self.share.index:03d}-{attempt}"
-        writers = {
-            table: TableWriter(root, staging, table, schema_of(table, values=self.values), name)
+        self.folder.look()
+        plan = self.plan
+        # A task that is tried again, or runs twice, has names of its own.
+        name = f"{plan.number:09d}-{self.share.index:03d}-{attempt_word()}"
+        held = {
+            table: HeldRows(self.folder, self._below(table, name), table, name)
             for table in self.tables
         }
-        try:
-            rows = Fold(self.share, self._before())
-            events = records = size = 0
-            for lives in rows.batches(
-                part
-                for piece in self.pieces
-                for part in parts_of(piece, load(piece), self.share, self.after or None, self.upto)
-            ):
-                names = [one.decode("utf-8", "backslashreplace") for one in rows.queues]
-                if "events" in writers:
-                    found = events_of(lives, values=self.values)
-                    writers["events"].add(found, lives.times(), lives.queues, names)
-                if "attempts" in writers:
-                    ends = attempts_of(rows, lives)
-                    writers["attempts"].add(ends, lives.ended("ended"), lives.ended("queue"), names)
-                events += len(lives.effects)
-                records += sum(int((part.members <= 0).sum()) for part in lives.parts)
-                size += sum(int(part.log_bytes().sum()) for part in lives.parts)
-            if "jobs" in writers:
-                self._jobs(writers["jobs"])
-            carried = self._keep(rows.table(), name)
-            files = [file for writer in writers.values() for file in writer.close()]
-        except BaseException:
-            for writer in writers.values():
-                writer.abandon()
-            raise
-        return [_Answer(files, carried, events, records, size)]
+        kept, mine, rest = self._kept()
+        before = rows_before(self.directory, self.everything, self.share) if kept is None else mine
+        rows = Fold(self.share, before)
+        records = size = 0
+        for lives in rows.batches(self._parts()):
+            for table in held.keys() - {"jobs"}:
+                held[table].add(self._life_rows(table, rows, lives))
+            records += sum(int((part.members <= 0).sum()) for part in lives.parts)
+            size += sum(int(part.log_bytes().sum()) for part in lives.parts)
+        picture = rows.table()
+        images: dict[bytes, bytes] = {}
+        if "jobs" in held:
+            changed, gone, images = self._changes(kept, mine)
+            merged = self._write_jobs(held["jobs"], changed, gone, name)
+        else:
+            gone, merged = _without(mine, picture), []
+        if plan.whole:
+            known = images if plan.cleaned and "jobs" in held else None
+            picture, gone = _joined(picture, rest, known), []
+        found = self.folder.write(
+            kept_table(picture, images, gone), f"{ROWS}/{plan.number:09d}", ROWS, name, by_day=False
+        )
+        files = [file for one in held.values() for file in one.close()]
+        return [_Answer([*files, *merged], found, records, size)]
 
-    def _before(self) -> pa.Table | None:
-        if self.carried:
-            return _carried(self.root, self.carried)
-        return rows_before(self.directory, self.everything, self.share)
+    def _below(self, table: str, attempt: str) -> str:
+        """Where files are written: what no version of a Delta table names does not count."""
+        return table if self.delta else f"{STAGING}/{attempt}/{table}"
 
-    def _jobs(self, writer: TableWriter) -> None:
+    def _parts(self) -> Iterator[Part]:
+        for piece in self.plan.pieces:
+            yield from parts_of(
+                piece, load(piece), self.share, self.plan.after or None, self.plan.upto
+            )
+
+    def _kept(self) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
+        """The rows as they stood: all that were loaded, those touched now, and the others."""
+        import pyarrow.compute as pc
+
+        if self.plan.number == 1:
+            return None, None, None
+        ids = touched_by(self._parts())
+        kept = load_kept(self.folder, self.plan.kept, self.share, None if self.plan.whole else ids)
+        touched = among(kept, ids)
+        return kept, kept.filter(touched), kept.filter(pc.invert(touched))
+
+    def _life_rows(self, table: str, rows: Fold, lives: Lives) -> pa.Table:
         import numpy as np
         import pyarrow as pa
 
-        settings = Settings((self.directory,))
-        if is_remote(self.directory):
-            segments = [(piece, load(piece)) for piece in self.everything]
-            state = fold(segments, share=self.share, upto=self.upto)
+        if table == "events":
+            found, times, queues = events_of(lives, values=self.values), lives.times(), lives.queues
         else:
-            own = [piece.number for piece in self.everything if piece.directory == self.directory]
-            state = replay_share(
-                self.directory,
-                self.share,
-                self.upto,
-                settings,
-                newest=max(own, default=0),
-                lock=False,
+            found = attempts_of(rows, lives)
+            times, queues = lives.ended("ended"), lives.ended("queue")
+        names = [one.decode("utf-8", "backslashreplace") for one in rows.queues]
+        words = pa.DictionaryArray.from_arrays(
+            pa.array(queues.astype(np.int32), mask=queues < 0), pa.array(names, pa.string())
+        )
+        return with_day(found.append_column("queue", words), times)
+
+    def _changes(
+        self, kept: pa.Table | None, mine: pa.Table | None
+    ) -> tuple[list[Row], list[bytes], dict[bytes, bytes]]:
+        """Rows that changed, ids of those that went, and the image of every row that is known."""
+        old = _images(kept)
+        if self.plan.cleaned:
+            state, seen = self._replayed(), old
+        else:
+            seen = _images(mine)
+            state = carry_on(
+                seen.values(), self.plan.pieces, self.share, self.plan.after, self.plan.upto
             )
-        schema = schema_of("jobs", values=self.values)
-        for batch in job_batches(state.rows.values(), JOB_COLUMNS, self.directory, None):
-            queues = batch.column("queue").dictionary_encode()
-            names = [one or None for one in queues.dictionary.to_pylist()]
-            rows = pa.Table.from_batches([batch.select(schema.names)]).cast(schema)
-            nanos = np.asarray(batch.column("inserted_ns"))
-            writer.add(rows, nanos, np.asarray(queues.indices).astype(np.int64), names)
+        new = {row.id: image_of(row, self.values) for row in state.rows.values()}
+        changed = [row for row in state.rows.values() if old.get(row.id) != new[row.id]]
+        gone = [one for one in seen if one not in new]
+        images = {**old, **new}
+        for one in gone:
+            del images[one]
+        return changed, gone, images
 
-    def _keep(self, rows: pa.Table, name: str) -> Written:
-        import pyarrow.parquet as pq
+    def _replayed(self) -> JournalState:
+        """All rows of the share."""
+        own = [piece.number for piece in self.everything if piece.directory == self.directory]
+        return replay_share(
+            self.directory, self.share, self.plan.upto, Settings((self.directory,)),
+            newest=max(own, default=0), lock=False,
+        )  # fmt: skip
 
-        path = Path(self.root) / carried_folder(self.number) / f"{name}.parquet"
-        with path.open("xb") as file:
-            pq.write_table(rows, file, compression="zstd", compression_level=1)
-            file.flush()
-            os.fsync(file.fileno())
-        return read_back(path)
+    def _write_jobs(
+        self, held: HeldRows, changed: list[Row], gone: list[bytes], name: str
+    ) -> list[DataFile]:
+        """Write the table, or what is to be merged into it, which is given."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        first = self.plan.number == 1
+        if self.delta and not first:
+            tables = list(self._job_rows(changed))
+            if not tables and not gone:
+                return []
+            went = pa.table({"id": pa.array(gone, pa.binary())})
+            rows = pa.concat_tables([*tables, went], promote_options="default")
+            gone_here = pa.array([n >= len(changed) for n in range(rows.num_rows)])
+            return self.folder.write(
+                rows.append_column("gone", gone_here), f"{STAGING}/{name}/jobs", "jobs", name,
+                by_day=False,
+            )  # fmt: skip
+        other = pa.array([*(row.id for row in changed), *gone], pa.binary())
+        for one in self.plan.old_jobs:
+            rows = of_share(self.folder.read([one.place]), self.share)
+            rows = rows.filter(pc.invert(among(rows, other)))
+            held.add(with_day(rows, rows["inserted_ns"].to_numpy()))
+        for rows in self._job_rows(changed):
+            held.add(rows)
+        return []
+
+    def _job_rows(self, rows: Iterable[Row]) -> Iterator[pa.Table]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = [one for one in schema_of("jobs", values=self.values).names if one != "day"]
+        for batch in job_batches(rows, JOB_COLUMNS, self.directory, None):
+            found = pa.Table.from_batches([batch.select(names)])
+            queue = found["queue"]
+            named = pc.if_else(pc.equal(queue, ""), None, queue)
+            found = found.set_column(found.schema.get_field_index("queue"), "queue", named)
+            yield with_day(found, found["inserted_ns"].to_numpy())
 
 
-def _carried(root: str, names: Sequence[str]) -> pa.Table:
+def _images(rows: pa.Table | None) -> dict[bytes, bytes]:
+    if rows is None:
+        return {}
+    return dict(zip(rows["id"].to_pylist(), rows["image"].to_pylist(), strict=True))
+
+
+def _without(rows: pa.Table | None, others: pa.Table) -> list[bytes]:
+    """The ids that the others do not have."""
+    known = set(others["id"].to_pylist())
+    return [] if rows is None else [one for one in rows["id"].to_pylist() if one not in known]
+
+
+def _joined(rows: pa.Table, others: pa.Table | None, alive: dict[bytes, bytes] | None) -> pa.Table:
+    """All rows; `alive`, where it is known, says which of them are there."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    return pa.concat_tables([pq.read_table(Path(root) / name, partitioning=None) for name in names])
+    if others is not None:
+        rows = pa.concat_tables([rows, others.select(rows.column_names)])
+    if alive is None:
+        return rows
+    return rows.filter(among(rows, pa.array(list(alive), pa.binary())))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.clock import SECOND
 from fastjournal.journal.state.row import Row, job_of
 from fastjournal.model import Job
 from fastjournal.spark.decode.record_columns import readable
@@ -26,6 +27,7 @@ __all__ = ["job_batches"]
 _ROWS = 20_000
 _INSTANTS = frozenset({"due", "inserted", "modified", "expires", "lease_start", "lease_until"})
 _TEXTS = frozenset({"queue", "key", "worker", "note"})
+_FIELDS = {"payload": "value", "id_text": "id"}
 _PLACES = {name: place for place, name in enumerate(Job._fields)}
 
 
@@ -37,12 +39,16 @@ def _column(
 
     if name == "_directory":
         return pa.repeat(pa.scalar(directory), len(fields[0]))
-    values = fields[_PLACES[name.removesuffix("_ns").removesuffix("_bytes")]]
+    values = fields[_PLACES[_FIELDS.get(name, name.removesuffix("_ns").removesuffix("_bytes"))]]
     if name in _INSTANTS:
         nanos = np.array(values, dtype=np.int64)
         return pa.array(np.floor_divide(nanos, 1000), mask=nanos == 0).cast(kind)
     if name in _TEXTS:
         return readable(pa.array(values, pa.binary()))
+    if name == "ttl":
+        return pa.array([length / SECOND if length else None for length in values], kind)
+    if name == "id_text":
+        return pa.array([one.hex() for one in values], kind)
     if name == "state":
         return pa.array([state.name for state in values], kind)
     return pa.array(values, kind)

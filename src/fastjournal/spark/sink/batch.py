@@ -28,11 +28,13 @@ from pathlib import Path
 from fastjournal.log.files import DISK
 from fastjournal.spark.sink.encode import Staged
 
-__all__ = ["FIRST_MARK", "MAX_VERSION", "Batch", "begin", "discard"]
+__all__ = ["FIRST_MARK", "MAX_VERSION", "MAX_VERSION_SENT", "Batch", "begin", "discard"]
 
 MANIFEST = "manifest.json"
-MAX_VERSION = 2**32 - 3
-"""The largest version: with `FIRST_MARK` it fits the four bytes that marks travel in."""
+MAX_VERSION = 2**63 - 3
+"""The largest version: with `FIRST_MARK` it fits the eight bytes in which the log has marks."""
+MAX_VERSION_SENT = 2**32 - 3
+"""The same for a daemon: marks travel in four bytes."""
 FIRST_MARK = 2
 """The mark of a batch's first row, and of version 0."""
 

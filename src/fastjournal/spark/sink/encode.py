@@ -9,7 +9,7 @@
     due       timestamp                 not before this instant; at once
     ttl       number of seconds,        lives so long after it is due; for ever
               interval day to second
-    id        binary, 16 bytes          the job's id, chosen by you; chosen by the batch
+    id        binary, 16 bytes; string  the job's id, chosen by you; chosen by the batch
 
 Rules:
 
@@ -23,12 +23,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.arguments import MAX_VALUE
+from fastjournal.arguments import MAX_VALUE, id_bytes
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.errors import BadRequest, OutOfRange, SegmentError, SettingError, TooLarge
 from fastjournal.journal.language.varint import sv, uv
@@ -37,6 +37,7 @@ from fastjournal.log.scan.encode_columns import encode_column
 from fastjournal.log.scan.scan import verify
 from fastjournal.log.segment import WORKQ
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT
+from fastjournal.spark.schema import OLD_NAMES, WRITTEN, written_name
 from fastjournal.spark.storage.segments import Piece, load
 from fastjournal.spark.storage.written_files import Writing, Written
 
@@ -44,20 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["COLUMNS", "Staged", "check_schema", "payloads", "stage"]
-
-_TEXT = ("binary", "string")
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "payload": _TEXT,
-    "key": _TEXT,
-    "queue": _TEXT,
-    "priority": _WHOLE,
-    "due": ("timestamp",),
-    "ttl": (*_WHOLE, "float", "double", "interval day to second"),
-    "id": ("binary",),
-}
-"""The columns of a sink with the SQL types they may have."""
+__all__ = ["Staged", "check_schema", "payloads", "stage"]
 
 _ROWS = 20_000
 _BYTES = 16 << 20
@@ -91,10 +79,10 @@ class Staged:
 def check_schema(schema: StructType, queue: bytes = b"") -> None:
     """Refuse columns that mean nothing to a journal, and rows that could name no queue."""
     for field in schema.fields:
-        allowed = COLUMNS.get(field.name)
+        allowed = WRITTEN.get(written_name(field.name))
         if allowed is None:
             raise SettingError(
-                f"schema: a job has no column {field.name!r}; it has {', '.join(COLUMNS)}",
+                f"schema: a job has no column {field.name!r}; it has {', '.join(WRITTEN)}",
                 name="schema",
             )
         found = field.dataType.simpleString()
@@ -102,7 +90,7 @@ def check_schema(schema: StructType, queue: bytes = b"") -> None:
             raise SettingError(
                 f"schema: {field.name} is {found}, not {' or '.join(allowed)}", name="schema"
             )
-    names = schema.fieldNames()
+    names = [OLD_NAMES.get(name, name) for name in schema.fieldNames()]
     if len(set(names)) != len(names):
         raise SettingError("schema: a column is there twice", name="schema")
     if not queue and not {"queue", "key"} & set(names):
@@ -147,7 +135,7 @@ def payloads(batch: pa.RecordBatch, now: int, queue: bytes) -> tuple[pa.Array, s
     import pyarrow.compute as pc
 
     rows = batch.num_rows
-    columns = {name: batch.column(name) for name in batch.schema.names}
+    columns = {OLD_NAMES.get(name, name): batch.column(name) for name in batch.schema.names}
     values = _bytes(columns.get("payload"), rows, "payload", 0, MAX_VALUE)
     keys = _bytes(columns.get("key"), rows, "key", 0, MAX_KEY)
     keyed = (pc.sum(pc.binary_length(keys)).as_py() or 0) > 0
@@ -213,6 +201,9 @@ def _ids(column: pa.Array | None, rows: int) -> tuple[pa.Array, bool]:
 
     if column is None or column.null_count == rows:
         return _constant(bytes(16), rows), False
+    if pa.types.is_string(column.type):
+        texts = column.to_pylist()
+        column = pa.array([None if one is None else id_bytes(one) for one in texts], pa.binary())
     sizes = pc.min_max(pc.binary_length(column)).as_py()
     if (sizes["min"], sizes["max"]) != (16, 16):
         raise BadRequest(

@@ -8,19 +8,33 @@ Rules:
    says so (`JournalState.tell_mark`): in a PUT that is a record by itself, behind the SENDER that
    made the sender known; never in an image of the snapshot.
 3. The caller holds the appender's lock: nothing is added meanwhile.
+4. What was found is kept beside the journal, with the segment in which the log ended: as long as
+   that one is not cleaned, only what was added since is walked over. A sender that had begun by
+   then died half-way; for its sake, and whenever the segment is another one, all is walked over.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from fastjournal.journal.language.codec import decode
+from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.language.commands import Group, Mark, Queue, Sender
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.spark.replay.snapshots import open_snapshot
-from fastjournal.spark.storage.segments import at_one_moment, journal_segments, load, tear_rule
+from fastjournal.spark.storage.segments import (
+    Piece,
+    at_one_moment,
+    first_time,
+    journal_segments,
+    load,
+    tear_rule,
+)
 
 __all__ = ["Glance", "glance"]
 
@@ -45,6 +59,25 @@ class Glance:
 
 def glance(directory: str, sender: bytes) -> Glance:
     """Walk a journal; of jobs only the ids of `sender` are looked at."""
+    pieces = at_one_moment(
+        directory, lambda: [(piece, load(piece)) for piece in journal_segments(directory)]
+    )
+    known = _Known.read(directory, [piece for piece, _ in pieces], sender)
+    first, state, upto = known or (0, _from_snapshot(directory), None)
+    kinds = {_PUT, _GROUP, _QUEUE, _SENDER}
+    for piece, data in pieces[first:]:
+        if data:
+            scan = Scan(data, path=piece.path, torn=tear_rule(piece), kinds=kinds, after=upto)
+            for chunk in scan:
+                assert isinstance(chunk, Chunk)
+                _walk(chunk, sender, state)
+                upto = int(chunk.times[-1])
+    if pieces:
+        _Known.write(directory, pieces[-1][0], state, upto or 0)
+    return Glance(state)
+
+
+def _from_snapshot(directory: str) -> JournalState:
     state = JournalState()
     opened = open_snapshot(directory)
     if opened is not None:
@@ -58,16 +91,56 @@ def glance(directory: str, sender: bytes) -> Glance:
                     as_of = command.when
                 else:
                     state.apply_part(command, as_of + 1)
-    pieces = at_one_moment(
-        directory, lambda: [(piece, load(piece)) for piece in journal_segments(directory)]
-    )
-    kinds = {_PUT, _GROUP, _QUEUE, _SENDER}
-    for piece, data in pieces:
-        if data:
-            for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), kinds=kinds):
-                assert isinstance(chunk, Chunk)
-                _walk(chunk, sender, state)
-    return Glance(state)
+    return state
+
+
+class _Known:
+    """What a glance found, beside the journal: the next one begins there (rule 4)."""
+
+    @staticmethod
+    def _name(directory: str) -> Path:
+        return Path(directory) / "spark-known.json"
+
+    @classmethod
+    def read(
+        cls, directory: str, pieces: list[Piece], sender: bytes
+    ) -> tuple[int, JournalState, int] | None:
+        """The first piece to walk over, what was known, up to which TIME; None: not to be used."""
+        with contextlib.suppress(OSError, ValueError, KeyError, StopIteration):
+            told = json.loads(cls._name(directory).read_text())
+            number = told["segment"][0]
+            first = next(n for n, piece in enumerate(pieces) if piece.number == number)
+            if told["segment"] != _identity(pieces[first]):
+                return None
+            state = JournalState()
+            for payload in told["commands"]:
+                state.apply_part(decode(bytes.fromhex(payload)), int(told["upto"]))
+            if sender not in state.senders:
+                return first, state, int(told["upto"])
+        return None
+
+    @classmethod
+    def write(cls, directory: str, newest: Piece, state: JournalState, upto: int) -> None:
+        commands = [encode(one).hex() for one in state.general_commands()]
+        text = json.dumps({"segment": _identity(newest), "upto": upto, "commands": commands})
+        path = cls._name(directory)
+        _sync(newest.path)  # what is told is in the log, whatever happens to the machine
+        draft = path.with_suffix(".new")
+        draft.write_text(text)
+        draft.replace(path)
+
+
+def _sync(path: str) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _identity(piece: Piece) -> list[int]:
+    """A segment that is cleaned, or of another journal, is another one."""
+    return [piece.number, Path(piece.path).stat().st_ino, first_time(piece) or 0]
 
 
 def _walk(chunk: Chunk, sender: bytes, state: JournalState) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import stat
 import tempfile
@@ -31,22 +30,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
-
 from fastjournal.arguments import queue_bytes
 from fastjournal.errors import BadRequest, SettingError
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import from_pyspark, told
 from fastjournal.spark.locations import absolute, is_remote, place
-from fastjournal.spark.sink.batch import MAX_VERSION, Batch, begin, discard
+from fastjournal.spark.sink.batch import MAX_VERSION, MAX_VERSION_SENT, Batch, begin, discard
 from fastjournal.spark.sink.commit import Adopted, Target, adopt, adopt_into
 from fastjournal.spark.sink.encode import Staged, check_schema, stage
+from fastjournal.spark.sink.outcomes import note_outcome
 from fastjournal.spark.storage.written_files import attempt_word, make_below
+
+with from_pyspark("jobs out of a DataFrame"):
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceStreamArrowWriter,
+        WriterCommitMessage,
+    )
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +79,6 @@ _FOLDER = "spark-staged"
 _URLS = ("fj://", "fjs://", "unix:")
 # Spark hands these to every sink by itself.
 _FOREIGN = {"paths", "checkpointlocation", "__columns_for_spark", "queryname"}
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,8 @@ class SinkSettings:
             settings = replace(settings, deliverer=given["deliverer"])
         version = None
         if "txnVersion" in given:
-            version = _version(given["txnVersion"])
+            most = MAX_VERSION_SENT if settings.is_url else MAX_VERSION
+            version = _version(given["txnVersion"], most)
         return replace(
             settings, app=given.get("txnAppId", ""), version=version, checkpoint=checkpoint
         )
@@ -157,7 +158,7 @@ class SinkSettings:
         else:
             done = Adopted()
         discard(staging, batch, all_of_app=True)
-        _log.info("batch %s %s: %s", batch.app or batch.name, batch.version, done)
+        note_outcome(self.staging, batch, done)
         return done
 
     def _open(self) -> OpenTarget:
@@ -206,11 +207,11 @@ def private_folder(parent: Path) -> Path:
     return path
 
 
-def _version(text: str) -> int:
+def _version(text: str, most: int) -> int:
     number = int(text) if text.strip().isdecimal() else -1
-    if not 0 <= number <= MAX_VERSION:
+    if not 0 <= number <= most:
         raise SettingError(
-            f"txnVersion: a whole number in 0..{MAX_VERSION}, not {text!r}", name="txnVersion"
+            f"txnVersion: a whole number in 0..{most}, not {text!r}", name="txnVersion"
         )
     return number
 

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 from fastjournal.spark.errors import told
 from fastjournal.spark.options import Settings
 from fastjournal.spark.partitions import Shard, Span, checked
-from fastjournal.spark.schema import names_of, struct
+from fastjournal.spark.schema import made_columns, names_of, struct
 from fastjournal.spark.storage.segments import pack, plan, split_large
 
 if TYPE_CHECKING:
@@ -74,13 +74,17 @@ class FastJournalDataSource(DataSource):
             return JournalReader(schema, settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A reader that follows one journal."""
+        """A reader that follows journals."""
         from fastjournal.spark.stream.reader import JournalStreamReader, StreamSettings
 
         with told():
             stream = StreamSettings.parse(self.options)
-            known = replace(stream.settings, cores=self.cores)
-            return JournalStreamReader(schema, replace(stream, settings=known))
+            known = replace(stream, settings=replace(stream.settings, cores=self.cores))
+            if known.settings.view != "records":
+                from fastjournal.spark.source.life_stream import LifeStreamReader
+
+                return LifeStreamReader(schema, known)
+            return JournalStreamReader(schema, known)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer that makes jobs of rows."""
@@ -111,21 +115,25 @@ class JournalReader(DataSourceReader):
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The batches of one partition; Spark hands a foreign one when there is nothing to read."""
         with told():
-            if isinstance(partition, Span):
-                yield from _read_span(partition, self.settings)
-            elif isinstance(partition, Shard) and self.settings.view == "jobs":
-                from fastjournal.spark.replay.by_share import shard_batches
+            yield from made_columns(self.settings, lambda own: _read(partition, own))
 
-                yield from shard_batches(partition, self.settings)
-            elif isinstance(partition, Shard):
-                from fastjournal.spark.source.life_rows import life_batches
 
-                yield from life_batches(partition, self.settings)
-            elif self.settings.view == "spool":
-                from fastjournal.spark.source.spool_frames import SpoolHour, spool_rows
+def _read(partition: Any, settings: Settings) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition, Span):
+        yield from _read_span(partition, settings)
+    elif isinstance(partition, Shard) and settings.view == "jobs":
+        from fastjournal.spark.replay.by_share import shard_batches
 
-                if isinstance(partition, SpoolHour):
-                    yield from spool_rows(partition, self.settings)
+        yield from shard_batches(partition, settings)
+    elif isinstance(partition, Shard):
+        from fastjournal.spark.source.life_rows import life_batches
+
+        yield from life_batches(partition, settings)
+    elif settings.view == "spool":
+        from fastjournal.spark.source.spool_frames import SpoolHour, spool_rows
+
+        if isinstance(partition, SpoolHour):
+            yield from spool_rows(partition, settings)
 
 
 def _partitions(settings: Settings) -> list[InputPartition]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["life_batches"]
+__all__ = ["life_batches", "told_rows"]
 
 _VALUES = frozenset({"value", "result"})
 
@@ -49,10 +49,13 @@ def life_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:
         part for piece, data in segments for part in parts_of(piece, data, share, None, shard.upto)
     )
     for lives in rows.batches(parts):
-        yield from _told(rows, lives, shard.directory, settings)
+        yield from told_rows(rows, lives, shard.directory, settings)
 
 
-def _told(rows: Fold, lives: Lives, directory: str, settings: Settings) -> Iterator[pa.RecordBatch]:
+def told_rows(
+    rows: Fold, lives: Lives, directory: str, settings: Settings
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch that the settings ask for."""
     import numpy as np
     import pyarrow as pa
 

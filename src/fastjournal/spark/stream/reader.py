@@ -23,23 +23,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from fastjournal.errors import BadRequest, SegmentError, SettingError
 from fastjournal.spark.decode.record_columns import record_batches
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import from_pyspark, told
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings, instant, offset_time, size_bytes, timestamp
 from fastjournal.spark.partitions import Span, checked
+from fastjournal.spark.schema import made_columns
 from fastjournal.spark.storage.segments import Piece, pack
 from fastjournal.spark.stream.archive_tail import ArchiveTail
 from fastjournal.spark.stream.tail import Reached, Tail
+
+with from_pyspark("streams out of a journal"):
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +56,8 @@ STREAM_OPTIONS: Mapping[str, str] = {
     ' or {"time": ns}; a checkpoint goes before it',
     "maxRecordsPerTrigger": "at most so many records of a journal in one batch",
     "maxBytesPerTrigger": "at most so many bytes of records of a journal in one batch, such as 64m",
+    "stateLocation": "views events and attempts: directory, shared by all nodes, or URI, where what"
+    " is known of the jobs is kept from batch to batch; without it each batch walks the whole log",
     "failOnDataLoss": "true (default): fail when records were cleaned away before they were read",
 }
 """Options of `readStream` beside those of `read`."""
@@ -63,7 +68,6 @@ _FOREIGN_HERE = (
     "asOf",
     "fromSegment",
     "toSegment",
-    "shards",
     "endingOffsets",
     "endingTimestamp",
 )
@@ -80,6 +84,7 @@ class StreamSettings:
     max_records: int | None = None
     max_bytes: int | None = None
     fail_on_loss: bool = True
+    state: str = ""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamSettings:
@@ -92,9 +97,9 @@ class StreamSettings:
                         f"{foreign}: not for a stream; it begins at startingOffsets", name=foreign
                     )
         settings = Settings.parse(rest)
-        if settings.view != "records":
-            raise SettingError("view: a stream has the view records only", name="view")
-        values: dict[str, Any] = {}
+        if settings.view not in ("records", "events", "attempts"):
+            raise SettingError("view: a stream has records, events or attempts", name="view")
+        values: dict[str, Any] = {"state": own.get("stateLocation", "")}
         if "startingTimestamp" in own:
             if "startingOffsets" in own:
                 raise SettingError(
@@ -314,7 +319,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The batches of one partition."""
         with told():
             if isinstance(partition, Span):
-                yield from record_batches(partition.pieces, self.reading)
+                yield from made_columns(
+                    self.reading, lambda own: record_batches(partition.pieces, own)
+                )
 
     def commit(self, end: Offset) -> None:
         """Nothing is kept for a batch, so nothing is to be freed."""
