@@ -56,7 +56,15 @@ def _answers(port: int) -> bool:
 class Rig:
     """Three daemons that keep one journal."""
 
-    def __init__(self, home: Path, *, sync: str = "always", ack: str = "quorum") -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        sync: str = "always",
+        ack: str = "quorum",
+        more: dict[str, str] | None = None,
+    ) -> None:
+        """`more`: settings, as the environment tells them."""
         self.etcd = Etcd(home)
         self.inner = {name: free_port() for name in NODES}
         self.daemons = {}
@@ -70,7 +78,7 @@ class Rig:
                 "FASTJOURNAL_REPLICA_TTL": "2",
                 "FASTJOURNAL_REPLICA_ACK": ack,
                 "FASTJOURNAL_JOURNAL_SYNC": sync,
-            }
+            } | (more or {})
             self.daemons[name] = DaemonProcess(home / name, env=env)
 
     @property
@@ -121,6 +129,13 @@ class Rig:
             seconds=40,
             what="all nodes are there again",
         )
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        process = self.daemons[name].process
+        assert process is not None
+        process.kill()
+        process.wait()
 
     def stop(self) -> None:
         """End everything."""

@@ -9,14 +9,17 @@ Rules:
    connections are cut, the journal is closed, and the log goes back.
 3. Answers wait for `safe_time`: what `journal.sync` promises on this node, and as many nodes as
    `replica.ack` says. Without the lease nothing is answered but by a majority asked since.
-4. The journal takes no snapshots and cleans nothing: a follower keeps every record, so the nodes
-   hold the same bytes. What only lives in memory (`persist=0`) ends with a reign.
+4. The journal cleans nothing: the nodes hold the same records, up to where a snapshot stands for
+   them. A snapshot counts when a majority has all that it tells, and those who are there have had a
+   chance to get it too: they need not fetch the snapshot then. What only lives in memory
+   (`persist=0`) ends with a reign.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +30,7 @@ from fastjournal.config import ReplicaSettings, Settings, parse_address
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.server import Server, find_journals
-from fastjournal.errors import JournalError, SettingError
+from fastjournal.errors import JournalError, ReadOnly, SettingError
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import Mark
 from fastjournal.log.segment import WORKQ
@@ -42,6 +45,8 @@ from fastjournal.tables import Tables
 __all__ = ["Gate", "serve_replicated"]
 
 _RETRY = 1.0  # seconds until an arbiter that is away is tried again
+_SAFE = 30.0  # seconds that a snapshot waits for a majority; then the next one tries it
+_ALL = 5.0  # seconds more that it waits for the others
 
 
 class Gate:
@@ -52,6 +57,8 @@ class Gate:
         self._level = level
         self._journal_loop: JournalLoop | None = None
         self._round = 0
+        self._closed = False
+        self._moved = threading.Condition()
 
     def open(self, journal_loop: JournalLoop) -> None:
         """The journal is open: its answers go through here."""
@@ -61,6 +68,26 @@ class Gate:
     def close(self) -> None:
         """Nothing is answered any more."""
         self._journal_loop = None
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._moved:
+            self._moved.notify_all()
+
+    def wait_safe(self, time: int) -> None:
+        """Return when a snapshot that tells of records up to a TIME may count (rule 4).
+
+        On a thread of the journal.
+        """
+        member = self._node.member
+        with self._moved:
+            committed = self._moved.wait_for(
+                lambda: self._closed or member.is_committed(time), _SAFE
+            )
+            if self._closed or not committed:
+                raise ReadOnly("a majority does not have what the snapshot tells")
+            self._moved.wait_for(lambda: self._closed or member.is_everywhere(time), _ALL)
 
     def stored_time(self) -> int:
         """TIME of the newest record that is as safe as the sync policy says."""
@@ -88,6 +115,7 @@ class Gate:
 
     def changed(self) -> None:
         """Something has happened to the member."""
+        self._wake()
         if self._journal_loop is not None:
             self._journal_loop.release()
 
@@ -139,6 +167,7 @@ async def _reign(
     server = make_server(_as_primary(settings), log=log)
     log.info("leading", node=node.options.name, epoch=epoch)
     try:
+        server.wait_safe = gate.wait_safe
         server.before_listening = lambda: _open_gate(server, gate, member.log)
         await server.start()
         while member.is_serving and member.epoch == epoch and node.fault is None:
@@ -169,9 +198,7 @@ def _open_gate(server: Server, gate: Gate, log: ReplicaLog) -> None:
 
 def _as_primary(settings: Settings) -> Settings:
     """The settings of a reign (rule 4)."""
-    journal = msgspec.structs.replace(
-        settings.journal, clean_interval=0.0, snapshot_bytes=0, archive=""
-    )
+    journal = msgspec.structs.replace(settings.journal, archive="", history="delete")
     return msgspec.structs.replace(settings, journal=journal)
 
 
@@ -244,7 +271,7 @@ def node_options(told: ReplicaSettings, journal: str) -> NodeOptions:
         raise SettingError("nodes on several machines need a secret_file", name="secret_file")
     ttl = round(told.ttl * SECOND)
     timing = Timing(ttl=ttl, margin=ttl // 5, renew=ttl * 3 // 10, candidacy=ttl // 2)
-    return NodeOptions(told.name, journal, host, port, peers, secret, timing)
+    return NodeOptions(told.name, journal, host, port, peers, secret, timing, told.catch_up)
 
 
 def _mark(node: str) -> Callable[[int, int, int], bytes]:

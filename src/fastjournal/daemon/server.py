@@ -108,6 +108,8 @@ class Server(Context):
         self._dashboard: Page | None = None
         self.before_listening: Callable[[], None] = lambda: None
         """Called when the journals are open and nobody was let in yet."""
+        self.wait_safe: Callable[[int], None] | None = None
+        """Of a replicated journal: returns when other nodes have the records up to a TIME."""
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
@@ -243,7 +245,7 @@ class Server(Context):
         if told is not None:
             settings = journal_settings(settings, name, told.settings)
         journal = await asyncio.to_thread(
-            open_journal, path, settings, self._files, self.clock, name
+            open_journal, path, settings, self._files, self.clock, name, self.wait_safe
         )
         self.journals[name] = JournalLoop(name, journal, self.loop)
         queues = {} if told is None else told.queues
@@ -382,6 +384,7 @@ def open_journal(
     files: Files = DISK,
     clock: Clock = SYSTEM_CLOCK,
     name: str = "default",
+    wait_safe: Callable[[int], None] | None = None,
 ) -> Journal:
     """Open one journal: recover and replay it."""
     try:
@@ -409,6 +412,7 @@ def open_journal(
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
         accept=options.accept,
+        wait_safe=wait_safe,
         files=files,
         clock=clock,
     )

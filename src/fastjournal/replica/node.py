@@ -34,7 +34,7 @@ from fastjournal.errors import JournalError, ProtocolError
 from fastjournal.replica.arbiter import Question, View
 from fastjournal.replica.disk import ReplicaLog
 from fastjournal.replica.lease import NodeLease, Timing
-from fastjournal.replica.member import Member, Send
+from fastjournal.replica.member import CATCH_UP, Member, Send
 from fastjournal.replica.messages import Decoder, encode
 from fastjournal.replica.rules import Rules
 
@@ -74,6 +74,8 @@ class NodeOptions:
     secret: str = field(default="", repr=False)
     """Everybody who shows it is believed."""
     timing: Timing = field(default_factory=Timing)
+    catch_up: int = CATCH_UP
+    """Bytes a second for nodes that are behind."""
 
 
 class ReplicaNode:
@@ -115,6 +117,7 @@ class ReplicaNode:
             make_mark=make_mark,
             timing=options.timing,
             rules=rules,
+            catch_up=options.catch_up,
         )
 
     async def start(self) -> None:
@@ -315,4 +318,5 @@ class ReplicaNode:
             "stored": member.lag(),
             "lease": member.holds_lease(),
             "damage": member.log.damage,
+            "snapshot_time": member.log.base,
         }

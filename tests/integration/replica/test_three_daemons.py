@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -114,6 +115,44 @@ def test_a_stopped_primary_is_refused_when_it_wakes(tmp_path: Path) -> None:
             journal.put(b"after", key="after", queue="q")
         check_bytes(rig)
         assert all_keys(rig.url) == ["after", "before"]
+
+
+@pytest.mark.slow
+def test_a_snapshot_goes_to_all_nodes_and_brings_a_new_one_up(tmp_path: Path) -> None:
+    """F58, M3F-SNAP-1: records that a snapshot stands for go everywhere; a wiped node gets it."""
+    more = {
+        "FASTJOURNAL_JOURNAL_CLEAN_INTERVAL": "0.5",
+        "FASTJOURNAL_JOURNAL_SNAPSHOT_BYTES": "200000",
+        "FASTJOURNAL_JOURNAL_SEGMENT_SIZE": "65536",
+    }
+    with Rig(tmp_path, more=more) as rig:
+        check_bytes(rig)
+        keys = []
+        with fastjournal.connect(rig.url) as journal:
+            for number in range(600):
+                keys.append(f"key {number:04}")
+                journal.put(b"x" * 1000, key=keys[-1], queue="q")
+            wait_until(
+                lambda: all(rig.ask(name).get("snapshot_time") for name in NODES),
+                seconds=40,
+                what="a snapshot on every node",
+            )
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        wiped = next(name for name in NODES if name != primary)
+        rig.kill(wiped)
+        shutil.rmtree(rig.daemons[wiped].data)
+        rig.start()
+        wait_until(lambda: bool(rig.ask(wiped).get("snapshot_time")), seconds=40)
+        check_bytes(rig)
+        wait_until(lambda: bool(rig.ask(wiped).get("eligible")), seconds=40)
+        for name in NODES:  # whoever is left leads with what it was given
+            if name != wiped:
+                rig.kill(name)
+                wait_until(lambda: bool(rig.primary()), seconds=40, what="another one serves")
+                assert all_keys(rig.url) == keys
+                rig.start()
+                check_bytes(rig)
 
 
 @pytest.mark.slow
