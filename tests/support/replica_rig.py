@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from http.client import HTTPConnection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -67,10 +68,12 @@ class Rig:
         """`more`: settings, as the environment tells them."""
         self.etcd = Etcd(home)
         self.inner = {name: free_port() for name in NODES}
+        self.http = {name: free_port() for name in NODES}
         self.daemons = {}
         for name in NODES:
             peers = [f"{other}=127.0.0.1:{self.inner[other]}" for other in NODES if other != name]
             env = {
+                "FASTJOURNAL_HTTP": f"127.0.0.1:{self.http[name]}",
                 "FASTJOURNAL_REPLICA_NAME": name,
                 "FASTJOURNAL_REPLICA_LISTEN": f"127.0.0.1:{self.inner[name]}",
                 "FASTJOURNAL_REPLICA_PEERS": ",".join(peers),
@@ -93,17 +96,27 @@ class Rig:
             if daemon.process is None or daemon.process.poll() is not None:
                 daemon.start(wait=False)
 
-    def ask(self, name: str, command: str = "status") -> dict[str, Any]:
+    def ask(self, name: str, command: str = "status", member: str = "") -> dict[str, Any]:
         """What `fastjournal replica` asks; empty: nobody is there."""
         try:
             with socket.create_connection(("127.0.0.1", self.inner[name]), 2) as sock:
                 sock.settimeout(2)
-                line = {"command": command, "journal": "default", "secret": ""}
+                line = {"command": command, "journal": "default", "secret": "", "member": member}
                 sock.sendall(json.dumps(line).encode() + b"\n")
                 answer: dict[str, Any] = json.loads(sock.makefile().readline() or "{}")
                 return answer
         except (OSError, ValueError):
             return {}
+
+    def get(self, name: str, path: str) -> tuple[int, str]:
+        """What a node says by HTTP: the status, and the text."""
+        connection = HTTPConnection("127.0.0.1", self.http[name], timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
 
     def primary(self) -> str:
         """Who serves; empty: nobody."""

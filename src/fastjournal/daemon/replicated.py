@@ -3,7 +3,7 @@
 Rules:
 
 1. Ports for clients are open on the serving primary only: a client with several addresses finds it
-   by trying, and whoever asks for readiness is told the truth.
+   by trying. The port of /metrics, /healthz and /readyz is open on every node, all the time.
 2. A reign begins when the epoch's MARK is on a majority: then the journal is opened on the log that
    the member lends, and replayed. It ends with the member's word, and nothing more is answered:
    connections are cut, the journal is closed, and the log goes back.
@@ -27,7 +27,10 @@ import msgspec
 
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.config import ReplicaSettings, Settings, parse_address
+from fastjournal.daemon.context import Context
+from fastjournal.daemon.health_http import HttpConnection
 from fastjournal.daemon.journal_loop import JournalLoop
+from fastjournal.daemon.listener import bind
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.server import Server, find_journals
 from fastjournal.errors import JournalError, ReadOnly, SettingError
@@ -63,7 +66,7 @@ class Gate:
     def open(self, journal_loop: JournalLoop) -> None:
         """The journal is open: its answers go through here."""
         self._journal_loop = journal_loop
-        journal_loop.gate = self
+        journal_loop.gate = journal_loop.subscriptions.gate = self
 
     def close(self) -> None:
         """Nothing is answered any more."""
@@ -136,25 +139,48 @@ async def serve_replicated(
     if node is None:
         return
     await node.start()
+    standby = Context(settings, SYSTEM_CLOCK, log, None)
+    standby.replica = node.report
+    contexts = [standby]
+    doors = await _listen_http(settings.http, lambda: HttpConnection(contexts[-1]))
     log.info("replicating", node=node.options.name, port=node.port)
     try:
         while not stop.is_set() and node.fault is None:
             if node.member.is_serving:
                 gate = Gate(node, settings.replica.ack)
                 gates[:] = [gate]
-                await _reign(settings, make_server, log, node, gate, node_changed, stop)
+                server = make_server(_as_primary(settings), log=log)
+                server.replica = node.report
+                contexts.append(server)
+                await _reign(server, log, node, gate, node_changed, stop)
+                contexts.pop()
             else:
                 await _either(node_changed, stop)
     finally:
         gates.clear()
+        for door in doors:
+            door.close()
         await node.stop()
     if node.fault is not None:
         raise node.fault
 
 
+async def _listen_http(address: str, factory: Callable[[], HttpConnection]) -> list[asyncio.Server]:
+    """For whoever watches the node, whatever it is at the moment (rule 1)."""
+    if not address:
+        return []
+    loop = asyncio.get_running_loop()
+    try:
+        if address.startswith("unix:"):
+            return [await loop.create_unix_server(factory, address[5:])]
+        sockets = await bind(*parse_address(address, 0))
+        return [await loop.create_server(factory, sock=sock) for sock in sockets]
+    except OSError as error:
+        raise SettingError(f"cannot listen on {address}: {error}", name="http") from error
+
+
 async def _reign(
-    settings: Settings,
-    make_server: Callable[..., Server],
+    server: Server,
     log: Log,
     node: ReplicaNode,
     gate: Gate,
@@ -164,7 +190,6 @@ async def _reign(
     """Serve until another epoch begins (rule 2)."""
     member, epoch = node.member, node.member.epoch
     member.log.lend()
-    server = make_server(_as_primary(settings), log=log)
     log.info("leading", node=node.options.name, epoch=epoch)
     try:
         server.wait_safe = gate.wait_safe
@@ -199,7 +224,7 @@ def _open_gate(server: Server, gate: Gate, log: ReplicaLog) -> None:
 def _as_primary(settings: Settings) -> Settings:
     """The settings of a reign (rule 4)."""
     journal = msgspec.structs.replace(settings.journal, archive="", history="delete")
-    return msgspec.structs.replace(settings, journal=journal)
+    return msgspec.structs.replace(settings, journal=journal, http="")
 
 
 async def _either(changed: asyncio.Event, stop: asyncio.Event) -> None:

@@ -77,6 +77,7 @@ _INCOMING = "incoming.snapshot"
 _CHECKPOINT = Struct(">8xQQII")  # header, records, size, CRC of the snapshot, CRC of this
 _SLOT = Struct(">qI")
 _CHUNK = 256 * 1024  # bytes shipped at once, unless one record is larger
+_NEAR = 16  # chunks that are counted
 _PLACES = 64  # readers whose place is remembered
 _log = logging.getLogger(__name__)
 
@@ -575,6 +576,18 @@ class ReplicaLog:
                 self._places[last] = _Place(found, self._file(found))
                 return Chunk(data, offset == HEADER_SIZE)
         return Chunk(b"", False)
+
+    def distance(self, after: int) -> tuple[int, int]:
+        """How many records lie behind a TIME, and their bytes; far away both are estimated."""
+        records = size = 0
+        for _ in range(_NEAR):
+            data = self.read_after(after).data
+            if not data:
+                return records, size
+            times = walk_records(data, self.stream.max_payload).times
+            records, size, after = records + len(times), size + len(data), times[-1]
+        far = sum(one.size for one in self.sealed() if one.first > after)
+        return records + records * far // size, size + far
 
     def records(self) -> bytes:
         """All raw records, one behind the other."""

@@ -201,6 +201,11 @@ class Member:
         return self._members
 
     @property
+    def learners(self) -> tuple[str, ...]:
+        """Who is being caught up to become a member."""
+        return self._learners
+
+    @property
     def is_eligible(self) -> bool:
         """Whether this node may vote and lead (rule 4)."""
         return self._eligible
@@ -249,6 +254,11 @@ class Member:
         """Whether a snapshot of what was written up to that TIME may count (rule 7)."""
         return self.is_serving and time <= self.commit_time
 
+    @property
+    def has_quorum(self) -> bool:
+        """Whether a majority has answered lately, as a primary knows."""
+        return self.is_serving and self._confirmed + 3 >= self.read_round
+
     def is_everywhere(self, time: int) -> bool:
         """Whether every node that was met has the records up to that TIME."""
         return all(peer.stored >= time for peer in self._peers.values() if peer.aligned)
@@ -280,10 +290,17 @@ class Member:
             self._count()
 
     def change_voters(self, voters: Sequence[str]) -> None:
-        """As the serving primary, begin to bring the journal to these nodes, one at a time."""
-        if not self.is_serving or self._members.joining or self._learners:
-            raise ReadOnly("members change one at a time, by a serving primary")
+        """As the serving primary, begin to bring the journal to these nodes, one at a time.
+
+        The same ones again: give up a change that has not begun to count.
+        """
         old, new = set(self._members.voters), set(voters)
+        if self._learners and new == old and not self._members.joining:
+            self._learners = self._next_voters = ()  # given up before it has begun
+            self._peers = {name: peer for name, peer in self._peers.items() if name in old}
+            return
+        if not self.is_serving or self._members.joining or self._next_voters:
+            raise ReadOnly("members change one at a time, by a serving primary")
         if len(new - old) > 1 or len(old - new) > 1 or not new:
             raise ReadOnly("members change one at a time")
         self._next_voters = tuple(voters)

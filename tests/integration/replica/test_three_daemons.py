@@ -156,6 +156,53 @@ def test_a_snapshot_goes_to_all_nodes_and_brings_a_new_one_up(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_every_node_tells_what_it_is(tmp_path: Path) -> None:
+    """F58: ready is the serving primary alone; figures are told by all."""
+    with Rig(tmp_path) as rig:
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        wait_until(lambda: rig.get(primary, "/readyz")[0] == 200, what="the primary is ready")
+        for name in NODES:
+            status, text = rig.get(name, "/readyz")
+            assert status == (200 if name == primary else 503), text
+            assert rig.get(name, "/healthz")[0] == 200
+            role = "primary" if name == primary else "follower"
+            figures = rig.get(name, "/metrics")[1]
+            assert f'fastjournal_replica_role{{journal="default",role="{role}"}} 1.0' in figures
+        with fastjournal.connect(rig.url) as journal:
+            told = journal.about["replica"]
+            assert (told["node"], told["primary"], told["role"]) == (primary, primary, "primary")
+            with journal.subscribe("q") as listening:
+                journal.put(b"job", key="a", queue="q")
+                event = listening.next(wait=20)
+                assert event is not None and event.kind == "due"
+        assert 'fastjournal_replica_lag_bytes{journal="default"' in rig.get(primary, "/metrics")[1]
+
+
+@pytest.mark.slow
+def test_a_node_leaves_and_joins_again(tmp_path: Path) -> None:
+    """SNAP-IDX-2: members change one at a time, by an operator's word to the primary."""
+    with Rig(tmp_path) as rig:
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        other = next(name for name in NODES if name != primary)
+        assert "only the primary" in rig.ask(other, "remove", primary)["error"]
+        assert "not among the peers" in rig.ask(primary, "add", "x")["error"]
+        assert "error" not in rig.ask(primary, "remove", other)
+        wait_until(lambda: other not in rig.ask(primary)["voters"], what="it has left")
+        with fastjournal.connect(rig.url) as journal:
+            for number in range(20):
+                journal.put(b"job", key=f"key {number:02}", queue="q")
+        assert rig.ask(other)["last_time"] < rig.ask(primary)["last_time"]
+        assert "error" not in rig.ask(primary, "add", other)
+        wait_until(lambda: other in rig.ask(primary)["voters"], what="it has joined")
+        check_bytes(rig)
+        rig.kill(primary)
+        wait_until(lambda: rig.primary() not in ("", primary), seconds=40)
+        assert len(all_keys(rig.url)) == 20
+
+
+@pytest.mark.slow
 def test_a_switchover_is_short_and_loses_nothing(tmp_path: Path) -> None:
     """F58: planned: the primary resigns, another one serves."""
     with Rig(tmp_path) as rig:
