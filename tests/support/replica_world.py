@@ -590,7 +590,9 @@ class World:
                     log = node.replicas[journal].member.log
                     logs[node.name] = log, read_commit(node.files, path)
             base = max(log.base for log, _ in logs.values())
-            raws = {name: _between(log, base, commit) for name, (log, commit) in logs.items()}
+            raws = {
+                name: records_between(log, base, commit) for name, (log, commit) in logs.items()
+            }
             longest = max(raws, key=lambda name: len(raws[name]))
             for name, raw in raws.items():
                 if not raws[longest].startswith(raw):
@@ -821,7 +823,7 @@ def _time(raw: bytes) -> int:
     return int(walk.time)
 
 
-def _between(log: ReplicaLog, base: int, commit: int) -> bytes:
+def records_between(log: ReplicaLog, base: int, commit: int) -> bytes:
     """The raw records behind a base, up to a TIME."""
     raw = log.records()
     return raw[_length_to(raw, base) : max(_length_to(raw, commit), _length_to(raw, base))]
