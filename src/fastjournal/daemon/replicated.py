@@ -59,13 +59,15 @@ class Gate:
         self._node = node
         self._level = level
         self._journal_loop: JournalLoop | None = None
+        self._writer: JournalLoop | None = None
+        """Whose log it is, though it answers no more: others still ask how far it is."""
         self._round = 0
         self._closed = False
         self._moved = threading.Condition()
 
     def open(self, journal_loop: JournalLoop) -> None:
         """The journal is open: its answers go through here."""
-        self._journal_loop = journal_loop
+        self._journal_loop = self._writer = journal_loop
         journal_loop.gate = journal_loop.subscriptions.gate = self
 
     def close(self) -> None:
@@ -94,14 +96,14 @@ class Gate:
 
     def stored_time(self) -> int:
         """TIME of the newest record that is as safe as the sync policy says."""
-        assert self._journal_loop is not None
-        log = self._journal_loop.engine.log
-        return log.synced_time if self._journal_loop.always else log.written_time
+        assert self._writer is not None
+        log = self._writer.engine.log
+        return log.synced_time if self._writer.always else log.written_time
 
     def written_time(self) -> int:
         """TIME of the newest record in the log."""
-        assert self._journal_loop is not None
-        return self._journal_loop.engine.log.written_time
+        assert self._writer is not None
+        return self._writer.engine.log.written_time
 
     def wrote(self) -> None:
         """A turn has ended: ship what it wrote."""
@@ -111,8 +113,10 @@ class Gate:
 
     def safe_time(self) -> int:
         """Up to where may be answered at this moment; -1: nothing may."""
+        if self._journal_loop is None:
+            return -1
         member = self._node.member
-        if self._journal_loop is None or not member.may_answer(self._round):
+        if not member.may_answer(self._round):
             return -1
         return min(self.stored_time(), member.acknowledged_time(self._level))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
+from fastjournal.daemon.replicated import Gate as ReignGate
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 
@@ -67,3 +69,19 @@ def test_a_node_is_told_of_in_hello_and_in_the_figures(tmp_path: Path) -> None:
                 "node": "a", "role": "primary", "primary": "a", "epoch": 7,
             }  # fmt: skip
             assert client.status().replica.epoch == 7  # type: ignore[attr-defined]
+
+
+def test_a_node_that_answers_no_more_still_tells_how_far_its_log_is(tmp_path: Path) -> None:
+    """F58: others ask for that while its journal is being closed."""
+    with LocalDaemon(tmp_path, settings={"journal": {"sync": "always"}}) as daemon:
+        with daemon.connect() as client:
+            client.put(b"job", key="a", queue="q")
+        node: Any = None
+        gate = ReignGate(node, "quorum")
+        daemon.call(lambda: gate.open(daemon.server.default))
+        far = gate.stored_time()
+        assert far > 0
+        daemon.call(gate.close)
+        assert gate.stored_time() == gate.written_time() == far
+        assert gate.safe_time() == -1
+        daemon.server.default.gate = None
