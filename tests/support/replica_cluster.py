@@ -224,10 +224,14 @@ class Cluster:
         self.processes[name].kill()
         self.processes[name].wait()
 
-    def stop(self, name: str) -> None:
-        """In order."""
-        self.processes[name].terminate()
-        self.processes[name].wait(60)
+    def settle(self, *figures: str) -> None:
+        """Wait until these are the same on all nodes."""
+
+        def same() -> bool:
+            told = [self.ask(name) for name in NODES]
+            return len({tuple(one.get(word, id(one)) for word in figures) for one in told}) == 1
+
+        wait_until(same, seconds=90, what=f"the same {figures}")
 
 
 class Nemesis:
@@ -401,6 +405,11 @@ class Clients:
                     raise
 
         self._again(work)
+
+    def put_more(self, count: int) -> None:
+        with fastjournal.connect(self._url) as journal:
+            for number in range(count):
+                journal.put(b"x" * 300, key=f"more {number}", queue="q")
 
     def left(self) -> set[str]:
         """What still waits, when all is over."""

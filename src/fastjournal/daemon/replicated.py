@@ -73,6 +73,10 @@ class Gate:
     def close(self) -> None:
         """Nothing is answered any more."""
         self._journal_loop = None
+        self.end_waits()
+
+    def end_waits(self) -> None:
+        """The journal is about to close: no snapshot waits any more."""
         self._closed = True
         self._wake()
 
@@ -207,6 +211,7 @@ async def _reign(
         log.error("the journal cannot be served", error=str(error))
         node.do(member.resign)
     finally:
+        gate.end_waits()
         if not stop.is_set():
             gate.close()
             for connection in list(server.connections):
