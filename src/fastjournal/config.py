@@ -158,6 +158,8 @@ class ReplicaSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """File whose content the nodes show each other; empty: for loopback addresses only."""
     ttl: Annotated[float, Meta(ge=2, le=600)] = 10.0
     """Seconds after which a primary that is not heard of any more is replaced."""
+    catch_up: Annotated[int, Meta(ge=65_536)] = 64 << 20
+    """Bytes a second that nodes which are behind are sent, so that the others are not slowed."""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -83,6 +83,8 @@ ON_ARCHIVES: dict[str, list[str]] = {
 ON_NODES = {
     "replica status": [],
     "replica switchover": [],
+    "replica add": ["d"],
+    "replica remove": ["d"],
     "replica promote": ["--accept-loss"],
 }
 """Commands that take the address of a node."""

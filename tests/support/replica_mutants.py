@@ -54,13 +54,20 @@ PLANS = {
         faults=("pause", "pause", "cut-off", "mend"),
         timing=replace(TIMING, look=3 * SECOND),
     ),
+    "snapshots": Plan(
+        seconds=8,
+        each=0.3,
+        faults=("snapshot", "snapshot", "kill", "power", "cut-off", "wipe", "pause", "mend"),
+        flips=0.02,
+        requests=0.03,
+    ),
     "leases": Plan(seconds=9, each=0.6, faults=("pause", "pause", "cut-off", "arbiter", "kill")),
 }
 
 
 LED_BY_HAND = (
-    "AnyLease", "AnySession", "NoMark", "NothingPromised", "PromiseIsNothing", "StaleAnswers",
-    "TimeOnly",
+    "AnyLease", "AnySession", "KeepsSnapshot", "NoMark", "NothingPromised", "PromiseIsNothing",
+    "StaleAnswers", "TimeOnly",
 )  # fmt: skip
 """What chance meets too rarely; the others are found by seeds."""
 
@@ -219,3 +226,24 @@ class NoMark(Rules):
 
     def commit_time(self, members: MemberSet, stored: Mapping[str, int], mark: int) -> int:
         return max(super().commit_time(members, stored, 0), mark)
+
+
+class ShipsHoles(Rules):
+    """A primary ships what it has, though it dropped what comes before."""
+
+    def may_ship(self, dropped_to: int, base: int, after: int) -> bool:
+        return True
+
+
+class AnySnapshot(Rules):
+    """A snapshot counts though a byte of it was turned over on the way."""
+
+    def is_whole_snapshot(self, size: int, crc: int, got: int, got_crc: int) -> bool:
+        return size == got
+
+
+class KeepsSnapshot(Rules):
+    """A tail is cut off, and the snapshot that tells of it stays."""
+
+    def may_keep_snapshot(self, base: int, keep: int) -> bool:
+        return True

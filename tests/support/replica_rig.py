@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from http.client import HTTPConnection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -56,13 +57,23 @@ def _answers(port: int) -> bool:
 class Rig:
     """Three daemons that keep one journal."""
 
-    def __init__(self, home: Path, *, sync: str = "always", ack: str = "quorum") -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        sync: str = "always",
+        ack: str = "quorum",
+        more: dict[str, str] | None = None,
+    ) -> None:
+        """`more`: settings, as the environment tells them."""
         self.etcd = Etcd(home)
         self.inner = {name: free_port() for name in NODES}
+        self.http = {name: free_port() for name in NODES}
         self.daemons = {}
         for name in NODES:
             peers = [f"{other}=127.0.0.1:{self.inner[other]}" for other in NODES if other != name]
             env = {
+                "FASTJOURNAL_HTTP": f"127.0.0.1:{self.http[name]}",
                 "FASTJOURNAL_REPLICA_NAME": name,
                 "FASTJOURNAL_REPLICA_LISTEN": f"127.0.0.1:{self.inner[name]}",
                 "FASTJOURNAL_REPLICA_PEERS": ",".join(peers),
@@ -70,7 +81,7 @@ class Rig:
                 "FASTJOURNAL_REPLICA_TTL": "2",
                 "FASTJOURNAL_REPLICA_ACK": ack,
                 "FASTJOURNAL_JOURNAL_SYNC": sync,
-            }
+            } | (more or {})
             self.daemons[name] = DaemonProcess(home / name, env=env)
 
     @property
@@ -85,17 +96,27 @@ class Rig:
             if daemon.process is None or daemon.process.poll() is not None:
                 daemon.start(wait=False)
 
-    def ask(self, name: str, command: str = "status") -> dict[str, Any]:
+    def ask(self, name: str, command: str = "status", member: str = "") -> dict[str, Any]:
         """What `fastjournal replica` asks; empty: nobody is there."""
         try:
             with socket.create_connection(("127.0.0.1", self.inner[name]), 2) as sock:
                 sock.settimeout(2)
-                line = {"command": command, "journal": "default", "secret": ""}
+                line = {"command": command, "journal": "default", "secret": "", "member": member}
                 sock.sendall(json.dumps(line).encode() + b"\n")
                 answer: dict[str, Any] = json.loads(sock.makefile().readline() or "{}")
                 return answer
         except (OSError, ValueError):
             return {}
+
+    def get(self, name: str, path: str) -> tuple[int, str]:
+        """What a node says by HTTP: the status, and the text."""
+        connection = HTTPConnection("127.0.0.1", self.http[name], timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
 
     def primary(self) -> str:
         """Who serves; empty: nobody."""
@@ -121,6 +142,13 @@ class Rig:
             seconds=40,
             what="all nodes are there again",
         )
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        process = self.daemons[name].process
+        assert process is not None
+        process.kill()
+        process.wait()
 
     def stop(self) -> None:
         """End everything."""

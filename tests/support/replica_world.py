@@ -10,7 +10,8 @@ could legally leave. Promises are looked at whenever something has happened:
 4. No completion is acknowledged twice; an answer to a question shows all that was acknowledged
    before it was asked, and what it shows does not vanish.
 5. No record is acknowledged whose TIME lies more than a minute ahead of the true time.
-6. In the end, all healed, one primary serves and every node has the same bytes.
+6. In the end, all healed, one primary serves, every node has the same bytes, and a replay of any
+   of them, its snapshot first, gives the same state.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from struct import Struct
 from typing import Any
+
+import google_crc32c
 
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.errors import JournalError, SegmentError
@@ -34,7 +39,7 @@ from fastjournal.replica.arbiter import Look, MemoryArbiter
 from fastjournal.replica.disk import META, ReplicaLog, read_commit
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.member import Ask, Member, Role, Send
-from fastjournal.replica.messages import Append, Decoder, Message, Tail, encode
+from fastjournal.replica.messages import Append, Decoder, Message, Part, Tail, encode
 from fastjournal.replica.rules import AHEAD_OF_FOLLOWER, MemberSet, Rules
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
 
@@ -49,6 +54,7 @@ TIMING = Timing(
     candidacy=SECOND,
 )
 _TICK = 50 * MILLISECOND
+_PART = 256  # bytes of a snapshot in one message
 _START = 1_700_000_000 * SECOND
 
 
@@ -118,6 +124,8 @@ class Replica:
     done: set[int] = field(default_factory=set)
     waiting: list[_Request] = field(default_factory=list)
     questions: list[_Question] = field(default_factory=list)
+    snapshot_due: bool = False
+    """It waits until a majority has all; until then nothing more is written."""
 
 
 class Node:
@@ -150,7 +158,8 @@ class World:
         self.restoring = False
         self.blocked: set[tuple[str, str]] = set()
         self.noise = True
-        self.counted = dict.fromkeys(("acknowledged", "epochs", "faults", "answers", "cuts"), 0)
+        words = ("acknowledged", "epochs", "faults", "answers", "cuts", "snapshots", "fetched")
+        self.counted = dict.fromkeys(words, 0)
         self.acknowledged: dict[str, dict[int, tuple[int, bytes]]] = {}
         """For each journal what was acknowledged: epoch and raw record, by the job; a completion
         by its number below zero."""
@@ -240,7 +249,9 @@ class World:
         path = Path("/", node.name, journal)
         node.files.make_directory(path.parent)
         stream = Stream(path, WORKQ, files=node.files, clock=node.clock)
-        log = ReplicaLog(stream, sync=self.plan.sync, segment_size=self.plan.segment_size)
+        log = ReplicaLog(
+            stream, sync=self.plan.sync, segment_size=self.plan.segment_size, part_size=_PART
+        )
         assert node.lease is not None
         member = Member(
             node.name,
@@ -343,12 +354,15 @@ class World:
             return
         (message,) = Decoder().feed(data)
         flip = self.noise and self.random.random() < self.plan.flips
-        if flip and isinstance(message, Append | Tail) and message.data:
+        if flip and isinstance(message, Append | Tail | Part) and message.data:
             bad = bytearray(message.data)
             bad[self.random.randrange(len(bad))] ^= 1 << self.random.randrange(8)
             message = message._replace(data=bytes(bad))
         member = node.replicas[journal].member
+        before = member.log.base if isinstance(message, Part) else 0
         self._do(node, journal, lambda: member.receive(sender, message))
+        if isinstance(message, Part) and node.up and member.log.base > before:
+            self.counted["fetched"] += 1
 
     def _reach_arbiter(self, node: Node, work: Callable[[], Any], answer: Any, lost: Any) -> None:
         """Ask, and be answered; both ways may fail."""
@@ -445,6 +459,8 @@ class World:
             last, shown = member.log.last_time, frozenset(replica.puts)
             replica.questions.append(_Question(member.read_round, member.epoch, seen, last, shown))
             return
+        if replica.snapshot_due:
+            return
         if kind == "put":
             ident = next(self._idents)
         else:
@@ -478,30 +494,30 @@ class World:
             replica.waiting.clear()
             replica.questions.clear()
             replica.state_epoch = 0
+            replica.snapshot_due = False
             return
         if member.holds_lease():
             self._check_alone(node, journal)
         self._answer(replica)
+        if replica.snapshot_due and member.is_committed(member.log.last_time):
+            replica.snapshot_due = False
+            life = node.life
+            self.at(0, lambda: self.snapshot(node, journal) if node.life == life else None)
 
     def _begin(self, node: Node, replica: Replica) -> None:
         """A new primary: its log must hold everything that was acknowledged (promise 1)."""
         member, journal = replica.member, replica.journal
         self.counted["epochs"] += 1
-        raw = member.log.records()
-        records = _split(raw)
-        for epoch, kept in self.acknowledged[journal].values():
+        records = _split(member.log.records())
+        replica.puts, replica.done = _state(member.log)
+        base = member.log.base
+        for ident, (epoch, kept) in self.acknowledged[journal].items():
             # An old primary may hear late that its MARK was on a majority.
-            if epoch < member.epoch and kept not in records:
+            known = abs(ident) in (replica.puts if ident > 0 else replica.done)
+            if epoch < member.epoch and (not known or (_time(kept) > base and kept not in records)):
                 raise BrokenPromise(
                     f"{node.name} leads epoch {member.epoch} of {journal} without {kept[16:40]!r}"
                 )
-        replica.puts, replica.done = set(), set()
-        for payload in records.values():
-            word, number, *_ = payload.split(b" ")
-            if word == b"put":
-                replica.puts.add(int(number))
-            elif word == b"done":
-                replica.done.add(int(number))
         replica.state_epoch = member.epoch
         for ident, epoch in self.shown[journal].items():
             if epoch < member.epoch and ident not in replica.puts:
@@ -567,22 +583,38 @@ class World:
     def _compare(self) -> None:
         """Committed beginnings are equal, byte for byte (promise 6)."""
         for journal in self.homes:
-            logs = {}
+            logs: dict[str, tuple[ReplicaLog, int]] = {}
             for node in self.nodes.values():
                 path = Path("/", node.name, journal)
                 if node.up and journal in node.replicas and node.files.exists(path / META):
-                    raw = node.replicas[journal].member.log.records()
-                    logs[node.name] = raw[: _length_to(raw, read_commit(node.files, path))]
-            longest = max(logs.values(), key=len)
-            for name, raw in logs.items():
-                if not longest.startswith(raw):
+                    log = node.replicas[journal].member.log
+                    logs[node.name] = log, read_commit(node.files, path)
+            base = max(log.base for log, _ in logs.values())
+            raws = {
+                name: records_between(log, base, commit) for name, (log, commit) in logs.items()
+            }
+            longest = max(raws, key=lambda name: len(raws[name]))
+            for name, raw in raws.items():
+                if not raws[longest].startswith(raw):
                     raise BrokenPromise(f"what {name} has of {journal} is another history")
-            if not self.plan.may_stall:
-                records = _split(longest)
-                kept = self.acknowledged[journal].values()
-                lost = [raw for _, raw in kept if raw not in records]
-                if lost:
-                    raise BrokenPromise(f"{len(lost)} acknowledged records are gone")
+            if self.plan.may_stall:
+                continue
+            newest = max(logs, key=lambda name: logs[name][1])
+            states = {name: _state(log) for name, (log, _) in logs.items()}
+            for name, (log, commit) in logs.items():
+                alike = (log.last_time, commit) == (logs[newest][0].last_time, logs[newest][1])
+                if alike and states[name] != states[newest]:
+                    raise BrokenPromise(f"a replay of {name} gives another state")
+            puts, done = states[newest]
+            records = _split(logs[newest][0].records())
+            lost = [
+                ident
+                for ident, (_, raw) in self.acknowledged[journal].items()
+                if abs(ident) not in (puts if ident > 0 else done)
+                or (_time(raw) > logs[newest][0].base and raw not in records)
+            ]
+            if lost:
+                raise BrokenPromise(f"{len(lost)} acknowledged records are gone")
             for node in self.nodes.values():
                 names = [path.name for path in node.files.snapshot()]
                 self.counted["cuts"] += sum(".diverged-" in name for name in names)
@@ -702,6 +734,24 @@ class World:
                 node.files.put(path, bytes(bad))
                 break
 
+    def _snapshot(self, node: Node) -> None:
+        """A serving primary takes a snapshot once a majority has all, and drops the records."""
+        for replica in node.replicas.values():
+            replica.snapshot_due = True
+
+    def snapshot(self, node: Node, journal: str = "j0") -> None:
+        """Take one now, whoever has it or not."""
+        log = node.replicas[journal].member.log
+
+        def take() -> None:
+            puts, done = _state(log)
+            content = json.dumps([sorted(puts), sorted(done)]).encode().ljust(3 * _PART)
+            log.take_part(0, content)
+            log.install(log.last_time, make_checkpoint(content))
+            self.counted["snapshots"] += 1
+
+        self._do(node, journal, take)
+
     def _clock(self, node: Node) -> None:
         """Of one node only: where most clocks are wrong, they are right."""
         victim = self.nodes[self.wrong_clock]
@@ -738,6 +788,45 @@ class World:
                     f" voters={member.members}"
                 )
         return "\n".join(lines)
+
+
+def make_checkpoint(snapshot: bytes) -> bytes:
+    """What makes a snapshot count."""
+    facts = Struct(">8xQQI").pack(1, len(snapshot), google_crc32c.value(snapshot))
+    crc: int = google_crc32c.value(facts)
+    return facts + crc.to_bytes(4, "big")
+
+
+def _state(log: ReplicaLog) -> tuple[set[int], set[int]]:
+    """What a replay gives: the jobs that were put, and those that are done."""
+    puts: set[int] = set()
+    done: set[int] = set()
+    facts = log.snapshot()
+    if facts is not None:
+        parts = [log.read_snapshot(facts, at) for at in range(0, facts.size, _PART)]
+        try:
+            puts, done = map(set, json.loads(b"".join(parts)))
+        except ValueError as error:
+            raise BrokenPromise(f"a snapshot that counts is damaged: {error}") from error
+    for payload in _split(log.records()).values():
+        word, number, *_ = payload.split(b" ")
+        if word == b"put":
+            puts.add(int(number))
+        elif word == b"done":
+            done.add(int(number))
+    return puts, done
+
+
+def _time(raw: bytes) -> int:
+    walk = Walk(raw, 0, len(raw))
+    walk.step()
+    return int(walk.time)
+
+
+def records_between(log: ReplicaLog, base: int, commit: int) -> bytes:
+    """The raw records behind a base, up to a TIME."""
+    raw = log.records()
+    return raw[_length_to(raw, base) : max(_length_to(raw, commit), _length_to(raw, base))]
 
 
 def _split(raw: bytes) -> dict[bytes, bytes]:

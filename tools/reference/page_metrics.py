@@ -23,6 +23,14 @@ def shown_name(family: Metric) -> str:
     return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
 
 
+_REPLICA = {
+    "journal": "", "role": "", "serving": False, "epoch": 0, "quorum": False, "lease": False,
+    "eligible": False, "damage": "", "last_time": 0, "commit_time": 0, "snapshot_time": 0,
+    "lag": {},
+}  # fmt: skip
+"""A node, for the names of its figures."""
+
+
 def rows(families: Iterable[Metric]) -> list[tuple[str, ...]]:
     """A row for each family."""
     return [
@@ -38,6 +46,7 @@ def rows(families: Iterable[Metric]) -> list[tuple[str, ...]]:
 def made(docs: Path) -> dict[str, str]:
     """Both pages with their tables."""
     with tempfile.TemporaryDirectory() as directory, LocalDaemon(directory) as daemon:
+        daemon.server.replica = lambda: _REPLICA
         of_daemon = rows(ServerCollector(daemon.server).collect())
     of_spool = rows(SpoolCollector([]).collect())
     return {

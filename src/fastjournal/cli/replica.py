@@ -33,7 +33,9 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of text."
 _SECONDS = 5.0
 
 
-def _ask(node: str, command: str, journal: str, secret_file: Path | None) -> dict[str, Any]:
+def _ask(
+    node: str, command: str, journal: str, secret_file: Path | None, member: str = ""
+) -> dict[str, Any]:
     from fastjournal.config import parse_address
 
     secret = ""
@@ -42,7 +44,7 @@ def _ask(node: str, command: str, journal: str, secret_file: Path | None) -> dic
             secret = secret_file.read_text("utf-8").strip()
         except OSError as error:
             raise SettingError(f"{secret_file}: {error.strerror}", name="secret-file") from error
-    line = {"command": command, "journal": journal, "secret": secret}
+    line = {"command": command, "journal": journal, "secret": secret, "member": member}
     try:
         with socket.create_connection(parse_address(node, 17996), _SECONDS) as sock:
             sock.settimeout(_SECONDS)
@@ -113,6 +115,49 @@ def switchover(
     """
     _ask(node, "switchover", journal, secret_file)
     tell(as_json, {"node": node, "outcome": "resigned"}, f"{node} has resigned")
+
+
+MemberName = Annotated[str, typer.Argument(help="`replica.name` of a node.", metavar="NAME")]
+
+
+@app.command()
+def add(
+    node: Node,
+    member: MemberName,
+    journal: JournalName = "default",
+    secret_file: SecretFile = None,
+    as_json: Json = False,
+) -> None:
+    """Let another node keep the journal too; NODE is the primary.
+
+    It is one of the peers that all nodes know. First it fetches everything, then it counts.
+
+    Examples:
+
+        fastjournal replica add 10.0.0.1:17996 d
+    """
+    _ask(node, "add", journal, secret_file, member)
+    tell(as_json, {"node": member, "outcome": "joins"}, f"{member} is being caught up")
+
+
+@app.command()
+def remove(
+    node: Node,
+    member: MemberName,
+    journal: JournalName = "default",
+    secret_file: SecretFile = None,
+    as_json: Json = False,
+) -> None:
+    """Let a node keep the journal no longer; NODE is the primary.
+
+    One that is still being caught up is given up. Its files stay.
+
+    Examples:
+
+        fastjournal replica remove 10.0.0.1:17996 c
+    """
+    _ask(node, "remove", journal, secret_file, member)
+    tell(as_json, {"node": member, "outcome": "leaves"}, f"{member} leaves")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -56,6 +57,8 @@ class Context:
         """Connections that were cut, by reason."""
         self.errors: Counter[str] = Counter()
         """Error replies, by code."""
+        self.replica: Callable[[], dict[str, Any]] | None = None
+        """What a node of a replicated journal says of itself; None: nothing is replicated."""
 
     def admit(self, session: Session) -> bool:
         """Count a new connection in; False if the server is leaving."""
@@ -112,7 +115,14 @@ class Context:
             "max_message": self.wire_limits.max_message,
             "max_payload": self.settings.limits.max_payload,
             "serves": ["lengths", "client-time", "kept", "accessed"],
-        }
+        } | self._describe_replica()
+
+    def _describe_replica(self) -> dict[str, Any]:
+        if self.replica is None:
+            return {}
+        told = self.replica()
+        words = ("node", "role", "primary", "epoch")
+        return {"replica": {word: told[word] for word in words}}
 
     def status(self, journal_loop: JournalLoop) -> dict[str, Any]:
         """Figures of a journal and of the server."""
@@ -121,23 +131,27 @@ class Context:
             "active": figures.log.active.name,
             "standby": figures.log.standby.name,
         }
-        return figures._asdict() | {
-            "log": log,
-            "upkeep": asdict(figures.upkeep),
-            "archive": None if figures.archive is None else asdict(figures.archive),
-            "journal": journal_loop.name,
-            "promise": PROMISES[figures.sync],
-            "server": {
-                "version": __version__,
-                "core": describe_core(),
-                "started": self.started,
-                "now": self.clock.now(),
-                "connections": len(self.connections),
-                "waiting": sum(len(peer.waiters) for peer in self.connections),
-                "journals": sorted(self.journals),
-                "errors": dict(self.errors),
-            },
-        }
+        return (
+            figures._asdict()
+            | {
+                "log": log,
+                "upkeep": asdict(figures.upkeep),
+                "archive": None if figures.archive is None else asdict(figures.archive),
+                "journal": journal_loop.name,
+                "promise": PROMISES[figures.sync],
+                "server": {
+                    "version": __version__,
+                    "core": describe_core(),
+                    "started": self.started,
+                    "now": self.clock.now(),
+                    "connections": len(self.connections),
+                    "waiting": sum(len(peer.waiters) for peer in self.connections),
+                    "journals": sorted(self.journals),
+                    "errors": dict(self.errors),
+                },
+            }
+            | ({} if self.replica is None else {"replica": self.replica()})
+        )
 
 
 def wire_limits(settings: Settings) -> Limits:

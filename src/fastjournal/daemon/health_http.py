@@ -3,7 +3,8 @@
 Rules:
 
 1. It is open before the journals are replayed, so that `/readyz` can say "loading".
-2. A request line and head of more than 8 KiB, or one that takes longer than 5 seconds, is cut.
+2. Of a replicated journal it is open on every node; `/readyz` is true on the serving primary only.
+3. A request line and head of more than 8 KiB, or one that takes longer than 5 seconds, is cut.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
             if context.ready:
                 self._answer(200, "ready\n", head=head)
             else:
-                self._answer(503, "draining\n" if context.draining else "loading\n", head=head)
+                self._answer(503, f"{_why_not(context)}\n", head=head)
         elif path == b"/metrics":
             self._answer(200, render(context), "text/plain; version=0.0.4; charset=utf-8", head)
         else:
@@ -101,3 +102,11 @@ class HttpConnection(asyncio.Protocol):
         )
         self._transport.write("\r\n".join(lines).encode() + (b"" if head else data))
         self._transport.close()
+
+
+def _why_not(context: Context) -> str:
+    """What keeps it from serving."""
+    if context.draining:
+        return "draining"
+    role = "" if context.replica is None else str(context.replica()["role"])
+    return "loading" if role in ("", "primary") else role

@@ -307,6 +307,7 @@ class JournalLoop:
         """Answer what has become safe; on the loop."""
         if self._unsynced and not self.closed:
             self._release(None)
+        self.subscriptions.release()
 
     def _sync(self) -> None:
         """Bring what was written to stable storage, on this thread."""

@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily as CounterFamily
@@ -79,6 +80,8 @@ class ServerCollector(Collector):
         yield from _of_logs(hosts)
         yield from _of_memory(hosts)
         yield from _of_archives(hosts)
+        if self._context.replica is not None:
+            yield from _of_replica(self._context.replica())
 
     def _of_server(self) -> Iterator[Metric]:
         context = self._context
@@ -266,6 +269,37 @@ def _of_archives(hosts: list[JournalLoop]) -> Iterator[Metric]:
         sent.add_metric([name], status.uploaded_bytes)
         errors.add_metric([name], status.errors)
     yield from (lag, size, well, end, uploads, sent, errors)
+
+
+def _of_replica(told: dict[str, Any]) -> Iterator[Metric]:
+    """One node of a replicated journal, and how far the others are, as a primary knows."""
+    journal, labels = told["journal"], ["journal"]
+    role = GaugeFamily("fastjournal_replica_role", "1 for what it is", labels=["journal", "role"])
+    for word in ("follower", "candidate", "primary"):
+        role.add_metric([journal, word], int(told["role"] == word))
+    yield role
+    figures = (
+        ("serving", "1 on the primary that answers", int(told["serving"])),
+        ("epoch", "The epoch it leads or has promised", told["epoch"]),
+        ("quorum", "1 on a primary that a majority answers", int(told["quorum"])),
+        ("lease", "1 while it holds the leader's lease", int(told["lease"])),
+        ("votes", "1 if it may vote: it lacks nothing", int(told["eligible"])),
+        ("damaged", "1 if its log was set aside since it was started", int(bool(told["damage"]))),
+        ("last_time_seconds", "Its newest record", told["last_time"] / SECOND),
+        ("commit_time_seconds", "The newest on a majority", told["commit_time"] / SECOND),
+        ("snapshot_time_seconds", "What its snapshot stands for", told["snapshot_time"] / SECOND),
+    )
+    for name, text, figure in figures:
+        family = GaugeFamily(f"fastjournal_replica_{name}", text, labels=labels)
+        family.add_metric([journal], figure)
+        yield family
+    for name in ("records", "bytes", "seconds"):
+        lag = GaugeFamily(
+            f"fastjournal_replica_lag_{name}", "How far a node is behind", labels=[*labels, "node"]
+        )
+        for node, behind in told["lag"].items():
+            lag.add_metric([journal, node], behind[name])
+        yield lag
 
 
 def _observe(family: HistogramFamily, journal: str, histogram: Histogram) -> None:

@@ -3,20 +3,23 @@
 Rules:
 
 1. Ports for clients are open on the serving primary only: a client with several addresses finds it
-   by trying, and whoever asks for readiness is told the truth.
+   by trying. The port of /metrics, /healthz and /readyz is open on every node, all the time.
 2. A reign begins when the epoch's MARK is on a majority: then the journal is opened on the log that
    the member lends, and replayed. It ends with the member's word, and nothing more is answered:
    connections are cut, the journal is closed, and the log goes back.
 3. Answers wait for `safe_time`: what `journal.sync` promises on this node, and as many nodes as
    `replica.ack` says. Without the lease nothing is answered but by a majority asked since.
-4. The journal takes no snapshots and cleans nothing: a follower keeps every record, so the nodes
-   hold the same bytes. What only lives in memory (`persist=0`) ends with a reign.
+4. The journal cleans nothing: the nodes hold the same records, up to where a snapshot stands for
+   them. A snapshot counts when a majority has all that it tells, and those who are there have had a
+   chance to get it too: they need not fetch the snapshot then. What only lives in memory
+   (`persist=0`) ends with a reign.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,10 +27,13 @@ import msgspec
 
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.config import ReplicaSettings, Settings, parse_address
+from fastjournal.daemon.context import Context
+from fastjournal.daemon.health_http import HttpConnection
 from fastjournal.daemon.journal_loop import JournalLoop
+from fastjournal.daemon.listener import bind
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.server import Server, find_journals
-from fastjournal.errors import JournalError, SettingError
+from fastjournal.errors import JournalError, ReadOnly, SettingError
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import Mark
 from fastjournal.log.segment import WORKQ
@@ -42,6 +48,8 @@ from fastjournal.tables import Tables
 __all__ = ["Gate", "serve_replicated"]
 
 _RETRY = 1.0  # seconds until an arbiter that is away is tried again
+_SAFE = 30.0  # seconds that a snapshot waits for a majority; then the next one tries it
+_ALL = 5.0  # seconds more that it waits for the others
 
 
 class Gate:
@@ -51,27 +59,55 @@ class Gate:
         self._node = node
         self._level = level
         self._journal_loop: JournalLoop | None = None
+        self._writer: JournalLoop | None = None
+        """Whose log it is, though it answers no more: others still ask how far it is."""
         self._round = 0
+        self._closed = False
+        self._moved = threading.Condition()
 
     def open(self, journal_loop: JournalLoop) -> None:
         """The journal is open: its answers go through here."""
-        self._journal_loop = journal_loop
-        journal_loop.gate = self
+        self._journal_loop = self._writer = journal_loop
+        journal_loop.gate = journal_loop.subscriptions.gate = self
 
     def close(self) -> None:
         """Nothing is answered any more."""
         self._journal_loop = None
+        self.end_waits()
+
+    def end_waits(self) -> None:
+        """The journal is about to close: no snapshot waits any more."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._moved:
+            self._moved.notify_all()
+
+    def wait_safe(self, time: int) -> None:
+        """Return when a snapshot that tells of records up to a TIME may count (rule 4).
+
+        On a thread of the journal.
+        """
+        member = self._node.member
+        with self._moved:
+            committed = self._moved.wait_for(
+                lambda: self._closed or member.is_committed(time), _SAFE
+            )
+            if self._closed or not committed:
+                raise ReadOnly("a majority does not have what the snapshot tells")
+            self._moved.wait_for(lambda: self._closed or member.is_everywhere(time), _ALL)
 
     def stored_time(self) -> int:
         """TIME of the newest record that is as safe as the sync policy says."""
-        assert self._journal_loop is not None
-        log = self._journal_loop.engine.log
-        return log.synced_time if self._journal_loop.always else log.written_time
+        assert self._writer is not None
+        log = self._writer.engine.log
+        return log.synced_time if self._writer.always else log.written_time
 
     def written_time(self) -> int:
         """TIME of the newest record in the log."""
-        assert self._journal_loop is not None
-        return self._journal_loop.engine.log.written_time
+        assert self._writer is not None
+        return self._writer.engine.log.written_time
 
     def wrote(self) -> None:
         """A turn has ended: ship what it wrote."""
@@ -81,13 +117,16 @@ class Gate:
 
     def safe_time(self) -> int:
         """Up to where may be answered at this moment; -1: nothing may."""
+        if self._journal_loop is None:
+            return -1
         member = self._node.member
-        if self._journal_loop is None or not member.may_answer(self._round):
+        if not member.may_answer(self._round):
             return -1
         return min(self.stored_time(), member.acknowledged_time(self._level))
 
     def changed(self) -> None:
         """Something has happened to the member."""
+        self._wake()
         if self._journal_loop is not None:
             self._journal_loop.release()
 
@@ -108,25 +147,48 @@ async def serve_replicated(
     if node is None:
         return
     await node.start()
+    standby = Context(settings, SYSTEM_CLOCK, log, None)
+    standby.replica = node.report
+    contexts = [standby]
+    doors = await _listen_http(settings.http, lambda: HttpConnection(contexts[-1]))
     log.info("replicating", node=node.options.name, port=node.port)
     try:
         while not stop.is_set() and node.fault is None:
             if node.member.is_serving:
                 gate = Gate(node, settings.replica.ack)
                 gates[:] = [gate]
-                await _reign(settings, make_server, log, node, gate, node_changed, stop)
+                server = make_server(_as_primary(settings), log=log)
+                server.replica = node.report
+                contexts.append(server)
+                await _reign(server, log, node, gate, node_changed, stop)
+                contexts.pop()
             else:
                 await _either(node_changed, stop)
     finally:
         gates.clear()
+        for door in doors:
+            door.close()
         await node.stop()
     if node.fault is not None:
         raise node.fault
 
 
+async def _listen_http(address: str, factory: Callable[[], HttpConnection]) -> list[asyncio.Server]:
+    """For whoever watches the node, whatever it is at the moment (rule 1)."""
+    if not address:
+        return []
+    loop = asyncio.get_running_loop()
+    try:
+        if address.startswith("unix:"):
+            return [await loop.create_unix_server(factory, address[5:])]
+        sockets = await bind(*parse_address(address, 0))
+        return [await loop.create_server(factory, sock=sock) for sock in sockets]
+    except OSError as error:
+        raise SettingError(f"cannot listen on {address}: {error}", name="http") from error
+
+
 async def _reign(
-    settings: Settings,
-    make_server: Callable[..., Server],
+    server: Server,
     log: Log,
     node: ReplicaNode,
     gate: Gate,
@@ -136,9 +198,9 @@ async def _reign(
     """Serve until another epoch begins (rule 2)."""
     member, epoch = node.member, node.member.epoch
     member.log.lend()
-    server = make_server(_as_primary(settings), log=log)
     log.info("leading", node=node.options.name, epoch=epoch)
     try:
+        server.wait_safe = gate.wait_safe
         server.before_listening = lambda: _open_gate(server, gate, member.log)
         await server.start()
         while member.is_serving and member.epoch == epoch and node.fault is None:
@@ -149,6 +211,7 @@ async def _reign(
         log.error("the journal cannot be served", error=str(error))
         node.do(member.resign)
     finally:
+        gate.end_waits()
         if not stop.is_set():
             gate.close()
             for connection in list(server.connections):
@@ -169,10 +232,8 @@ def _open_gate(server: Server, gate: Gate, log: ReplicaLog) -> None:
 
 def _as_primary(settings: Settings) -> Settings:
     """The settings of a reign (rule 4)."""
-    journal = msgspec.structs.replace(
-        settings.journal, clean_interval=0.0, snapshot_bytes=0, archive=""
-    )
-    return msgspec.structs.replace(settings, journal=journal)
+    journal = msgspec.structs.replace(settings.journal, archive="", history="delete")
+    return msgspec.structs.replace(settings, journal=journal, http="")
 
 
 async def _either(changed: asyncio.Event, stop: asyncio.Event) -> None:
@@ -244,7 +305,7 @@ def node_options(told: ReplicaSettings, journal: str) -> NodeOptions:
         raise SettingError("nodes on several machines need a secret_file", name="secret_file")
     ttl = round(told.ttl * SECOND)
     timing = Timing(ttl=ttl, margin=ttl // 5, renew=ttl * 3 // 10, candidacy=ttl // 2)
-    return NodeOptions(told.name, journal, host, port, peers, secret, timing)
+    return NodeOptions(told.name, journal, host, port, peers, secret, timing, told.catch_up)
 
 
 def _mark(node: str) -> Callable[[int, int, int], bytes]:

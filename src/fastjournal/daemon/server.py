@@ -109,6 +109,8 @@ class Server(Context):
         """The page, where there is one, once it serves."""
         self.before_listening: Callable[[], None] = lambda: None
         """Called when the journals are open and nobody was let in yet."""
+        self.wait_safe: Callable[[int], None] | None = None
+        """Of a replicated journal: returns when other nodes have the records up to a TIME."""
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
@@ -244,7 +246,7 @@ class Server(Context):
         if told is not None:
             settings = journal_settings(settings, name, told.settings)
         journal = await asyncio.to_thread(
-            open_journal, path, settings, self._files, self.clock, name
+            open_journal, path, settings, self._files, self.clock, name, self.wait_safe
         )
         self.journals[name] = JournalLoop(name, journal, self.loop)
         queues = {} if told is None else told.queues
@@ -383,6 +385,7 @@ def open_journal(
     files: Files = DISK,
     clock: Clock = SYSTEM_CLOCK,
     name: str = "default",
+    wait_safe: Callable[[int], None] | None = None,
 ) -> Journal:
     """Open one journal: recover and replay it."""
     try:
@@ -410,6 +413,7 @@ def open_journal(
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
         accept=options.accept,
+        wait_safe=wait_safe,
         files=files,
         clock=clock,
     )

@@ -8,7 +8,9 @@ Rules:
    keys. A range is told of every entry whose key lies in it, both ends included.
 3. A push says what a key is when it is sent: changes that follow each other before that are one
    push. What a peer does not read in time is collapsed into one push that says so.
-4. Nothing is asked of the journal while nobody listens. A connection has so many subscriptions.
+4. Of a replicated journal a push tells, as an answer does, only what as many nodes have as it
+   promises: it is made when the change is logged, and waits.
+5. Nothing is asked of the journal while nobody listens. A connection has so many subscriptions.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from typing import Any
 
 from fastjournal.daemon.session import KEY, QUEUE, RANGE, Session, Subject
 from fastjournal.errors import QueueFull
@@ -48,6 +51,10 @@ class Subscriptions(Subscription):
         """Subjects that somebody listens to, by kind."""
         self._ranges: list[Subject] = []
         self._out: dict[Session, list[tuple[int, bytes]]] = {}
+        self.gate: Any = None
+        """As of `JournalLoop`."""
+        self._held: deque[tuple[int, dict[Session, list[tuple[int, bytes]]]]] = deque()
+        """Pushes that wait until their newest record is safe (rule 4)."""
 
     def listen(self, session: Session, subject: Subject, identifier: int) -> None:
         """Subscribe; under the lock."""
@@ -118,7 +125,7 @@ class Subscriptions(Subscription):
         for lane in [lanes[name]] if name in lanes else [] if name else list(lanes.values()):
             if lane.name and lane.open:
                 data = encode_push(identifier, now, lane.name, due=now)
-                self._loop.call_soon(session.push, [(identifier, data)], now)
+                self._loop.call_soon(self._send, {session: [(identifier, data)]}, now)
 
     def _tell(self) -> None:
         """Everything that has happened since the last time."""
@@ -139,8 +146,28 @@ class Subscriptions(Subscription):
                 for name in (key,) if row is None else (key, *row.rare.aliases):
                     self._tell_entry(name, now)
         out, self._out = self._out, {}
+        self._send(out, now)
+
+    def _send(self, out: dict[Session, list[tuple[int, bytes]]], now: int) -> None:
+        if self.gate is not None and out:
+            with self._engine.lock:  # a batch is applied before it is logged
+                time = int(self._engine.last_time)
+            self._held.append((time, out))
+            self.release()
+            return
         for session, pushes in out.items():
             session.push(pushes, now)
+
+    def release(self) -> None:
+        """Push what has become safe; on the loop."""
+        if not self._held:
+            return
+        safe, now = self.gate.safe_time(), self._engine.clock.now()
+        while self._held and self._held[0][0] <= safe:
+            _, out = self._held.popleft()
+            for session, pushes in out.items():
+                if not session.gone:
+                    session.push(pushes, now)
 
     def _tell_queue(self, event: Event, now: int) -> None:
         dead = event.kind == "dead"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -130,6 +130,7 @@ class Journal:
         chance: Random | None = None,
         zone_bytes: str = "0000",
         accept: bool = False,
+        wait_safe: Callable[[int], None] | None = None,
     ) -> None:
         """Open a journal, made if its directory is missing; recover and replay it.
 
@@ -143,7 +144,7 @@ class Journal:
         the log when they are asked for. With a limit values that live in memory only count too.
         `evict_from` is deprecated and means nothing: values of all sizes are left in the log.
         `accept`: take jobs out of a foreign log whose fields cannot be; else they are damage, told
-        with their place.
+        with their place. `wait_safe`: of whoever replicates the journal, see `Upkeep`.
         """
         if history not in ("delete", "archive"):
             raise SettingError(f"history is delete or archive, not {history!r}", name="history")
@@ -205,7 +206,7 @@ class Journal:
             self._engine.own = self.replayed.own
             self._shipper: Shipper | None = None
             hold = self._archived_below if archive else None
-            self._upkeep = Upkeep(self._engine, stream, self.replayed, hold)
+            self._upkeep = Upkeep(self._engine, stream, self.replayed, hold, wait_safe)
             if archive:
                 from fastjournal.journal.disk.archived import make_shipper
 

@@ -3,6 +3,7 @@
     replica.meta   a line of JSON and its CRC-32C: promise, set version, where each epoch begins,
                    the run of the system that is known to have lost nothing, a cut under way
     commit.pos     two slots: up to which TIME a majority has the log
+    incoming.snapshot   a snapshot of another node, while it is fetched
 
 Rules:
 
@@ -14,6 +15,12 @@ Rules:
 3. `commit.pos` may be old, never too new: it is not synced. Readers stop there.
 4. Every byte is checked when the log is opened, for a log that was not may be chosen to lead. One
    that is damaged is set aside whole, and fetched again.
+5. A snapshot stands for all records up to `base`, and only for what a majority has. Its file is
+   opaque here: which records it stands for is told by the boundary of segments that it is named by.
+   Numbers of segments differ between nodes, TIMEs do not: so a node leaves its segment where its
+   primary has, and gives a snapshot of another node the number of its own segment behind `base`.
+6. That a snapshot is being installed stands in `replica.meta` first: a crash in it is finished, or
+   forgotten, when the log is opened. No record goes before the snapshot counts.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ from fastjournal.errors import (
 from fastjournal.log.care.check import verify
 from fastjournal.log.care.repair import cut
 from fastjournal.log.files import FileHandle, Files, Identity
-from fastjournal.log.manifest import MANIFEST
+from fastjournal.log.manifest import MANIFEST, Manifest, ManifestFile, Sealed
 from fastjournal.log.manifest import first_time as first_time_of
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, Walk, encode
@@ -53,8 +60,10 @@ from fastjournal.replica.rules import NO_PROMISE, EpochStart, Promise
 __all__ = [
     "COMMIT_POS",
     "META",
+    "Chunk",
     "Meta",
     "ReplicaLog",
+    "SnapshotFacts",
     "Stretch",
     "Writer",
     "read_commit",
@@ -64,8 +73,11 @@ __all__ = [
 META = "replica.meta"
 COMMIT_POS = "commit.pos"
 
+_INCOMING = "incoming.snapshot"
+_CHECKPOINT = Struct(">8xQQII")  # header, records, size, CRC of the snapshot, CRC of this
 _SLOT = Struct(">qI")
 _CHUNK = 256 * 1024  # bytes shipped at once, unless one record is larger
+_NEAR = 16  # chunks that are counted
 _PLACES = 64  # readers whose place is remembered
 _log = logging.getLogger(__name__)
 
@@ -84,11 +96,15 @@ class Meta:
     """False: something acknowledged may be missing, until it was fetched again."""
     cutting: tuple[int, int] | None = None
     """TIME and epoch of a cut under way."""
+    installing: tuple[int, int] | None = None
+    """Number and base of a snapshot that is being installed."""
 
     def encode(self) -> bytes:
         """The whole file."""
         boot = self.boot.hex()
         fields = [self.promise, self.version, self.history, boot, self.sound, self.cutting]
+        if self.installing is not None:
+            fields.append(self.installing)
         text = json.dumps(fields, separators=(",", ":")).encode()
         return b"%s\n%08x\n" % (text, google_crc32c.value(text))
 
@@ -98,10 +114,13 @@ class Meta:
         text, _, crc = data.partition(b"\n")
         if crc != b"%08x\n" % google_crc32c.value(text):
             raise SegmentError(path, "is damaged")
-        promise, version, history, boot, sound, cutting = json.loads(text)
+        promise, version, history, boot, sound, cutting, *more = json.loads(text)
         starts = tuple(EpochStart(*start) for start in history)
         doing = tuple(cutting) if cutting else None
-        return cls(Promise(*promise), version, starts, bytes.fromhex(boot), sound, doing)
+        installing = tuple(more[0]) if more else None
+        return cls(
+            Promise(*promise), version, starts, bytes.fromhex(boot), sound, doing, installing
+        )
 
 
 class Stretch(NamedTuple):
@@ -128,6 +147,26 @@ def walk_records(data: bytes, max_payload: int = MAX_PAYLOAD) -> Stretch:
     return Stretch(times, walk.at, False)
 
 
+class Chunk(NamedTuple):
+    """Raw records of one segment."""
+
+    data: bytes
+    begins: bool
+    """They are its first."""
+
+
+class SnapshotFacts(NamedTuple):
+    """The snapshot that a log begins behind."""
+
+    base: int
+    """It stands for all records up to this TIME."""
+    number: int
+    size: int
+    crc: int
+    checkpoint: bytes
+    """The file that makes it count."""
+
+
 class Writer(Protocol):
     """Who writes the log in our place."""
 
@@ -147,22 +186,37 @@ class ReplicaLog:
     """One node's copy of a journal's log; nobody else writes there while this is open."""
 
     def __init__(
-        self, stream: Stream, *, sync: str = "always", segment_size: int = DEFAULT_SEGMENT_SIZE
+        self,
+        stream: Stream,
+        *,
+        sync: str = "always",
+        segment_size: int = DEFAULT_SEGMENT_SIZE,
+        part_size: int = _CHUNK,
     ) -> None:
-        """Open it: finish a cut under way, recover the tail.
+        """Open it: finish a cut or an install under way, recover the tail.
 
-        `damage` says what was wrong if the log had to be set aside.
+        `damage` says what was wrong if the log had to be set aside. `part_size`: bytes of a
+        snapshot that are shipped at once.
         """
         self.stream = stream
         self.sync = sync
         self.damage = ""
         self._segment_size = segment_size
+        self._part_size = part_size
         self._places: dict[int, _Place] = {}
         self._commit: FileHandle | None = None
         self._slot = 0
         self._writer: Writer | None = None
         self._lent_at = 0
         self._appender: Appender | None = None
+        self._incoming: FileHandle | None = None
+        self._facts: tuple[int, SnapshotFacts] | None = None
+        self.fetched = (0, 0)
+        """Size and CRC of what was fetched of another node's snapshot."""
+        self._based_on: Manifest | None = None
+        self._based_at = 0
+        self._known = Manifest()
+        self._read_at: tuple[Identity, int] = (None, 0)
         stream.create()
         self.known = stream.files.exists(stream.path / META)
         """Whether this node remembers anything: one that does not has forgotten its promises."""
@@ -174,6 +228,10 @@ class ReplicaLog:
             if self.meta.cutting is not None:
                 self._cut(*self.meta.cutting)
                 self.write_meta(replace(self.meta, cutting=None))
+            if self.meta.installing is not None:
+                self._finish_install(*self.meta.installing)
+            self._remove_covered()
+            self._check_snapshot()
             self._appender = self._open()
         except (SegmentError, VersionMismatch) as error:  # rule 4
             _log.error("%s: damaged, set aside to be fetched again: %s", stream.path, error)
@@ -182,7 +240,9 @@ class ReplicaLog:
             if self.meta == Meta():  # a promise that cannot be read is a promise forgotten
                 self.known = False
             else:
-                self.write_meta(replace(self.meta, history=(), sound=False, cutting=None))
+                self.write_meta(
+                    replace(self.meta, history=(), sound=False, cutting=None, installing=None)
+                )
             self._appender = self._open()
         self.commit_time = min(read_commit(stream.files, stream.path), self.last_time)
 
@@ -232,14 +292,7 @@ class ReplicaLog:
         files, path = self.stream.files, self.stream.path / META
         work = path.with_name(META + ".new")
         try:
-            if files.exists(work):
-                files.remove(work)
-            handle = files.create(work)
-            try:
-                write_whole(handle, meta.encode())
-                handle.sync()
-            finally:
-                handle.close()
+            _write_beside(files, work, meta.encode())
             files.rename(work, path)
             files.sync_directory(self.stream.path)
         except OSError as error:
@@ -270,8 +323,10 @@ class ReplicaLog:
         self._held.append_encoded(encode(time, payload, self.stream.zone), time, time)
         return time
 
-    def append_raw(self, data: bytes, times: Sequence[int]) -> None:
-        """Add whole, checked records of another node's log."""
+    def append_raw(self, data: bytes, times: Sequence[int], begins: bool = False) -> None:
+        """Add whole, checked records of another node's log; `begins`: they begin a segment."""
+        if begins and self._held.position.offset > HEADER_SIZE:
+            self._held.rotate()
         self._held.append_encoded(data, times[0], times[-1])
 
     def begin_epoch(self, epoch: int, payload: bytes, time: int) -> int:
@@ -292,20 +347,220 @@ class ReplicaLog:
         if self.meta.cutting is not None or self.meta.history != tuple(history):
             self.write_meta(replace(self.meta, history=tuple(history), cutting=None))
 
-    def can_serve(self, after: int) -> bool:
-        """Whether all that ever came behind that TIME is still here: nothing was cleaned away."""
-        manifest = read_manifest(self.stream.files, self.stream.path)
-        return manifest is None or manifest.dropped_to <= after
+    def begin_anew(self, reason: str) -> None:
+        """Forget every record, kept aside: what this log tells is not the journal's history."""
+        _log.error("%s: set aside to be fetched again: %s", self.stream.path, reason)
+        self.damage = reason
+        self._let_go()
+        self.drop_parts()
+        self._set_aside()
+        self.write_meta(replace(self.meta, history=(), sound=False, cutting=None, installing=None))
+        self.commit_time = 0
+        self._appender = self._open()
 
-    def has_snapshot(self) -> bool:
-        """Whether the log begins behind a snapshot: its records alone are not the journal."""
-        manifest = read_manifest(self.stream.files, self.stream.path)
-        return manifest is not None and manifest.floor > 0
+    @property
+    def base(self) -> int:
+        """Up to which TIME a snapshot stands for the log; 0: there is none."""
+        return self._base(self._manifest())
 
-    def read_after(self, after: int, limit: int = _CHUNK) -> bytes:
+    @property
+    def dropped_to(self) -> int:
+        """Records up to this TIME may be missing here: they were dropped."""
+        return self._manifest().dropped_to
+
+    def sealed(self) -> list[Sealed]:
+        """The segments that are not written to any more, oldest first."""
+        return [one for one in self._manifest().entries.values() if one.first]
+
+    def crc_of(self, one: Sealed) -> int:
+        """CRC-32C of what is in the file of a segment now."""
+        crc: int = google_crc32c.value(self._read(one.number, 0, one.size + 1))
+        return crc
+
+    def snapshot(self) -> SnapshotFacts | None:
+        """The snapshot that the log begins behind; None: it begins at its beginning."""
+        manifest = self._manifest()
+        if not manifest.floor:
+            return None
+        if self._facts is None or self._facts[0] != manifest.floor:
+            checkpoint = self._checkpoint(manifest.floor)
+            if not checkpoint:
+                path = self._beside(manifest.floor, "checkpoint")
+                raise SegmentError(path, "is missing or damaged")
+            _, size, crc, _ = _CHECKPOINT.unpack(checkpoint)
+            facts = SnapshotFacts(0, manifest.floor, size, crc, checkpoint)
+            self._facts = manifest.floor, facts
+        return self._facts[1]._replace(base=self._base(manifest))
+
+    def read_snapshot(self, facts: SnapshotFacts, at: int) -> bytes:
+        """A part of its file."""
+        path, size = self._beside(facts.number, "snapshot"), min(self._part_size, facts.size - at)
+        return _read_part(self.stream.files, path, at, size)
+
+    def take_part(self, at: int, data: bytes) -> None:
+        """Keep a part of another node's snapshot; they come in order, the first one is at 0."""
+        files, path = self.stream.files, self.stream.path / _INCOMING
+        try:
+            if at == 0:
+                self.drop_parts()
+                self._incoming = files.create(path)
+            assert self._incoming is not None
+            write_whole(self._incoming, data)
+            size, crc = self.fetched
+            self.fetched = size + len(data), google_crc32c.extend(crc, data)
+        except OSError as error:
+            raise write_failure(error, path) from error
+
+    def drop_parts(self) -> None:
+        """Forget what was fetched of a snapshot."""
+        incoming, self._incoming = self._incoming, None
+        self.fetched = (0, 0)
+        if incoming is not None:
+            incoming.close()
+        path = self.stream.path / _INCOMING
+        if self.stream.files.exists(path):
+            self.stream.files.remove(path)
+
+    def has_boundary(self, base: int) -> bool:
+        """Whether a snapshot of that base can be told from our records: none, or a segment ends."""
+        return base >= self.last_time or self._number_behind(base) > 0
+
+    def install(self, base: int, checkpoint: bytes) -> None:
+        """Let the fetched snapshot stand for all records up to `base` (rule 6)."""
+        assert self._incoming is not None
+        incoming, self._incoming = self._incoming, None
+        self.fetched = (0, 0)
+        files, path = self.stream.files, self.stream.path / _INCOMING
+        try:
+            incoming.sync()
+            incoming.close()
+            number = self._number_behind(base)
+            if not number:  # nothing of ours lies behind it
+                if self._held.position.offset > HEADER_SIZE:
+                    self._held.rotate()
+                number = self._held.position.segment
+            self.write_meta(replace(self.meta, installing=(number, base)))
+            files.rename(path, self._beside(number, "snapshot"))
+            files.sync_directory(self.stream.path)
+            _write_beside(files, self._beside(number, "checkpoint"), checkpoint)
+            files.sync_directory(self.stream.path)
+        except OSError as error:
+            raise write_failure(error, path) from error
+        self._let_go()
+        self._finish_install(number, base)
+        self._remove_covered()
+        self._appender = self._open()
+        self.set_commit(base)  # it tells of nothing else
+
+    def _finish_install(self, number: int, base: int) -> None:
+        """The checkpoint says whether the snapshot counts; then the log begins behind it."""
+        files = self.stream.files
+        if self._checkpoint(number):
+            known = self._manifest()
+            entries = {n: one for n, one in known.entries.items() if n >= number}
+            ManifestFile(self.stream).replace(
+                replace(
+                    known,
+                    entries=entries,
+                    used=max(known.used, number - 1),
+                    floor=number,
+                    dropped_to=max(known.dropped_to, base),
+                    pending=None,
+                )
+            )
+        else:
+            for kind in ("checkpoint", "snapshot"):
+                if files.exists(self._beside(number, kind)):
+                    files.remove(self._beside(number, kind))
+        self.write_meta(replace(self.meta, installing=None))
+
+    def _remove_covered(self) -> None:
+        """What the snapshot stands for goes, oldest first."""
+        files, floor = self.stream.files, self._manifest().floor
+        names = [
+            name
+            for name in files.names(self.stream.path)
+            if name.endswith((".log", ".snapshot", ".checkpoint"))
+            and name.split(".")[0].isdecimal()
+            and int(name.split(".")[0]) < floor
+        ]
+        try:
+            for name in sorted(names):
+                files.remove(self.stream.path / name)
+            if names:
+                files.sync_directory(self.stream.path)
+        except OSError as error:
+            raise SegmentError(self.stream.path, f"cannot be removed: {error}") from error
+
+    def _check_snapshot(self) -> None:
+        """Every byte of it (rule 4)."""
+        facts = self.snapshot()
+        if facts is None:
+            return
+        path, crc = self._beside(facts.number, "snapshot"), 0
+        for at in range(0, facts.size, self._part_size):
+            crc = google_crc32c.extend(crc, self.read_snapshot(facts, at))
+        if crc != facts.crc:
+            raise SegmentError(path, "is damaged")
+
+    def _checkpoint(self, number: int) -> bytes:
+        """The file that makes a snapshot count; empty: there is none that is whole."""
+        path = self._beside(number, "checkpoint")
+        content = _read(self.stream.files, path) if self.stream.files.exists(path) else b""
+        if len(content) != _CHECKPOINT.size:
+            return b""
+        crc = google_crc32c.value(content[:-4])
+        return content if crc == int.from_bytes(content[-4:], "big") else b""
+
+    def _number_behind(self, base: int) -> int:
+        """The segment that begins with the first record behind a TIME; 0: there is none."""
+        for number in self._numbers():
+            first = first_time_of(bytes(HEADER_SIZE) + self._read(number, HEADER_SIZE, 64))
+            if first > base:
+                below = [
+                    one.last for one in self._manifest().entries.values() if one.number < number
+                ]
+                known = all(n in self._manifest().entries for n in self._numbers() if n < number)
+                return number if known and max([*below, 0]) <= base else 0
+        return 0
+
+    def _base(self, manifest: Manifest) -> int:
+        if not manifest.floor:
+            return 0
+        if manifest is not self._based_on:
+            # A log that was cleaned before it was replicated has dropped later ones too.
+            sealed = [one.first for one in manifest.entries.values() if one.first]
+            self._based_at = min([manifest.dropped_to, *(first - 1 for first in sealed)])
+            self._based_on = manifest
+        return self._based_at
+
+    def _manifest(self) -> Manifest:
+        """What the manifest says now; read again only when it is another file, or longer."""
+        files, path = self.stream.files, self.stream.path / MANIFEST
+        if not files.exists(path):
+            return Manifest()
+        handle = files.open_read(path)
+        try:
+            identity, size = handle.identity(), handle.size()
+        finally:
+            handle.close()
+        if identity is None or self._read_at != (identity, size):
+            self._known = read_manifest(files, self.stream.path) or Manifest()
+            self._read_at = identity, size
+        return self._known
+
+    def _numbers(self) -> list[int]:
+        """The segments that count."""
+        floor = self._manifest().floor
+        return [number for number in self.stream.segments() if number >= floor]
+
+    def _beside(self, number: int, kind: str) -> Path:
+        return self.stream.path / f"{number:09d}.{kind}"
+
+    def read_after(self, after: int, limit: int = _CHUNK) -> Chunk:
         """The raw records behind a TIME, as many as fit; at least one, if there is one."""
         if after >= self.written_time:
-            return b""
+            return Chunk(b"", False)
         place = self._places.get(after)
         at = place.position if place and place.file == self._file(place.position) else None
         numbers = self.stream.segments()
@@ -319,8 +574,20 @@ class ReplicaLog:
                 if len(self._places) >= _PLACES:
                     self._places.pop(next(iter(self._places)))
                 self._places[last] = _Place(found, self._file(found))
-                return data
-        return b""
+                return Chunk(data, offset == HEADER_SIZE)
+        return Chunk(b"", False)
+
+    def distance(self, after: int) -> tuple[int, int]:
+        """How many records lie behind a TIME, and their bytes; far away both are estimated."""
+        records = size = 0
+        for _ in range(_NEAR):
+            data = self.read_after(after).data
+            if not data:
+                return records, size
+            times = walk_records(data, self.stream.max_payload).times
+            records, size, after = records + len(times), size + len(data), times[-1]
+        far = sum(one.size for one in self.sealed() if one.first > after)
+        return records + records * far // size, size + far
 
     def records(self) -> bytes:
         """All raw records, one behind the other."""
@@ -331,11 +598,16 @@ class ReplicaLog:
 
     def close(self) -> None:
         """Sync what is written and let go of the log."""
+        self._close_commit()
+        if self._incoming is not None:
+            self._incoming.close()
+        self._let_go()
+
+    def _close_commit(self) -> None:
         commit, self._commit = self._commit, None
         if commit is not None:
             with contextlib.suppress(OSError):
                 commit.close()
-        self._let_go()
 
     def _let_go(self) -> None:
         appender, self._appender = self._appender, None
@@ -361,6 +633,7 @@ class ReplicaLog:
             cut(self.stream, self._behind(keep, numbers), aside=f"diverged-{epoch}")
         files, path = self.stream.files, self.stream.path / COMMIT_POS
         if read_commit(files, self.stream.path) > keep:  # by an operator's word only
+            self._close_commit()
             files.remove(path)
             self.commit_time = keep
 
@@ -397,15 +670,7 @@ class ReplicaLog:
             limit *= 4  # one large record
 
     def _read(self, number: int, offset: int, size: int) -> bytes:
-        path = self.stream.segment_path(number)
-        try:
-            handle = self.stream.files.open_read(path)
-            try:
-                return handle.read(offset, min(size, max(0, handle.size() - offset)))
-            finally:
-                handle.close()
-        except OSError as error:
-            raise SegmentError(path, f"cannot be read: {error}") from error
+        return _read_part(self.stream.files, self.stream.segment_path(number), offset, size)
 
     def _file(self, at: Position) -> Identity:
         return self.stream.files.identity(self.stream.segment_path(at.segment))
@@ -413,11 +678,17 @@ class ReplicaLog:
     def _set_aside(self) -> None:
         """Keep every file of a damaged log under another name, newest first, and begin anew."""
         files, now = self.stream.files, self.stream.clock.now()
+        self._close_commit()
+        self._facts = None
         lock = self.stream.lock_appender(1.0)
         try:
             for number in reversed(self.stream.segments()):
                 path = self.stream.segment_path(number)
                 files.rename(path, path.with_name(f"{path.name}.damaged-{now}"))
+            for name in files.names(self.stream.path):
+                if name.endswith((".snapshot", ".checkpoint")):
+                    path = self.stream.path / name
+                    files.rename(path, path.with_name(f"{name}.damaged-{now}"))
             for name in (MANIFEST, SYNCED_MARK, COMMIT_POS):
                 if files.exists(self.stream.path / name):
                     files.remove(self.stream.path / name)
@@ -443,11 +714,27 @@ def read_commit(files: Files, directory: Path) -> int:
 
 
 def _read(files: Files, path: Path) -> bytes:
+    return _read_part(files, path, 0, 1 << 62)
+
+
+def _read_part(files: Files, path: Path, offset: int, size: int) -> bytes:
     try:
         handle = files.open_read(path)
         try:
-            return handle.read(0, handle.size())
+            return handle.read(offset, max(0, min(size, handle.size() - offset)))
         finally:
             handle.close()
     except OSError as error:
         raise SegmentError(path, f"cannot be read: {error}") from error
+
+
+def _write_beside(files: Files, path: Path, content: bytes) -> None:
+    """A small file, synced."""
+    if files.exists(path):
+        files.remove(path)
+    handle = files.create(path)
+    try:
+        write_whole(handle, content)
+        handle.sync()
+    finally:
+        handle.close()

@@ -23,6 +23,10 @@ Rules (what is safe is said by `rules`, and only there):
    epoch, and promises that.
 5. A follower applies nothing: readers of its log stop at `commit.pos`.
 6. While a journal is open on the log, this node has led, and takes no part in what comes next.
+7. The primary takes snapshots, of what a majority has, and drops the records below; the others
+   fetch them and do the same. Whoever is behind what a primary still holds begins with its
+   snapshot. What a majority has already is shipped at a bounded rate, so that nobody who catches up
+   slows down the others.
 """
 
 from __future__ import annotations
@@ -33,27 +37,33 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from fastjournal.clock import Clock
-from fastjournal.errors import JournalError, ReadOnly
+from fastjournal.clock import SECOND, Clock
+from fastjournal.errors import JournalError, NoSpace, ReadOnly, SegmentError
 from fastjournal.replica.arbiter import ChangeSet, Look, Question, Raise, Resign, Take, View
-from fastjournal.replica.disk import ReplicaLog, walk_records
+from fastjournal.replica.disk import Chunk, ReplicaLog, walk_records
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.messages import (
     Ack,
     Align,
     Append,
     AskStatus,
+    Compare,
     Fence,
     Message,
+    Offer,
+    Part,
     Promised,
     Pull,
+    PullPart,
     Status,
     Tail,
 )
 from fastjournal.replica.rules import NO_MEMBERS, OPEN_END, LogEnd, MemberSet, Promise, Rules
 
-__all__ = ["Ask", "Member", "Outgoing", "Role", "Send"]
+__all__ = ["CATCH_UP", "Ask", "Member", "Outgoing", "Role", "Send"]
 
+CATCH_UP = 64 << 20
+"""Bytes a second that are shipped of what a majority has already."""
 _log = logging.getLogger(__name__)
 
 
@@ -94,6 +104,10 @@ class _Peer:
     round: int = 0
     behind_clock: bool = False
     """It refuses our TIMEs: they lie too far ahead of its clock."""
+    base: int = 0
+    """Up to which TIME a snapshot stands for its log."""
+    compared: int = -1
+    """The newest of our segments that it was told the CRC of."""
 
 
 @dataclass(slots=True)
@@ -130,10 +144,12 @@ class Member:
         make_mark: Callable[[int, int, int], bytes],
         timing: Timing | None = None,
         rules: Rules | None = None,
+        catch_up: int = CATCH_UP,
     ) -> None:
         """`session`: a number that no other run of this process ever had, drawn by the caller.
 
-        `make_mark(when, epoch, set version)`: the payload of an epoch's first record.
+        `make_mark(when, epoch, set version)`: the payload of an epoch's first record. `catch_up`:
+        bytes a second (rule 7).
         """
         self.name = name
         self.log = log
@@ -163,6 +179,9 @@ class Member:
         self._confirmed = 0
         self._aligned_in = 0  # the epoch in which this process was aligned, as a follower
         self._goal = 0
+        self._fetching: Offer | None = None  # as a follower: the snapshot that is fetched
+        self._allowance = round(catch_up * self._timing.beat / SECOND)  # for a beat (rule 7)
+        self._left = self._allowance
         self._next_look = self._next_beat = 0
         self._not_before = 0  # it stands in no election
         meta = log.meta
@@ -180,6 +199,11 @@ class Member:
     def members(self) -> MemberSet:
         """The nodes of the journal, as far as this one knows."""
         return self._members
+
+    @property
+    def learners(self) -> tuple[str, ...]:
+        """Who is being caught up to become a member."""
+        return self._learners
 
     @property
     def is_eligible(self) -> bool:
@@ -226,6 +250,19 @@ class Member:
             level, self._members, self._stored(), self.name, self.commit_time
         )
 
+    def is_committed(self, time: int) -> bool:
+        """Whether a snapshot of what was written up to that TIME may count (rule 7)."""
+        return self.is_serving and time <= self.commit_time
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether a majority has answered lately, as a primary knows."""
+        return self.is_serving and self._confirmed + 3 >= self.read_round
+
+    def is_everywhere(self, time: int) -> bool:
+        """Whether every node that was met has the records up to that TIME."""
+        return all(peer.stored >= time for peer in self._peers.values() if peer.aligned)
+
     def lag(self) -> dict[str, int]:
         """For each other node, the TIME up to which it has the log; for people."""
         return {name: peer.stored for name, peer in self._peers.items()}
@@ -253,10 +290,17 @@ class Member:
             self._count()
 
     def change_voters(self, voters: Sequence[str]) -> None:
-        """As the serving primary, begin to bring the journal to these nodes, one at a time."""
-        if not self.is_serving or self._members.joining or self._learners:
-            raise ReadOnly("members change one at a time, by a serving primary")
+        """As the serving primary, begin to bring the journal to these nodes, one at a time.
+
+        The same ones again: give up a change that has not begun to count.
+        """
         old, new = set(self._members.voters), set(voters)
+        if self._learners and new == old and not self._members.joining:
+            self._learners = self._next_voters = ()  # given up before it has begun
+            self._peers = {name: peer for name, peer in self._peers.items() if name in old}
+            return
+        if not self.is_serving or self._members.joining or self._next_voters:
+            raise ReadOnly("members change one at a time, by a serving primary")
         if len(new - old) > 1 or len(old - new) > 1 or not new:
             raise ReadOnly("members change one at a time")
         self._next_voters = tuple(voters)
@@ -311,9 +355,19 @@ class Member:
                 self._acknowledged(sender, message)
             case Pull(epoch, after):
                 if self._rules.may_append(self.log.meta.promise, epoch, sender):
-                    self._send(sender, Tail(epoch, after, self.log.read_after(after)))
+                    chunk = self._read_after(after)
+                    if chunk is not None:
+                        self._send(sender, Tail(epoch, after, chunk.begins, chunk.data))
             case Tail():
                 self._take_tail(sender, message)
+            case Offer():
+                self._offered(sender, message)
+            case PullPart():
+                self._send_part(sender, message)
+            case Part():
+                self._take_part(sender, message)
+            case Compare():
+                self._compare(sender, message)
 
     def answered(self, question: Question, answer: View | bool | None) -> None:
         """The arbiter has answered; None: it could not be reached, or not in time."""
@@ -468,6 +522,14 @@ class Member:
         keep = self._rules.common_time(
             self.log.meta.history, self.log.last_time, donor.history, donor.end.time
         )
+        if not self._rules.may_keep_snapshot(self.log.base, keep):
+            self._begin_anew("its snapshot tells of records that were given up")
+            self._give_up("nothing is left here")
+            return
+        if not self._rules.may_ship(donor.dropped_to, donor.base, keep):
+            self._give_up(f"{best} has dropped what is missing here: let it lead")
+            self._stand_back()
+            return
         self.log.take_history(donor.history, keep, election.epoch)
         election.donor, election.goal = best, donor.end.time
         self._fetched(election)
@@ -480,7 +542,7 @@ class Member:
             return
         found = walk_records(tail.data, self.log.stream.max_payload)
         if self._rules.is_whole(found.times, self.log.last_time, found.broken):
-            self.log.append_raw(tail.data, found.times)
+            self.log.append_raw(tail.data, found.times, tail.begins)
             self._fetched(election)
 
     def _fetched(self, election: _Election) -> None:
@@ -558,6 +620,8 @@ class Member:
             self._eligible,
             self._clock.now(),
             self.session,
+            self.log.dropped_to,
+            self.log.base,
         )
 
     def _promised(self, sender: str, answer: Promised) -> None:
@@ -600,28 +664,14 @@ class Member:
             return
         peer.behind_clock = False
         peer.round = max(peer.round, ack.round)
-        if not peer.aligned:
-            if not self._can_go_on(sender, peer, ack.time):
-                return
-            peer.aligned = True
-            peer.sent = ack.time
+        peer.aligned = True
+        peer.base = ack.base
         peer.stored = max(peer.stored, ack.time)
+        peer.sent = max(peer.sent, peer.stored)
         if ack.refused == "gap":
             peer.sent = peer.stored
         self._count()
         self._ship(sender, peer)
-
-    def _can_go_on(self, name: str, peer: _Peer, last: int) -> bool:
-        """Whether all that comes behind a node's newest record is here; if not, it starts over."""
-        if self.log.can_serve(last):
-            return True
-        if self.log.has_snapshot():
-            _log.warning("%s: %s needs the snapshot first", self.log.stream.path, name)
-            return False
-        if last:
-            history, goal = self.log.meta.history, self.log.last_time
-            self._send(name, Align(self._epoch, peer.session, history, goal, True))
-        return not last
 
     def _judge_clock(self) -> None:
         """A majority refuses our TIMEs: nobody can have them, so they do not stay here either.
@@ -649,15 +699,81 @@ class Member:
         """Send what comes next, unless something is under way."""
         if not peer.aligned or peer.sent > peer.stored or peer.sent >= self.log.written_time:
             return
-        data = self.log.read_after(peer.sent)
-        if data:
-            after, peer.sent = peer.sent, walk_records(data, self.log.stream.max_payload).times[-1]
-            self._send(name, Append(self._epoch, after, self.commit_time, self.read_round, data))
+        late = peer.sent < self.commit_time
+        if late and self._left <= 0:
+            return
+        chunk = self._read_after(peer.sent)
+        if chunk is None:
+            self._bring_back(name, peer)
+        elif chunk.data:
+            after = peer.sent
+            peer.sent = walk_records(chunk.data, self.log.stream.max_payload).times[-1]
+            self._left -= len(chunk.data) if late else 0
+            commit, number = self.commit_time, self.read_round
+            self._send(name, Append(self._epoch, after, commit, number, chunk.begins, chunk.data))
+
+    def _read_after(self, after: int) -> Chunk | None:
+        """What comes behind a TIME; None: it was dropped."""
+        fault: SegmentError | None = None
+        chunk = None
+        try:
+            chunk = self.log.read_after(after)
+        except SegmentError as error:  # perhaps a segment was dropped in this moment
+            fault = error
+        if not self._rules.may_ship(self.log.dropped_to, self.log.base, after):
+            return None
+        if fault is not None:
+            raise fault
+        return chunk
+
+    def _bring_back(self, name: str, peer: _Peer) -> None:
+        """A node is behind all that is here: it begins with the snapshot, or with nothing."""
+        if self.log.snapshot() is not None:
+            self._offer(name, peer, needed=True)
+        elif peer.stored:
+            history, goal = self.log.meta.history, self.log.last_time
+            self._send(name, Align(self._epoch, peer.session, history, goal, True))
+
+    def _offer(self, name: str, peer: _Peer, *, needed: bool = False) -> None:
+        facts = self.log.snapshot()
+        if facts is not None and facts.base > peer.base:
+            checkpoint = facts.checkpoint.hex()
+            self._send(
+                name,
+                Offer(
+                    self._epoch, peer.session, facts.base, facts.size, facts.crc, checkpoint, needed
+                ),
+            )
+
+    def _send_part(self, sender: str, pull: PullPart) -> None:
+        """A part of our snapshot, if the rate allows it (rule 7)."""
+        facts = self.log.snapshot()
+        if self.role is not Role.PRIMARY or pull.epoch != self._epoch or self._left <= 0:
+            return
+        if facts is None or facts.base != pull.base or not 0 <= pull.at < facts.size:
+            return
+        try:
+            data = self.log.read_snapshot(facts, pull.at)
+        except SegmentError:
+            if self.log.snapshot() == facts:
+                raise
+            return  # there is a newer one
+        self._left -= len(data)
+        self._send(sender, Part(self._epoch, facts.base, pull.at, data))
+
+    def _tell_crc(self, name: str, peer: _Peer) -> None:
+        """One segment at a time that the other one should have whole."""
+        for one in self.log.sealed():
+            if peer.compared < one.number and one.last <= peer.stored:
+                peer.compared = one.number
+                self._send(name, Compare(self._epoch, one.first, one.last, one.size, one.crc))
+                return
 
     def _beat(self) -> None:
         """Signs of life to all; what was not acknowledged is sent again."""
         self._next_beat = self._clock.monotonic() + self._timing.beat
         self.read_round += 1
+        self._left = self._allowance
         for name, peer in self._peers.items():
             if not peer.aligned:
                 self._send(name, Fence(self._epoch))
@@ -665,10 +781,10 @@ class Member:
             peer.sent = peer.stored
             self._ship(name, peer)
             if peer.sent == peer.stored:
-                self._send(
-                    name,
-                    Append(self._epoch, peer.sent, self.commit_time, self.read_round, b""),
-                )
+                commit, number = self.commit_time, self.read_round
+                self._send(name, Append(self._epoch, peer.sent, commit, number, False, b""))
+            self._offer(name, peer)
+            self._tell_crc(name, peer)
         self._move_members()
 
     def _stored(self) -> dict[str, int]:
@@ -735,9 +851,9 @@ class Member:
             keep = self._rules.common_time(
                 self.log.meta.history, self.log.last_time, align.history, OPEN_END
             )
-            if align.restart:
+            if align.restart or not self._rules.may_keep_snapshot(self.log.base, keep):
                 keep = 0
-                self._lose()
+                self._begin_anew("it is not the beginning of the primary's log")
             self.log.take_history(align.history, keep, align.epoch)
             self._aligned_in = align.epoch
             self._goal = align.goal
@@ -752,6 +868,74 @@ class Member:
         self.session += 1
         self._eligible = False
         self.log.write_meta(replace(self.log.meta, sound=False))
+
+    def _begin_anew(self, reason: str) -> None:
+        """Nothing of this log is worth keeping: everything is fetched again."""
+        self._lose()
+        self._aligned_in = 0
+        self.log.begin_anew(reason)
+
+    def _offered(self, sender: str, offer: Offer) -> None:
+        """The primary has a snapshot that may stand for some of our records (rule 7)."""
+        if not self._rules.is_for_us(offer.session, self.session):
+            return
+        if not self._follows(sender, offer.epoch) or offer.base <= self.log.base:
+            return
+        if not offer.needed and self.log.last_time < offer.base:
+            return  # its records are on their way
+        if not self.log.has_boundary(offer.base):
+            if offer.needed:
+                self._begin_anew("the primary has dropped what is missing here")
+            return
+        if offer != self._fetching:
+            self._fetching = offer
+            self.log.drop_parts()
+        self._send(sender, PullPart(offer.epoch, offer.base, self.log.fetched[0]))
+
+    def _take_part(self, sender: str, part: Part) -> None:
+        offer = self._fetching
+        if offer is None or not self._follows(sender, part.epoch):
+            return
+        if (part.epoch, part.base, part.at) != (offer.epoch, offer.base, self.log.fetched[0]):
+            return
+        try:
+            self.log.take_part(part.at, part.data)
+            size, crc = self.log.fetched
+            if size < offer.size:
+                self._send(sender, PullPart(offer.epoch, offer.base, size))
+                return
+            self._fetching = None
+            whole = self._rules.is_whole_snapshot(offer.size, offer.crc, size, crc)
+            if whole and self.log.has_boundary(offer.base):
+                self.log.install(offer.base, bytes.fromhex(offer.checkpoint))
+            else:
+                self.log.drop_parts()
+        except NoSpace as error:
+            _log.error("%s: no room for a snapshot: %s", self.log.stream.path, error)
+            self._fetching = None
+            return
+        self._catch_up()
+        self._acknowledge(sender, offer.epoch, 0)
+
+    def _compare(self, sender: str, told: Compare) -> None:
+        """The same TIMEs are the same bytes; else they are fetched again."""
+        if not self._follows(sender, told.epoch):
+            return
+        for one in self.log.sealed():
+            if (one.first, one.last) == (told.first, told.last):
+                if (one.size, self.log.crc_of(one)) != (told.size, told.crc):
+                    path = self.log.stream.segment_path(one.number)
+                    self._begin_anew(f"{path.name} is not what the primary has")
+                return
+
+    def _follows(self, sender: str, epoch: int) -> bool:
+        """Whether this node follows the sender, and is aligned to it."""
+        return (
+            self._rules.may_append(self.log.meta.promise, epoch, sender)
+            and self._aligned_in == epoch
+            and self.role is Role.FOLLOWER
+            and not self.log.is_lent
+        )
 
     def _take(self, sender: str, chunk: Append) -> None:
         if not self._rules.may_append(self.log.meta.promise, chunk.epoch, sender):
@@ -783,7 +967,7 @@ class Member:
         if not self._rules.time_fits(found.times[-1], self._clock.now()):
             return "clock"
         try:
-            self.log.append_raw(chunk.data, found.times)
+            self.log.append_raw(chunk.data, found.times, chunk.begins)
         except JournalError as error:
             _log.error("%s: cannot follow: %s", self.log.stream.path, error)
             return "broken"
@@ -801,7 +985,8 @@ class Member:
             self.log.write_meta(replace(self.log.meta, boot=boot, sound=True))
 
     def _acknowledge(self, sender: str, epoch: int, number: int, refused: str = "") -> None:
-        self._send(sender, Ack(epoch, self.session, self.log.last_time, number, refused))
+        log = self.log
+        self._send(sender, Ack(epoch, self.session, log.last_time, number, refused, log.base))
 
     def _others(self) -> list[str]:
         nodes = dict.fromkeys((*self._members.nodes, *self._learners))

@@ -5,7 +5,7 @@
     4       4     CRC    CRC-32C of what follows
     8       2     HEAD   u16: bytes of the head
     10      ..    head   JSON: ["word", field, ...]
-    ..      ..    data   raw records of the log; only in `append` and `tail`
+    ..      ..    data   raw records in `append` and `tail`, bytes of a snapshot in `part`
 
 All integers are big endian. Messages may be lost, repeated and reordered: each says by itself for
 which epoch, and for which run of the other process (`session`), it was meant.
@@ -28,11 +28,15 @@ __all__ = [
     "Align",
     "Append",
     "AskStatus",
+    "Compare",
     "Decoder",
     "Fence",
     "Message",
+    "Offer",
+    "Part",
     "Promised",
     "Pull",
+    "PullPart",
     "Status",
     "Tail",
     "encode",
@@ -74,6 +78,10 @@ class Promised(NamedTuple):
     eligible: bool
     clock: int
     session: int
+    dropped_to: int
+    """Records up to this TIME may be missing: who lacks them cannot have them from here."""
+    base: int
+    """Up to this TIME a snapshot stands for the log."""
 
 
 class Align(NamedTuple):
@@ -96,6 +104,8 @@ class Append(NamedTuple):
     after: int
     commit: int
     round: int
+    begins: bool
+    """The records are the first of a segment: it begins here too, so that snapshots fit."""
     data: bytes
 
 
@@ -108,6 +118,8 @@ class Ack(NamedTuple):
     round: int
     refused: str
     """Empty; else `align` (not aligned yet), `gap`, `broken` or `clock`."""
+    base: int
+    """Up to this TIME a snapshot stands for the log there."""
 
 
 class Pull(NamedTuple):
@@ -122,14 +134,60 @@ class Tail(NamedTuple):
 
     epoch: int
     after: int
+    begins: bool
     data: bytes
 
 
-Message: TypeAlias = AskStatus | Status | Fence | Promised | Align | Append | Ack | Pull | Tail
+class Offer(NamedTuple):
+    """The primary has a snapshot: fetch it, and let go of the records that it stands for."""
+
+    epoch: int
+    session: int
+    base: int
+    size: int
+    crc: int
+    checkpoint: str
+    """Hex: the small file that makes it count."""
+    needed: bool
+    """What comes behind the follower's newest record was dropped: there is no other way."""
+
+
+class PullPart(NamedTuple):
+    """A follower asks for the bytes of the snapshot from an offset on."""
+
+    epoch: int
+    base: int
+    at: int
+
+
+class Part(NamedTuple):
+    """The answer; none comes while others have priority: it is asked again."""
+
+    epoch: int
+    base: int
+    at: int
+    data: bytes
+
+
+class Compare(NamedTuple):
+    """The primary has left a segment: whoever has one of these TIMEs has the same bytes."""
+
+    epoch: int
+    first: int
+    last: int
+    size: int
+    crc: int
+
+
+Message: TypeAlias = (
+    AskStatus | Status | Fence | Promised | Align | Append | Ack | Pull | Tail | Offer | PullPart
+    | Part | Compare
+)  # fmt: skip
 
 _WORDS: dict[str, type[Any]] = {
     "ask-status": AskStatus, "status": Status, "fence": Fence, "promised": Promised,
     "align": Align, "append": Append, "ack": Ack, "pull": Pull, "tail": Tail,
+    "offer": Offer, "pull-part": PullPart, "part": Part, "compare": Compare,
 }  # fmt: skip
 _NAMES = {kind: word for word, kind in _WORDS.items()}
 
@@ -137,7 +195,7 @@ _NAMES = {kind: word for word, kind in _WORDS.items()}
 def encode(message: Message) -> bytes:
     """One message as bytes."""
     fields: list[Any] = list(message)
-    data: bytes = fields.pop() if isinstance(message, Append | Tail) else b""
+    data: bytes = fields.pop() if isinstance(message, Append | Tail | Part) else b""
     head = json.dumps([_NAMES[type(message)], *fields], separators=(",", ":")).encode()
     body = len(head).to_bytes(2, "big") + head + data
     crc: int = google_crc32c.value(body)
@@ -172,7 +230,7 @@ def _decode(head: bytes, data: bytes) -> Message:
     try:
         word, *fields = json.loads(head)
         kind = _WORDS[word]
-        if kind in (Append, Tail):
+        if kind in (Append, Tail, Part):
             fields.append(data)
         message: Message = kind(*fields)
         if isinstance(message, Promised):

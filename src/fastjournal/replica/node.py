@@ -4,7 +4,8 @@
     first line of a connection   {"node": "a", "journal": "jobs", "secret": "..."}
     then                         messages, as `messages` lays them out
     an operator's first line     {"command": "status", "journal": "jobs", "secret": "..."}; the
-                                 answer is one line of JSON. Others: `switchover`, `promote`
+                                 answer is one line of JSON. Others: `switchover`, `promote`,
+                                 `add` and `remove` with the name of a node in `member`
 
 Rules:
 
@@ -29,12 +30,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from fastjournal.clock import Clock
-from fastjournal.errors import JournalError, ProtocolError
+from fastjournal.clock import SECOND, Clock
+from fastjournal.errors import JournalError, ProtocolError, ReadOnly
 from fastjournal.replica.arbiter import Question, View
 from fastjournal.replica.disk import ReplicaLog
 from fastjournal.replica.lease import NodeLease, Timing
-from fastjournal.replica.member import Member, Send
+from fastjournal.replica.member import CATCH_UP, Member, Send
 from fastjournal.replica.messages import Decoder, encode
 from fastjournal.replica.rules import Rules
 
@@ -74,6 +75,8 @@ class NodeOptions:
     secret: str = field(default="", repr=False)
     """Everybody who shows it is believed."""
     timing: Timing = field(default_factory=Timing)
+    catch_up: int = CATCH_UP
+    """Bytes a second for nodes that are behind."""
 
 
 class ReplicaNode:
@@ -115,6 +118,7 @@ class ReplicaNode:
             make_mark=make_mark,
             timing=options.timing,
             rules=rules,
+            catch_up=options.catch_up,
         )
 
     async def start(self) -> None:
@@ -256,7 +260,8 @@ class ReplicaNode:
             async with asyncio.timeout(5):
                 hello = self._check(await reader.readline())
             if "command" in hello:
-                writer.write(json.dumps(self._command(str(hello["command"]))).encode() + b"\n")
+                answer = self._command(str(hello["command"]), str(hello.get("member", "")))
+                writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
                 return
             sender = self._admit(hello)
@@ -288,8 +293,10 @@ class ReplicaNode:
             raise ProtocolError(f"{sender} is no peer")
         return sender
 
-    def _command(self, word: str) -> dict[str, Any]:
+    def _command(self, word: str, name: str) -> dict[str, Any]:
         """What an operator has asked."""
+        if word in ("add", "remove"):
+            return self._change_members(word, name)
         if word == "switchover" and self.member.is_serving:
             self.do(self.member.resign)
         elif word == "promote":
@@ -298,8 +305,37 @@ class ReplicaNode:
             return {"error": f"{word} is not for this node: it is {self.member.role.value}"}
         return self.status()
 
+    def _change_members(self, word: str, name: str) -> dict[str, Any]:
+        voters = [one for one in self.member.members.voters if one != name]
+        if word == "add":
+            voters.append(name)
+        if name not in {*self.options.peers, self.options.name}:
+            return {"error": f"{name} is not among the peers of {self.options.name}"}
+        if not self.member.is_serving:
+            return {"error": f"only the primary changes members: {self.member.primary or 'nobody'}"}
+        refused: list[ReadOnly] = []
+
+        def change() -> None:
+            try:
+                self.member.change_voters(voters)
+            except ReadOnly as error:
+                refused.append(error)
+
+        self.do(change)
+        return {"error": str(refused[0])} if refused else self.status()
+
+    def report(self) -> dict[str, Any]:
+        """The status, and how far the others are behind a primary; that reads in the log."""
+        member = self.member
+        lags = {}
+        for name, stored in member.lag().items():
+            records, size = member.log.distance(stored)
+            seconds = max(0, member.log.written_time - stored) / SECOND if records else 0.0
+            lags[name] = {"records": records, "bytes": size, "seconds": seconds}
+        return self.status() | {"lag": lags}
+
     def status(self) -> dict[str, Any]:
-        """For people and metrics."""
+        """For people."""
         member = self.member
         return {
             "node": self.options.name,
@@ -312,7 +348,10 @@ class ReplicaNode:
             "last_time": member.log.last_time,
             "commit_time": max(member.commit_time, member.log.commit_time),
             "voters": list(member.members.voters),
+            "joining": [*member.learners, *member.members.joining],
             "stored": member.lag(),
             "lease": member.holds_lease(),
             "damage": member.log.damage,
+            "snapshot_time": member.log.base,
+            "quorum": member.has_quorum,
         }

@@ -219,6 +219,21 @@ class Rules:
         """The leader key went with the lease that it was taken under; another one says nothing."""
         return taken_under == number
 
+    def may_ship(self, dropped_to: int, base: int, after: int) -> bool:
+        """What comes behind `after` is whole here: nothing of it was dropped.
+
+        Who has all up to the base of our snapshot, and no more, gets all that we replay ourselves.
+        """
+        return after >= dropped_to or after == base
+
+    def is_whole_snapshot(self, size: int, crc: int, got: int, got_crc: int) -> bool:
+        """A snapshot counts when every byte of it is the primary's."""
+        return (size, crc) == (got, got_crc)
+
+    def may_keep_snapshot(self, base: int, keep: int) -> bool:
+        """A snapshot that tells of records which are cut off tells of what never happened."""
+        return base <= keep
+
     def is_for_us(self, session: int, own: int) -> bool:
         """A goal counts for the process that it was told to: another run has other losses."""
         return session == own

@@ -364,7 +364,8 @@ class Pages:
         segments, disk = await self._backstage.beside(lambda: _files(host))
         return self._render.page(
             request, "health.html", viewer, host, status=status, segments=segments, disk=disk,
-            server=server, sync_bars=_bars(status.log.counters.sync_seconds, "s"),
+            server=server, replica=None if server.replica is None else server.replica(),
+            sync_bars=_bars(status.log.counters.sync_seconds, "s"),
             group_bars=_bars(status.log.counters.group_size, ""),
             errors=server.errors.most_common(), cuts=server.cuts.most_common(),
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -114,6 +115,91 @@ def test_a_stopped_primary_is_refused_when_it_wakes(tmp_path: Path) -> None:
             journal.put(b"after", key="after", queue="q")
         check_bytes(rig)
         assert all_keys(rig.url) == ["after", "before"]
+
+
+@pytest.mark.slow
+def test_a_snapshot_goes_to_all_nodes_and_brings_a_new_one_up(tmp_path: Path) -> None:
+    """F58, M3F-SNAP-1: records that a snapshot stands for go everywhere; a wiped node gets it."""
+    more = {
+        "FASTJOURNAL_JOURNAL_CLEAN_INTERVAL": "0.5",
+        "FASTJOURNAL_JOURNAL_SNAPSHOT_BYTES": "200000",
+        "FASTJOURNAL_JOURNAL_SEGMENT_SIZE": "65536",
+    }
+    with Rig(tmp_path, more=more) as rig:
+        check_bytes(rig)
+        keys = []
+        with fastjournal.connect(rig.url) as journal:
+            for number in range(600):
+                keys.append(f"key {number:04}")
+                journal.put(b"x" * 1000, key=keys[-1], queue="q")
+            wait_until(
+                lambda: all(rig.ask(name).get("snapshot_time") for name in NODES),
+                seconds=40,
+                what="a snapshot on every node",
+            )
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        wiped = next(name for name in NODES if name != primary)
+        rig.kill(wiped)
+        shutil.rmtree(rig.daemons[wiped].data)
+        rig.start()
+        wait_until(lambda: bool(rig.ask(wiped).get("snapshot_time")), seconds=40)
+        check_bytes(rig)
+        wait_until(lambda: bool(rig.ask(wiped).get("eligible")), seconds=40)
+        for name in NODES:  # whoever is left leads with what it was given
+            if name != wiped:
+                rig.kill(name)
+                wait_until(lambda: bool(rig.primary()), seconds=40, what="another one serves")
+                assert all_keys(rig.url) == keys
+                rig.start()
+                check_bytes(rig)
+
+
+@pytest.mark.slow
+def test_every_node_tells_what_it_is(tmp_path: Path) -> None:
+    """F58: ready is the serving primary alone; figures are told by all."""
+    with Rig(tmp_path) as rig:
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        wait_until(lambda: rig.get(primary, "/readyz")[0] == 200, what="the primary is ready")
+        for name in NODES:
+            status, text = rig.get(name, "/readyz")
+            assert status == (200 if name == primary else 503), text
+            assert rig.get(name, "/healthz")[0] == 200
+            role = "primary" if name == primary else "follower"
+            figures = rig.get(name, "/metrics")[1]
+            assert f'fastjournal_replica_role{{journal="default",role="{role}"}} 1.0' in figures
+        with fastjournal.connect(rig.url) as journal:
+            told = journal.about["replica"]
+            assert (told["node"], told["primary"], told["role"]) == (primary, primary, "primary")
+            with journal.subscribe("q") as listening:
+                journal.put(b"job", key="a", queue="q")
+                event = listening.next(wait=20)
+                assert event is not None and event.kind == "due"
+        assert 'fastjournal_replica_lag_bytes{journal="default"' in rig.get(primary, "/metrics")[1]
+
+
+@pytest.mark.slow
+def test_a_node_leaves_and_joins_again(tmp_path: Path) -> None:
+    """SNAP-IDX-2: members change one at a time, by an operator's word to the primary."""
+    with Rig(tmp_path) as rig:
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        other = next(name for name in NODES if name != primary)
+        assert "only the primary" in rig.ask(other, "remove", primary)["error"]
+        assert "not among the peers" in rig.ask(primary, "add", "x")["error"]
+        assert "error" not in rig.ask(primary, "remove", other)
+        wait_until(lambda: other not in rig.ask(primary)["voters"], what="it has left")
+        with fastjournal.connect(rig.url) as journal:
+            for number in range(20):
+                journal.put(b"job", key=f"key {number:02}", queue="q")
+        assert rig.ask(other)["last_time"] < rig.ask(primary)["last_time"]
+        assert "error" not in rig.ask(primary, "add", other)
+        wait_until(lambda: other in rig.ask(primary)["voters"], what="it has joined")
+        check_bytes(rig)
+        rig.kill(primary)
+        wait_until(lambda: rig.primary() not in ("", primary), seconds=40)
+        assert len(all_keys(rig.url)) == 20
 
 
 @pytest.mark.slow

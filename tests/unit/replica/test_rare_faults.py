@@ -211,6 +211,24 @@ def a_question_to_an_old_primary(rules: Rules) -> None:
     world.finish()
 
 
+def a_snapshot_of_what_was_given_up(rules: Rules) -> None:
+    """A primary that is cut off takes a snapshot of what nobody else has; then another one leads.
+
+    It should not have; that its log is fetched again is the second line of defence.
+    """
+    world, old = settled(QUIET, rules)
+    world.isolate(old)
+    world.request(old, "put")
+    world.snapshot(old)
+    new = world.leader(2)
+    for _ in range(3):
+        world.put(new)
+    world.blocked.clear()
+    world.arbiter_down.clear()
+    world.until(lambda: old.replicas["j0"].member.end == new.replicas["j0"].member.end)
+    world.finish()
+
+
 CASES = {
     "StaleAnswers": a_question_to_an_old_primary,
     "TimeOnly": an_old_tail_with_a_later_time,
@@ -218,6 +236,7 @@ CASES = {
     "NothingPromised": a_node_that_forgot_its_promise,
     "PromiseIsNothing": a_promise_asked_for_by_an_old_primary,
     "AnySession": a_goal_of_an_earlier_run,
+    "KeepsSnapshot": a_snapshot_of_what_was_given_up,
     "NoMark": a_tail_that_was_shown_too_early,
 }
 
@@ -233,3 +252,27 @@ def test_a_rule_that_chance_tries_too_rarely(mutant: str, caplog: pytest.LogCapt
     CASES[mutant](Rules())
     with pytest.raises(BrokenPromise):
         CASES[mutant](getattr(replica_mutants, mutant)())
+
+
+def test_a_bit_that_turns_over_under_a_follower_is_found_and_fetched_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """F58: for each segment that the primary has left it tells the CRC."""
+    caplog.set_level(logging.CRITICAL, "fastjournal")
+    world, primary = settled(QUIET, Rules())
+    victim = world.others(primary)[0]
+    world.isolate(victim)
+    while len(primary.replicas["j0"].member.log.sealed()) < 2:
+        world.request(primary, "put")
+        world.run_for(0.05)
+    world.blocked.clear()
+    world.until(lambda: bool(victim.replicas["j0"].member.log.sealed()))
+    sealed = victim.replicas["j0"].member.log.sealed()[0]
+    path = victim.replicas["j0"].member.log.stream.segment_path(sealed.number)
+    bad = bytearray(victim.files.snapshot()[path])
+    bad[100] ^= 4
+    victim.files.put(path, bytes(bad))
+    world.until(lambda: "is not what the primary has" in victim.replicas["j0"].member.log.damage)
+    assert not victim.replicas["j0"].member.is_eligible
+    world.until(lambda: victim.replicas["j0"].member.is_eligible)
+    world.finish()

@@ -13,6 +13,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.replica.disk import COMMIT_POS, META, Meta, ReplicaLog, read_commit, walk_records
 from fastjournal.replica.rules import EpochStart, Promise
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
+from replica_world import make_checkpoint
 
 HOME = Path("/node/jobs")
 
@@ -41,24 +42,24 @@ def test_records_are_read_behind_any_time_over_all_segments() -> None:
     assert walk_records(raw).times == times
     for after in (0, times[0], times[17], times[18], times[-2]):
         found, last = [], after
-        while data := log.read_after(last, 700):
+        while data := log.read_after(last, 700).data:
             found += walk_records(data).times
             last = found[-1]
         assert found == [time for time in times if time > after]
-    assert log.read_after(times[-1]) == b""
+    assert log.read_after(times[-1]).data == b""
 
 
 def test_a_record_larger_than_a_chunk_is_shipped_whole() -> None:
     log = open_log(MemoryFiles())
     time = log.append(b"y" * 100_000, 5)
-    assert walk_records(log.read_after(0, 512)).times == [time]
+    assert walk_records(log.read_after(0, 512).data).times == [time]
 
 
 def test_raw_bytes_of_another_log_give_the_same_log() -> None:
     one, two = open_log(MemoryFiles()), open_log(MemoryFiles())
     fill(one)
     last = 0
-    while data := one.read_after(last, 1000):
+    while data := one.read_after(last, 1000).data:
         times = walk_records(data).times
         two.append_raw(data, times)
         last = times[-1]
@@ -192,3 +193,70 @@ def test_a_promise_that_cannot_be_read_counts_as_forgotten() -> None:
     assert not again.known
     assert again.meta == Meta()
     assert "replica.meta" in again.damage
+
+
+SNAPSHOT = b"the state, whatever that is" * 100
+
+
+def boundary(log: ReplicaLog) -> int:
+    """The last TIME of the first segment."""
+    return log.sealed()[0].last
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["within the log", "behind the log"])
+def test_a_snapshot_whose_installing_crashes_counts_wholly_or_not_at_all(behind: bool) -> None:
+    """F17, T-SIM: no record goes before the snapshot counts, and none is left that it covers."""
+    number, finished = 0, False
+    while not finished:
+        number += 1
+        files = MemoryFiles()
+        log = open_log(files)
+        times = fill(log)
+        base = times[-1] + 1000 if behind else boundary(log)
+        raw = log.records()
+        log.take_part(0, SNAPSHOT)
+        files.crash_at = len(files.operations) + number
+        try:
+            log.install(base, make_checkpoint(SNAPSHOT))
+            finished = True
+        except Crash:
+            pass
+        for image in [files.killed(), *islice(files.images(samples=1, seed=number), 2)]:
+            again = open_log(image)
+            facts = again.snapshot()
+            if facts is None:
+                assert not finished
+                assert again.records() == raw
+            else:
+                assert facts.base == base
+                assert again.read_snapshot(facts, 0) == SNAPSHOT
+                assert walk_records(again.records()).times == [t for t in times if t > base]
+                assert again.last_time == max(base, times[-1])
+            assert not again.damage
+            time = again.append(b"more", 7)
+            assert walk_records(again.records()).times[-1] == time > times[-1]
+
+
+def test_a_snapshot_needs_the_boundary_of_a_segment() -> None:
+    log = open_log(MemoryFiles())
+    times = fill(log)
+    assert log.has_boundary(boundary(log))
+    assert not log.has_boundary(boundary(log) - 1)
+    assert log.has_boundary(times[-1])
+
+
+def test_a_damaged_snapshot_is_set_aside_with_its_log() -> None:
+    """F58: what a log begins behind is checked as its records are."""
+    files = MemoryFiles()
+    log = open_log(files)
+    fill(log)
+    log.take_part(0, SNAPSHOT)
+    log.install(boundary(log), make_checkpoint(SNAPSHOT))
+    log.close()
+    for path, content in files.snapshot().items():
+        if path.suffix == ".snapshot":
+            files.put(path, b"X" + content[1:])
+    again = open_log(files)
+    assert "damaged" in again.damage
+    assert again.last_time == 0
+    assert again.snapshot() is None

@@ -14,7 +14,9 @@ Rules:
 4. What has ended since a snapshot was taken must stay on record until the next one: when those
    records outgrow the snapshot, the next one is taken.
 5. Generations of short-lived queues begin and end as `generations` says.
-6. Readers are locked out while files change; if they cannot be within a second, the cycle is
+6. A replicated journal is cleaned nowhere: its nodes hold the same records, up to where a snapshot
+   stands for them. Its snapshot counts when what it tells is as safe as answers are (`wait_safe`).
+7. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
 
@@ -78,11 +80,16 @@ class Upkeep:
         stream: Stream,
         replayed: Replayed,
         hold: Callable[[], int] | None = None,
+        wait_safe: Callable[[int], None] | None = None,
     ) -> None:
-        """`hold`: segments from this number on may not change yet (rule 1)."""
+        """`hold`: segments from this number on may not change yet (rule 1).
+
+        `wait_safe`: returns when other nodes have the records up to a TIME too (rule 6).
+        """
         self._engine = engine
         self._stream = stream
         self._hold = hold
+        self._wait_safe = wait_safe
         self._snapshot = replayed.snapshot
         self._as_of = replayed.overlap
         self._retention = Retention(engine.state)
@@ -131,6 +138,8 @@ class Upkeep:
     def clean(self) -> list[Cleaned]:
         """One cleaning cycle; returns the segments that changed."""
         self.begin_generation()
+        if self._wait_safe is not None:
+            return []
         cleaner = Cleaner(self._stream, self._engine.log.sync, self._disposal())
         try:
             cleaner.lock(self.lock_wait)
@@ -229,6 +238,8 @@ class Upkeep:
         if ends is not None:
             yield as_of[-1], [encode(ends)]
         engine.log.sync()
+        if self._wait_safe is not None:
+            self._wait_safe(as_of[-1])
 
     def _part(self, rows: Iterator[Row]) -> tuple[list[bytes], bool]:
         """Images of the next rows, and whether there may be more."""
