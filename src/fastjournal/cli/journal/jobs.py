@@ -182,8 +182,9 @@ def lease(
     elif leased:
         rows = [
             [
-                job.id.hex(), str(job.token), text(job.lease.job.queue), text(job.lease.job.key),
-                str(job.attempt), "-" if take else f"{job.until:%H:%M:%SZ}",
+                job.id.hex(), str(job.token), text(job.lease.job.queue_bytes),
+                text(job.lease.job.key_bytes), str(job.attempt),
+                "-" if take else f"{job.until:%H:%M:%SZ}",
                 preview(job.payload, 60),
             ]
             for job in leased

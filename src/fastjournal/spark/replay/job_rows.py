@@ -26,7 +26,8 @@ __all__ = ["job_batches"]
 _ROWS = 20_000
 _INSTANTS = frozenset({"due", "inserted", "modified", "expires", "lease_start", "lease_until"})
 _TEXTS = frozenset({"queue", "key", "worker", "note"})
-_PLACES = {name: place for place, name in enumerate(Job._fields)}
+_PLACES = {name.removesuffix("_bytes"): place for place, name in enumerate(Job._fields)}
+_PLACES["value"] = _PLACES["payload"]
 
 
 def _column(
