@@ -102,6 +102,7 @@ def job_values(job: Job) -> dict[str, Any]:
         "lease": job.lease,
         "lease_start": job.lease_start,
         "lease_until": job.lease_until,
+        "schema": job.schema,
         "worker": text(job.worker),
         "note": text(job.note),
         **_content("payload", job.payload),
