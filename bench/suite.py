@@ -30,12 +30,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 PROGRAMS = (
     "log", "commitlog", "core", "journal", "growth", "archive", "entries", "spool", "daemon",
-    "imports", "spark", "spark_stream", "spark_lake",
+    "tasks", "imports", "spark", "spark_stream", "spark_lake",
 )  # fmt: skip
 """In the order of the page: from the bytes to the cluster."""
 
-LONG = ("spark_stream", "spark_lake")
-"""Take a minute each even with `--quick`: left to the full run, and to `--only`."""
+LONG = ("tasks", "spark_stream", "spark_lake")
+"""Take a minute or more each even with `--quick`: left to the full run, and to `--only`."""
 
 BEGIN, END = "<!-- suite: begin -->", "<!-- suite: end -->"
 

@@ -95,37 +95,32 @@ class LeasedJob:
     def lease(self, lease: Lease) -> None:
         self._lease = lease
         self.id = lease.job.id
-        self.payload = lease.job.value
+        self.payload = lease.job.payload
         self.token = lease.token
 
     @property
     def key(self) -> str:
-        """The key as text; empty if there is none. Its bytes are in `lease.job.key`."""
-        return self.lease.job.key.decode("utf-8", "surrogateescape")
+        """The key as text; empty if there is none. Its bytes are in `lease.job.key_bytes`."""
+        return self.lease.job.key_bytes.decode("utf-8", "surrogateescape")
 
     @property
     def queue(self) -> str:
         """The queue's name."""
-        return self.lease.job.queue.decode("utf-8", "surrogateescape")
-
-    @property
-    def queue_name(self) -> str:
-        """The same as `queue`: the name that a `Job` and a `QueueStatus` have for it."""
-        return self.queue
+        return self.lease.job.queue_bytes.decode("utf-8", "surrogateescape")
 
     @property
     def due_at(self) -> datetime | None:
-        """Since when it was due, as a date."""
+        """Since when it was due."""
         return self.lease.job.due_at
 
     @property
     def inserted_at(self) -> datetime | None:
-        """When it was put, as a date."""
+        """When it was put."""
         return self.lease.job.inserted_at
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it is gone, as a date; None: never."""
+        """When it is gone; None: never."""
         return self.lease.job.expires_at
 
     @property

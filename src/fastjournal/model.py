@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -30,6 +31,7 @@ __all__ = [
     "Job",
     "Lease",
     "Mode",
+    "NameText",
     "NewJob",
     "Outcome",
     "Priority",
@@ -39,6 +41,8 @@ __all__ = [
     "State",
     "Unchecked",
     "Where",
+    "name_bytes",
+    "name_text",
 ]
 
 DAY = 86_400 * SECOND
@@ -165,13 +169,57 @@ class Where(NamedTuple):
     """Only jobs of this version of payloads; -1: of any."""
 
 
+class NameText(str):
+    """A name, as text. In 0.1.0 it was bytes: it still equals and gives those, with a warning."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, bytes):
+            self._warn("compare it with text")
+            return name_bytes(self) == other
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__  # that of the same bytes, if they are ASCII
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """What it was good for in 0.1.0."""
+        self._warn("it need not be decoded")
+        return name_bytes(self).decode(encoding, errors)
+
+    def _warn(self, advice: str) -> None:
+        warnings.warn(
+            f"a name is text and not bytes: {advice}, or use queue_bytes, key_bytes, name_bytes",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+
+
+def name_bytes(name: str) -> bytes:
+    """The bytes of a name, also of one that is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def name_text(data: bytes) -> NameText:
+    """The text of a name, also of one that is not UTF-8."""
+    return NameText(data, "utf-8", "surrogateescape")
+
+
 class Job(NamedTuple):
-    """A row as a caller sees it: a picture taken at one instant."""
+    """A row as a caller sees it: a picture taken at one instant.
+
+    Names are text, and bytes under a name with `_bytes`. Instants are dates under a name with
+    `_at`, and ns since 1970 under the same name without.
+    """
 
     id: bytes
-    queue: bytes
-    key: bytes
-    value: bytes
+    queue_bytes: bytes
+    key_bytes: bytes
+    payload: bytes
+    """What the producer put."""
     state: State
     rank: int
     due: int
@@ -206,34 +254,69 @@ class Job(NamedTuple):
     """Version of its payload: the setting `schema` of its queue when it was put."""
 
     @property
-    def payload(self) -> bytes:
-        """What the producer put: `value` by the name that `put` and a leased job have for it."""
-        return self.value
+    def queue(self) -> str:
+        """The queue's name."""
+        return name_text(self.queue_bytes)
 
     @property
-    def queue_name(self) -> str:
-        """The queue's name as text."""
-        return self.queue.decode("utf-8", "surrogateescape")
+    def key(self) -> str:
+        """The key; empty if there is none."""
+        return name_text(self.key_bytes)
+
+    @property
+    def value(self) -> bytes:
+        """The payload, by its name of 0.1.0."""
+        return self.payload
 
     @property
     def due_at(self) -> datetime | None:
-        """When it is due, as a date."""
+        """When it is due."""
         return as_datetime(self.due)
 
     @property
     def inserted_at(self) -> datetime | None:
-        """When it was put, as a date."""
+        """When it was put."""
         return as_datetime(self.inserted)
 
     @property
+    def modified_at(self) -> datetime | None:
+        """When its payload was written, by the clock of whoever wrote it."""
+        return as_datetime(self.modified)
+
+    @property
     def expires_at(self) -> datetime | None:
-        """When it is gone, as a date; None: never."""
+        """When it is gone; None: never."""
         return as_datetime(self.expires)
+
+    @property
+    def until(self) -> datetime | None:
+        """When its lease ends unless it is touched; None: it is not leased."""
+        return as_datetime(self.lease_until)
+
+    @property
+    def attempt(self) -> int:
+        """How often the job was handed out: `attempts` by the name that a leased job has for it."""
+        return self.attempts
 
     @property
     def dead(self) -> bool:
         """It was given up."""
         return self.state is State.FAILED
+
+    def __repr__(self) -> str:
+        word = "dead" if self.dead else "held" if self.held else self.state.name.lower()
+        more = [f"{word} {self.id.hex()} queue={str(self.queue)!r}"]
+        if self.key_bytes:
+            more.append(f"key={str(self.key)!r}")
+        short = self.payload if len(self.payload) <= 40 else self.payload[:37] + b"..."
+        more.append(f"priority={self.priority} attempt={self.attempt} payload={short!r}")
+        for name, instant in (
+            ("due_at", self.due_at), ("inserted_at", self.inserted_at),
+            ("expires_at", self.expires_at), ("until", self.until),
+        ):  # fmt: skip
+            if instant is not None:
+                more.append(f"{name}={instant.isoformat(' ', 'milliseconds')}")
+        return f"<Job {' '.join(more)}>"
 
 
 class Lease(NamedTuple):
@@ -247,7 +330,7 @@ class Lease(NamedTuple):
 class QueueStatus(NamedTuple):
     """How many rows of a queue stand where."""
 
-    name: bytes
+    name_bytes: bytes
     ready: int
     future: int
     held: int
@@ -255,18 +338,30 @@ class QueueStatus(NamedTuple):
     completed: int
     dead: int
     next_due: int
-    """When the next row becomes due or the next lease ends; 0: none."""
+    """`next_due_at` in ns since 1970; 0: none."""
     settings: QueueSettings
 
     @property
-    def queue_name(self) -> str:
-        """Its name as text."""
-        return self.name.decode("utf-8", "surrogateescape")
+    def queue(self) -> str:
+        """Its name, by the word that jobs have for it."""
+        return name_text(self.name_bytes)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return name_text(self.name_bytes)
 
     @property
     def next_due_at(self) -> datetime | None:
-        """`next_due` as a date; None: nothing is in sight."""
+        """When the next row becomes due or the next lease ends; None: nothing is in sight."""
         return as_datetime(self.next_due)
+
+    def __repr__(self) -> str:
+        words = [f"{n}={getattr(self, n)}" for n in self._fields[1:7] if getattr(self, n)]
+        if self.next_due_at is not None:
+            words.append(f"next_due_at={self.next_due_at.isoformat(' ', 'milliseconds')}")
+        words += [word for word in ("paused", "draining") if getattr(self.settings, word)]
+        return f"<{' '.join([type(self).__name__, repr(str(self.name)), *words])}>"
 
 
 SETTING_CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -141,7 +141,7 @@ def test_every_job_has_the_predefined_columns(life: Life) -> None:
     put = life.journal.put(b"data", queue="q")
     job = life.job(put.id)
     now = life.clock.now()
-    assert (job.queue, job.key, job.value, job.state) == (b"q", b"", b"data", State.WAITING)
+    assert (job.queue, job.key, job.payload, job.state) == ("q", "", b"data", State.WAITING)
     assert job.inserted == job.due == job.modified
     assert 0 <= job.inserted - now < SECOND
     assert (job.expires, job.priority, job.lease_start, job.timeouts) == (0, DEFAULT_PRIORITY, 0, 0)
@@ -153,7 +153,7 @@ def test_a_job_of_the_list_is_a_row_of_its_table(life: Life) -> None:
     life.journal.configure("example.com", lease=24 * HOUR)
     put = life.journal.put(b"", key=uri, priority=255, due=start)
     job = life.job(put.id)
-    assert (job.id, job.queue, job.key) == (put.id, b"example.com", uri.encode())
+    assert (job.id, job.queue, job.key) == (put.id, "example.com", uri)
     assert (job.priority, job.due, job.lease_until) == (255, start * SECOND, 0)
     life.clock.advance(5)
     life.lease("example.com")

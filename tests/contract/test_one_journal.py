@@ -109,12 +109,13 @@ def test_jobs_leases_and_queues_have_the_same_words_for_the_same_things(journal:
     (job,) = journal.jobs("q")
     leased = journal.lease("q")
     for one in (job, leased):
-        assert (one.payload, one.queue_name, one.priority) == (b"hello", "q", 100)
+        assert (one.payload, one.queue, one.key) == (b"hello", "q", "k")
+        assert (one.priority, one.attempt) == (100, one is leased)
         assert one.due_at == one.inserted_at
         assert one.expires_at - one.due_at == timedelta(hours=1)
         assert one.due_at.tzinfo is UTC
     status = journal.queue("q")
-    assert (status.queue_name, status.dead) == ("q", 0)
+    assert (status.queue, status.name, status.dead) == ("q", "q", 0)
     assert abs(status.next_due_at - leased.until) < timedelta(milliseconds=1)
     leased.fail("why")
     assert journal.job(job.id).dead
@@ -299,7 +300,7 @@ def test_looking(journal: Any) -> None:
     assert len(journal.jobs()) == 6
     assert len(journal.jobs("q", state=State.PROCESSING)) == 1
     assert [job.value for job in journal.jobs("q", offset=1, limit=2)] == [b"1", b"2"]
-    assert [queue.name for queue in journal.queues()] == [b"q", b"r"]
+    assert [queue.name for queue in journal.queues()] == ["q", "r"]
     status = journal.status()
     assert (status.rows, status.ready, status.leased, status.queues) == (6, 5, 1, 2)
     assert status.log.counters.writes >= 7
@@ -342,7 +343,7 @@ def test_a_listing_has_as_many_jobs_as_were_asked_for(journal: Any) -> None:
     assert keys == sorted(keys, key=lambda key: key[1:])
     assert len(keys) == 2500
     behind = journal.jobs(prefix="b", offset=1400, limit=5000)
-    assert [job.key for job in behind] == [b"b%04d" % n for n in range(2801, 3000, 2)]
+    assert [job.key for job in behind] == [f"b{n:04}" for n in range(2801, 3000, 2)]
     assert journal.jobs(prefix="c") == []
     assert journal.jobs(limit=0) == []
     for wrong in ({"offset": -1}, {"limit": -1}):

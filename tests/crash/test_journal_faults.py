@@ -298,7 +298,9 @@ def test_a_fault_at_any_file_operation_loses_nothing_that_was_answered(
 def live_bytes(j: Journal) -> int:
     jobs = j.jobs(limit=10_000)
     ends = 20 * len(j.engine.state.endings)  # remembered, so they are part of what lives
-    return ends + sum(len(job.value) + len(job.key) + len(job.queue) + 120 for job in jobs)
+    return ends + sum(
+        len(job.payload) + len(job.key_bytes) + len(job.queue_bytes) + 120 for job in jobs
+    )
 
 
 def disk_bytes(files: MemoryFiles) -> int:

@@ -44,7 +44,7 @@ def faults(files: MemoryFiles) -> list[Fault]:
 def rows(files: MemoryFiles) -> dict[bytes, bytes]:
     with opened(files) as journal:
         check_replay(journal)
-        return {job.key: job.value for job in journal.jobs()}
+        return {job.key_bytes: job.payload for job in journal.jobs()}
 
 
 def wait(journal: Journal) -> None:

@@ -35,17 +35,17 @@ def test_a_killed_journal_opens_with_every_row_and_its_room_is_trimmed(
     faults = [fault for check in verify(stream) for fault in check.faults]
     assert [fault.torn for fault in faults] == [True] * (name == "torn")
     with JournalView(home, clock=ManualClock(NOW)) as view:
-        assert [(job.key, job.state.name) for job in view.jobs("q")] == ROWS
+        assert [(job.key_bytes, job.state.name) for job in view.jobs("q")] == ROWS
     pieces = journal_segments(home)
     assert [(piece.number, piece.newest) for piece in pieces] == [(1, True)]
     last = [record.time for record in stream.open_cursor()][-1]
     assert newest_time(pieces[0]) == last
     with Journal(home, background=False, clock=ManualClock(NOW)) as journal:
-        assert [(job.key, job.state.name) for job in journal.jobs("q")] == ROWS
+        assert [(job.key_bytes, job.state.name) for job in journal.jobs("q")] == ROWS
         torn = [path.name for path in home.iterdir() if "torn" in path.name]
         assert len(torn) == (name == "torn")
         assert segment.stat().st_size <= written
         journal.put(b"more", queue="q", key="e")
     assert not [fault for check in verify(stream) for fault in check.faults]
     with Journal(home, background=False, clock=ManualClock(NOW)) as journal:
-        assert [job.key for job in journal.jobs("q")] == [b"a", b"b", b"c", b"d", b"e"]
+        assert [job.key_bytes for job in journal.jobs("q")] == [b"a", b"b", b"c", b"d", b"e"]

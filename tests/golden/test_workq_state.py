@@ -103,7 +103,7 @@ def test_replay_gives_the_jobs_the_server_had(case: Path) -> None:
 
 
 def compare(job: Job, seen: dict[str, Any]) -> None:
-    assert job.queue.decode() == seen["name"]
+    assert job.queue == seen["name"]
     assert job.lease == seen["ttr"] * 1_000_000
     start = job.due if job.scheduled else job.inserted
     assert job.expires == start + seen["ttl"] * 1_000_000

@@ -122,7 +122,7 @@ def test_duckdb_finds_what_producers_and_consumers_were_told(
     )
     assert by_queue == told.by_queue
     with Journal(path, background=False, clock=ManualClock(NOON + 3 * 3600 * SECOND)) as journal:
-        now = {q.name.decode(): q.leased + q.ready + q.held + q.future for q in journal.queues()}
+        now = {q.name: q.leased + q.ready + q.held + q.future for q in journal.queues()}
     open_jobs = dict(
         table(
             tmp_path,

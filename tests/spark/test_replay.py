@@ -69,6 +69,7 @@ EXACT = [
 def exact(job: Job) -> tuple[Any, ...]:
     """Every field that the table has, as it has it."""
     values = job._asdict() | {"state": job.state.name, "lease_ns": job.lease, "ttl_ns": job.ttl}
+    values["value"] = job.payload
     return tuple(
         values[name] if name in values else values[name.removesuffix("_ns").removesuffix("_bytes")]
         for name in EXACT

@@ -65,7 +65,7 @@ def test_a_table_is_loaded_once_with_columns_mapped_by_sql(
     assert "2 rows in" in run(*arguments).stdout
     assert json.loads(run(*arguments, "--json").stdout)["rows"] == 2
     with Journal(tmp_path / "jobs", background=False) as journal:
-        found = sorted((job.key, job.value, job.rank) for job in journal.jobs("mail"))
+        found = sorted((job.key_bytes, job.payload, job.rank) for job in journal.jobs("mail"))
     assert found == [(b"mail:ann", b"hello", 5), (b"mail:bob", b"hi", 5)]
 
 

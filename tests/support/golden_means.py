@@ -71,7 +71,10 @@ def plain(value: Any) -> Any:
 
 
 def _fields(thing: Any, names: Iterable[str]) -> dict[str, Any]:
-    return {name: plain(getattr(thing, name)) for name in names}
+    """By name; of names their bytes, which need not be UTF-8."""
+    return {
+        name: plain(getattr(thing, f"{name}_bytes", None) or getattr(thing, name)) for name in names
+    }
 
 
 def view_means(journal: Any) -> dict[str, Any]:
@@ -81,7 +84,9 @@ def view_means(journal: Any) -> dict[str, Any]:
         "jobs": [
             _fields(job, JOB_FIELDS) | {"id": job.id.hex(), "state": job.state.name} for job in jobs
         ],
-        "queues": {plain(queue.name): _fields(queue, QUEUE_FIELDS) for queue in journal.queues()},
+        "queues": {
+            plain(queue.name_bytes): _fields(queue, QUEUE_FIELDS) for queue in journal.queues()
+        },
     }
 
 

@@ -34,6 +34,15 @@ GRACE = 3600 * S
 Row = dict[str, Any]
 
 
+def compare_row(job: Any, row: Row) -> None:
+    """A job is pictured as the oracle has its row, as far as that tells of it."""
+    ours = job._asdict() | {"state": job.state.letter, "queue": job.queue_bytes}
+    ours |= {"key": job.key_bytes, "value": job.payload}
+    for name, value in row.items():
+        if name in ours:
+            assert ours[name] == value, (name, ours, row)
+
+
 class Refused(Exception):
     """The request is refused; the argument says why."""
 

@@ -57,7 +57,7 @@ def test_a_leased_job_shows_what_it_is() -> None:
 
 
 def test_keys_that_are_no_text_can_still_be_shown() -> None:
-    odd = LeasedJob(Hears(), Lease(JOB._replace(key=b"\xff", queue=b"\xfe"), 1, UNTIL))
+    odd = LeasedJob(Hears(), Lease(JOB._replace(key_bytes=b"\xff", queue_bytes=b"\xfe"), 1, UNTIL))
     assert odd.key.encode("utf-8", "surrogateescape") == b"\xff"
     assert odd.queue.encode("utf-8", "surrogateescape") == b"\xfe"
 

@@ -47,8 +47,8 @@ def test_a_program_may_have_its_own_rule(tmp_path: Path) -> None:
     try:
         with Journal(tmp_path, sync="os", background=False) as journal:
             journal.put(b"x", key="http://example.com/a#blue")
-            assert [queue.name for queue in journal.queues()] == [b"blue"]
-            assert journal.job(key="http://example.com/a#blue").queue == b"blue"
+            assert [queue.name for queue in journal.queues()] == ["blue"]
+            assert journal.job(key="http://example.com/a#blue").queue == "blue"
         with pytest.raises(BadRequest):
             domain(b"a#")
         with pytest.raises(TooLarge):

@@ -30,6 +30,7 @@ __all__ = [
     "KeyQueue",
     "Payload",
     "Queue",
+    "Schema",
     "Token",
     "Url",
     "as_bytes",
@@ -143,6 +144,10 @@ Url = Annotated[
         callback=one_target,
         help="A daemon instead: fj://host:port/journal.",
     ),
+]
+Schema = Annotated[
+    int | None,
+    typer.Option(min=0, max=15, help="Only jobs with payloads of this version of their queue's."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")]
 Payload = Annotated[

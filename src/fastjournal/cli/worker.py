@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastjournal.cli.arguments import one_target, seconds
+from fastjournal.cli.arguments import Schema, one_target, seconds
 from fastjournal.errors import Loading, SettingError, Unavailable
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def worker(
     reload: Annotated[
         bool, typer.Option("--reload", help="Start anew when a Python file changes, to develop.")
     ] = False,
+    schema: Schema = None,
     name: Annotated[str | None, typer.Option(help="Shown as the worker of its leases.")] = None,
     directory: Annotated[
         Path | None,
@@ -105,6 +106,8 @@ def worker(
         fastjournal worker shop.tasks:app --mode processes --recycle-jobs 1000
 
         fastjournal worker thumbs:resize --queue thumbs --concurrency 8
+
+        fastjournal worker thumbs:resize_v2 --queue thumbs --schema 2
     """
     import os
     import socket
@@ -143,7 +146,7 @@ def worker(
             work, queues=queue or None, mode=mode, concurrency=concurrency,  # type: ignore[arg-type]
             prefetch=prefetch, target=function, recycle_jobs=recycle_jobs,
             recycle_memory=recycle_memory << 20, place=place, lease=lease, grace=grace, name=called,
-            schedules=schedules,
+            schedules=schedules, schema=schema,
         )  # fmt: skip
         what = f"{len(work.tasks)} tasks, {len(work.schedules)} schedules, {running.mode}"
         queues = ", ".join(queue or work.queues)
@@ -157,6 +160,7 @@ def worker(
         running = Worker(
             source, work, queues=queue or None, prefix=prefix, concurrency=concurrency or 1,
             prefetch=prefetch, lease=lease, time_limit=time_limit, grace=grace, name=called,
+            schema=schema,
         )  # fmt: skip
         what = function
         queues = ", ".join(queue or []) or (f"{prefix}*" if prefix else "all")

@@ -75,11 +75,13 @@ class TaskWorker(Worker):
         name: str = "",
         wait: float = 1.0,
         schedules: bool = True,
+        schema: int | None = None,
     ) -> None:
         """`queues`: those of the app's tasks unless told. `target`: where processes find the app,
         module:app. `recycle_jobs`, `recycle_memory`: calls and bytes after which a process is
         replaced. `place`: the address of the journal, for processes whose app does not say it
-        itself. `prefetch`: jobs leased ahead, by how long they take unless told."""
+        itself. `prefetch`: jobs leased ahead, by how long they take unless told. `schema`: only
+        calls that were put under this version of their queue's payloads."""
         if mode is None:
             all_async = app.tasks and all(task.is_async for task in app.tasks.values())
             mode = "asyncio" if all_async else "threads"
@@ -99,7 +101,7 @@ class TaskWorker(Worker):
         super().__init__(
             app.journal, work, queues=named, concurrency=concurrency,
             prefetch=1 if prefetch is None else prefetch, lease=lease, grace=grace,
-            name=self.name, wait=wait,
+            name=self.name, wait=wait, schema=schema,
         )  # fmt: skip
         self._adapts = prefetch is None
         self._seconds = 1.0
@@ -208,7 +210,9 @@ class TaskWorker(Worker):
             if not granted:
                 self._not_before[name] = time.monotonic() + wait
                 continue
-            found = source.lease_many(granted, name, lease=self._lease, worker=self._name)
+            found = source.lease_many(
+                granted, name, lease=self._lease, worker=self._name, schema=self._schema
+            )
             if len(found) < granted:
                 take_tokens(source, name, rate, len(found) - granted, self.app.now())
             jobs += found
@@ -216,7 +220,7 @@ class TaskWorker(Worker):
         if len(jobs) < room and free:
             jobs += source.lease_many(
                 room - len(jobs), queues=free, wait=0 if jobs else min(self._wait, 0.1),
-                lease=self._lease, worker=self._name,
+                lease=self._lease, worker=self._name, schema=self._schema,
             )  # fmt: skip
         elif not jobs:
             self._pause(min(self._wait, 0.1))

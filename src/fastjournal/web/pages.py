@@ -294,8 +294,8 @@ class Pages:
             job = await self._backstage.beside(lambda: _find(host, bytes.fromhex(like)))
         return self._render.page(
             request, "put.html", viewer, host, queue=query.bytes("queue"), like=job,
-            payload="" if job is None else _typed(job.value) or "",
-            unreadable=job is not None and _typed(job.value) is None,
+            payload="" if job is None else _typed(job.payload) or "",
+            unreadable=job is not None and _typed(job.payload) is None,
             queues=self._backstage.pulses[host.name].queues,
         )  # fmt: skip
 
@@ -352,7 +352,7 @@ class Pages:
         return self._render.page(
             request, "job.html", viewer, host, id=text, job=job, life=life, fault=fault,
             place="gone" if job is None else place_of(job, now),
-            payload=None if job is None else _typed(job.value),
+            payload=None if job is None else _typed(job.payload),
             phases=phases_of(life.steps, now if alive else 0),
         )  # fmt: skip
 
@@ -391,7 +391,7 @@ def _find(host: JournalLoop, row_id: bytes) -> Job | None:
         job = host.journal.job(row_id)
     except NotFound:
         return None
-    return job if job.queue else None
+    return job if job.queue_bytes else None
 
 
 def _life(host: JournalLoop, row_id: bytes, since: int) -> Life:

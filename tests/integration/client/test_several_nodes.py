@@ -20,7 +20,7 @@ def test_the_blocking_client_finds_who_serves_and_finds_it_again(tmp_path: Path)
         client.put(b"one", key="one", queue="q")
     with LocalDaemon(tmp_path / "data", settings={"listen": [f"127.0.0.1:{ports[2]}"]}):
         client.put(b"two", key="two", queue="q")
-        assert [job.key for job in client.jobs("q")] == [b"one", b"two"]
+        assert [job.key for job in client.jobs("q")] == ["one", "two"]
         client.close()
 
 
@@ -32,7 +32,7 @@ async def test_the_asyncio_client_finds_who_serves_and_finds_it_again(tmp_path: 
         await client.put(b"one", key="one", queue="q")
     with LocalDaemon(tmp_path / "data", settings={"listen": [f"127.0.0.1:{ports[2]}"]}):
         await client.put(b"two", key="two", queue="q")
-        assert [job.key for job in await client.jobs("q")] == [b"one", b"two"]
+        assert [job.key for job in await client.jobs("q")] == ["one", "two"]
         await client.close()
 
 

@@ -92,7 +92,9 @@ def test_coroutines_run_side_by_side(journal: Any) -> None:
     assert most == 4
 
 
-def test_an_exception_fails_the_job_with_its_traceback(journal: Any) -> None:
+def test_an_exception_fails_the_job_with_its_traceback(
+    journal: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     receipt = journal.put(queue="q", max_fails=1)
 
     def work(job: LeasedJob) -> None:
@@ -104,6 +106,21 @@ def test_an_exception_fails_the_job_with_its_traceback(journal: Any) -> None:
     assert job.state is State.FAILED
     assert b"ValueError: not today" in job.result
     assert b"Traceback" in job.result
+    (told,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    first, second, *_, last = told.getMessage().splitlines()
+    assert first == f"job {receipt.id.hex()} of q failed and is dead"
+    assert (second, last) == ("Traceback (most recent call last):", "ValueError: not today")
+
+
+def test_only_jobs_of_the_version_asked_for_are_worked_on(journal: Any) -> None:
+    journal.put(b"old", queue="q")
+    journal.configure("q", schema=2)
+    journal.put(b"new", queue="q")
+    seen: list[bytes] = []
+    with Run(journal, lambda job: seen.append(job.payload), queues=["q"], schema=2) as worker:
+        until(lambda: worker.counts.completed == 1)
+        (left,) = journal.jobs("q", state=State.WAITING)
+    assert (seen, left.payload, left.schema) == ([b"new"], b"old", 0)
 
 
 def test_an_exception_of_a_coroutine_fails_the_job_too(journal: Any) -> None:
@@ -365,7 +382,10 @@ def test_a_lost_lease_is_not_settled(journal: Any) -> None:
     assert worker.counts.completed == 0
 
 
-def test_a_worker_survives_a_restart_of_the_daemon(tmp_path: Path) -> None:
+def test_a_worker_survives_a_restart_of_the_daemon_and_tells_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastjournal.client.worker.loop.PATIENCE", 0.05)
     settings = {"listen": [f"unix:{tmp_path / 's'}"]}
     first = LocalDaemon(tmp_path / "d", settings=settings).start()
     done: list[bytes] = []
@@ -374,9 +394,11 @@ def test_a_worker_survives_a_restart_of_the_daemon(tmp_path: Path) -> None:
         client.put(b"before", queue="q")
         until(lambda: worker.counts.completed == 1)
         first.stop()
+        until(lambda: "the journal is away, will go on trying" in caplog.text)
         with LocalDaemon(tmp_path / "d", settings=settings) as second, second.connect() as other:
             other.put(b"after", queue="q")
             until(lambda: worker.counts.completed == 2)
+            until(lambda: "the journal answers again" in caplog.text)
             worker.stop()
     assert done == [b"before", b"after"]
     client.close()
@@ -412,6 +434,9 @@ def test_the_command_works_off_a_queue_until_it_is_told_to_stop(tmp_path: Path) 
             out, err = process.communicate(timeout=20)
             assert process.returncode == 0, err
             assert json.loads(out)["completed"] == 1
+            banner = err.splitlines()[0]
+            assert f"tasks:{name}; queues: {name}; journal: " in banner
+            assert daemon.url.removeprefix("fj://") in banner
 
 
 def worker_process(directory: Path, function: str, **environment: str) -> subprocess.Popen[str]:

@@ -197,7 +197,7 @@ def test_a_deletion_without_a_queue_holds_in_every_queue(journal: Any) -> None:
     if not isinstance(journal, Twin):
         journal.entries["site:k"] = b"entry"
     assert journal.delete(key="site:k", timestamp=now - 10) is True
-    assert [(job.queue, job.value) for job in journal.jobs()] == [(b"b", b"v")]
+    assert [(job.queue, job.payload) for job in journal.jobs()] == [("b", b"v")]
     for queue in ("a", "b", "c", None):
         older = journal.put(b"old", key="site:k", queue=queue, timestamp=now - 15)
         assert older.outcome is Outcome.STALE

@@ -95,7 +95,7 @@ def test_set_of_a_short_job_next_and_done_by_key(peer: FjPeer) -> None:
     set_job(peer, b"http://a/1", priority=3)
     reply = peer.ask(Function.NEXT, key=b"q")
     lease = decode_leased(reply.pairs[0], reply.timeout or 0)
-    assert (lease.job.key, lease.job.value, lease.token) == (b"http://a/1", b"data", 1)
+    assert (lease.job.key, lease.job.payload, lease.token) == ("http://a/1", b"data", 1)
     assert lease.job.priority == 3
     assert reply.timeout is not None
     wrong = peer.ask(
@@ -643,7 +643,11 @@ def test_the_short_way_and_the_long_way_are_one(daemon: LocalDaemon) -> None:
             outcome = (value[4:5], len(value)) if len(value) == 21 else b""
             shown = reply.pairs and reply.pairs[0].type == Type.JOB
             job = decode_leased(reply.pairs[0]).job if shown else None
-            what = (job.queue, job.key, job.value, job.attempts, job.worker) if job else None
+            what = (
+                (job.queue_bytes, job.key_bytes, job.payload, job.attempts, job.worker)
+                if job
+                else None
+            )
             return reply.flags, reply.error.split()[:1], len(reply.pairs), outcome, what
 
         for cut in (False, True):

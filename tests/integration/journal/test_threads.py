@@ -222,7 +222,7 @@ def test_subscribers_hear_what_is_due_dead_and_changed(j: Journal) -> None:
         j.put(b"3", queue="q", key="c")
         assert events_of(due, 1) == [("due", b"q", b"")]
         job.fail(b"no")
-        key = job.lease.job.key
+        key = job.lease.job.key_bytes
         assert events_of(dead, 1) == [("dead", b"q", key)]
         j.delete(key="c", queue="q")
         heard = events_of(changed, 5)

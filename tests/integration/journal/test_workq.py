@@ -60,7 +60,7 @@ def test_a_workq_directory_opens_as_a_journal_and_goes_on(name: str, tmp_path: P
                 j.job(job_id)
             continue
         job = j.job(job_id)
-        assert (job.queue.decode(), job.attempts) == (expected["name"], expected["attempts"])
+        assert (job.queue, job.attempts) == (expected["name"], expected["attempts"])
         assert job.state is STATES[expected["state"]]
         assert (job.priority, job.workq) == (expected["priority"], True)
         if "result" in expected:

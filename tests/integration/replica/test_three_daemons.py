@@ -59,7 +59,7 @@ class Producer(threading.Thread):
 def all_keys(url: str) -> list[str]:
     """Every job of the queue, whatever became of it."""
     with fastjournal.connect(url) as journal:
-        return sorted(job.key.decode() for job in journal.jobs("q", limit=1_000_000))
+        return sorted(job.key for job in journal.jobs("q", limit=1_000_000))
 
 
 def check_bytes(rig: Rig) -> None:

@@ -130,11 +130,11 @@ def watched(browser: Browser, daemon: LocalDaemon) -> Iterator[Watched]:
 def paths(journal: Journal) -> list[str]:
     dead = next(job for job in journal.jobs("webhooks") if job.state is State.FAILED)
     later = journal.jobs("later")[0]
-    long = next(queue.name for queue in journal.queues() if queue.name.startswith(b"a.queue"))
+    long = next(queue.name for queue in journal.queues() if queue.name.startswith("a.queue"))
     return [
         "/",
         "/j/default/queue?name=webhooks",
-        f"/j/default/queue?name={long.decode()}",
+        f"/j/default/queue?name={long}",
         "/j/default/jobs",
         "/j/default/jobs?q=nobody",
         "/j/default/dead",
@@ -147,7 +147,7 @@ def paths(journal: Journal) -> list[str]:
         "/j/default/put",
         f"/j/default/put?like={dead.id.hex()}",
         "/j/default/bulk?queue=webhooks",
-        f"/j/default/bulk?queue={long.decode()}",
+        f"/j/default/bulk?queue={long}",
         "/j/default/health",
         "/nothing",
     ]

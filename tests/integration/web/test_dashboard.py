@@ -274,7 +274,7 @@ def test_all_dead_jobs_of_a_queue_are_redriven_or_deleted(
     assert "449 jobs are waiting again" in said.text
     assert (journal.queue("mail").dead, journal.queue("sms").dead) == (1, 1)
     visitor.act("delete-all", queue=b"sms")
-    assert journal.queues()[0].name == b"mail"
+    assert journal.queues()[0].name == "mail"
     assert visitor.act("delete-all", queue=b"none").status == 404
 
 

@@ -103,6 +103,16 @@ def test_lease_takes_several_jobs_of_the_queues_asked_for(run: Command) -> None:
     }
 
 
+def test_lease_takes_jobs_of_one_version_of_payloads(run: Command) -> None:
+    run("put", "old", "--queue", "q")
+    run("configure", "q", "schema=2")
+    run("put", "new", "--queue", "q")
+    (job,) = run("lease", "q", "--schema", "2", "--count", "9", "--json").lines
+    assert (job["payload"], job["schema"]) == ("new", 2)
+    assert run("lease", "q", "--schema", "2").code == 1
+    assert run("lease", "q", "--schema", "16").code == 2
+
+
 def test_a_job_that_is_taken_is_gone_at_once(run: Command) -> None:
     run("put", "work", "--queue", "mail")
     assert run("lease", "--take", "--json").lines[0]["payload"] == "work"

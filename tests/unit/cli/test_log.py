@@ -213,7 +213,7 @@ def test_verify_and_repair_judge_the_whole_directory_of_a_journal(
     assert "nothing to drop" not in mended.out
     assert run("log", "verify", home).code == 0
     with Journal(home, background=False) as journal:
-        depths = {queue.name: queue.ready for queue in journal.queues()}
+        depths = {queue.name_bytes: queue.ready for queue in journal.queues()}
     assert depths.get(b"below", 0) == (0 if "*.snapshot" in gone else 100)
     assert depths[b"above"] == (1 if gone == ["000000002.log"] else 31)
 

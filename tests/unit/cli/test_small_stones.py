@@ -28,7 +28,7 @@ def test_a_mistyped_queue_is_told_and_not_made(tmp_path: Path, verb: str) -> Non
     assert "no queue" in str(done.exception)
     run(verb, "mail", "--dir", str(tmp_path))
     with Journal(tmp_path) as journal:
-        assert [queue.name for queue in journal.queues()] == [b"mail"]
+        assert [queue.name for queue in journal.queues()] == ["mail"]
 
 
 def test_an_unknown_setting_is_answered_with_the_known_ones(tmp_path: Path) -> None:

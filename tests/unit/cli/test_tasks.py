@@ -100,7 +100,9 @@ def test_a_worker_of_an_app_runs_its_tasks_and_shows_itself(tmp_path: Path, form
         out, errors = worker.communicate(timeout=30)
         assert worker.returncode == 0, errors
         assert json.loads(out)["completed"] == 1
-        assert "worker w1: " in errors
+        tasks = len(task_app.app.tasks)
+        assert f"worker w1: {tasks} tasks, 0 schedules, threads; queues: tasks; journal: " in errors
+        assert ("jobs" if form == "dir" else place.removeprefix("fj://")) in errors
         assert run("workers", *where, "--json") == ""
 
 

@@ -49,7 +49,7 @@ def faults(files: MemoryFiles) -> list[Fault]:
 def depths(files: MemoryFiles) -> dict[str, int]:
     with opened(files) as journal:
         check_replay(journal)
-        return {one.name.decode(): one.ready for one in journal.queues()}
+        return {one.name: one.ready for one in journal.queues()}
 
 
 def snapshot_name(files: MemoryFiles, kind: str = "snapshot") -> Path:

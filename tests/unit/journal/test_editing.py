@@ -49,7 +49,7 @@ def test_priority_due_and_payload_change_and_the_rest_stays(
     after = journal.job(job_id)
     assert (after.value, after.priority, after.due) == (b"new", 3, clock.now())
     assert after.modified > before.modified
-    assert (after.inserted, after.key, after.max_fails) == (before.inserted, b"a", 7)
+    assert (after.inserted, after.key, after.max_fails) == (before.inserted, "a", 7)
     leased = journal.lease("mail")
     assert leased is not None and leased.id == job_id
     leased.release()

@@ -169,7 +169,7 @@ def test_jobs_and_entries_of_one_key_do_not_meet(tmp_path: Path) -> None:
         journal.entries["k"] = "entry"
         assert journal.lease().payload == b"job"  # type: ignore[union-attr]
         assert journal.lease() is None
-        assert [queue.name for queue in journal.queues()] == [b"q"]
+        assert [queue.name for queue in journal.queues()] == ["q"]
         assert len(journal.jobs()) == 1
         journal.delete(key="k", queue="q")
         assert journal.entries["k"] == "entry"

@@ -421,7 +421,7 @@ def test_looking_at_a_journal(j: Journal, clock: ManualClock) -> None:
     assert [job.value for job in j.jobs("q", state=State.WAITING)] == [b"1", b"2"]
     assert [job.value for job in j.jobs(offset=3)] == [b"3", b"4"]
     (q, r) = j.queues()
-    assert (q.name, q.ready, q.leased, q.future) == (b"q", 2, 1, 0)
+    assert (q.name, q.ready, q.leased, q.future) == ("q", 2, 1, 0)
     assert (r.ready, r.future, r.next_due) == (1, 1, clock.now() + 100 * SECOND)
     status = j.status()
     assert (status.rows, status.queues, status.ready, status.leased, status.future) == (

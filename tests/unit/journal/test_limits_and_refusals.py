@@ -147,7 +147,7 @@ def test_one_refused_job_keeps_all_out(
     with pytest.raises(error):
         journal.put_many([NewJob(b"new", b"x", mode=Mode.PLAIN), refused])
     assert journal.digest() == before
-    assert b"new" not in [queue.name for queue in journal.queues()]
+    assert "new" not in [queue.name for queue in journal.queues()]
 
 
 def test_a_lease_of_an_entry_ends_before_the_last_instant(journal: Journal) -> None:
@@ -169,5 +169,5 @@ def test_a_refused_duplicate_id_makes_no_queue(tmp_path: Path, uvloop: bool) -> 
         assert ask(later.format(WORKQ_ID), "x").startswith("-CLIENT-ERROR")
         assert ask("inspect queues 0 10").startswith("+OK 1\r\none ")
         assert ask("inspect queue two") == "-NOT-FOUND\r\n"
-        assert [queue.name for queue in client.queues()] == [b"one"]
+        assert [queue.name for queue in client.queues()] == ["one"]
         assert client.status().queues == 1

@@ -102,7 +102,7 @@ def test_prefix_state_and_queue_are_applied_before_offset_and_limit() -> None:
     j = opened()
     for n in range(20):
         j.put(b"", queue="q", key=f"{'ab'[n % 2]}{n:02}")
-    keys = [job.key for job in j.jobs(prefix="b", offset=2, limit=3)]
+    keys = [job.key_bytes for job in j.jobs(prefix="b", offset=2, limit=3)]
     assert keys == [b"b05", b"b07", b"b09"]
     assert j.jobs(prefix="c") == []
     j.lease("q")

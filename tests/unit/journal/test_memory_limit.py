@@ -503,7 +503,7 @@ def test_a_view_of_a_large_journal_holds_little_and_finds_all(small: Small) -> N
         small.journal.put(value(number + 100), queue="q", key=str(number))
     assert small.journal.clean()
     assert view.refresh() > 0
-    shown = {job.key: job.value for job in view.jobs("q")}
+    shown = {job.key_bytes: job.payload for job in view.jobs("q")}
     assert shown == {b"%d" % n: value(n + 100 * (n % 2 == 0)) for n in range(60)}
     assert view._state.values.bytes <= 8192
     assert view.digest() == small.journal.digest()

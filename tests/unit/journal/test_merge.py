@@ -94,7 +94,7 @@ def test_timeouts_are_reset_and_attempts_and_fails_are_kept_snap_key_8() -> None
 def test_newer_data_replaces_the_old_snap_key_9() -> None:
     """SNAP-IMM-1."""
     got = merged(job(), job(value=b"new", kind=2, lease=7 * S, max_fails=4))
-    assert (got["value"], got["kind"]) == (b"new", 2)
+    assert (got["payload"], got["kind"]) == (b"new", 2)
     assert (got["lease"], got["max_fails"]) == (7 * S, 4)
 
 
@@ -149,7 +149,7 @@ def test_keep_versions_turns_merging_off() -> None:
     core.set(b"q", keep_versions=True)
     outcomes = {core.put(job()).outcome for _ in range(3)}
     assert outcomes == {Outcome.NEW}
-    assert [core.lease().job.key for _ in range(3)] == [b"k"] * 3
+    assert [core.lease().job.key_bytes for _ in range(3)] == [b"k"] * 3
 
 
 fields = st.fixed_dictionaries(

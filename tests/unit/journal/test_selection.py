@@ -104,7 +104,7 @@ def test_many_prefixes_are_forgotten_and_remembered() -> None:
     for n in range(MAX_PREFIXES + 10):
         core.put(NewJob(b"%03d" % n, b"v"))
     for n in range(MAX_PREFIXES + 10):
-        assert core.lease(prefix=b"%03d" % n).job.queue == b"%03d" % n
+        assert core.lease(prefix=b"%03d" % n).job.queue_bytes == b"%03d" % n
     core.put(NewJob(b"000", b"again"))
     assert core.lease(prefix=b"000").job.value == b"again"
     groups = {group for lane in core.state.queues.values() for group in lane.prefixes}

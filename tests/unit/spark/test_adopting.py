@@ -168,7 +168,7 @@ def test_queues_with_settings_of_their_own_are_decided_by_the_journal(tmp_path: 
     due = {"due": pa.array([DUE] * 9, STAMP)}
     adopt(str(tmp_path / "journal"), Batch("a", 1), staged(tmp_path / "s", table(9, **due)))
     found = jobs(tmp_path / "journal").values()
-    assert {job.queue for job in found if job.due < job.inserted + 61 * 10**9} == {b"queue-1"}
+    assert {job.queue for job in found if job.due < job.inserted + 61 * 10**9} == {"queue-1"}
 
 
 class Killed(BaseException):

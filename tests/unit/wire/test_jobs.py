@@ -200,7 +200,7 @@ def test_the_short_form_caps_the_token_at_255() -> None:
     """4.5: one byte, 255 = 255 or more."""
     found = decode_leased(short_of(LEASED), T)
     assert (found.token, found.until, found.job.id) == (255, T, NO_ID)
-    assert (found.job.queue, found.job.value, found.job.priority) == (b"queue", b"data", 0)
+    assert (found.job.queue, found.job.payload, found.job.priority) == ("queue", b"data", 0)
     assert found.job.state is State.PROCESSING
 
 

@@ -88,5 +88,5 @@ class Board:
             grid.add_column(column, justify="right", min_width=8)
         for one in queues or []:
             numbers = (one.ready + one.held, one.future, one.leased, one.dead)
-            grid.add_row(one.name.decode(), *(f"{number:,}" for number in numbers))
+            grid.add_row(one.name, *(f"{number:,}" for number in numbers))
         return grid

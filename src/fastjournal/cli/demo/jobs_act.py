@@ -111,7 +111,7 @@ class JobsAct:
             stage.keeps("no key has more than one", lambda: check_one_waiting_row(journal))
             stage.claim(
                 "each holds the data of the newest request",
-                sorted(job.value for job in jobs)
+                sorted(job.payload for job in jobs)
                 == [b"request %d" % (REQUESTS - PAGES + page) for page in range(PAGES)],
             )
             stage.keeps(

@@ -151,7 +151,7 @@ class ServiceAct:
             self._stage.claim(
                 f"{TOMORROW} letters wait for tomorrow, one that cannot be delivered is dead "
                 f"after {dead[0].fails if dead else 0} tries",
-                len(rows) == TOMORROW + 1 and [row.value for row in dead] == [b"poison"],
+                len(rows) == TOMORROW + 1 and [row.payload for row in dead] == [b"poison"],
             )
             return rows
 
@@ -195,7 +195,7 @@ def _trapped(troupe: Troupe, job: bytes) -> bool:
 def _idle(client: Any) -> bool:
     """Whether nothing is left but what waits for tomorrow and what is dead."""
     return all(
-        not (one.ready or one.held or one.leased or (one.future and one.name != b"tomorrow"))
+        not (one.ready or one.held or one.leased or (one.future and one.name != "tomorrow"))
         for one in client.queues()
     )
 

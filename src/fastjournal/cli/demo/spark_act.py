@@ -25,7 +25,8 @@ __all__ = ["SparkAct"]
 
 # Column of Spark: field of the daemon's row. Names as bytes, instants in ns.
 _FIELDS = {
-    "id": "id", "queue_bytes": "queue", "key_bytes": "key", "value": "value", "rank": "rank",
+    "id": "id", "queue_bytes": "queue_bytes", "key_bytes": "key_bytes", "value": "payload",
+    "rank": "rank",
     "due_ns": "due", "inserted_ns": "inserted", "modified_ns": "modified",
     "attempts": "attempts", "fails": "fails", "timeouts": "timeouts", "note_bytes": "note",
 }  # fmt: skip

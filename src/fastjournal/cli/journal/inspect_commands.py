@@ -139,7 +139,7 @@ def show(
         row_id = None if job is None else whole_id(view, job)
         found = view.job(row_id, key=as_bytes(key), queue=as_bytes(queue))
     if payload or result:
-        sys.stdout.buffer.write(found.value if payload else found.result)
+        sys.stdout.buffer.write(found.payload if payload else found.result)
         sys.stdout.buffer.flush()
     elif as_json:
         json_line(job_values(found))
@@ -374,4 +374,4 @@ def show_again(
 
 
 def _busy(queue: QueueStatus) -> tuple[int, int, bytes]:
-    return (-queue.leased, -(queue.ready + queue.future + queue.held), queue.name)
+    return (-queue.leased, -(queue.ready + queue.future + queue.held), queue.name_bytes)

@@ -85,8 +85,8 @@ def job_values(job: Job) -> dict[str, Any]:
     values: dict[str, Any] = {
         "id": job.id.hex(),
         "state": _WORDS.get(job.state, "deleted"),
-        "queue": text(job.queue),
-        "key": text(job.key),
+        "queue": text(job.queue_bytes),
+        "key": text(job.key_bytes),
         "priority": job.priority,
         "due": job.due,
         "inserted": job.inserted,
@@ -102,9 +102,10 @@ def job_values(job: Job) -> dict[str, Any]:
         "lease": job.lease,
         "lease_start": job.lease_start,
         "lease_until": job.lease_until,
+        "schema": job.schema,
         "worker": text(job.worker),
         "note": text(job.note),
-        **_content("payload", job.value),
+        **_content("payload", job.payload),
     }
     if job.state in (State.COMPLETED, State.FAILED):
         values |= _content("result", job.result)
@@ -164,18 +165,18 @@ def _job_row(job: Job, now: int) -> list[str]:
     return [
         job.id.hex()[:SHORT],
         word,
-        text(job.queue),
-        text(job.key),
+        text(job.queue_bytes),
+        text(job.key_bytes),
         distance(when, now),
         str(job.attempts),
-        preview(job.value, 100),
+        preview(job.payload, 100),
     ]
 
 
 def queue_values(queue: QueueStatus) -> dict[str, Any]:
     """A queue for programs."""
     return {
-        "queue": text(queue.name),
+        "queue": text(queue.name_bytes),
         **{name: getattr(queue, name) for name in QUEUE_NUMBERS},
         "next_due": queue.next_due,
         "settings": settings_values(queue.settings),
@@ -186,7 +187,7 @@ def queue_row(queue: QueueStatus, now: int) -> list[str]:
     """A queue for people: the cells of `QUEUE_COLUMNS`."""
     words = [word for word in ("paused", "draining") if getattr(queue.settings, word)]
     return [
-        text(queue.name),
+        text(queue.name_bytes),
         *(f"{getattr(queue, name):,}" for name in QUEUE_NUMBERS),
         distance(queue.next_due, now),
         ", ".join(words),

@@ -24,6 +24,7 @@ from fastjournal.cli.arguments import (
     JobId,
     Json,
     Payload,
+    Schema,
     Token,
     Url,
     as_bytes,
@@ -147,6 +148,7 @@ def lease(
     take: Annotated[
         bool, typer.Option("--take", help="The job goes at once; there is nothing to end.")
     ] = False,
+    schema: Schema = None,
     worker: Annotated[str, typer.Option(help="Who asks; shown beside the job.")] = "",
     directory: Directory = _HERE,
     url: Url = None,
@@ -164,6 +166,8 @@ def lease(
         fastjournal lease mail news --wait 10 --lease 5m --json
 
         fastjournal lease --take --json | jq -r .payload
+
+        fastjournal lease mail --schema 2
     """
     with open_journal(directory, url) as journal:
         leased = journal.lease_many(
@@ -175,6 +179,7 @@ def lease(
             fair=not strict,
             worker=as_bytes(worker) or b"",
             take=take,
+            schema=schema,
         )
     if as_json:
         for job in leased:
@@ -182,8 +187,9 @@ def lease(
     elif leased:
         rows = [
             [
-                job.id.hex(), str(job.token), text(job.lease.job.queue), text(job.lease.job.key),
-                str(job.attempt), "-" if take else f"{job.until:%H:%M:%SZ}",
+                job.id.hex(), str(job.token), text(job.lease.job.queue_bytes),
+                text(job.lease.job.key_bytes), str(job.attempt),
+                "-" if take else f"{job.until:%H:%M:%SZ}",
                 preview(job.payload, 60),
             ]
             for job in leased

@@ -88,6 +88,7 @@ class OpenJournal(View, Protocol):
         fair: bool = True,
         worker: Text = b"",
         take: bool = False,
+        schema: int | None = None,
     ) -> list[LeasedJob]: ...
 
     def touch(self, job_id: bytes, token: int, extend: Length | None = None) -> int: ...

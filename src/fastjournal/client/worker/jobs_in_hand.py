@@ -7,7 +7,9 @@ Rules:
 3. All leases that are due are kept with one message: a daemon that does not answer holds the
    heartbeat up once, not once for each job.
 4. A stop takes no lock: it may come from a signal handler, in the middle of code that holds one.
-5. A result that is neither bytes nor None is dropped with a word in the log. The work was done, and
+5. That the journal has gone is said when it is late by two seconds, for a client goes on trying by
+   itself; and once more when it is back.
+6. A result that is neither bytes nor None is dropped with a word in the log. The work was done, and
    would be done again and again for the sake of its result.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -50,6 +53,7 @@ class Source(Finisher, Protocol):
         fair: bool = True,
         worker: Text = b"",
         take: bool = False,
+        schema: int | None = None,
     ) -> list[LeasedJob]:
         """Up to `count` jobs."""
 
@@ -138,6 +142,11 @@ class JobsInHand:
         self._done: queue.SimpleQueue[tuple[Running, bytes | None] | None] = queue.SimpleQueue()
         self._mutex = threading.Lock()
         self._in_hand: set[Running] = set()
+        self._asked = 0.0
+        """Since when the journal owes us an answer, monotonic seconds; 0: it does not."""
+        self._patience = math.inf
+        """Seconds for which that is nothing to speak of."""
+        self._is_away = False
 
     def stop(self) -> None:
         """Lease nothing more and end when the running jobs have ended.
@@ -252,7 +261,21 @@ class JobsInHand:
                     self._failed_late(running, limit)
             if self._stopping and not hand:
                 return
+            if self._asked and time.monotonic() - self._asked > self._patience:
+                self._tell_away("it does not answer")
             time.sleep(min(max((nearest - time.monotonic_ns()) / SECOND, 0.01), 0.25))
+
+    def _tell_away(self, why: object) -> None:
+        """Say once that the journal has gone."""
+        if not self._is_away:
+            self._is_away = True
+            _log.warning("the journal is away, will go on trying: %s: %r", why, self._source)
+
+    def _tell_back(self) -> None:
+        """Say that it is back, if it was said that it has gone."""
+        if self._is_away:
+            self._is_away = False
+            _log.warning("the journal answers again: %r", self._source)
 
     def _limit_of(self, running: Running) -> float | None:
         """Seconds that the work may take; None: as long as it needs."""

@@ -52,6 +52,8 @@ __all__ = ["Worker"]
 
 _log = logging.getLogger("fastjournal.client.worker")
 _FIRST_PAUSE = 0.05
+PATIENCE = 2.0
+"""Seconds by which an answer may be late before the worker says so."""
 
 
 class Worker(JobsInHand):
@@ -71,9 +73,11 @@ class Worker(JobsInHand):
         grace: float = 30.0,
         name: Text = "",
         wait: float = 1.0,
+        schema: int | None = None,
     ) -> None:
         """`prefetch`: jobs leased ahead, as many as `concurrency` unless told; `lease`: length of a
-        lease instead of that of the queue; `wait`: how long one request waits for jobs."""
+        lease instead of that of the queue; `wait`: how long one request waits for jobs; `schema`:
+        only jobs with payloads of this version."""
         if concurrency < 1:
             raise BadRequest("concurrency must be at least 1")
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -90,6 +94,8 @@ class Worker(JobsInHand):
         self._grace = grace
         self._name = name
         self._wait = wait
+        self._patience = wait + PATIENCE
+        self._schema = schema
         self._inbox: queue.SimpleQueue[Running | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -125,18 +131,19 @@ class Worker(JobsInHand):
                 continue
             self._rest(0)  # forget what woke us so far
             try:
+                self._asked = time.monotonic()
                 jobs = self._lease_some(room)
-                if pause > _FIRST_PAUSE:
-                    _log.warning("the journal answers again")
+                self._tell_back()
                 pause = _FIRST_PAUSE
             except Closed:
                 return
             except JournalError as error:
-                if pause == _FIRST_PAUSE:
-                    _log.warning("cannot lease, will try again: %s", error)
+                self._tell_away(error)
                 self._pause(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, 5.0)
                 continue
+            finally:
+                self._asked = 0.0
             self.counts.leased += len(jobs)
             for job in jobs:
                 self._take(job)
@@ -145,7 +152,7 @@ class Worker(JobsInHand):
         """Up to `room` jobs, waited for."""
         return self._source.lease_many(
             room, queues=self._queues, prefix=self._prefix, wait=self._wait,
-            lease=self._lease, worker=self._name,
+            lease=self._lease, worker=self._name, schema=self._schema,
         )  # fmt: skip
 
     def _pause(self, seconds: float) -> None:

@@ -238,8 +238,8 @@ class WorkqConnection(Connection):
             return answer.TIMEOUT if last else b""
         job = leases[0].job
         ttr = job.lease or (leases[0].until - job.lease_start)
-        name = job.queue.decode("utf-8", "replace")
-        return answer.leased(job.id, name, ttr // MILLISECOND, job.value)
+        name = job.queue_bytes.decode("utf-8", "replace")
+        return answer.leased(job.id, name, ttr // MILLISECOND, job.payload)
 
     def _complete(self, c: w.Complete, now: int) -> bytes:
         try:

@@ -230,7 +230,9 @@ class Lister:
                 if asked.values:
                     self._source.load(row)
                 job = job_of(row, values=asked.values)
-                size -= len(job.value) + len(job.result) + len(job.note) + len(job.key) + _FRAME
+                size -= (
+                    len(job.payload) + len(job.result) + len(job.note) + len(job.key_bytes) + _FRAME
+                )
                 jobs.append(job)
                 sizes.append(row.size)
         return JobPage(jobs, sizes, None)

@@ -27,8 +27,8 @@ __all__ = ["job_batches"]
 _ROWS = 20_000
 _INSTANTS = frozenset({"due", "inserted", "modified", "expires", "lease_start", "lease_until"})
 _TEXTS = frozenset({"queue", "key", "worker", "note"})
-_FIELDS = {"payload": "value", "id_text": "id"}
-_PLACES = {name: place for place, name in enumerate(Job._fields)}
+_PLACES = {name.removesuffix("_bytes"): place for place, name in enumerate(Job._fields)}
+_PLACES |= {"value": _PLACES["payload"], "id_text": _PLACES["id"]}
 
 
 def _column(
@@ -39,7 +39,7 @@ def _column(
 
     if name == "_directory":
         return pa.repeat(pa.scalar(directory), len(fields[0]))
-    values = fields[_PLACES[_FIELDS.get(name, name.removesuffix("_ns").removesuffix("_bytes"))]]
+    values = fields[_PLACES[name.removesuffix("_ns").removesuffix("_bytes")]]
     if name in _INSTANTS:
         nanos = np.array(values, dtype=np.int64)
         return pa.array(np.floor_divide(nanos, 1000), mask=nanos == 0).cast(kind)

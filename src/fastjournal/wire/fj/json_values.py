@@ -38,8 +38,11 @@ _SHARED = 1024  # kinds of settings that are kept
 _TEXT = frozenset({"queue", "key", "worker", "note"})
 _BLOB = frozenset({"value", "result"})
 _FLAGS = frozenset({"held", "workq", "scheduled"})
+_ON_THE_WIRE = {"queue_bytes": "queue", "key_bytes": "key", "payload": "value"}
+_NAMES = tuple(_ON_THE_WIRE.get(name, name) for name in Job._fields)
+"""Of the fields of a job, in their order."""
 _EMPTY: dict[str, Any] = {
-    **dict.fromkeys(Job._fields, 0),
+    **dict.fromkeys(_NAMES, 0),
     **dict.fromkeys(_TEXT | _BLOB, b""),
     **dict.fromkeys(_FLAGS, False),
     "id": bytes(16),
@@ -67,7 +70,8 @@ def job_to_json(job: Job, *, values: bool = True, size: int | None = None) -> di
     `size`: bytes of its value, where the job has come without.
     """
     out: dict[str, Any] = {}
-    for name, field in job._asdict().items():
+    fields: tuple[Any, ...] = job
+    for name, field in zip(_NAMES, fields, strict=True):
         if name in _TEXT:
             out[name] = _text(field)
         elif name in _BLOB:
@@ -79,7 +83,7 @@ def job_to_json(job: Job, *, values: bool = True, size: int | None = None) -> di
         "id": job.id.hex(),
         "state": job.state.name.lower(),
         "aliases": [_text(alias) for alias in job.aliases],
-        "size": len(job.value) if size is None else size,
+        "size": len(job.payload) if size is None else size,
     }
 
 
@@ -106,13 +110,14 @@ def job_from_json(data: Any) -> Job:
         raise BadRequest("not a job") from None
     if len(fields["id"]) != 16:
         raise BadRequest("an id has 16 bytes")
-    return Job(**fields)
+    return Job(*fields.values())
 
 
 def queue_to_json(status: QueueStatus) -> dict[str, Any]:
     """The figures and settings of a queue as a JSON object."""
-    out = status._asdict()
-    return out | {"name": _text(status.name), "settings": _picture_of(status.settings)}
+    out: dict[str, Any] = {"name": _text(status.name_bytes)}
+    out |= zip(QueueStatus._fields[1:-1], status[1:-1], strict=True)
+    return out | {"settings": _picture_of(status.settings)}
 
 
 _picture_of = lru_cache(_SHARED)(asdict)
@@ -121,10 +126,13 @@ _picture_of = lru_cache(_SHARED)(asdict)
 def queue_from_json(data: Any) -> QueueStatus:
     """The figures and settings of a queue from a JSON object."""
     try:
-        counts = {name: int(data.get(name, 0)) for name in QueueStatus._fields[1:-1]}
-        return QueueStatus(
-            name=_bytes(data["name"]), settings=settings_from_json(data["settings"]), **counts
+        ready, future, held, leased, completed, dead, next_due = (
+            int(data.get(name, 0)) for name in QueueStatus._fields[1:-1]
         )
+        return QueueStatus(
+            _bytes(data["name"]), ready, future, held, leased, completed, dead, next_due,
+            settings_from_json(data["settings"]),
+        )  # fmt: skip
     except (AttributeError, KeyError, TypeError, ValueError):
         raise BadRequest("not a queue") from None
 

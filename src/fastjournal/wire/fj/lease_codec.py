@@ -153,7 +153,7 @@ def encode_leased(lease: Lease) -> Pair:
     """The pair of a leased job: its key, and layout 3."""
     out = BytesWriter()
     _write_lease(out, lease)
-    return Pair(lease.job.key, _JOB, out.getvalue())
+    return Pair(lease.job.key_bytes, _JOB, out.getvalue())
 
 
 def _write_lease(out: BytesWriter, lease: Lease) -> None:
@@ -177,7 +177,7 @@ def _write_lease(out: BytesWriter, lease: Lease) -> None:
         out, _LETTERS[job.state], job.kind, marks, job.id, token, lease.until, job.rank,
         job.priority, job.due, job.inserted, job.modified, job.expires, job.lease,
         job.lease_start, job.ttl, job.attempts, job.timeouts, job.fails, job.max_attempts,
-        job.max_timeouts, job.max_fails, job.queue, job.worker, job.note, job.value,
+        job.max_timeouts, job.max_fails, job.queue_bytes, job.worker, job.note, job.payload,
     )  # fmt: skip
 
 
@@ -232,6 +232,13 @@ def short_of(lease: Lease) -> Pair:
     job = lease.job
     out = BytesWriter()
     write_short(
-        out, job.value, job.queue, job.priority, job.max_timeouts, lease.token, job.due, job.lease
+        out,
+        job.payload,
+        job.queue_bytes,
+        job.priority,
+        job.max_timeouts,
+        lease.token,
+        job.due,
+        job.lease,
     )
-    return Pair(job.key, _JOB, out.getvalue())
+    return Pair(job.key_bytes, _JOB, out.getvalue())
