@@ -17,10 +17,11 @@ __all__ = ["ForkedWorkers"]
 class ForkedWorkers:
     """Starts and kills workers."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], log: Path = Path(os.devnull)) -> None:
+        """`log`: what they say."""
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            stderr=subprocess.DEVNULL, env=os.environ | environment,
+            stderr=log.open("a"), env=os.environ | environment,
         )  # fmt: skip
         self.running: list[int] = []
 
