@@ -41,7 +41,7 @@ def sitting(
     struck: Counter[str],
 ) -> Verdict:
     """Strike until it is over, heal, and judge."""
-    crowd = Crowd(stage.url, chance.randrange(10**6))
+    crowd = Crowd(stage.url, chance.randrange(10**6), stage.drift)
     spool = SpoolProducer(home, stage.url, crowd.history)
     tasks = TaskCaller(home, stage.url, crowd.history)
     try:

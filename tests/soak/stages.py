@@ -27,6 +27,7 @@ from loop_disk import LoopDisk
 import fastjournal
 from daemon_process import DaemonProcess
 from fastjournal import Client, Journal
+from fastjournal.clock import SECOND
 from fastjournal.testing import check_one_waiting_row, check_replay
 from kill_harness import QUEUE, QUEUES, SETTINGS
 from replica_rig import NODES, Rig
@@ -52,6 +53,8 @@ def configure(url: str) -> None:
 
 class DaemonStage:
     """One daemon: with a disk of its own under `always`, else under each policy in turn."""
+
+    drift = SECOND
 
     def __init__(self, home: Path, chance: random.Random, *, own_disk: bool) -> None:
         self._chance = chance
@@ -173,6 +176,7 @@ class ReplicaStage:
     """Three daemons and an etcd; what a majority has is acknowledged."""
 
     name = "three replicas"
+    drift = 0
 
     def __init__(self, home: Path, chance: random.Random) -> None:
         self._chance = chance

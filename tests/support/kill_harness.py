@@ -251,9 +251,9 @@ class Hung(JournalError):
 class Crowd:
     """The clients, each in a thread; those of asyncio share one, and one connection."""
 
-    def __init__(self, url: str, seed: int) -> None:
+    def __init__(self, url: str, seed: int, drift: int = 0) -> None:
         self.url = f"{url}?timeout={PATIENCE / 2:g}&connect_timeout={PATIENCE / 2:g}"
-        self.history = History()
+        self.history = History(drift)
         self._stop = threading.Event()
         self._faults: list[BaseException] = []
         scripts = [

@@ -16,7 +16,8 @@ Rules:
 2. A put whose answer was lost, sent again after its job was done and forgotten, makes a new job
    ("delivery is at least once"). It counts as `reborn`, unless the put had been answered before.
 3. Instants are of one clock that never steps, the client's. So a lease lasts at least from the
-   moment it was asked for, for its length, whatever the daemon's clock does.
+   moment it was asked for, for its length, whatever the daemon's clock does; less by `drift` where
+   that clock is set: what it is moved by less than a second counts as drift.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from itertools import pairwise
 from typing import Any
 
 from fastjournal import Client, Journal, State
+from fastjournal.clock import SECOND
 
 __all__ = ["History", "Verdict"]
 
@@ -111,7 +113,8 @@ class Verdict:
 class History:
     """Written by all clients, judged at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, drift: int = 0) -> None:
+        self._drift = drift
         self.lives: dict[bytes, Life] = defaultdict(Life)
         self.told = Verdict()
         self.sums: dict[str, list[int]] = defaultdict(list)
@@ -195,8 +198,9 @@ class History:
                 lives += 1
             elif b.token <= a.token:
                 verdict.blame("doubled", f"{name} was leased twice under token {b.token}")
-            elif b.at < a.until and not a.given_back:
-                verdict.blame("doubled", f"{name} was handed out before token {a.token} had ended")
+            elif b.at < a.until - self._drift and not a.given_back:
+                early = f"{(a.until - b.at) / SECOND:.1f} s before token {a.token} had ended"
+                verdict.blame("doubled", f"{name} was handed out {early}")
         return lives
 
     def _judge_keys(self, rows: Any, verdict: Verdict) -> None:

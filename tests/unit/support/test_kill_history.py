@@ -104,6 +104,16 @@ def test_a_lease_before_the_end_of_another_is_doubled(journal: Journal) -> None:
     assert broken(history.judge(journal)) == {}
 
 
+def test_a_lease_that_ends_early_by_no_more_than_a_clock_may_drift_is_not(journal: Journal) -> None:
+    history = History(drift=SECOND)
+    job = lease(journal, history, NOW)
+    later = history.leased(job, NOW + 9 * SECOND, NOW + 20 * SECOND)
+    later.token = 2
+    assert broken(history.judge(journal)) == {}
+    later.at -= 1
+    assert broken(history.judge(journal)) == {"doubled": 1}
+
+
 def test_a_job_that_was_done_and_waits_is_resurrected(journal: Journal) -> None:
     history = History()
     history.lives[put(journal, history)].done = 1
