@@ -3,7 +3,9 @@
 Rules:
 
 1. A power cut is ext4's own shutdown without a flush of its journal: what was not synced is gone,
-   whatever is tried afterwards fails, and the next mount recovers.
+   whatever is tried afterwards fails, and the next mount recovers. Whoever writes there is killed
+   before, as by a real one: a sync under way at that moment may report success (seen with a plain
+   loop of write and fdatasync), and nobody may be told so.
 2. It needs root and loop devices. `make` gives None where there are none.
 """
 

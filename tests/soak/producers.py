@@ -108,13 +108,20 @@ class TaskCaller(threading.Thread):
 
     def kill_worker(self) -> None:
         """As a crash does it; another one goes on."""
+        self._revive()
         self._workers.kill(0)  # the older one
         self._workers.start(*self._options, next(self._modes))
+
+    def _revive(self) -> None:
+        """One that finds a journal it cannot write to when it starts says so and ends."""
+        for _ in range(self._workers.drop_ended()):
+            self._workers.start(*self._options, next(self._modes))
 
     def finish(self, verdict: Verdict) -> None:
         """Stop, let everything run, and judge: each call ran, each instant was fired once."""
         self._over.set()
         self.join()
+        self._revive()
         try:
             until = self._app.journal.entries["fastjournal.schedules.last/tick"]
             wait_until(
@@ -134,6 +141,7 @@ class TaskCaller(threading.Thread):
     def close(self) -> None:
         """Stop."""
         self._over.set()
+        self._workers.drop_ended()
         self._workers.close()
         self._app.close()
 

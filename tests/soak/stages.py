@@ -16,7 +16,6 @@ import random
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,8 +116,8 @@ class DaemonStage:
     def cut_power(self) -> None:
         """What was not synced is gone."""
         assert self._disk is not None
+        self._daemon.signal(signal.SIGKILL)  # it goes with the machine: nothing is answered after
         self._disk.cut_power()
-        rest(self._chance.uniform(0, 0.3))  # the daemon meets a disk that is dead
         self._daemon.kill()
         self._disk.power_up()
         self._start()
@@ -133,13 +132,10 @@ class DaemonStage:
             self._start(wait=False)
             rest(self._chance.uniform(0.2, 2))
         self._disk.empty()
-        process = self._daemon.process
-        assert process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1)
-        if process.poll() is not None:  # it may refuse to start where it cannot write
+        try:
+            self._daemon.wait_ready()
+        except AssertionError:  # it does not start where it cannot write
             self._start()
-        self._daemon.wait_ready()
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[Journal]:

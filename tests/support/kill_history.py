@@ -187,14 +187,17 @@ class History:
             if life.refused and life.leases[-1].token == life.refused:
                 verdict.blame("misled", f"{name}: token {life.refused} was refused and ended it")
             else:
-                verdict.blame("lost", f"{name}, leased {len(life.leases)} times")
+                told = f"put at {life.put_at / SECOND:.3f}, leased {len(life.leases)} times"
+                verdict.blame("lost", f"{name}, {told}")
 
     def _lives_of(self, name: str, life: Life, verdict: Verdict) -> int:
         lives = 1
         for a, b in pairwise(sorted(life.leases, key=lambda lease: lease.at)):
             if b.token == 1 and a.given_back:  # else it cannot have ended
                 if life.put_at and life.put_at < a.at:
-                    verdict.blame("resurrected", f"{name} began again after it was put and leased")
+                    times = f"put {life.put_at / SECOND:.3f}, leased {a.at / SECOND:.3f}"
+                    again = f"began again at {b.at / SECOND:.3f}"
+                    verdict.blame("resurrected", f"{name}: {times}, {again}")
                 lives += 1
             elif b.token <= a.token:
                 verdict.blame("doubled", f"{name} was leased twice under token {b.token}")
@@ -206,7 +209,7 @@ class History:
     def _judge_keys(self, rows: Any, verdict: Verdict) -> None:
         there: Counter[str] = Counter()
         for row in rows:
-            if row.key and row.state in _OPEN:
+            if row.key and row.queue_name == "keyed" and row.state in _OPEN:
                 key = row.key.decode()
                 there[key] = max(there[key], int(row.value))
         for key, version in self.keyed_told.items():
