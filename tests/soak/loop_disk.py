@@ -69,8 +69,10 @@ class LoopDisk:
                     size //= 2
 
     def empty(self) -> None:
-        """There is room again."""
+        """There is room again, also after the next power cut."""
         self._ballast.unlink(missing_ok=True)
+        with _open(self.path) as handle:
+            os.fsync(handle)
 
     def close(self) -> None:
         """Unmount it and remove the image."""
