@@ -54,9 +54,23 @@ class LoopDisk:
             fcntl.ioctl(handle, _SHUTDOWN, struct.pack("I", _NO_FLUSH))
 
     def power_up(self) -> None:
-        """Mount it again; nobody may have a file of it open."""
-        self._unmount()
-        self._mount()
+        """Mount it again; nobody may have a file of it open.
+
+        Whoever has copied the mounts of this machine for itself, as browsers do, may keep the dead
+        file system alive for a while.
+        """
+
+        def is_up() -> bool:
+            self._unmount()
+            self._mount()
+            try:
+                with _open(self.path) as handle:
+                    os.fsync(handle)
+            except OSError:
+                return False
+            return True
+
+        wait_until(is_up, seconds=120, what="the disk works again")
 
     def fill(self) -> None:
         """To the last kilobyte."""
