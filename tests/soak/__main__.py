@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from loop_disk import hide_mounts
 from producers import SpoolProducer, TaskCaller
 from stages import DaemonStage, Nemesis, ReplicaStage, has_etcd
 
@@ -118,6 +119,7 @@ def soak(minutes: float, seed: int, home: Path) -> Verdict:
 
 def main() -> int:
     """Run, print the figures, and say by the exit code whether every promise was kept."""
+    hide_mounts()
     minutes = float(os.environ.get("SOAK_MINUTES", "60"))
     seed = int(os.environ.get("SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     home = Path(tempfile.mkdtemp(prefix="fastjournal-soak-"))
