@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compile demo test test-pure test-slow test-cluster test-cluster-replica lint format types imports check fuzz docs reference requirements mutants bench bench-quick image clean
+.PHONY: help setup compile demo test test-pure test-slow test-cluster test-cluster-replica soak lint format types imports check fuzz docs reference requirements mutants bench bench-quick image clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test-cluster-replica: compile  ## run the tests with three daemons and an etcd, 
 
 test-cluster: compile  ## run the tests that start a Spark cluster of several processes
 	$(BIN)/pytest -m cluster $(ARGS)
+
+soak: compile  ## an hour of clients, kills, power cuts, full disks, stepped clocks; then judged. SOAK_MINUTES=2 for less
+	@PYTHONPATH=tests/support $(BIN)/python tests/soak
 
 lint: $(STAMP)  ## style and formatting
 	$(BIN)/ruff check .

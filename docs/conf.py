@@ -4,7 +4,8 @@ Rules:
 
 1. Pages are plain Markdown that also reads well where it is not built.
 2. Nothing is fetched: no fonts, no inventories of other projects, no scripts from elsewhere.
-3. A fenced block that the tests do not run says why: `python not-run="..."`; the reason is shown.
+3. A fenced block that the tests do not run says why: `python not-run="..."`. That is for those who
+   work on the pages; readers see the block alone.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ html_css_files = ["fastjournal.css"]
 html_copy_source = False
 html_show_sourcelink = False
 
-_NOT_RUN = re.compile(r'^```(\w+) not-run="([^"]+)"\n(.*?^```)$', re.MULTILINE | re.DOTALL)
+_NOT_RUN = re.compile(r'^```(\w+) not-run="[^"]+"$', re.MULTILINE)
 
 
-def show_reasons(_app: Sphinx, _page: str, source: list[str]) -> None:
-    """Below a block that the tests do not run stands why."""
-    source[0] = _NOT_RUN.sub(r"```\1\n\3\n\n*Not run by the tests: \2.*\n", source[0])
+def drop_reasons(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Why a block is not run by the tests is of no use to readers."""
+    source[0] = _NOT_RUN.sub(r"```\1", source[0])
 
 
 def drop_idle_patterns(_app: Sphinx, page: str, source: list[str]) -> None:
@@ -67,5 +68,5 @@ def write_map(_app: Sphinx) -> None:
 def setup(app: Sphinx) -> None:
     """Called by sphinx."""
     app.connect("builder-inited", write_map)
-    app.connect("source-read", show_reasons)
+    app.connect("source-read", drop_reasons)
     app.connect("source-read", drop_idle_patterns)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from fastjournal.tables import apply_tables, read_tables
     from fastjournal.tasks import Discard, Handle, Middleware, Retries, TaskFailed, Tasks
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _BUILD = os.path.join(os.path.dirname(__file__), "..", "..", "build", "compiled")  # noqa: PTH118, PTH120
 _CHECKOUT = os.path.exists(os.path.join(_BUILD, "sources"))  # noqa: PTH110, PTH118

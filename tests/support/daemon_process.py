@@ -31,13 +31,15 @@ class DaemonProcess:
         port: int = 0,
         env: dict[str, str] | None = None,
         files: tuple[int, int] | None = None,
+        program: tuple[str, ...] = ("-m", "fastjournal.cli.app", "serve"),
     ) -> None:
-        """`files`: soft and hard limit of open files."""
+        """`files`: soft and hard limit of open files. `program`: what Python runs."""
         self.data = data
         self.port = port or free_port()
         self.options = options
         self.env = env or {}
         self.files = files
+        self.program = program
         self.process: subprocess.Popen[str] | None = None
         self.log = data.parent / f"{data.name}.stderr"
 
@@ -49,7 +51,7 @@ class DaemonProcess:
         """Start it; returns the seconds until its port answered."""
         began = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fastjournal.cli.app", "serve", str(self.data),
+            [sys.executable, *self.program, str(self.data),
              "--listen", f"127.0.0.1:{self.port}", *self.options],
             stderr=self.log.open("a"), stdout=subprocess.DEVNULL, text=True,
             env=os.environ | self.env, preexec_fn=self._limit if self.files else None,

@@ -17,10 +17,11 @@ __all__ = ["ForkedWorkers"]
 class ForkedWorkers:
     """Starts and kills workers."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], log: Path = Path(os.devnull)) -> None:
+        """`log`: what they say."""
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            stderr=subprocess.DEVNULL, env=os.environ | environment,
+            stderr=log.open("a"), env=os.environ | environment,
         )  # fmt: skip
         self.running: list[int] = []
 
@@ -37,6 +38,12 @@ class ForkedWorkers:
         pid = self.running.pop(victim)
         os.kill(pid, 0)  # a worker that has ended by itself is a failure of the test
         os.kill(pid, signal.SIGKILL)
+
+    def drop_ended(self) -> int:
+        """Forget those that have ended by themselves; how many."""
+        before = len(self.running)
+        self.running = [pid for pid in self.running if Path(f"/proc/{pid}").exists()]
+        return before - len(self.running)
 
     def close(self) -> None:
         """Kill all."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import random
 import subprocess
 import threading
@@ -25,18 +26,20 @@ from typing import Any, NamedTuple
 
 import fastjournal
 from daemon_process import DaemonProcess
-from fastjournal import Journal
-from fastjournal.errors import JournalError, RequestError
+from fastjournal import Journal, Outcome
+from fastjournal.clock import SECOND
+from fastjournal.errors import ClockSkew, JournalError, OutcomeUnknown, RequestError, Unavailable
 from fastjournal.testing import check_one_waiting_row, check_replay
 from kill_history import History, Lease, Verdict
 
-__all__ = ["kill_rounds"]
+__all__ = ["QUEUE", "QUEUES", "SETTINGS", "Crowd", "kill_rounds"]
 
 BLOCKING, ASYNCIO = 3, 4
 AHEAD = 400  # jobs
 SITTING = 300  # calls of a blocking client before another takes its place
 PATIENCE = 60.0  # seconds a call may take, restarts included
 POLICIES = ("interval", "always", "os")
+QUEUES = ["jobs", "keyed", "spooled"]
 QUEUE = {"max_fails": 2**31 - 1, "max_timeouts": 255, "backoff_base": 0}
 SETTINGS = {
     "FASTJOURNAL_JOURNAL_SEGMENT_SIZE": "50000",
@@ -51,6 +54,12 @@ class Call(NamedTuple):
     method: str
     args: tuple[Any, ...] = ()
     how: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    on: Any = None
+    """What has the method, if not the client itself."""
+
+    def make(self, client: Any) -> Any:
+        """Make the call; what comes back may have to be awaited."""
+        return attrgetter(self.method)(self.on or client)(*self.args, **self.how)
 
 
 Script = Generator[Call, Any, None]
@@ -69,6 +78,8 @@ def client_life(name: str, chance: random.Random, history: History) -> Script:
             yield from add(f"sum-{chance.randrange(4)}", history)
         elif what < 0.57:
             yield from set_entry(f"entry of {name}", history)
+        elif what < 0.6:
+            yield from count_locked(f"locked-{chance.randrange(2)}", history)
         else:
             yield from work(chance, history)
 
@@ -83,7 +94,7 @@ def put_jobs(chance: random.Random, history: History) -> Script:
         yield Call("put", (), jobs[0]) if len(jobs) == 1 else Call("put_many", (jobs,))
     except JournalError:
         return
-    now = time.time_ns()
+    now = time.monotonic_ns()
     for job in jobs:
         history.lives[job["id"]].put_at = now
     history.ahead += len(jobs)
@@ -95,20 +106,21 @@ def put_keyed(chance: random.Random, history: History, versions: dict[str, int])
     versions[key] += 1
     version = versions[key]
     try:
-        yield Call("put", (b"%d" % version,), {"key": key, "queue": "keyed"})
+        receipt = yield Call("put", (b"%d" % version,), {"key": key, "queue": "keyed"})
     except JournalError:
         return
-    history.keyed_told[key] = version
+    if receipt.outcome is not Outcome.STALE:  # the daemon's clock was ahead when it took the last
+        history.keyed_told[key] = version
 
 
 def add(key: str, history: History) -> Script:
     """One more."""
     try:
         total = yield Call("entries.add", (key, 1))
-    except RequestError:
-        raise
-    except JournalError:
-        history.unsure[key] += 1
+    except JournalError as error:
+        if isinstance(error, RequestError) and not isinstance(error, ClockSkew):
+            raise
+        history.unsure[key] += outcome_of(error) == "unknown"
         return
     history.sums[key].append(total)
 
@@ -117,21 +129,39 @@ def set_entry(key: str, history: History) -> Script:
     """The next number under a key that nobody else writes."""
     value = history.set_asked[key] = history.set_asked.get(key, 0) + 1
     try:
-        yield Call("entries.set", (key, value))
+        taken = yield Call("entries.set", (key, value))
     except JournalError:
         return
-    history.set_told[key] = value
+    if taken:
+        history.set_told[key] = value
+
+
+def count_locked(key: str, history: History) -> Script:
+    """One more, read and written by whoever has the lock."""
+    asked = time.monotonic_ns()
+    try:
+        held = yield Call("entries.lock", (key, 2), {"wait": 0.2})
+        yield Call("take", on=held)  # that of asyncio was only promised so far
+        history.fences[key].append((asked, time.monotonic_ns(), held.fence))
+        value = yield Call("get", (0,), on=held)
+        if (yield Call("set", (value + 1,), on=held)):
+            history.counted[key].append(value + 1)
+        yield Call("free", on=held)
+    except JournalError:
+        return
 
 
 def work(chance: random.Random, history: History) -> Script:
     """Lease some jobs and end them, in any of the ways there are."""
-    how = {"queues": ["jobs", "keyed"], "lease": chance.choice([1, 3]), "wait": 0.1}
+    lasts = chance.choice([1, 3])
+    how = {"queues": QUEUES, "lease": lasts, "wait": 0.1}
+    asked = time.monotonic_ns()
     try:
         leased = yield Call("lease_many", (chance.choice([1, 4, 16]),), how)
     except JournalError:
         return
-    now = time.time_ns()
-    hands = [(job, history.leased(job, now)) for job in leased]
+    now, until = time.monotonic_ns(), asked + lasts * SECOND
+    hands = [(job, history.leased(job, now, until)) for job in leased]
     if len(hands) > 1 and chance.random() < 0.3:
         yield from finish_many(hands, history)
         return
@@ -152,11 +182,12 @@ def work(chance: random.Random, history: History) -> Script:
 
 def touch(job: Any, lease: Lease) -> Script:
     """Keep the lease for a while."""
+    asked = time.monotonic_ns()
     try:
-        until = yield Call("touch", (job.id, job.token, 2))
+        yield Call("touch", (job.id, job.token, 2))
     except JournalError:
         return
-    lease.until = max(lease.until, until)
+    lease.until = max(lease.until, asked + 2 * SECOND)
 
 
 def begin_end(job: Any, lease: Lease, history: History) -> None:
@@ -172,10 +203,11 @@ def finish(job: Any, lease: Lease, history: History, result: bytes | None) -> Sc
     life = history.lives[job.id]
     try:
         yield Call("complete", (job.id, job.token, result))
-    except RequestError:
-        life.refused = job.token
-    except JournalError:
-        life.ending = True
+    except JournalError as error:
+        if outcome_of(error) == "refused":
+            life.refused = job.token
+        else:
+            life.ending = True
     else:
         told_done(job, history, result)
 
@@ -186,7 +218,7 @@ def finish_many(hands: list[tuple[Any, Lease]], history: History) -> Script:
         begin_end(job, lease, history)
     try:
         answers = yield Call("complete_many", ([(job.id, job.token, None) for job, _ in hands],))
-    except JournalError:
+    except JournalError:  # of some of them, perhaps
         for job, _ in hands:
             history.lives[job.id].ending = True
         return
@@ -208,16 +240,20 @@ def told_done(job: Any, history: History, result: bytes | None) -> None:
 
 
 def outcome_of(error: JournalError) -> str:
-    """A request error says that nothing was changed; any other leaves it open."""
-    return "refused" if isinstance(error, RequestError) else "unknown"
+    """Two errors leave it open; any other says that nothing was changed."""
+    return "unknown" if isinstance(error, Unavailable | OutcomeUnknown | Hung) else "refused"
+
+
+class Hung(JournalError):
+    """A call that neither answered nor failed."""
 
 
 class Crowd:
     """The clients, each in a thread; those of asyncio share one, and one connection."""
 
-    def __init__(self, url: str, seed: int) -> None:
+    def __init__(self, url: str, seed: int, drift: int = 0) -> None:
         self.url = f"{url}?timeout={PATIENCE / 2:g}&connect_timeout={PATIENCE / 2:g}"
-        self.history = History()
+        self.history = History(drift)
         self._stop = threading.Event()
         self._faults: list[BaseException] = []
         scripts = [
@@ -257,18 +293,28 @@ class Crowd:
     def _blocking(self, script: Script) -> None:
         call = next(script)
         while not self._stop.is_set():
-            with fastjournal.connect(self.url) as client:
-                for _ in range(SITTING):
-                    if self._stop.is_set():
-                        return
-                    try:
-                        answer = attrgetter(call.method)(client)(*call.args, **call.how)
-                    except JournalError as error:
-                        self.history.count(outcome_of(error))
-                        call = script.throw(error)
-                    else:
-                        self.history.count("acknowledged")
-                        call = script.send(answer)
+            try:
+                client = fastjournal.connect(self.url)
+            except JournalError as error:  # as when there are too many connections
+                self.history.count(outcome_of(error))
+                self._stop.wait(0.1)
+                continue
+            with client:
+                call = self._sit(client, script, call)
+
+    def _sit(self, client: Any, script: Script, call: Call) -> Call:
+        for _ in range(SITTING):
+            if self._stop.is_set():
+                break
+            try:
+                answer = call.make(client)
+            except JournalError as error:
+                self.history.count(outcome_of(error))
+                call = script.throw(error)
+            else:
+                self.history.count("acknowledged")
+                call = script.send(answer)
+        return call
 
     def _asyncio(self, scripts: list[Script]) -> None:
         asyncio.run(self._play_all(scripts))
@@ -282,13 +328,15 @@ class Crowd:
         while not self._stop.is_set():
             try:
                 async with asyncio.timeout(PATIENCE):
-                    answer = await attrgetter(call.method)(client)(*call.args, **call.how)
+                    answer = call.make(client)
+                    if inspect.isawaitable(answer):
+                        answer = await answer
             except JournalError as error:
                 self.history.count(outcome_of(error))
                 call = script.throw(error)
             except TimeoutError:
                 self.history.count("hung")
-                call = script.throw(JournalError("it hung"))
+                call = script.throw(Hung("it hung"))
             else:
                 self.history.count("acknowledged")
                 call = script.send(answer)
@@ -308,7 +356,7 @@ def kill_rounds(
     start(0)
     crowd = Crowd(daemon.url, rounds)
     with fastjournal.connect(daemon.url) as client:
-        for queue in ("jobs", "keyed"):
+        for queue in QUEUES:
             client.configure(queue, **QUEUE)
     crowd.start()
     try:

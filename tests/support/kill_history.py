@@ -15,6 +15,9 @@ Rules:
 1. What was asked and not answered may have happened or not: nothing follows from it.
 2. A put whose answer was lost, sent again after its job was done and forgotten, makes a new job
    ("delivery is at least once"). It counts as `reborn`, unless the put had been answered before.
+3. Instants are of one clock that never steps, the client's. So a lease lasts at least from the
+   moment it was asked for, for its length, whatever the daemon's clock does; less by `drift` where
+   that clock is set: what it is moved by less than a second counts as drift.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from fastjournal import Journal, State
+from fastjournal import Client, Journal, State
+from fastjournal.clock import SECOND
 
 __all__ = ["History", "Verdict"]
 
@@ -91,15 +95,26 @@ class Verdict:
         if len(self.examples) < 20:
             self.examples.append(f"{what}: {words}")
 
+    def add(self, other: Verdict) -> None:
+        """Take in the figures of another run."""
+        for name in self.names:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.examples += other.examples
+
+    @property
+    def names(self) -> list[str]:
+        """Of all figures."""
+        return [name for name in self.__slots__ if name != "examples"]
+
     def __str__(self) -> str:
-        names = [name for name in self.__slots__ if name != "examples"]
-        return ", ".join(f"{name} {getattr(self, name)}" for name in names)
+        return ", ".join(f"{name} {getattr(self, name)}" for name in self.names)
 
 
 class History:
     """Written by all clients, judged at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, drift: int = 0) -> None:
+        self._drift = drift
         self.lives: dict[bytes, Life] = defaultdict(Life)
         self.told = Verdict()
         self.sums: dict[str, list[int]] = defaultdict(list)
@@ -109,6 +124,14 @@ class History:
         self.keyed_told: dict[str, int] = {}
         self.keyed_ended: Counter[str] = Counter()
         """The newest version of a key whose end was asked for."""
+        self.fences: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        """Locks of a key: when asked for, when told, and the number."""
+        self.counted: dict[str, list[int]] = defaultdict(list)
+        """What holders of the lock of a key read, made one more and wrote."""
+        self.spooled_told: set[bytes] = set()
+        """Payloads whose put into a spool returned."""
+        self.spooled: dict[bytes, set[bytes]] = defaultdict(set)
+        """As which jobs they were seen."""
         self.ahead = 0
         """Jobs put and not ended, about."""
         self._changed = threading.Condition()
@@ -127,13 +150,15 @@ class History:
             arrived = self._changed.wait_for(lambda: self.told.acknowledged >= wanted, seconds)
         assert arrived, f"only {self.told} after {seconds} s"
 
-    def leased(self, job: Any, now: int) -> Lease:
-        """A job was handed out."""
-        lease = Lease(now, job.token, job.lease.until)
+    def leased(self, job: Any, now: int, until: int) -> Lease:
+        """A job was handed out now, until at least then."""
+        lease = Lease(now, job.token, until)
         self.lives[job.id].leases.append(lease)
+        if job.payload in self.spooled_told:
+            self.spooled[job.payload].add(job.id)
         return lease
 
-    def judge(self, journal: Journal) -> Verdict:
+    def judge(self, journal: Journal | Client) -> Verdict:
         """Compare with what is there now."""
         verdict = self.told
         rows = {job.id: job for job in journal.jobs(limit=10**9)}
@@ -143,6 +168,8 @@ class History:
         verdict.done = sum(life.done for life in self.lives.values())
         self._judge_keys(rows.values(), verdict)
         self._judge_entries(journal, verdict)
+        self._judge_locks(journal, verdict)
+        self._judge_spool(rows.values(), verdict)
         return verdict
 
     def _judge_job(self, name: str, life: Life, row: Any, verdict: Verdict) -> None:
@@ -160,32 +187,36 @@ class History:
             if life.refused and life.leases[-1].token == life.refused:
                 verdict.blame("misled", f"{name}: token {life.refused} was refused and ended it")
             else:
-                verdict.blame("lost", f"{name}, leased {len(life.leases)} times")
+                told = f"put at {life.put_at / SECOND:.3f}, leased {len(life.leases)} times"
+                verdict.blame("lost", f"{name}, {told}")
 
     def _lives_of(self, name: str, life: Life, verdict: Verdict) -> int:
         lives = 1
         for a, b in pairwise(sorted(life.leases, key=lambda lease: lease.at)):
             if b.token == 1 and a.given_back:  # else it cannot have ended
                 if life.put_at and life.put_at < a.at:
-                    verdict.blame("resurrected", f"{name} began again after it was put and leased")
+                    times = f"put {life.put_at / SECOND:.3f}, leased {a.at / SECOND:.3f}"
+                    again = f"began again at {b.at / SECOND:.3f}"
+                    verdict.blame("resurrected", f"{name}: {times}, {again}")
                 lives += 1
             elif b.token <= a.token:
                 verdict.blame("doubled", f"{name} was leased twice under token {b.token}")
-            elif b.at < a.until and not a.given_back:
-                verdict.blame("doubled", f"{name} was handed out before token {a.token} had ended")
+            elif b.at < a.until - self._drift and not a.given_back:
+                early = f"{(a.until - b.at) / SECOND:.1f} s before token {a.token} had ended"
+                verdict.blame("doubled", f"{name} was handed out {early}")
         return lives
 
     def _judge_keys(self, rows: Any, verdict: Verdict) -> None:
         there: Counter[str] = Counter()
         for row in rows:
-            if row.key and row.state in _OPEN:
+            if row.key and row.queue_name == "keyed" and row.state in _OPEN:
                 key = row.key.decode()
                 there[key] = max(there[key], int(row.value))
         for key, version in self.keyed_told.items():
             if max(there[key], self.keyed_ended[key]) < version:
                 verdict.blame("lost", f"version {version} of key {key}")
 
-    def _judge_entries(self, journal: Journal, verdict: Verdict) -> None:
+    def _judge_entries(self, journal: Journal | Client, verdict: Verdict) -> None:
         for key, sums in self.sums.items():
             total = journal.entries.get(key, 0)
             for value, times in Counter(sums).items():
@@ -198,3 +229,30 @@ class History:
             found = journal.entries.get(key, -1)
             if not value <= found <= self.set_asked[key]:
                 verdict.blame("lost", f"{key} is {found}, told {value}")
+
+    def _judge_locks(self, journal: Journal | Client, verdict: Verdict) -> None:
+        for key, locks in self.fences.items():
+            by_told = sorted(locks, key=lambda lock: lock[1])
+            known, at = 0, 0  # the largest number told before the next one was asked for
+            for asked, _, fence in sorted(locks):
+                while by_told[at][1] < asked:
+                    known, at = max(known, by_told[at][2]), at + 1
+                if fence <= known:
+                    verdict.blame("doubled", f"lock {key} got number {fence} after {known}")
+        for key, values in self.counted.items():
+            for value, times in Counter(values).items():
+                if times > 1:
+                    verdict.blame("doubled", f"{key}: {times} holders of its lock wrote {value}")
+            found = journal.entries.get(key, 0)
+            if found < max(values):
+                verdict.blame("lost", f"{key} is {found}, a holder of its lock wrote {max(values)}")
+
+    def _judge_spool(self, rows: Any, verdict: Verdict) -> None:
+        for row in rows:
+            if row.value in self.spooled_told:
+                self.spooled[row.value].add(row.id)
+        for payload in self.spooled_told:
+            jobs = len(self.spooled[payload])
+            if jobs != 1:
+                word = "doubled" if jobs else "lost"
+                verdict.blame(word, f"{payload!r} of a spool became {jobs} jobs")

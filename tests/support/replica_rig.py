@@ -125,8 +125,11 @@ class Rig:
 
     def wait_primary(self) -> str:
         """Wait until somebody serves."""
-        wait_until(lambda: bool(self.primary()), seconds=40, what="somebody serves")
-        return self.primary()
+        found: list[str] = []
+        wait_until(
+            lambda: found.append(self.primary()) or found[-1], seconds=40, what="somebody serves"
+        )
+        return found[-1]
 
     def caught_up(self) -> bool:
         """Whether all nodes hold the same, and know it to be on a majority."""

@@ -13,7 +13,8 @@ What it returns is the value of the call. The drivers: `_async.caller` and its t
 Rules:
 
 1. An error that passes by itself is met by trying again, until the time is over: the daemon cannot
-   be reached or is lost (`Unavailable`), or is still loading (`Loading`).
+   be reached or is lost (`Unavailable`), is still loading (`Loading`), or has too many connections
+   (`QueueFull`, where nothing went out yet).
 2. A call whose earlier try may have happened is sent again only if it may be (`Call.again`), and
    then says so. One that never went out, or that was refused because the daemon is loading, did not
    happen: it may always be tried again.
@@ -41,6 +42,7 @@ from fastjournal.errors import (
     JournalError,
     Loading,
     ProtocolError,
+    QueueFull,
     Unavailable,
     VersionMismatch,
 )
@@ -132,12 +134,13 @@ class Attempts:
 
     def failed(self, error: JournalError, now: float) -> float:
         """Seconds until the next try; raises the error if there is none."""
+        passes = is_passing(error) or (isinstance(error, QueueFull) and not self.out)
         if self.out and not isinstance(error, Loading):
             self.repeated = True
         self.out = False
         pause = self._backoff.next()
         late = now + pause > self._give_up
-        if late or not is_passing(error) or (self.repeated and not self._again):
+        if late or not passes or (self.repeated and not self._again):
             raise error
         return pause
 

@@ -21,6 +21,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.config import LogSettings, Settings
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.fj.connection import FjConnection
@@ -36,8 +37,16 @@ _COLLECT = (50_000, 20, 100)
 _SWITCH = 0.0005  # seconds a thread may keep the interpreter while another waits for it
 
 
-def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int:
-    """Serve until told to stop; returns the exit code."""
+def run(
+    settings: Settings,
+    reload: Callable[[], Settings] | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
+    """Serve until told to stop; returns the exit code.
+
+    `clock`: of journals that are not replicated.
+    """
     log = set_up_log(settings.log)
     use_domain_of(settings.domain)
     allow_all()
@@ -48,7 +57,7 @@ def run(settings: Settings, reload: Callable[[], Settings] | None = None) -> int
     loop_module = _uvloop()
     factory = loop_module.new_event_loop if loop_module else None
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(_serve(settings, reload, log))
+        return runner.run(_serve(settings, reload, log, clock))
 
 
 def use_domain_of(name: str) -> None:
@@ -95,7 +104,9 @@ def _make_dashboard(server: Server, tls: ssl.SSLContext | None) -> Page:
     return Dashboard(server, tls)
 
 
-async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log: Lines) -> int:
+async def _serve(
+    settings: Settings, reload: Callable[[], Settings] | None, log: Lines, clock: Clock
+) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -111,7 +122,7 @@ async def _serve(settings: Settings, reload: Callable[[], Settings] | None, log:
 
         await serve_replicated(settings, make_server, log, stop)
         return 0
-    server = make_server(settings, log=log)
+    server = make_server(settings, log=log, clock=clock)
 
     def asked_to_reload() -> None:
         if reload is None:

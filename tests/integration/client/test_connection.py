@@ -183,7 +183,7 @@ def test_a_server_that_speaks_otherwise_is_named(answer: bytes, error: type[Exce
         sock.sendall(answer)
         sock.recv(1)
 
-    impostor = Impostor(*[script] * 3)
+    impostor = Impostor(*[script] * 20)  # a full house is asked again
     with pytest.raises(error):
         fastjournal.connect(impostor.url(connect_timeout=0.3, timeout=0.3))
     impostor.close()

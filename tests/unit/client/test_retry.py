@@ -77,6 +77,15 @@ def test_other_errors_and_the_end_of_the_time_are_told_at_once() -> None:
     assert not again(Attempts(True, 10, 0), Unavailable("lost"), now=10.0)
 
 
+def test_who_was_turned_away_at_the_door_comes_again_and_a_full_queue_is_told() -> None:
+    assert again(Attempts(False, 10, 0), QueueFull("too many connections"), out=False)
+    assert not again(Attempts(True, 10, 0), QueueFull("the write queue is full"))
+    full = QueueFull("too many connections")
+    driver = Driver(full, full, "connected", "value")
+    assert driver.call(operator_calls.redrive(None, "q")) == "value"
+    assert Driver(full, "connected").run(reach(10)) is None
+
+
 def test_pauses_grow_up_to_a_limit() -> None:
     attempts = Attempts(True, 1000, 0)
     pauses = [attempts.failed(Unavailable("lost"), 0) for _ in range(20)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fastjournal import Journal, LeasedJob
+from fastjournal.clock import SECOND
 from fastjournal.testing import ManualClock, MemoryFiles
 from kill_history import History, Verdict
 
@@ -32,7 +33,7 @@ def lease(journal: Journal, history: History, at: int) -> LeasedJob:
     journal.put(b"x", queue="jobs")
     job = journal.lease("jobs", lease=10)
     assert job is not None
-    history.leased(job, at)
+    history.leased(job, at, at + 10 * SECOND)
     return job
 
 
@@ -87,20 +88,30 @@ def test_a_job_told_done_twice_or_leased_twice_is_doubled(journal: Journal) -> N
     history.lives[job.id].ending = True
     history.lives[job.id].done = 2
     other = lease(journal, history, NOW)
-    history.leased(other, NOW + 60 * 10**9)
+    history.leased(other, NOW + 60 * 10**9, NOW + 60 * 10**9 + 10 * SECOND)
     assert broken(history.judge(journal)) == {"doubled": 2}
 
 
 def test_a_lease_before_the_end_of_another_is_doubled(journal: Journal) -> None:
     history = History()
     job = lease(journal, history, NOW)
-    later = history.leased(job, NOW + 5 * 10**9)
+    later = history.leased(job, NOW + 5 * 10**9, NOW + 5 * 10**9 + 10 * SECOND)
     later.token = 2
     assert broken(history.judge(journal)) == {"doubled": 1}
     history = History()
-    history.leased(job, NOW).given_back = True
-    history.leased(job, NOW + 5 * 10**9).token = 2
+    history.leased(job, NOW, NOW + 10 * SECOND).given_back = True
+    history.leased(job, NOW + 5 * 10**9, NOW + 5 * 10**9 + 10 * SECOND).token = 2
     assert broken(history.judge(journal)) == {}
+
+
+def test_a_lease_that_ends_early_by_no_more_than_a_clock_may_drift_is_not(journal: Journal) -> None:
+    history = History(drift=SECOND)
+    job = lease(journal, history, NOW)
+    later = history.leased(job, NOW + 9 * SECOND, NOW + 20 * SECOND)
+    later.token = 2
+    assert broken(history.judge(journal)) == {}
+    later.at -= 1
+    assert broken(history.judge(journal)) == {"doubled": 1}
 
 
 def test_a_job_that_was_done_and_waits_is_resurrected(journal: Journal) -> None:
@@ -115,7 +126,7 @@ def test_a_job_that_begins_again_is_resurrected_unless_its_put_was_answered_late
     history = History()
     job = lease(journal, history, NOW)
     history.lives[job.id].leases[0].given_back = True
-    history.leased(job, NOW + 60 * 10**9)
+    history.leased(job, NOW + 60 * 10**9, NOW + 60 * 10**9 + 10 * SECOND)
     history.lives[job.id].put_at = NOW + 1
     assert history.judge(journal).reborn == 1
     assert broken(history.told) == {}
@@ -143,3 +154,30 @@ def test_an_end_that_was_refused_and_had_happened_is_misled(journal: Journal) ->
     history.lives[job.id].put_at = NOW
     history.lives[job.id].refused = 1
     assert broken(history.judge(journal)) == {"misled": 1}
+
+
+def test_a_lock_whose_number_does_not_grow_is_doubled(journal: Journal) -> None:
+    history = History()
+    history.fences["k"] = [(1, 2, 7), (3, 9, 8), (4, 5, 9), (6, 8, 10)]
+    assert broken(history.judge(journal)) == {}, "8 was asked for before 9 was told"
+    history.fences["k"].append((10, 11, 10))
+    assert broken(history.judge(journal)) == {"doubled": 1}
+
+
+def test_two_holders_of_a_lock_who_wrote_the_same_are_doubled_and_a_write_that_is_gone_is_lost(
+    journal: Journal,
+) -> None:
+    history = History()
+    journal.entries.set("locked", 3)
+    history.counted["locked"] = [1, 2, 3]
+    assert broken(history.judge(journal)) == {}
+    history.counted["locked"] = [1, 2, 2, 4]
+    assert broken(history.judge(journal)) == {"doubled": 1, "lost": 1}
+
+
+def test_a_spooled_job_that_became_none_is_lost_and_two_are_doubled(journal: Journal) -> None:
+    history = History()
+    history.spooled_told = {b"once", b"never", b"twice"}
+    for payload in (b"once", b"twice", b"twice", b"of somebody else"):
+        journal.put(payload, queue="spooled")
+    assert broken(history.judge(journal)) == {"lost": 1, "doubled": 1}
