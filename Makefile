@@ -37,7 +37,7 @@ test-pure: $(STAMP)  ## run the tests of the core, without processes and Spark, 
 test-slow: compile  ## run the slow tests
 	$(BIN)/pytest -m "slow and not cluster" $(ARGS)
 
-test-cluster-replica: compile  ## run the tests with three daemons and an etcd, which must be installed
+test-cluster-replica: compile  ## run the tests with three daemons and etcd, which must be installed; partitions take root
 	$(BIN)/pytest tests/integration/replica $(ARGS)
 
 test-cluster: compile  ## run the tests that start a Spark cluster of several processes

@@ -231,9 +231,8 @@ def _open_gate(server: Server, gate: Gate, log: ReplicaLog) -> None:
 
 
 def _as_primary(settings: Settings) -> Settings:
-    """The settings of a reign (rule 4)."""
-    journal = msgspec.structs.replace(settings.journal, archive="", history="delete")
-    return msgspec.structs.replace(settings, journal=journal, http="")
+    """The settings of a reign: its HTTP port is open already (rule 1)."""
+    return msgspec.structs.replace(settings, http="")
 
 
 async def _either(changed: asyncio.Event, stop: asyncio.Event) -> None:
@@ -255,6 +254,8 @@ async def _make_node(
     homes = find_journals(settings, Tables({}, {}))
     if set(homes) != {name} or settings.tables or settings.journals:
         raise SettingError("a replicated daemon keeps its default journal alone", name="replica")
+    if settings.journal.archive or settings.journal.history == "archive":
+        raise SettingError("a replicated journal has no archive", name="archive")
     options = node_options(told, name)
     arbiter = EtcdArbiter(told.arbiter)
     members = MemberSet(tuple(sorted((options.name, *options.peers))))

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fastjournal.config import JournalSettings, ReplicaSettings, Settings
+from fastjournal.daemon.log_lines import Lines
+from fastjournal.daemon.main import make_server
 from fastjournal.daemon.replicated import Gate as ReignGate
+from fastjournal.daemon.replicated import serve_replicated
+from fastjournal.errors import SettingError
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 
@@ -85,3 +94,13 @@ def test_a_node_that_answers_no_more_still_tells_how_far_its_log_is(tmp_path: Pa
         assert gate.stored_time() == gate.written_time() == far
         assert gate.safe_time() == -1
         daemon.server.default.gate = None
+
+
+async def test_an_archive_of_a_replicated_journal_is_refused_not_forgotten(tmp_path: Path) -> None:
+    settings = Settings(
+        data=str(tmp_path),
+        journal=JournalSettings(archive=str(tmp_path / "archive")),
+        replica=ReplicaSettings(name="a", arbiter=("http://127.0.0.1:1",)),
+    )
+    with pytest.raises(SettingError, match="no archive"):
+        await serve_replicated(settings, make_server, Lines(sys.stderr), asyncio.Event())

@@ -211,7 +211,7 @@ def test_a_snapshot_whose_installing_crashes_counts_wholly_or_not_at_all(behind:
         number += 1
         files = MemoryFiles()
         log = open_log(files)
-        times = fill(log)
+        times = fill(log, 20)
         base = times[-1] + 1000 if behind else boundary(log)
         raw = log.records()
         log.take_part(0, SNAPSHOT)
@@ -221,7 +221,7 @@ def test_a_snapshot_whose_installing_crashes_counts_wholly_or_not_at_all(behind:
             finished = True
         except Crash:
             pass
-        for image in [files.killed(), *islice(files.images(samples=1, seed=number), 2)]:
+        for image in [files.killed(), *islice(files.images(samples=1, seed=number), 1)]:
             again = open_log(image)
             facts = again.snapshot()
             if facts is None:
