@@ -12,7 +12,7 @@ from fastjournal.journal.language.codec import encode
 from fastjournal.log.scan.encode_columns import encode_column
 from fastjournal.log.segment import WORKQ, segment_name
 
-__all__ = ["write_large_log"]
+__all__ = ["T0", "write_large_log"]
 
 T0 = 1_700_000_000_000_000_000
 

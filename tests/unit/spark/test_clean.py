@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError, WriteFailed
+from fastjournal.errors import (
+    CorruptRecord,
+    LockTimeout,
+    SegmentError,
+    Unavailable,
+    WriteFailed,
+)
 from fastjournal.journal.disk.generations import Disposal, settings_of
 from fastjournal.journal.disk.retention import Report, Retention
 from fastjournal.journal.disk.snapshot import write_snapshot
@@ -21,7 +27,7 @@ from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import image
 from fastjournal.log.care.check import verify
 from fastjournal.log.care.cleaner import Cleaner, sealed_segments, segment_records
-from fastjournal.log.files import DISK, DiskFiles
+from fastjournal.log.files import DISK, DiskFiles, FileLock
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
@@ -396,6 +402,37 @@ def test_a_reader_holds_the_cleaning_off_and_the_lock_is_given_back(tmp_path: Pa
     lock.release()
     clean_journal(here, Stream(directory, WORKQ), now=NOW, lock_seconds=0)
     DISK.lock(directory / "read.lock", exclusive=True, timeout=0).release()
+
+
+def test_readers_come_and_go_while_a_cleaning_reads_and_writes(tmp_path: Path) -> None:
+    random = Random(7)
+    directory = write(tmp_path / "a", lives(random, 400), random)
+
+    def beside_readers(tasks: Sequence[Task]) -> list[Any]:
+        DISK.lock(directory / "read.lock", exclusive=False, timeout=0).release()
+        with pytest.raises(LockTimeout):
+            Cleaner(Stream(directory, WORKQ)).lock(timeout=0)
+        return here(tasks)
+
+    assert clean_journal(beside_readers, Stream(directory, WORKQ), now=NOW, lock_seconds=0).segments
+
+
+def test_a_cleaner_that_came_first_is_not_overwritten(tmp_path: Path) -> None:
+    random = Random(7)
+    directory = write(tmp_path / "a", lives(random, 400), random)
+    found: dict[str, bytes] = {}
+
+    class OvertakenFiles(DiskFiles):
+        def lock(self, path: Path, *, exclusive: bool, timeout: float | None = None) -> FileLock:
+            if exclusive and not found:
+                clean_locally(directory)
+                found.update({n: d for n, d in contents(directory).items() if n.endswith(".log")})
+            return super().lock(path, exclusive=exclusive, timeout=timeout)
+
+    with pytest.raises(Unavailable, match="another cleaner came first"):
+        clean_journal(here, Stream(directory, WORKQ, files=OvertakenFiles()), now=NOW)
+    assert found and contents(directory) == found
+    assert not list(directory.glob("*.rw"))
 
 
 def test_one_segment_is_never_cleaned(tmp_path: Path) -> None:

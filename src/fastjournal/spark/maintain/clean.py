@@ -3,8 +3,9 @@
 Rules:
 
 1. Same bytes as the local cleaner: what may go is said by `journal.retention`.
-2. The driver holds the cleaner's lock of a journal from before its replay until the last rename;
-   the active segment and what stands by are never touched. A dry run shares the readers' lock. So
+2. As long as tasks read and write, the driver shares the readers' lock: readers come and go, no
+   other cleaner does. It holds the lock alone only to rename, and gives up if a segment has become
+   another file in the moment between. The active segment and what stands by are never touched. So
    no segment goes meanwhile: one that a task does not see is an error.
 3. Tasks only write `<segment>.<attempt>.rw` and sync it. When all are written the driver checks
    each (`written`), and that the tasks read the segments that lie here; then it renames, oldest
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fastjournal.clock import SYSTEM_CLOCK
-from fastjournal.errors import SegmentError
+from fastjournal.errors import SegmentError, Unavailable
 from fastjournal.journal.disk.generations import Disposal
 from fastjournal.journal.disk.snapshot import newest_snapshot
 from fastjournal.log.care.cleaner import Cleaned, replace_segment, sealed_segments
@@ -113,8 +114,8 @@ def clean(
     `now` in ns since 1970 decides which averages of expiry have passed. `dry_run` writes the work
     files' sizes into the report and changes nothing. `work`: a directory that all nodes see, for
     the files of the job (some 40 bytes for each row that the log tells of); that of the journal if
-    none is named. Raises LockTimeout when a cleaner or a reader holds a journal longer than
-    `lock_seconds`.
+    none is named. Raises LockTimeout when a cleaner, or at the end a reader, holds a journal
+    longer than `lock_seconds`, Unavailable when another cleaner came first; then nothing changed.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     moment = SYSTEM_CLOCK.now() if now is None else now
@@ -148,35 +149,49 @@ def clean_journal(
     most_rows: int = MOST_ROWS,
 ) -> CleanReport:
     """Clean one journal; `run` carries out tasks, `cores` at a time, each with `most_rows` rows."""
-    directory = str(stream.path)
-    lock = stream.lock_readers(exclusive=not dry_run, timeout=lock_seconds)
+    directory, job = str(stream.path), attempt_word()
+    lock = stream.lock_readers(exclusive=False, timeout=lock_seconds)
     try:
         check_segments(stream)
         covered = newest_snapshot(stream)
         numbers = [n for n in sealed_segments(stream) if covered is None or n >= covered.first]
+        files = {number: _identity(stream, number) for number in numbers}
         before = total_bytes(stream)
         if not numbers:
             return CleanReport(directory, 0, before, before, ())
-        if not dry_run and work is None:
-            Shelf.sweep(stream.path)
         with Shelf.below(stream.path if work is None else work, most_rows) as shelf:
             rows = find_live_rows(run, directory, cores, shelf)
             pieces = [
-                Piece(str(path), number, path.stat().st_size, newest=False)
-                for number, path in ((n, stream.segment_path(n)) for n in numbers)
+                Piece(str(stream.segment_path(n)), n, size, newest=False)
+                for n, (_, size, _) in files.items()
             ]
-            chosen, tasks = _rewriting(run, pieces, rows, cores, shelf, now, dry_run)
+            word = "" if dry_run else job
+            chosen, tasks = _rewriting(run, pieces, rows, cores, shelf, now, word)
             rewritten = in_order(chosen, run(tasks))
         cleaned = [one.cleaned for one in rewritten]
         after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
         if not dry_run:
+            lock.release()
+            lock = stream.lock_readers(exclusive=True, timeout=lock_seconds)
+            if {number: _identity(stream, number) for number in numbers} != files:
+                raise Unavailable(f"{directory}: another cleaner came first; nothing was changed")
             settings = [lane.settings for lane in rows.queues.values()]
             put_in_place(stream, rewritten, Disposal(stream, settings))
+            sweep(stream)
+            Shelf.sweep(stream.path)
         return CleanReport(directory, len(rows.rows), before, after, tuple(cleaned))
     finally:
-        if not dry_run:
-            sweep(stream)
+        sweep(stream, job)
         lock.release()
+
+
+def _identity(stream: Stream, number: int) -> tuple[int, int, int]:
+    """What changes when a segment is rewritten; zeros when it is gone."""
+    try:
+        found = stream.segment_path(number).stat()
+    except FileNotFoundError:
+        return (0, 0, 0)
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def find_live_rows(run: Carrier, directory: str, cores: int, shelf: Shelf) -> LiveRows:
@@ -213,9 +228,9 @@ def _rewriting(
     cores: int,
     shelf: Shelf,
     now: int,
-    dry_run: bool,
+    job: str,
 ) -> tuple[list[Piece], list[Task]]:
-    """The segments worth rewriting, and the tasks that do it."""
+    """The segments worth rewriting, and the tasks that do it; see `_Rewrite`."""
     surveys: list[Surveyed] = run([_Survey(p, rows, shelf) for p in pack(pieces, _PACK, cores)])
     planner = Planner(rows)
     marks = mark_times(pieces[0].directory)
@@ -230,7 +245,7 @@ def _rewriting(
     held = Pins([pins, RowSet(late)])
     chosen = [piece for piece in pieces if piece.number in bounds]
     tasks: list[Task] = [
-        _Rewrite(p, rows, [bounds[piece.number] for piece in p], held, dry_run)
+        _Rewrite(p, rows, [bounds[piece.number] for piece in p], held, job)
         for p in pack(chosen, _PACK, cores)
     ]
     return chosen, tasks
@@ -281,11 +296,12 @@ def put_in_place(stream: Stream, rewritten: Sequence[Rewritten], disposal: Dispo
         manifest.settle()
 
 
-def sweep(stream: Stream) -> None:
-    """Remove the work files of tasks whose segments did not change after all."""
+def sweep(stream: Stream, job: str = "") -> None:
+    """Remove work files: those of a job, or all, if nobody else can be at work."""
     for path in stream.work_files(REWRITE_SUFFIX):
-        with suppress(OSError):
-            stream.files.remove(path)
+        if job in path.name:
+            with suppress(OSError):
+                stream.files.remove(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +362,8 @@ class _Rewrite:
     rows: LiveRows
     bounds: list[Bounds]
     pins: Pins
-    dry_run: bool
+    job: str
+    """A word for the names of work files; empty: nothing is written."""
 
     def __call__(self) -> list[Rewritten | None]:
         return [self._one(p, b) for p, b in zip(self.pieces, self.bounds, strict=True)]
@@ -360,11 +377,11 @@ class _Rewrite:
         cleaned = Cleaned(
             piece.number, kept.records, kept.kept, len(data), len(text), kept.last, kept.dropped_to
         )
-        return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))
+        return Rewritten(cleaned, write_work_file(piece.path, text, self.job) if self.job else None)
 
 
-def write_work_file(segment: str, text: bytes) -> Written | None:
+def write_work_file(segment: str, text: bytes, job: str) -> Written | None:
     """Write and sync the new content of a segment beside it; nothing if there is none."""
     if not text:
         return None
-    return write_file(Path(f"{segment}.{attempt_word()}{REWRITE_SUFFIX}"), [text])
+    return write_file(Path(f"{segment}.{job}-{attempt_word()}{REWRITE_SUFFIX}"), [text])

@@ -181,4 +181,6 @@ class _Trim:
             return None
         text = content(data, join_ranges(ranges))
         cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
-        return Rewritten(cleaned, None if self.dry_run else write_work_file(piece.path, text))
+        return Rewritten(
+            cleaned, None if self.dry_run else write_work_file(piece.path, text, "trim")
+        )
