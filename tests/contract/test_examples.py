@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+SLOW = [pytest.mark.slow, pytest.mark.timeout(400)]  # what starts a session of Spark
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(one, id=one.name, marks=SLOW if one.name.startswith("spark") else [])
+        for one in PROGRAMS
+    ],
+)
 def test_the_example_program_runs(program: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path / "jobs")],
@@ -19,7 +26,7 @@ def test_the_example_program_runs(program: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300 if program.name.startswith("spark") else 100,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
