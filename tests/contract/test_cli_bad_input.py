@@ -502,11 +502,14 @@ def test_a_command_of_spark_that_cannot_be_meant_is_an_error_of_usage(
         "consume|PLACE|q|os",
         "consume|file|q|os:getcwd",
         "consume|127.0.0.1:17994|q|os:getcwd",
+        "consume|nowhere|q|os:getcwd",
+        "consume|spool:x|q|os:getcwd",
         "consume|PLACE|q|os:getcwd|--lease|soon",
         "apply|PLACE|select id from jobs|--action|nonsense",
         "load|rows.csv|PLACE|--map|payload",
         "load|rows.csv|PLACE|--option|header",
         "load|rows.csv|PLACE|--number|-1",
+        "load|rows.csv|file|--queue|q",
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_before_spark_begins(
@@ -518,6 +521,7 @@ def test_a_value_that_cannot_be_meant_is_refused_before_spark_begins(
         journal.put(b"x", queue="q")
     words = ["jobs" if word == "PLACE" else word for word in line.split("|")]
     told(run("spark", *words), USAGE)
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_damage_that_spark_tells_of_has_the_code_of_damage() -> None:

@@ -231,9 +231,16 @@ def consume(
         fastjournal spark consume ./jobs mail mailer:send --each --once
     """
     from fastjournal.cli.worker import load_function
+    from fastjournal.client.urls import parse_url
     from fastjournal.connect_url import connect
+    from fastjournal.spark.storage.segments import journal_segments
 
     work = load_function(function)
+    if url.startswith("spool:"):
+        raise typer.BadParameter("nothing can be leased from a spool")
+    place = parse_url(url)
+    if isinstance(place, Path):
+        journal_segments(place)  # a name that was mistyped makes no journal
     source: Any = connect(url)
     try:
         with spark_session(master, conf, [], bar=False) as spark, stopping() as stop:

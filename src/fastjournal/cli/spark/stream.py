@@ -229,6 +229,8 @@ def load(
         "stagingLocation": str(Path(staging).absolute()) if staging else "",
     }
     chosen, read_options = _pairs(mapped or [], "--map"), _pairs(read_option or [], "--option")
+    if Path(target).is_file():
+        raise typer.BadParameter(f"{target} is no directory of a journal")
     with spark_session(master, conf, []) as spark:
         source = source if "://" in source else str(Path(source).absolute())
         frame = _rows(spark, source, form, read_options, where)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fastjournal.arguments import id_bytes
 from fastjournal.errors import BadRequest, RequestError, SettingError
 from fastjournal.spark.consume.loop import opened
 
@@ -75,7 +76,7 @@ def apply_frame(journal: Editable | str, frame: DataFrame, action: str = "redriv
                 continue
             for job_id in batch.column(0).to_pylist():
                 try:
-                    done = getattr(target, action)(bytes(job_id))
+                    done = getattr(target, action)(id_bytes(job_id))
                 except RequestError:
                     done = 0
                 changed += int(done)
