@@ -50,7 +50,15 @@ if TYPE_CHECKING:
     from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
     from fastjournal.spool.writer import Spool
     from fastjournal.tables import apply_tables, read_tables
-    from fastjournal.tasks import Discard, Handle, Middleware, Retries, TaskFailed, Tasks
+    from fastjournal.tasks import (
+        BadArguments,
+        Discard,
+        Handle,
+        Middleware,
+        Retries,
+        TaskFailed,
+        Tasks,
+    )
 
 __version__ = "0.2.0"
 
@@ -64,6 +72,7 @@ if _CHECKOUT or "FASTJOURNAL_PURE" in os.environ:  # else the import system deci
 __all__ = [
     "AlreadyExists",
     "AsyncClient",
+    "BadArguments",
     "BadRequest",
     "Client",
     "Closed",
@@ -113,6 +122,7 @@ __all__ = [
 _HOMES = {
     "AlreadyExists": "fastjournal.errors",
     "AsyncClient": "fastjournal.client",
+    "BadArguments": "fastjournal.tasks",
     "BadRequest": "fastjournal.errors",
     "Client": "fastjournal.client",
     "Closed": "fastjournal.errors",

@@ -333,6 +333,13 @@ class CorruptCommand(JournalFault):
         self.reason = reason
 
 
+def is_damage(error: BaseException) -> bool:
+    """Whether bytes are wrong or missing; a file that cannot be opened is another matter."""
+    return isinstance(error, (SegmentError, CorruptCommand)) and not isinstance(
+        error.__cause__, OSError
+    )
+
+
 class SkipSegment(Exception):
     """Raised by a clean function: leave this segment as it is."""
 

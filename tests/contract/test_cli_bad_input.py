@@ -479,6 +479,74 @@ def test_a_command_of_spark_that_cannot_be_meant_is_an_error_of_usage(
     told(run(*command.split(), *line, "--conf", "nonsense"), USAGE)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sql|select 1|PLACE|--as-of|yesterday",
+        "sql|select 1|PLACE|--limit|0",
+        "replay|PLACE|--as-of|1",
+        "replay|PLACE|--shards|-1",
+        "replay|PLACE|--shards|10001",
+        "shell|PLACE|--as-of|nonsense",
+        "clean|PLACE|--wait|soon",
+        "trim|PLACE|--before|nonsense",
+        "stream|PLACE|--checkpoint|file",
+        "stream|PLACE|--checkpoint|at|--every|now and then",
+        "stream|PLACE|--checkpoint|at|--max-records|-1",
+        "export|PLACE|--out|file",
+        "export|PLACE|--out|lake|--until|nonsense",
+        "export|PLACE|--out|lake|--every|-1",
+        "report|PLACE|--target|soon",
+        "report|PLACE|--since|nonsense",
+        "report|PLACE|--out|nowhere/report.html",
+        "consume|PLACE|q|os:nothing",
+        "consume|PLACE|q|nowhere:work",
+        "consume|PLACE|q|os",
+        "consume|file|q|os:getcwd",
+        "consume|127.0.0.1:17994|q|os:getcwd",
+        "consume|nowhere|q|os:getcwd",
+        "consume|spool:x|q|os:getcwd",
+        "consume|PLACE|q|os:getcwd|--lease|soon",
+        "apply|PLACE|select id from jobs|--action|nonsense",
+        "load|rows.csv|PLACE|--map|payload",
+        "load|rows.csv|PLACE|--option|header",
+        "load|rows.csv|PLACE|--number|-1",
+        "load|rows.csv|file|--queue|q",
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_before_spark_begins(
+    run: Command, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fastjournal.spark.session.local_session", None)  # to begin is a fault
+    with Journal("jobs", background=False) as journal:
+        journal.put(b"x", queue="q")
+    words = ["jobs" if word == "PLACE" else word for word in line.split("|")]
+    told(run("spark", *words), USAGE)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_damage_that_spark_tells_of_has_the_code_of_damage() -> None:
+    from fastjournal.cli.spark.session import _told
+    from fastjournal.errors import CorruptRecord, SegmentError, is_damage
+    from fastjournal.spark.errors import ToldError
+    from fastjournal.spark.errors import told as telling
+
+    def through_spark(error: Exception) -> Exception:
+        with pytest.raises(ToldError) as caught, telling():
+            raise error
+        return _told(RuntimeError(f"Job aborted:\n{caught.value}\n  at java.lang"))
+
+    damage = through_spark(CorruptRecord("1.log", 888, "crc mismatch"))
+    assert is_damage(damage)
+    assert str(damage) == "1.log: offset 888: crc mismatch [SERVER-ERROR]"
+    away = SegmentError("1.log", "gone")
+    away.__cause__ = FileNotFoundError()
+    assert not is_damage(through_spark(away))
+    java = RuntimeError("An error occurred while calling o1.start.\n: java.lang.Error: why\n at x")
+    assert "java.lang.Error: why" in str(_told(java))
+
+
 def test_verify_tells_damage_from_a_typo(run: Command, tmp_path: Path) -> None:
     assert run("log", "verify", str(damaged(tmp_path)))[0] == DAMAGE
     assert run("log", "verify", str(tmp_path / "damagde"))[0] == USAGE

@@ -33,7 +33,7 @@ from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.spark import commands as spark
 from fastjournal.cli.worker import worker
 from fastjournal.cli.workq import WorkqCommand, workq
-from fastjournal.errors import CorruptCommand, JournalError, SegmentError
+from fastjournal.errors import JournalError, is_damage
 
 __all__ = ["app", "main", "overview"]
 
@@ -137,14 +137,7 @@ def main() -> None:
         raise SystemExit(0) from None
     except (JournalError, OSError) as error:
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
-        raise SystemExit(DAMAGE if _is_damage(error) else FAULT) from None
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether bytes are wrong or missing; a file that cannot be opened is another matter."""
-    return isinstance(error, (SegmentError, CorruptCommand)) and not isinstance(
-        error.__cause__, OSError
-    )
+        raise SystemExit(DAMAGE if is_damage(error) else FAULT) from None
 
 
 def overview(app: typer.Typer) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from fastjournal.cli.arguments import seconds
+
 __all__ = ["ServeCommand", "serve"]
 
 _WEB = "127.0.0.1:17995"
@@ -57,7 +59,10 @@ def serve(
         int | None, typer.Option(help="Bytes after which a new segment begins. [64 MiB]")
     ] = None,
     clean_interval: Annotated[
-        float | None, typer.Option(help="Seconds between two cleanings, 0: never. [300]")
+        float | None,
+        typer.Option(
+            parser=seconds, metavar="LENGTH", help="Time between two cleanings, 0: never. [300]"
+        ),
     ] = None,
     memory_limit: Annotated[
         int | None,

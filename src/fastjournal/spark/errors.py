@@ -4,6 +4,7 @@ Rules:
 
 1. `told` turns an error of ours into one whose text is `fastjournal [CODE] message`.
 2. `explain` finds that text again in whatever Spark raises, and gives the code and the message.
+3. What is damage here is damage there: the text says it, and `tells_damage` finds it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fastjournal.errors import JournalError, Unavailable
+from fastjournal.errors import JournalError, Unavailable, is_damage
 
-__all__ = ["ToldError", "explain", "from_pyspark", "told"]
+__all__ = ["ToldError", "explain", "from_pyspark", "tells_damage", "told"]
 
-_TEXT = re.compile(r"fastjournal \[([A-Z-]+)\] ([^\n]*)")
+_TEXT = re.compile(r"fastjournal \[([A-Z-]+)( damage)?\] ([^\n]*)")
 
 
 class ToldError(Exception):
@@ -29,7 +30,8 @@ def told() -> Iterator[None]:
     try:
         yield
     except JournalError as error:
-        raise ToldError(f"fastjournal [{error.code}] {error}") from error
+        mark = " damage" if is_damage(error) else ""
+        raise ToldError(f"fastjournal [{error.code}{mark}] {error}") from error
 
 
 @contextmanager
@@ -50,4 +52,12 @@ def explain(error: BaseException) -> tuple[str, str] | None:
     if isinstance(error, JournalError):
         return error.code, str(error)
     found = _TEXT.search(str(error))
-    return (found.group(1), found.group(2).strip()) if found else None
+    return (found.group(1), found.group(3).strip()) if found else None
+
+
+def tells_damage(error: BaseException) -> bool:
+    """Whether one of our errors inside an error of Spark says that bytes are wrong or missing."""
+    if isinstance(error, JournalError):
+        return is_damage(error)
+    found = _TEXT.search(str(error))
+    return found is not None and found.group(2) is not None

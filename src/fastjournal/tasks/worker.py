@@ -71,9 +71,9 @@ class TaskWorker(Worker):
         recycle_memory: int = 0,
         place: str = "",
         lease: Length | None = None,
-        grace: float = 30.0,
+        grace: Length = 30.0,
         name: str = "",
-        wait: float = 1.0,
+        wait: Length = 1.0,
         schedules: bool = True,
         schema: int | None = None,
     ) -> None:

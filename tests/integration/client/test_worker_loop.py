@@ -404,6 +404,15 @@ def test_a_worker_survives_a_restart_of_the_daemon_and_tells_it(
     client.close()
 
 
+def test_lengths_of_a_worker_may_have_a_unit(tmp_path: Path) -> None:
+    with fastjournal.Journal(tmp_path / "j", background=False) as journal:
+        worker = Worker(journal, lambda job: None, grace="5s", wait="250ms", lease="2m")
+        with pytest.raises(BadRequest, match="grace is no length"):
+            Worker(journal, lambda job: None, grace="soon")
+    assert (worker._grace, worker._wait) == (5.0, 0.25)
+    assert (Retry(after="5m").delay, Retry(3).delay) == (300.0, 3.0)
+
+
 def test_a_worker_needs_room(journal: Any) -> None:
     with pytest.raises(BadRequest):
         Worker(journal, lambda job: None, concurrency=0)

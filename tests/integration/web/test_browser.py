@@ -43,6 +43,10 @@ pytestmark = [
 ]
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
+SPILLED = """[...document.querySelectorAll(".list td")].filter((cell) =>
+    getComputedStyle(cell).overflow === "visible" && [...cell.children].some((child) =>
+        child.getBoundingClientRect().right > cell.getBoundingClientRect().right + 1)
+).map((cell) => cell.textContent)"""
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +168,7 @@ def test_every_page_fits_and_complains_of_nothing(
         page = one.open(path)
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= size["width"], f"{path} is {wide} wide"
+        assert page.evaluate(SPILLED) == [], f"{path}: cells cover each other"
         one.complaints = [text for text in one.complaints if "404" not in text]
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(20, 23, 28)") == (scheme == "dark")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fastjournal.cli.arguments import seconds
 from fastjournal.cli.output import bytes_text, json_line, table
 from fastjournal.cli.spark.session import LOCAL, Conf, DryRun, Json, Master, spark_session
 
@@ -31,7 +32,10 @@ def clean(
         list[Path], typer.Argument(help="Directories of journals.", metavar="DIRECTORY...")
     ],
     dry_run: DryRun = False,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for readers to leave.")] = 60.0,
+    wait: Annotated[
+        float,
+        typer.Option(parser=seconds, metavar="LENGTH", help="Wait so long for readers to leave."),
+    ] = 60.0,
     work: Annotated[
         Path | None,
         typer.Option(

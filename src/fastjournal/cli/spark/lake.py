@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastjournal.cli.arguments import seconds
 from fastjournal.cli.output import bytes_text, json_line
 from fastjournal.cli.spark.session import (
     LOCAL,
     Conf,
     Json,
     Master,
+    TaskCount,
     end_progress,
     spark_session,
     stopping,
@@ -66,10 +68,11 @@ def export(
         ),
     ] = False,
     every: Annotated[
-        float | None, typer.Option(help="Go on, with so many seconds between two exports.")
+        float | None,
+        typer.Option(parser=seconds, metavar="LENGTH", help="Go on, and export so often."),
     ] = None,
     until: Annotated[str | None, typer.Option(help="Records before this instant only.")] = None,
-    shares: Annotated[int, typer.Option(min=0, help="Number of tasks; 0: by cores.")] = 0,
+    shares: TaskCount = 0,
     master: Master = LOCAL,
     conf: Conf = None,
     as_json: Json = False,
@@ -93,6 +96,8 @@ def export(
     end = None if until is None else instant(until, "until")
     if compact and not delta:
         raise typer.BadParameter("only Delta tables are compacted", param_hint="--compact")
+    if "://" not in out and Path(out).exists() and not Path(out).is_dir():
+        raise typer.BadParameter(f"{out} is no directory", param_hint="--out")
     with (
         spark_session(master, conf, _local(source), bar=every is None) as spark,
         stopping() as stop,
@@ -163,7 +168,7 @@ def report(
     until: Annotated[str | None, typer.Option(help="Count up to this instant.")] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Seconds a job may wait: 60, or queue=5; several times."),
+        typer.Option(help="How long a job may wait: 60, 5m, or queue=5s; several times."),
     ] = None,
     cleaning: Annotated[bool, typer.Option(help="Ask what cleaning would free.")] = True,
     master: Master = LOCAL,
@@ -184,6 +189,8 @@ def report(
     from fastjournal.spark.options import instant
 
     usual, targets = _targets(target or [])
+    if not as_json and (out.is_dir() or not out.parent.is_dir()):
+        raise typer.BadParameter(f"{out} cannot be a file")
     start = None if since is None else instant(since, "since")
     end = None if until is None else instant(until, "until")
     with spark_session(master, conf, _local(source)) as spark:
@@ -207,11 +214,8 @@ def report(
 def _targets(given: list[str]) -> tuple[float, dict[str, float]]:
     usual, targets = 60.0, {}
     for one in given:
-        queue, mark, seconds = one.rpartition("=")
-        try:
-            value = float(seconds)
-        except ValueError:
-            raise typer.BadParameter(f"--target takes seconds or queue=seconds: {one!r}") from None
+        queue, mark, length = one.rpartition("=")
+        value = seconds(length)
         if mark:
             targets[queue] = value
         else:
@@ -229,9 +233,11 @@ def consume(
         bool, typer.Option("--each", help="The function gets one payload, not a batch.")
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="End when the queue is empty.")] = False,
-    lease: Annotated[float | None, typer.Option(help="Length of a lease, seconds.")] = None,
+    lease: Annotated[
+        float | None, typer.Option(parser=seconds, metavar="LENGTH", help="Length of a lease.")
+    ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Batches under way at a time.")] = 2,
-    partitions: Annotated[int, typer.Option(min=0, help="Tasks of a batch; 0: by cores.")] = 0,
+    partitions: TaskCount = 0,
     master: Master = LOCAL,
     conf: Conf = None,
     as_json: Json = False,
@@ -248,9 +254,16 @@ def consume(
         fastjournal spark consume ./jobs mail mailer:send --each --once
     """
     from fastjournal.cli.worker import load_function
+    from fastjournal.client.urls import parse_url
     from fastjournal.connect_url import connect
+    from fastjournal.spark.storage.segments import journal_segments
 
     work = load_function(function)
+    if url.startswith("spool:"):
+        raise typer.BadParameter("nothing can be leased from a spool")
+    place = parse_url(url)
+    if isinstance(place, Path):
+        journal_segments(place)  # a name that was mistyped makes no journal
     source: Any = connect(url)
     try:
         with spark_session(master, conf, [], bar=False) as spark, stopping() as stop:
@@ -316,7 +329,10 @@ def apply(
             --action delete "select id from jobs where queue = 'old'"
     """
     from fastjournal.connect_url import connect
+    from fastjournal.spark.consume.bulk_edit import ACTIONS
 
+    if action not in ACTIONS:
+        raise typer.BadParameter(f"--action is one of {', '.join(ACTIONS)}, not {action!r}")
     place = directory or Path(url.removeprefix("embedded:"))
     with spark_session(master, conf, [place]) as spark:
         from fastjournal.spark.consume.bulk_edit import apply_frame

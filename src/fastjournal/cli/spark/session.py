@@ -23,7 +23,7 @@ import typer
 from fastjournal.cli.arguments import Json
 from fastjournal.cli.output import console, json_line, preview, table
 from fastjournal.cli.stop_signal import SIGNALS, Stop
-from fastjournal.errors import BadRequest, JournalError, Unavailable
+from fastjournal.errors import BadRequest, CorruptCommand, JournalError, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +39,7 @@ __all__ = [
     "Master",
     "Parquet",
     "Place",
+    "TaskCount",
     "end_progress",
     "print_frame",
     "spark_session",
@@ -57,14 +58,27 @@ Master = Annotated[str, typer.Option(help="Where Spark runs: local[2], spark://h
 Parquet = Annotated[
     Path | None, typer.Option(help="Write the result to this directory as Parquet.")
 ]
+
+
+def _instant(text: str | None) -> str | None:
+    """What was typed, if it is an instant: Spark need not begin to find out that it is not."""
+    if text is not None:
+        from fastjournal.spark.options import instant
+
+        instant(text, "--as-of")
+    return text
+
+
 AsOf = Annotated[
-    str | None, typer.Option(help="The state at this instant (ISO 8601, or ns since 1970).")
+    str | None,
+    typer.Option(callback=_instant, help="The state at this instant (ISO 8601, or ns since 1970)."),
 ]
 Limit = Annotated[int, typer.Option(min=1, help="Print at most so many rows of a table.")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", help="A Spark setting: spark.name=value.")
 ]
 
+TaskCount = Annotated[int, typer.Option(min=0, max=10_000, help="Number of tasks; 0: by cores.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")]
 
 LOCAL = "local[*]"
@@ -105,7 +119,7 @@ def spark_session(
         failed = False
         raise
     except Exception as error:
-        failed = not isinstance(_told(error), BadRequest)
+        failed = isinstance(_told(error), Unavailable)
         raise _told(error, log) from error
     finally:
         if spark is not None and found is None:
@@ -148,13 +162,18 @@ def _small_conf(master: str, directories: Sequence[Path | str]) -> dict[str, str
 
 def _told(error: Exception, log: Path | None = None) -> JournalError:
     """An error of Spark as one of ours, in one line."""
-    from fastjournal.spark.errors import explain
+    from fastjournal.spark.errors import explain, tells_damage
 
     ours = explain(error)
     if ours is not None:
-        return BadRequest(f"{ours[1]} [{ours[0]}]")
+        text = f"{ours[1]} [{ours[0]}]"
+        return CorruptCommand(text) if tells_damage(error) else BadRequest(text)
+    if isinstance(error, OSError):
+        return BadRequest(f"{error.filename or 'the system'}: {error.strerror or error}")
     name = type(error).__name__
-    text = next((line for line in str(error).splitlines() if line.strip()), name)
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    # Py4J says first that something was called, and then what became of it.
+    text = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else name)
     if name in {"ParseException", "AnalysisException"}:
         return BadRequest(text)
     return Unavailable(f"{name}: {text} (what Spark said is in {log})")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastjournal.cli.arguments import seconds
 from fastjournal.cli.output import json_line
 from fastjournal.cli.spark.session import (
     LOCAL,
@@ -61,7 +62,7 @@ def stream(
     columns: Annotated[str, typer.Option(help="Columns, comma separated; fewer is faster.")] = "",
     commands: Annotated[str, typer.Option(help="Kinds of record: put,lease,complete...")] = "",
     queue: Annotated[str, typer.Option(help="Only records that name these queues.")] = "",
-    every: Annotated[str, typer.Option(help="Time from batch to batch.")] = "1 second",
+    every: Annotated[str, typer.Option(help="Time from batch to batch: 500ms, 5s, 1m.")] = "1s",
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
     max_records: Annotated[int, typer.Option(min=0, help="Records in a batch; 0: all.")] = 0,
     max_bytes: Annotated[str, typer.Option(help="Bytes of records in a batch, as 64m.")] = "",
@@ -80,6 +81,9 @@ def stream(
 
         fastjournal spark stream ./jobs --checkpoint ./at --from latest --commands dead,fail
     """
+    pause = _pause(every)
+    if checkpoint.exists() and not checkpoint.is_dir():
+        raise typer.BadParameter(f"{checkpoint} is no directory")
     options = {
         "startingOffsets": begin,
         "columns": columns,
@@ -96,8 +100,16 @@ def stream(
                 reader = reader.option(name, value)
         writer = reader.load(str(directory.absolute())).writeStream
         writer = writer.option("checkpointLocation", str(checkpoint.absolute()))
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=pause)
         _follow(_begin(writer, to, form), _progress_json if as_json else _progress_text)
+
+
+def _pause(text: str) -> str:
+    """A length as Spark has it; its own words ("1 second") are left as they are."""
+    words = text.split()
+    if len(words) == 2 and words[0].isdigit() and words[1].isalpha():
+        return text
+    return f"{round(seconds(text) * 1000)} milliseconds"
 
 
 def _begin(writer: DataStreamWriter, to: str | None, form: str) -> StreamingQuery:
@@ -219,11 +231,13 @@ def load(
         "txnVersion": "" if number is None else str(number),
         "stagingLocation": str(Path(staging).absolute()) if staging else "",
     }
+    chosen, read_options = _pairs(mapped or [], "--map"), _pairs(read_option or [], "--option")
+    if Path(target).is_file():
+        raise typer.BadParameter(f"{target} is no directory of a journal")
     with spark_session(master, conf, []) as spark:
         source = source if "://" in source else str(Path(source).absolute())
-        frame = _rows(spark, source, form, _pairs(read_option or [], "--option"), where)
-        if mapped:
-            chosen = _pairs(mapped, "--map")
+        frame = _rows(spark, source, form, read_options, where)
+        if chosen:
             frame = frame.selectExpr(*(f"{sql} as {name}" for name, sql in chosen.items()))
         if "://" not in target and not target.startswith("unix:"):
             target = str(Path(target).absolute())

@@ -74,8 +74,8 @@ class Retry(Exception):
     It does not count as a failure.
     """
 
-    def __init__(self, delay: float = 0.0, *, after: float | None = None) -> None:
-        self.delay = delay if after is None else after
+    def __init__(self, delay: Length = 0.0, *, after: Length | None = None) -> None:
+        self.delay = length(delay if after is None else after, "after") / SECOND
         super().__init__(f"again in {self.delay} s")
 
 

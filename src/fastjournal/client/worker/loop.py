@@ -36,7 +36,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from fastjournal.arguments import Length, Text
+from fastjournal.arguments import Length, Text, length
 from fastjournal.client.worker.jobs_in_hand import (
     JobsInHand,
     Running,
@@ -70,9 +70,9 @@ class Worker(JobsInHand):
         prefetch: int | None = None,
         lease: Length | None = None,
         time_limit: Length | None = None,
-        grace: float = 30.0,
+        grace: Length = 30.0,
         name: Text = "",
-        wait: float = 1.0,
+        wait: Length = 1.0,
         schema: int | None = None,
     ) -> None:
         """`prefetch`: jobs leased ahead, as many as `concurrency` unless told; `lease`: length of a
@@ -91,10 +91,10 @@ class Worker(JobsInHand):
         self._concurrency = concurrency
         self._ahead = concurrency if prefetch is None else prefetch
         self._lease = lease
-        self._grace = grace
+        self._grace = length(grace, "grace") / SECOND
         self._name = name
-        self._wait = wait
-        self._patience = wait + PATIENCE
+        self._wait = length(wait, "wait") / SECOND
+        self._patience = self._wait + PATIENCE
         self._schema = schema
         self._inbox: queue.SimpleQueue[Running | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -147,6 +147,9 @@
     const axis = { stroke: () => color("soft"), font: "11px system-ui, sans-serif", grid: { stroke: () => color("line"), width: 1 }, ticks: { show: false } };
     const powers = (u, splits) => splits.map((s) => (Math.abs(Math.log10(s) - Math.round(Math.log10(s))) < 1e-6 ? s : null));
     const HEIGHT = 170;
+    const empty = (v) => v === null || v === undefined;
+    // What has nothing on either side is no line: it is drawn as a point.
+    const alone = (values) => values.flatMap((v, i) => (!empty(v) && empty(values[i - 1]) && empty(values[i + 1]) ? [i] : []));
     const chart = new uPlot({
       width: node.clientWidth, height: HEIGHT,
       scales: { y: kind.value === span ? { distr: 3, range: (u, low, high) => [0.001, 10 ** Math.ceil(Math.log10(Math.max(high || 1, 1) * 1.01))] } : { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] } },
@@ -159,8 +162,8 @@
       series: [
         { label: "at", value: (u, t) => (t === null ? clock(u.data[0][u.data[0].length - 1] || now()) : clock(t)) },
         ...kind.series.map(([, label, name], n) => ({
-          label, stroke: () => color(name), width: 1.6, points: { show: false },
-          value: (u, v) => { const last = u.data[n + 1]; const shown = v === null || v === undefined ? last[last.length - 1] : v; return shown === undefined ? "–" : kind.value(shown); },
+          label, stroke: () => color(name), width: 1.6, points: { show: true, size: 5, fill: () => color(name), filter: (u, s) => alone(u.data[s]) },
+          value: (u, v) => { const last = u.data[n + 1]; const shown = v === null || v === undefined ? last[last.length - 1] : v; return shown === null || shown === undefined ? "–" : kind.value(shown); },
         })),
       ],
     }, data, node);
