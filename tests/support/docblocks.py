@@ -8,7 +8,7 @@ The words behind the language of a block say what it needs:
     ```python file=tasks.py         not run: written into the directory, for the blocks that follow
     ```python spark                 left to tests/spark, which has a session
     ```console                      every `$ ` line is run; `./jobs` holds a few jobs
-    ```console not-run="why"        not run, for a reason that the built page shows
+    ```console not-run="why"        not run, for a reason that readers are spared
 
 Rules:
 

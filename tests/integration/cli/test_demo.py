@@ -12,6 +12,7 @@ import pytest
 from fastjournal import Journal
 from fastjournal.cli.demo import run
 from fastjournal.cli.demo.log_act import payload
+from fastjournal.cli.demo.loss_act import LossAct
 from fastjournal.cli.demo.service_act import TOMORROW, ServiceAct
 from fastjournal.cli.demo.stage import Stage
 from fastjournal.log.stream import Stream
@@ -61,6 +62,18 @@ def test_the_service_is_shown_with_its_worker_and_its_daemon_killed(
     assert "merged away" in out
 
 
+def test_a_lost_directory_is_restored_and_nodes_are_left_out_without_etcd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    stage = Stage()
+    LossAct(stage, tmp_path / "loss").show()
+    assert stage.verdict() == 0
+    out = capsys.readouterr().out
+    assert "all 200 letters" in out
+    assert "etcd, which is not installed here" in out
+
+
 @pytest.mark.slow
 def test_the_whole_demo_ends_with_spark_a_summary_and_a_report(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
@@ -73,6 +86,8 @@ def test_the_whole_demo_ends_with_spark_a_summary_and_a_report(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the very 26 rows" in done.stdout
+    assert "instants were fired, each of them once" in done.stdout
+    assert "all 400 acknowledged letters" in done.stdout or "etcd" in done.stdout
     assert "What was shown" in done.stdout
     assert str(report) in done.stdout
     assert "<svg" in report.read_text()

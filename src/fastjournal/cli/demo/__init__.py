@@ -1,4 +1,4 @@
-"""The demonstration: what this is, shown at work, in four acts.
+"""The demonstration: what this is, shown at work, in six acts.
 
 Rules:
 
@@ -51,11 +51,17 @@ def run(
 
 
 def _whole_story(stage: Stage, place: Path, report: Path) -> None:
+    from fastjournal.cli.demo.loss_act import LossAct
     from fastjournal.cli.demo.service_act import ServiceAct
     from fastjournal.cli.demo.spark_act import SparkAct
+    from fastjournal.cli.demo.tasks_act import TasksAct
 
     stage.act("Third act: producers, spool, forwarder, daemon, workers")
     service = ServiceAct(stage, place / "service")
     rows = service.show()
-    stage.act("Fourth act: the same log in Spark")
+    stage.act("Fourth act: functions as tasks, and a schedule")
+    TasksAct(stage, place / "tasks").show()
+    stage.act("Fifth act: a directory is lost, and a primary")
+    LossAct(stage, place / "loss").show()
+    stage.act("Sixth act: the log of the third act in Spark")
     SparkAct(stage, place / "service" / "data" / "default", report).show(rows, service.asked)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from fastjournal.handles import LeasedJob
 
-__all__ = ["KEYS", "Troupe", "handle", "produce"]
+__all__ = ["KEYS", "Troupe", "free_port", "handle", "produce", "write_note"]
 
 KEYS = 20
 DELAY = 0.5  # seconds that a page waits for more requests
@@ -62,14 +62,15 @@ def produce(spool: str, notes: str, number: str, enough: str) -> None:
 def handle(job: LeasedJob) -> None:
     """What the workers do: note the job. A letter that is poison fails, a trap never ends."""
     if job.queue == "traps" and job.attempt == 1:
-        _note(f"trapped {job.id.hex()}")
+        write_note(f"trapped {job.id.hex()}")
         threading.Event().wait()
     if job.payload == b"poison":
         raise ValueError("this letter cannot be delivered")
-    _note(f"{job.queue} {job.key} {job.payload.decode()}")
+    write_note(f"{job.queue} {job.key} {job.payload.decode()}")
 
 
-def _note(line: str) -> None:
+def write_note(line: str) -> None:
+    """One line more in the file of this player."""
     out = os.open(os.environ[_NOTES], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(out, line.encode() + b"\n")
@@ -85,7 +86,7 @@ class Troupe:
         self.place = place
         self.spool = place / "spool"
         self.data = place / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"fj://127.0.0.1:{self.port}"
         self._running: list[subprocess.Popen[bytes]] = []
         self._log = (place / "processes.log").open("wb")
@@ -114,6 +115,21 @@ class Troupe:
             "--url", self.url, "--name", name, "--lease", f"{lease:g}",
             notes=self.place / f"{name}.notes",
         )  # fmt: skip
+
+    def task_worker(self, name: str, app: str) -> subprocess.Popen[bytes]:
+        """Runs the tasks of an app and fires its schedules."""
+        return self._command(
+            "worker", app, "--url", self.url, "--name", name, notes=self.place / f"{name}.notes"
+        )
+
+    def node(self, data: Path, settings: dict[str, str]) -> subprocess.Popen[bytes]:
+        """A daemon that keeps a journal with others, as the settings say; waits for nothing."""
+        words = ["serve", str(data), "--log-level", "warning"]
+        return self._start([sys.executable, "-c", _CLI, *words], settings=settings)
+
+    def other(self, *words: str) -> subprocess.Popen[bytes]:
+        """A program that is not ours."""
+        return self._start(list(words))
 
     def producer(self, number: int) -> subprocess.Popen[bytes]:
         """Puts letters and requests for pages into the spool, until it is enough."""
@@ -166,8 +182,10 @@ class Troupe:
     def _command(self, *words: str, notes: Path | None = None) -> subprocess.Popen[bytes]:
         return self._start([sys.executable, "-c", _CLI, *words], notes)
 
-    def _start(self, words: list[str], notes: Path | None = None) -> subprocess.Popen[bytes]:
-        environment = dict(os.environ) | ({_NOTES: str(notes)} if notes else {})
+    def _start(
+        self, words: list[str], notes: Path | None = None, settings: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        environment = dict(os.environ) | ({_NOTES: str(notes)} if notes else {}) | (settings or {})
         child = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environment
         )
@@ -186,7 +204,8 @@ class Troupe:
         raise RuntimeError(f"the daemon did not start:\n{self.complaints()}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

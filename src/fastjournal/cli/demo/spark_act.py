@@ -1,4 +1,4 @@
-"""The fourth act of the demonstration: the daemon's log as a table in Spark.
+"""The sixth act of the demonstration: the daemon's log as a table in Spark.
 
 Rules:
 
