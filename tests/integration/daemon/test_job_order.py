@@ -220,7 +220,7 @@ def test_a_deletion_without_a_queue_holds_in_every_queue(journal: Any) -> None:
     assert journal.put(b"untimed", key="site:k", queue="e").outcome is Outcome.NEW
     if not isinstance(journal, Twin):
         assert journal.entries["site:k"] == b"entry"
-    assert {queue.name for queue in journal.queues()} == {b"b", b"c", b"e"}
+    assert {queue.name for queue in journal.queues()} == {"b", "c", "e"}
 
 
 def test_a_deletion_in_all_queues_holds_over_a_restart_a_snapshot_and_cleaning(
