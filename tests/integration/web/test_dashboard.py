@@ -115,7 +115,7 @@ def test_a_queue_is_paused_drained_and_resumed(journal: Journal, visitor: Visito
     settings = journal.queue("mail").settings
     assert (settings.paused, settings.draining) == (False, False)
     assert visitor.act("pause", queue=b"new").status == 404
-    assert [queue.name for queue in journal.queues()] == [b"mail"]
+    assert [queue.name for queue in journal.queues()] == ["mail"]
 
 
 def test_jobs_are_found_by_key_id_part_queue_and_state(journal: Journal, visitor: Visitor) -> None:

@@ -192,7 +192,7 @@ def test_the_role_read_looks_over_the_wire_too_and_changes_nothing(
     row_id = journal.put(b"x", queue="mail").id
     with daemon.connect(token=tokens["looker"]) as client:
         assert client.job(row_id).queue == "mail"
-        assert [queue.name for queue in client.queues()] == [b"mail"]
+        assert [queue.name for queue in client.queues()] == ["mail"]
         for forbidden in (
             lambda: client.put(b"x", queue="mail"),
             lambda: client.lease("mail"),
