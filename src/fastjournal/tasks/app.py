@@ -320,6 +320,11 @@ class Tasks:
         told = getattr(self.journal, "server_now", None)
         return int(self._clock.now() if told is None else told())
 
+    def own_time(self, instant: int) -> int:
+        """An instant of the journal by the clock that our timestamps are told in."""
+        caller = getattr(self.journal, "caller", None)
+        return instant if caller is None else instant + caller.number_now() - caller.server_now()
+
     def instant_in(self, delay: Length) -> Instant:
         """The instant so far from now."""
         clock = self._clock.now() if self.is_spool or self._opened is None else self.now()

@@ -60,6 +60,9 @@ class App(Protocol):
     def now(self) -> int:
         """The journal's time, ns since 1970."""
 
+    def own_time(self, instant: int) -> int:
+        """An instant of the journal by the clock that our timestamps are told in."""
+
     def instant_in(self, delay: Length) -> Instant:
         """The instant so far from now."""
 

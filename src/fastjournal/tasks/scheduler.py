@@ -74,8 +74,13 @@ class Scheduler:
     def _begin(self, name: str) -> int:
         """Nothing before now counts."""
         now = self._app.now()
-        self._app.journal.entries.set(last_key(name), now, timestamp=as_datetime(now))
+        self._set_last(name, now)
         return now
+
+    def _set_last(self, name: str, instant: int) -> None:
+        """The latest instant that was fired; an earlier one never takes its place."""
+        stamp = as_datetime(self._app.own_time(instant))
+        self._app.journal.entries.set(last_key(name), instant, timestamp=stamp)
 
     def fire_due(self) -> int:
         """Put the calls of all instants that are due; returns the next instant, 0 if none is."""
@@ -99,7 +104,7 @@ class Scheduler:
         for instant in instants:
             self._put(schedule, instant)
         if newest > last:
-            entries.set(last_key(schedule.name), newest, timestamp=as_datetime(newest))
+            self._set_last(schedule.name, newest)
         return schedule.after(max(newest, last))
 
     def _put(self, schedule: Schedule, instant: int) -> None:

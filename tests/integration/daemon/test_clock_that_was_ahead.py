@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from fastjournal import Journal, Outcome, Spool, aconnect
+from fastjournal import Journal, Outcome, Spool, Tasks, aconnect
 from fastjournal.client import entry_calls
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import ClockSkew
 from fastjournal.spool.daemon_destination import DaemonDestination
 from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
-from fastjournal.testing import ManualClock, MemoryFiles
+from fastjournal.tasks.scheduler import Scheduler
+from fastjournal.testing import ManualClock, MemoryFiles, wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.functions import LENGTH, TIMEOUT, Function, Type
 from fastjournal.wire.fj.hello import Hello, decode_hello, encode_hello
@@ -237,3 +238,18 @@ def test_an_embedded_journal_takes_a_write_of_now_as_now() -> None:
         assert journal.delete(key="k", queue="q", timestamp=right + 1) is True
         with pytest.raises(ClockSkew):
             journal.put(b"x", key="k", queue="q", timestamp=right + 30)
+
+
+def test_schedules_are_fired_by_workers_whose_clock_is_an_hour_behind(daemon: LocalDaemon) -> None:
+    app = Tasks(daemon.url)
+
+    @app.every(1, missed="all")
+    def tick() -> None: ...
+
+    scheduler = Scheduler(app)
+    scheduler.declare()
+    scheduler.declare()
+    began = app.now()
+    wait_until(lambda: scheduler.fire_due() > began + 2 * SECOND, what="two ticks")
+    assert scheduler.fired >= 1
+    app.close()
