@@ -83,3 +83,14 @@ def test_what_is_no_id_is_not_there() -> None:
 def test_an_id_is_kept_whole_and_ordered_as_bytes(one: bytes, other: bytes) -> None:
     assert row_of(one).id == one
     assert row_of(one).id_before(row_of(other)) is (one < other)
+
+
+@pytest.mark.parametrize("shift", [0, 7, 31, 32, 60, 64, 100])
+def test_ids_that_count_up_spread_over_the_table_as_others_do(shift: int) -> None:
+    """Wherever they count: a table that finds each of them behind the others is no table."""
+    begin = int.from_bytes(bytes(range(16)), "big")
+    rows, places = Rows(), set()
+    for step in range(4096):
+        row = add(rows, row_of((begin + (step << shift)).to_bytes(16, "big")))
+        places.add(row.hash & 8191)
+    assert len(places) > 2800  # chance leaves about 3220 of 8192 taken
