@@ -250,6 +250,8 @@ def test_a_fault_at_any_operation_breaks_no_promise(sync: str, on_failure: str) 
 def check_failure(run: Run, number: int) -> None:
     """What a failed operation must and must not lead to."""
     assert run.log is not None
+    if number > len(run.files.operations):  # its threads needed fewer: the fault did not happen
+        return
     failed = run.files.operations[number - 1]
     kind, _, name = failed.partition(" ")
     failure = run.log.failure

@@ -25,7 +25,8 @@ from fastjournal.spark.lake import exporter
 from fastjournal.spark.lake import files as export_files
 from fastjournal.spark.lake.delta import compact
 from fastjournal.spark.lake.exporter import export, export_directory, files_of
-from fastjournal.spark.lake.steps import Step, Steps
+from fastjournal.spark.lake.step import Step
+from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.lifecycle import walk
 from fastjournal.spark.replay.by_share import replay_share
 from fastjournal.spark.replay.fold import fold

@@ -209,9 +209,8 @@ class History:
     def _judge_keys(self, rows: Any, verdict: Verdict) -> None:
         there: Counter[str] = Counter()
         for row in rows:
-            if row.key and row.queue_name == "keyed" and row.state in _OPEN:
-                key = row.key.decode()
-                there[key] = max(there[key], int(row.value))
+            if row.key and row.queue == "keyed" and row.state in _OPEN:
+                there[row.key] = max(there[row.key], int(row.payload))
         for key, version in self.keyed_told.items():
             if max(there[key], self.keyed_ended[key]) < version:
                 verdict.blame("lost", f"version {version} of key {key}")

@@ -134,8 +134,10 @@ class JournalTable:
     def outcomes(self, **options: str) -> DataFrame:
         """What became of each batch written to it; options as those of the sink."""
         from fastjournal.spark.sink.outcomes import outcomes
+        from fastjournal.spark.sink.writer import SinkSettings
 
-        return outcomes(self.spark, self.path, **options)
+        staging = SinkSettings.parse({"path": self.path, **options}).staging
+        return outcomes(self.spark, staging)
 
     def audit(self, *, opinion: bool = True) -> DataFrame:
         """What is wrong with it, as rows."""

@@ -263,8 +263,9 @@ def _load(frame: DataFrame, target: str, options: dict[str, str], as_json: bool)
     rows = seen.get["rows"]
     end_progress()
     from fastjournal.spark.sink.outcomes import newest_outcome
+    from fastjournal.spark.sink.writer import SinkSettings
 
-    told = newest_outcome({**options, "path": target}) or {}
+    told = newest_outcome(SinkSettings.parse({**options, "path": target}).staging) or {}
     became = {name: told[name] for name in _OUTCOMES if name in told}
     if as_json:
         json_line({"rows": rows, "seconds": round(seconds, 3), "target": target, **became})

@@ -338,9 +338,9 @@ def _table(jobs: Sequence[LeasedJob], first: int = 0) -> pa.Table:
         {
             "place": pa.array(range(first, first + len(jobs)), pa.int64()),
             "id": pa.array(found["id"], pa.binary()),
-            "queue": _text(found["queue"]),
-            "key": _text(found["key"]),
-            "value": pa.array(found["value"], pa.binary()),
+            "queue": _text(found["queue_bytes"]),
+            "key": _text(found["key_bytes"]),
+            "value": pa.array(found["payload"], pa.binary()),
             "attempt": pa.array(found["attempts"], pa.int32()),
         }
     )

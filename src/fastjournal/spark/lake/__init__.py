@@ -3,7 +3,7 @@
 history     which segments there are: a journal, its archive, a copy on an object store
 tables      columns and versions of the tables
 files       rows into Parquet files, inside a task, on a disk or a store
-steps       which files count, and up to which record
+step        what one export added     steps  all of them: which files count, up to which record
 kept_rows   what is known of each row between two steps
 delta       Delta tables, by the package `deltalake`
 exporter    all of it, again and again

@@ -24,7 +24,7 @@ from fastjournal.spark.lake.files import DataFile, Folder
 from fastjournal.spark.lake.tables import TABLES, plain, schema_of
 
 if TYPE_CHECKING:
-    from fastjournal.spark.lake.steps import Step
+    from fastjournal.spark.lake.step import Step
 
 __all__ = ["APP", "bring_up", "compact", "files_of", "require_deltalake"]
 

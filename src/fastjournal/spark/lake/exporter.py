@@ -44,7 +44,8 @@ from fastjournal.spark.lake.kept_rows import (
     outweighed,
     touched_by,
 )
-from fastjournal.spark.lake.steps import ROWS, Step, Steps
+from fastjournal.spark.lake.step import Step
+from fastjournal.spark.lake.steps import ROWS, Steps
 from fastjournal.spark.lake.tables import JOB_COLUMNS, TABLES, schema_of, with_day
 from fastjournal.spark.lifecycle.commands import Part, parts_of
 from fastjournal.spark.lifecycle.rows import attempts_of, events_of

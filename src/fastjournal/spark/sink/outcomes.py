@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,24 +58,20 @@ def _shorten(path: Path) -> None:
         draft.replace(path)
 
 
-def newest_outcome(options: Mapping[str, str]) -> dict[str, Any] | None:
-    """The newest note of a sink with these options; None: there is none to be seen here."""
-    from fastjournal.spark.sink.writer import SinkSettings
-
-    path = _file(SinkSettings.parse(options).staging)
+def newest_outcome(staging: str) -> dict[str, Any] | None:
+    """The newest note of the sink that stages there; None: there is none to be seen here."""
+    path = _file(staging)
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return dict(json.loads(lines[-1])) if lines else None
 
 
-def outcomes(spark: SparkSession, path: str, **options: str) -> DataFrame:
-    """What became of each batch that was written to `path` by a sink with these options.
+def outcomes(spark: SparkSession, staging: str) -> DataFrame:
+    """What became of each batch that was written by the sink that stages there.
 
     One row a batch: how many of its rows are new jobs, were merged into waiting ones, are stale
     (the waiting job is newer), were refused (expired before they came), or came before.
     """
-    from fastjournal.spark.sink.writer import SinkSettings
-
-    found = _file(SinkSettings.parse({"path": path, **options}).staging)
+    found = _file(staging)
     counts = ", ".join(f"{name} bigint" for name in _COUNTS)
     rows = spark.read.schema(f"time bigint, app string, version bigint, {counts}")
     return rows.json(found.as_uri()).selectExpr(
