@@ -298,12 +298,12 @@ def test_retry_gives_the_job_back(journal: Any) -> None:
 
 
 def test_the_heartbeat_keeps_a_lease_alive(journal: Any) -> None:
-    """Work of three lease lengths, and nobody else gets the job."""
-    receipt = journal.put(queue="q", lease=0.3)
+    """Work that takes longer than its lease, and nobody else gets the job."""
+    receipt = journal.put(queue="q", lease=1.5)
     released = threading.Event()
 
     def work(job: LeasedJob) -> None:
-        released.wait(0.9)
+        released.wait(1.8)
 
     with Run(journal, work, queues=["q"], concurrency=1) as worker:
         until(lambda: worker.counts.completed + worker.counts.lost == 1)
