@@ -193,18 +193,19 @@ class Cleaner:
 
         `expected`: the CRC of the whole file, as it was judged.
         """
-        crc, runs = 0, iter(kept)
+        crc, at, runs = 0, 0, iter(kept)
         start, end = next(runs)
-        for stretch in read_stretches(self.stream, number):
-            crc = google_crc32c.extend(crc, stretch.data)
-            at, stop = stretch.at, stretch.at + len(stretch.data)
-            if not at:
-                yield stretch.data[:HEADER_SIZE]
+        for data in _read_chunks(self.stream, number):
+            crc = google_crc32c.extend(crc, data)
+            stop = at + len(data)
+            parts = [] if at else [data[:HEADER_SIZE]]
             while start < stop:
-                yield stretch.data[max(start - at, 0) : min(end, stop) - at]
+                parts.append(data[max(start - at, 0) : min(end, stop) - at])
                 if end > stop:
                     break
                 start, end = next(runs, _NONE_LEFT)
+            yield b"".join(parts)
+            at = stop
         if crc != expected:
             path = self.stream.segment_path(number)
             raise SegmentError(path, "reads otherwise the second time: the disk or memory is bad")
@@ -277,6 +278,19 @@ def read_stretches(stream: SegmentDirectory, number: int) -> Iterator[Stretch]:
             at, skip, want = at + stop, 0, STRETCH
     except OSError as error:
         raise SegmentError(path, f"cannot be read: {error}") from error
+    finally:
+        handle.close()
+
+
+def _read_chunks(stream: SegmentDirectory, number: int) -> Iterator[bytes]:
+    """The bytes of a sealed segment, `STRETCH` at a time."""
+    handle, _ = stream.open_segment(number, newest=False)
+    try:
+        size = handle.size()
+        for at in range(0, size, STRETCH):
+            yield handle.read(at, min(STRETCH, size - at))
+    except OSError as error:
+        raise SegmentError(stream.segment_path(number), f"cannot be read: {error}") from error
     finally:
         handle.close()
 
