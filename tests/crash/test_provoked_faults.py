@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from fastjournal import Journal, State
 from fastjournal.cli.app import app
 from fastjournal.errors import JournalError, SettingError
-from fastjournal.log.care.disktest import check, write
 from fastjournal.log.care.probe import file_system_of, probe
+from fastjournal.log.disktest import check, write
 from fastjournal.log.files import FileHandle
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.log_writer import LogWriter

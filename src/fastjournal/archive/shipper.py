@@ -44,9 +44,7 @@ from fastjournal.archive.store import Store, open_store
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.errors import ArchiveError, JournalError, NotFound, SettingError
 from fastjournal.log.care.repair import SALVAGED
-from fastjournal.log.files import Files
-from fastjournal.log.segment import NEW_SUFFIX
-from fastjournal.log.write.segment_writer import write_whole
+from fastjournal.log.files import Files, file_size, read_file, replace_file
 
 __all__ = ["LINEAGE", "ArchiveOptions", "ArchiveStatus", "Shipper"]
 
@@ -340,11 +338,7 @@ class Shipper:
         try:
             if not self._files.exists(path):
                 return None
-            handle = self._files.open_read(path)
-            try:
-                known = json.loads(handle.read(0, handle.size()))
-            finally:
-                handle.close()
+            known = json.loads(read_file(self._files, path))
             if known["address"] != self.address:
                 return None
             return Lineage(known["epoch"], known["word"], known["after"], known.get("repaired", 0))
@@ -353,32 +347,16 @@ class Shipper:
 
     def _size_of(self, name: str) -> int:
         path = self._source.stream.path / name
-        if not self._files.exists(path):
-            return 0
-        handle = self._files.open_read(path)
-        try:
-            return handle.size()
-        finally:
-            handle.close()
+        return file_size(self._files, path) if self._files.exists(path) else 0
 
     def _remember(self, lineage: Lineage) -> None:
         if not self._remembers:
             return
         path = self._source.stream.path / LINEAGE
-        work = path.with_name(LINEAGE + NEW_SUFFIX)
         lineage = lineage._replace(repaired=self._repaired)
         data = json.dumps({"address": self.address, **lineage._asdict()}).encode()
         try:
-            if self._files.exists(work):
-                self._files.remove(work)
-            handle = self._files.create(work)
-            try:
-                write_whole(handle, data)
-                handle.sync()
-            finally:
-                handle.close()
-            self._files.rename(work, path)
-            self._files.sync_directory(path.parent)
+            replace_file(self._files, path, [data])
         except OSError as error:
             raise ArchiveError(f"{path}: {error}") from error
 

@@ -77,7 +77,8 @@ from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE
+from fastjournal.log.stream import Stream
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import (
     DEFAULT_PRIORITY,

@@ -89,7 +89,7 @@ CORE = (
     "fastjournal.log.write.counters",
     "fastjournal.log.write.log_writer",
     "fastjournal.log.write.segment_writer",
-    "fastjournal.log.write.synced_mark",
+    "fastjournal.log.synced_mark",
     "fastjournal.put_request",
     "fastjournal.spool.sound_frames",
     "fastjournal.wire.fj.bulk",

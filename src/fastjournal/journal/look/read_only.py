@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -310,9 +311,7 @@ class JournalView:
                 handle = self._stream.files.open_read(path)
             except FileNotFoundError:  # cleaned away since
                 continue
-            try:
+            with closing(handle):
                 total += handle.size()
                 newest = path if has_records(handle) else newest
-            finally:
-                handle.close()
         return total, newest

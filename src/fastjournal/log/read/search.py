@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from fastjournal.errors import SegmentError
 from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, Record, decode
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.log.stream import Stream
+from fastjournal.log.segment_directory import SegmentDirectory
 
 __all__ = ["Found", "Readable", "find_in_segments", "find_records", "segments_of"]
 
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 
 def find_records(
-    stream: Stream,
+    stream: SegmentDirectory,
     needle: bytes,
     *,
     since: int = 0,
@@ -67,7 +67,7 @@ def find_records(
     )  # fmt: skip
 
 
-def segments_of(stream: Stream) -> Iterator[tuple[int, Readable]]:
+def segments_of(stream: SegmentDirectory) -> Iterator[tuple[int, Readable]]:
     """The segments of a log that hold a header, the newest first."""
     numbers = stream.segments()
     for number in reversed(numbers):
