@@ -32,8 +32,8 @@ from fastjournal.journal.language.commands import (
     Group,
     Put,
     WorkqJob,
+    fault_of,
 )
-from fastjournal.journal.language.workq_ranges import fault_of
 from fastjournal.journal.state.row import DELETED_ROW, PROCESSING_ROW, QueueRules, Row
 from fastjournal.put_request import UNIQUE, PutRequest
 

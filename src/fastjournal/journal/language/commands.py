@@ -18,6 +18,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr, u8
 
 from fastjournal.buffers import BytesWriter
+from fastjournal.clock import MILLISECOND
 from fastjournal.journal.language.settings_codec import put_settings
 from fastjournal.journal.language.varint import put_blob, put_sv, put_t, put_uv
 from fastjournal.log.record import encode_time
@@ -90,6 +91,7 @@ __all__ = [
     "Touch",
     "Value",
     "WorkqJob",
+    "fault_of",
     "policy_of",
     "write_aliases",
 ]
@@ -778,3 +780,33 @@ def write_aliases(out: BytesWriter, aliases: tuple[bytes, ...]) -> None:
     put_uv(out, len(aliases))
     for alias in aliases:
         put_blob(out, alias)
+
+
+_LAST_INSTANT: Final = 9_223_372_036_854_775_807
+_END_OF_TIME: Final = 9_223_372_036 * 1_000_000_000
+_NAME: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+
+
+def fault_of(job: WorkqJob) -> str:
+    """What is wrong with a Workq job, in its server's words; empty if nothing is.
+
+    Its payload is not looked at. A ttl may be longer than that server's 30 days.
+    """
+    row_id = job.id
+    if len(row_id) != 16 or row_id[6] >> 4 != 4 or row_id[8] >> 6 != 2:
+        return "Invalid ID"
+    if not 1 <= len(job.name) <= 255 or not _NAME.issuperset(job.name):
+        return "Invalid Name"
+    if not 1 <= job.ttr <= 86_400_000:
+        return "Invalid TTR"
+    if not 1 <= job.ttl <= _LAST_INSTANT // MILLISECOND:
+        return "Invalid TTL"
+    if not -(2**31) <= job.priority < 2**31:
+        return "Invalid Priority"
+    if not 0 <= job.max_attempts <= 255:
+        return "Invalid Max Attempts"
+    if not 0 <= job.max_fails <= 255:
+        return "Invalid Max Fails"
+    if isinstance(job, Schedule) and not 0 < job.time < _END_OF_TIME:
+        return "Invalid Time"
+    return ""
