@@ -202,7 +202,10 @@ class Engine:
         """A command's payload, with the zone bytes of this log."""
         out = self._payload
         out.truncate(0)
-        write_command(out, command, self._zone)
+        if self._zone:
+            write_command(out, command, self._zone)
+        else:
+            command.write(out)
         return out.getvalue()
 
     def add_record(self, out: BytesWriter, time: i64, payload: bytes) -> None:

@@ -196,10 +196,6 @@ class Timeline(Order):
             return a.inserted < b.inserted
         return a.id_before(b)
 
-    def head(self) -> Row | None:
-        """The row that leaves first."""
-        return self.first()
-
     def next(self) -> int:
         """The first instant; 0: none."""
         row = self.first()
@@ -221,10 +217,6 @@ class Expiry(Order):
 
     def set_slot(self, row: Row, slot: i64) -> None:
         row.expiry_slot = i32(slot)
-
-    def head(self) -> Row | None:
-        """The row that expires first."""
-        return self.first()
 
     def next(self) -> int:
         """The first instant; 0: none."""
