@@ -190,8 +190,9 @@ class Timeline(Order):
     """Rows by `when`: the instant at which they leave their place."""
 
     def before(self, a: Row, b: Row) -> bool:
-        if a.when != b.when:
-            return a.when < b.when
+        mine, its = a.when, b.when
+        if mine != its:
+            return mine < its
         if a.inserted != b.inserted:
             return a.inserted < b.inserted
         return a.id_before(b)
