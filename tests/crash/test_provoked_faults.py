@@ -170,7 +170,7 @@ def test_a_scrub_finds_damage_at_rest_and_tells_its_last_pass(
         journal.put(b"x" * 100, queue="q", key=str(number))
         journal.rotate()
     journal.put(b"newest", queue="q")
-    upkeep = journal._background
+    upkeep = journal.background
     assert journal.upkeep_status.scrubbed_at == 0
     upkeep.cycle()
     assert (upkeep.last_error, journal.upkeep_status.scrub_passes) == ("", 1)
@@ -181,7 +181,7 @@ def test_a_scrub_finds_damage_at_rest_and_tells_its_last_pass(
     handle = files.open_in_place(path)
     handle.write_at(b"\xff", 60)
     for _ in range(2):
-        journal._upkeep.scrub()
+        journal.upkeep.scrub()
     assert journal.upkeep_status.scrub_faults == 1
     assert journal.upkeep_status.scrubbed_at == clock.now()
     assert sum("000000002.log" in one.message for one in caplog.records) == 1

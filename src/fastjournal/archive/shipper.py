@@ -122,7 +122,8 @@ class Shipper:
         self._source = source
         self._files: Files = source.stream.files
         self._clock = clock
-        self._open_store = store or (lambda: open_store(address, files=self._files))
+        self.open_store = store or (lambda: open_store(address, files=self._files))
+        """Called when the store is first needed."""
         self._store: Store | None = None
         self._remembers = remembers
         self._repaired = self._size_of(SALVAGED)
@@ -274,7 +275,7 @@ class Shipper:
             return self._source.view()
         if isinstance(request, RememberLineage):
             return self._remember(request.lineage)
-        store = self._store = self._store or self._open_store()
+        store = self._store = self._store or self.open_store()
         if isinstance(request, ListEpochs):
             return epochs(store)
         if isinstance(request, ReadNewest):

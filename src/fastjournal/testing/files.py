@@ -96,6 +96,10 @@ class MemoryFiles:
         self._crashed = False
         self._boot = 1
 
+    def reboot(self) -> None:
+        """The operating system has started again."""
+        self._boot += 1
+
     def used(self) -> int:
         """Bytes on the disk, as far as `capacity` counts them."""
         return sum(len(inode.content) for inode in self._names.values())

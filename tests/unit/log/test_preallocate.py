@@ -191,7 +191,7 @@ def test_a_record_behind_zeros_is_a_tear_only_after_a_restart_of_the_machine(
     content = files.content(FIRST)
     left = files.killed()
     if restarted:
-        left._boot += 1
+        left.reboot()
     left.put(FIRST, content[:lost_at] + bytes(kept_at - lost_at) + content[kept_at:])
     if not restarted:
         with pytest.raises(CorruptRecord):
