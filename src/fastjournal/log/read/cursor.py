@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from operator import length_hint
-from types import TracebackType
 from typing import Any, Self
 
 from fastjournal.errors import BadRequest, CorruptRecord, JournalError, SegmentError
@@ -134,12 +133,7 @@ class Cursor:
         self.lock()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _fill(self) -> bool:
