@@ -56,7 +56,6 @@ class Pruned:
 
     names: tuple[str, ...] = ()
     bytes: int = 0
-    kept_manifests: int = 0
 
 
 def object_chunks(store: Store, entry: Entry) -> Iterator[bytes]:
@@ -172,7 +171,7 @@ def prune(
         others = [one.name for one in gone if "/manifest/" not in one.name]
         if others:
             store.delete(others)
-    return Pruned(tuple(one.name for one in gone), sum(one.size for one in gone), len(kept))
+    return Pruned(tuple(one.name for one in gone), sum(one.size for one in gone))
 
 
 def _shrink(store: Store, since: int, *, dry_run: bool) -> Manifest | None:

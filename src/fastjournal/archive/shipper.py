@@ -114,7 +114,6 @@ class Shipper:
         clock: Clock = SYSTEM_CLOCK,
         store: Callable[[], Store] | None = None,
         remembers: bool = True,
-        word: str = "",
     ) -> None:
         """`store`: how to open it. `remembers`: keep `archive.pos` beside the log."""
         self.address = address
@@ -130,8 +129,7 @@ class Shipper:
         lineage = self._read_lineage() if remembers else None
         if lineage is not None and lineage.repaired != self._repaired:
             lineage = None
-        word = word or secrets.token_hex(8)
-        self._shipping = Shipping(word, lineage, self.options.keep_days)
+        self._shipping = Shipping(secrets.token_hex(8), lineage, self.options.keep_days)
         if self.options.compress:
             _zstd()
         self._wake = threading.Event()

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
 from fastjournal.archive.shipper import ArchiveOptions, ArchiveStatus, Shipper
 from fastjournal.archive.shipping import Superseded
 from fastjournal.archive.source import LocalSnapshot, Source
-from fastjournal.archive.store import Store
 from fastjournal.clock import Clock
 from fastjournal.errors import ArchiveError, BadRequest, NotFound, SegmentError, Stopped
 from fastjournal.journal.disk.snapshot import (
@@ -43,7 +41,6 @@ def make_shipper(
     address: str,
     options: ArchiveOptions | None,
     clock: Clock,
-    store: Callable[[], Store] | None = None,
 ) -> Shipper:
     """The shipper of an open journal, not started yet."""
 
@@ -54,7 +51,7 @@ def make_shipper(
     # Under `os` nothing syncs the log by itself, and nothing is shipped that is not synced.
     settle = log.sync if log.options.sync == "os" else None
     source = Source(stream, newest, settle=settle)
-    shipper = Shipper(source, address, options, clock=clock, store=store)
+    shipper = Shipper(source, address, options, clock=clock)
     shipper.on_behind = lambda told: log.stop(Stopped(told))
     return shipper
 

@@ -85,8 +85,7 @@ class Accessed:
     A restart forgets all. 0 means: not since then, or forgotten.
     """
 
-    def __init__(self, most: int = _REMEMBERED) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._at: dict[bytes, int] = {}
 
     def note(self, row_id: bytes, now: int) -> None:
@@ -94,7 +93,7 @@ class Accessed:
         at = self._at
         at.pop(row_id, None)  # so that the first of them is the one read longest ago
         at[row_id] = now
-        if len(at) > self._most:
+        if len(at) > _REMEMBERED:
             del at[next(iter(at))]
 
     def of(self, row_id: bytes) -> int:
