@@ -235,10 +235,13 @@ class MemoryFiles:
             for change, taken in zip(self._changes, choice, strict=False):
                 if taken:
                     apply_name(names, change)
-            contents = {inode: bytearray(inode.durable) for inode in inodes}
+            contents = {inode: bytearray(inode.durable) for inode in inodes if inode.pending}
             for (inode, op), outcome in zip(writes, choice[len(self._changes) :], strict=True):
                 apply_write(contents[inode], op, outcome, seed)
-            left = {path: bytes(contents[inode]) for path, inode in names.items()}
+            left = {
+                path: bytes(contents[inode]) if inode.pending else inode.durable
+                for path, inode in names.items()
+            }
             if (whole := frozenset(left.items())) not in given:
                 given.add(whole)
                 yield self._image(left, self._boot + 1)

@@ -190,7 +190,8 @@ class Timeline(Order):
     """Rows by `when`: the instant at which they leave their place."""
 
     def before(self, a: Row, b: Row) -> bool:
-        mine, its = a.when, b.when
+        mine: i64 = a.when
+        its: i64 = b.when
         if mine != its:
             return mine < its
         if a.inserted != b.inserted:
