@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fastjournal.journal.engine.operations import Receipt
     from fastjournal.journal.journal import Journal
     from fastjournal.model import Job, NewJob, Outcome, Priority, QueueSettings, State
+    from fastjournal.package import __version__
     from fastjournal.spool.writer import Spool
     from fastjournal.tables import apply_tables, read_tables
     from fastjournal.tasks import (
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
         TaskFailed,
         Tasks,
     )
-
-__version__ = "0.2.0"
 
 _BUILD = os.path.join(os.path.dirname(__file__), "..", "..", "build", "compiled")  # noqa: PTH118, PTH120
 _CHECKOUT = os.path.exists(os.path.join(_BUILD, "sources"))  # noqa: PTH110, PTH118
@@ -162,6 +161,7 @@ _HOMES = {
     "Unauthorized": "fastjournal.errors",
     "Unavailable": "fastjournal.errors",
     "Worker": "fastjournal.client.worker",
+    "__version__": "fastjournal.package",
     "aconnect": "fastjournal.connect_url",
     "connect": "fastjournal.connect_url",
     "apply_tables": "fastjournal.tables",

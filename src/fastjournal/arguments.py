@@ -327,15 +327,10 @@ def _mode(mode: object, key: bytes) -> i64:
 
 
 def _number(value: object, what: str, largest: int) -> int:
-    number = _whole(value, what)
-    if not 0 <= number <= largest:
-        raise OutOfRange(f"{what} must be 0..{largest}, not {number}")
-    return number
-
-
-def _whole(value: object, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadRequest(f"{what} must be a whole number, not {value!r}")
+    if not 0 <= value <= largest:
+        raise OutOfRange(f"{what} must be 0..{largest}, not {value}")
     return value if type(value) is int else int(value)
 
 

@@ -19,7 +19,6 @@ from typing import Final, Protocol, final
 from mypy_extensions import mypyc_attr
 
 __all__ = [
-    "MICROSECOND",
     "MILLISECOND",
     "SECOND",
     "SYSTEM_CLOCK",
@@ -30,7 +29,6 @@ __all__ = [
     "instant_text",
 ]
 
-MICROSECOND: Final = 1_000
 MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 _STEP: Final = SECOND  # what more the wall clock is ahead of the monotonic one counts as a step

@@ -70,13 +70,6 @@ class PutRequest:
         self.persist = False
         """It is to be in the log, though its queue may live in memory."""
 
-    def is_usual(self) -> bool:
-        """It asks for no lease, limits, type or lifetime of its own: the queue's rules hold."""
-        return (
-            self.lease | self.max_attempts | self.max_timeouts | self.max_fails | self.ttl == 0
-            and self.kind == 1
-        )
-
     def new_job(self) -> NewJob:
         """The same for people."""
         return NewJob(

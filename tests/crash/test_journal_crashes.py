@@ -80,12 +80,12 @@ def test_no_snapshot_holds_more_than_the_log_that_a_power_loss_leaves(seed: int)
     ids = [j.put(b"%d" % number, queue="q").id for number in range(8)]
     j.sync()
     digests = [j.digest()]
-    j._upkeep.part = 1 + seed % 3
+    j.upkeep.part = 1 + seed % 3
     first = parse_name(j.engine.log.rotate().name)
     assert first is not None
 
     def parts():  # type: ignore[no-untyped-def]
-        for number, part in enumerate(j._upkeep.parts([])):
+        for number, part in enumerate(j.upkeep.parts([])):
             yield part
             j.delete(ids[(number * 5 + seed) % 8])
             digests.append(j.digest())

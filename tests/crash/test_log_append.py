@@ -132,7 +132,11 @@ def oversize(run: Run) -> None:
     run.close()
 
 
-SCENARIOS: list[Callable[[Run], None]] = [single, batches, rotations, reopened, oversize]
+CASES = [
+    *((scenario, policy) for scenario in (single, batches, oversize) for policy in POLICIES),
+    # In these the ticker never ticks, so `interval` is `os`.
+    *((scenario, policy) for scenario in (rotations, reopened) for policy in ("os", "always")),
+]
 
 
 def recovered(files: MemoryFiles) -> list[bytes]:
@@ -160,8 +164,9 @@ def check(files: MemoryFiles, history: History, promised: int, where: object) ->
     assert len(found) >= promised, ("promised records are lost", where)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize(
+    ("scenario", "policy"), CASES, ids=[f"{one.__name__}-{policy}" for one, policy in CASES]
+)
 def test_a_crash_at_any_operation_leaves_a_prefix_with_all_that_was_promised(
     scenario: Callable[[Run], None], policy: str
 ) -> None:

@@ -159,7 +159,8 @@ def faults(operation: str) -> Iterator[Fault]:
     if operation == "write synced.pos":
         yield from (Fault(short=length) for length in (0, 1, 20, 43))
     elif operation.startswith("write "):
-        yield from (Fault(short=length) for length in range(200))  # until it is not short
+        # Every field of a record and its borders; until it is not short.
+        yield from (Fault(short=length) for length in (*range(21), *range(21, 200, 6)))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from fastjournal import Journal, State
 from fastjournal.cli.app import app
 from fastjournal.errors import JournalError, SettingError
-from fastjournal.log.care.disktest import check, write
 from fastjournal.log.care.probe import file_system_of, probe
+from fastjournal.log.disktest import check, write
 from fastjournal.log.files import FileHandle
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.log_writer import LogWriter
@@ -170,7 +170,7 @@ def test_a_scrub_finds_damage_at_rest_and_tells_its_last_pass(
         journal.put(b"x" * 100, queue="q", key=str(number))
         journal.rotate()
     journal.put(b"newest", queue="q")
-    upkeep = journal._background
+    upkeep = journal.background
     assert journal.upkeep_status.scrubbed_at == 0
     upkeep.cycle()
     assert (upkeep.last_error, journal.upkeep_status.scrub_passes) == ("", 1)
@@ -181,7 +181,7 @@ def test_a_scrub_finds_damage_at_rest_and_tells_its_last_pass(
     handle = files.open_in_place(path)
     handle.write_at(b"\xff", 60)
     for _ in range(2):
-        journal._upkeep.scrub()
+        journal.upkeep.scrub()
     assert journal.upkeep_status.scrub_faults == 1
     assert journal.upkeep_status.scrubbed_at == clock.now()
     assert sum("000000002.log" in one.message for one in caplog.records) == 1

@@ -75,7 +75,7 @@ def test_a_snapshot_taken_while_the_journal_changes_recovers_to_the_live_state(s
     live(world, chance, 60)
     parts = changed = 0
     for _ in range(4):
-        upkeep = world.journal._upkeep
+        upkeep = world.journal.upkeep
         upkeep.part = chance.choice([1, 2, 5])
         first = parse_name(world.journal.engine.log.rotate().name)
         assert first is not None

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fastjournal.log.care.resync import next_valid
 from fastjournal.log.record import (
     FFFF_ZONE,
     BrokenRecord,
@@ -19,6 +18,7 @@ from fastjournal.log.record import (
     encode_time,
     uvarint,
 )
+from fastjournal.log.scan.resync import next_valid
 
 TIMES = st.integers(-9_223_372_035 * 10**9, 9_223_372_035 * 10**9)
 ZONES = st.sampled_from([0, FFFF_ZONE])

@@ -15,7 +15,7 @@ from deeds import act
 from entry_driver import Embedded, S
 from fastjournal.entry_value import BUFFER, INTEGER, STRING
 from fastjournal.errors import RequestError
-from fastjournal.journal.entries.plan import Decided
+from fastjournal.journal.entries.ground import Decided
 from fastjournal.journal.entries.reads import Reading
 from world import World
 

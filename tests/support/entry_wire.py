@@ -11,8 +11,8 @@ from typing import Any
 
 from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.errors import NotFound
+from fastjournal.journal.entries.ground import Decided
 from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
-from fastjournal.journal.entries.plan import Decided
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.entry_codec import ALL, decode_entry, encode_who

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,16 @@ from fastjournal.archive.manifest import (
 from fastjournal.archive.store import Found, Store
 from fastjournal.errors import ArchiveError, NotFound, SettingError
 
-__all__ = ["Entry", "Pruned", "object_chunks", "prune", "unpack", "verify_archive"]
+__all__ = [
+    "Entry",
+    "HeldSegment",
+    "Pruned",
+    "object_chunks",
+    "open_segments",
+    "prune",
+    "unpack",
+    "verify_archive",
+]
 
 _TRIES = 10  # a shipper may write meanwhile
 Entry = SegmentEntry | SnapshotEntry | PartEntry
@@ -47,7 +56,6 @@ class Pruned:
 
     names: tuple[str, ...] = ()
     bytes: int = 0
-    kept_manifests: int = 0
 
 
 def object_chunks(store: Store, entry: Entry) -> Iterator[bytes]:
@@ -163,7 +171,7 @@ def prune(
         others = [one.name for one in gone if "/manifest/" not in one.name]
         if others:
             store.delete(others)
-    return Pruned(tuple(one.name for one in gone), sum(one.size for one in gone), len(kept))
+    return Pruned(tuple(one.name for one in gone), sum(one.size for one in gone))
 
 
 def _shrink(store: Store, since: int, *, dry_run: bool) -> Manifest | None:
@@ -213,3 +221,35 @@ def _leading_digits(text: str) -> Iterator[str]:
         if not letter.isdecimal():
             return
         yield letter
+
+
+class HeldSegment:
+    """A segment in memory, as `log.read.search` reads it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`."""
+        return self._data[offset : offset + size]
+
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self._data)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._data = b""
+
+
+def open_segments(store: Store, manifest: Manifest) -> Iterator[tuple[int, HeldSegment]]:
+    """Number and content of each segment, the newest first; what was pruned is passed over."""
+    pieces: list[tuple[int, Sequence[Entry]]] = [(one.number, [one]) for one in manifest.segments]
+    if manifest.parts:
+        pieces.append((manifest.parts[0].segment, manifest.parts))
+    for number, entries in reversed(pieces):
+        try:
+            data = b"".join(chunk for one in entries for chunk in object_chunks(store, one))
+        except NotFound:
+            continue
+        yield number, HeldSegment(data)

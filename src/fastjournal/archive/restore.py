@@ -22,16 +22,15 @@ from fastjournal.archive.care import object_chunks
 from fastjournal.archive.manifest import Manifest, PartEntry, SegmentEntry, SnapshotEntry
 from fastjournal.archive.store import Store
 from fastjournal.clock import instant_text
-from fastjournal.errors import ArchiveError, BadRequest
+from fastjournal.errors import ArchiveError, BadRequest, write_failure
 from fastjournal.log import manifest as log_manifest
 from fastjournal.log.care.recovery import recover
-from fastjournal.log.files import DISK, Files
+from fastjournal.log.files import DISK, Files, make_file
 from fastjournal.log.manifest import ManifestFile, Sealed, first_time
 from fastjournal.log.record import Walk
 from fastjournal.log.segment import HEADER_SIZE, WORKQ, Header, segment_name
 from fastjournal.log.segment_directory import RESTORING
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import write_failure, write_whole
 
 __all__ = ["RestorePlan", "Restored", "plan_restore", "restore"]
 
@@ -233,13 +232,7 @@ class _Restore:
     def _write(self, name: str, chunks: Iterable[bytes]) -> None:
         path = self._stream.path / name
         try:
-            handle = self._files.create(path)
-            try:
-                for chunk in chunks:
-                    write_whole(handle, chunk)
-                handle.sync()
-            finally:
-                handle.close()
+            make_file(self._files, path, chunks)
             self._files.sync_directory(path.parent)
         except OSError as error:
             raise write_failure(error, path) from error

@@ -44,9 +44,7 @@ from fastjournal.archive.store import Store, open_store
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.errors import ArchiveError, JournalError, NotFound, SettingError
 from fastjournal.log.care.repair import SALVAGED
-from fastjournal.log.files import Files
-from fastjournal.log.segment import NEW_SUFFIX
-from fastjournal.log.write.segment_writer import write_whole
+from fastjournal.log.files import Files, file_size, read_file, replace_file
 
 __all__ = ["LINEAGE", "ArchiveOptions", "ArchiveStatus", "Shipper"]
 
@@ -116,7 +114,6 @@ class Shipper:
         clock: Clock = SYSTEM_CLOCK,
         store: Callable[[], Store] | None = None,
         remembers: bool = True,
-        word: str = "",
     ) -> None:
         """`store`: how to open it. `remembers`: keep `archive.pos` beside the log."""
         self.address = address
@@ -124,15 +121,15 @@ class Shipper:
         self._source = source
         self._files: Files = source.stream.files
         self._clock = clock
-        self._open_store = store or (lambda: open_store(address, files=self._files))
+        self.open_store = store or (lambda: open_store(address, files=self._files))
+        """Called when the store is first needed."""
         self._store: Store | None = None
         self._remembers = remembers
         self._repaired = self._size_of(SALVAGED)
         lineage = self._read_lineage() if remembers else None
         if lineage is not None and lineage.repaired != self._repaired:
             lineage = None
-        word = word or secrets.token_hex(8)
-        self._shipping = Shipping(word, lineage, self.options.keep_days)
+        self._shipping = Shipping(secrets.token_hex(8), lineage, self.options.keep_days)
         if self.options.compress:
             _zstd()
         self._wake = threading.Event()
@@ -276,7 +273,7 @@ class Shipper:
             return self._source.view()
         if isinstance(request, RememberLineage):
             return self._remember(request.lineage)
-        store = self._store = self._store or self._open_store()
+        store = self._store = self._store or self.open_store()
         if isinstance(request, ListEpochs):
             return epochs(store)
         if isinstance(request, ReadNewest):
@@ -340,11 +337,7 @@ class Shipper:
         try:
             if not self._files.exists(path):
                 return None
-            handle = self._files.open_read(path)
-            try:
-                known = json.loads(handle.read(0, handle.size()))
-            finally:
-                handle.close()
+            known = json.loads(read_file(self._files, path))
             if known["address"] != self.address:
                 return None
             return Lineage(known["epoch"], known["word"], known["after"], known.get("repaired", 0))
@@ -353,32 +346,16 @@ class Shipper:
 
     def _size_of(self, name: str) -> int:
         path = self._source.stream.path / name
-        if not self._files.exists(path):
-            return 0
-        handle = self._files.open_read(path)
-        try:
-            return handle.size()
-        finally:
-            handle.close()
+        return file_size(self._files, path) if self._files.exists(path) else 0
 
     def _remember(self, lineage: Lineage) -> None:
         if not self._remembers:
             return
         path = self._source.stream.path / LINEAGE
-        work = path.with_name(LINEAGE + NEW_SUFFIX)
         lineage = lineage._replace(repaired=self._repaired)
         data = json.dumps({"address": self.address, **lineage._asdict()}).encode()
         try:
-            if self._files.exists(work):
-                self._files.remove(work)
-            handle = self._files.create(work)
-            try:
-                write_whole(handle, data)
-                handle.sync()
-            finally:
-                handle.close()
-            self._files.rename(work, path)
-            self._files.sync_directory(path.parent)
+            replace_file(self._files, path, [data])
         except OSError as error:
             raise ArchiveError(f"{path}: {error}") from error
 

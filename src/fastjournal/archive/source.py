@@ -28,7 +28,7 @@ from fastjournal.log.manifest import read as read_log_manifest
 from fastjournal.log.record import MAX_PAYLOAD, TIME_SIZE, BrokenRecord, Walk, decode_time
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.synced_mark import Mark, SyncedMark
+from fastjournal.log.synced_mark import Mark, SyncedMark
 
 __all__ = ["Changed", "Content", "LocalSnapshot", "Source", "Tail", "View"]
 

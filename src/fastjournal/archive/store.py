@@ -15,10 +15,10 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -27,9 +27,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from fastjournal.errors import ArchiveError, JournalError, NotFound, SettingError
-from fastjournal.log.files import DISK, Files
+from fastjournal.log.files import DISK, Files, file_size, replace_file
 from fastjournal.log.segment import NEW_SUFFIX
-from fastjournal.log.write.segment_writer import write_whole
 
 __all__ = [
     "CHUNK",
@@ -160,7 +159,7 @@ class DirectoryStore:
             try:
                 if self._files.exists(path):
                     return False
-                self._write(path, [data])
+                replace_file(self._files, path, [data])
                 return True
             finally:
                 lock.release()
@@ -172,23 +171,9 @@ class DirectoryStore:
 
         def make() -> None:
             self._make_folder(path.parent)
-            self._write(path, chunks)
+            replace_file(self._files, path, chunks)
 
         self._do(name, make)
-
-    def _write(self, path: Path, chunks: Iterable[bytes]) -> None:
-        files, work = self._files, path.with_name(path.name + NEW_SUFFIX)
-        if files.exists(work):
-            files.remove(work)
-        handle = files.create(work)
-        try:
-            for chunk in chunks:
-                write_whole(handle, chunk)
-            handle.sync()
-        finally:
-            handle.close()
-        files.rename(work, path)
-        files.sync_directory(path.parent)
 
     def _make_folder(self, folder: Path) -> None:
         """Make a directory and those above it; their names are as durable as what is put there."""
@@ -218,11 +203,8 @@ class DirectoryStore:
 
     def get_range(self, name: str, start: int, size: int) -> bytes:
         def read() -> bytes:
-            handle = self._files.open_read(self.path / name)
-            try:
+            with closing(self._files.open_read(self.path / name)) as handle:
                 return handle.read(start, size)
-            finally:
-                handle.close()
 
         return self._do(name, read)
 
@@ -235,12 +217,8 @@ class DirectoryStore:
             if not self._files.is_file(self.path / path):
                 yield from self._walk(path)
             elif not name.endswith(NEW_SUFFIX):
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    handle = self._files.open_read(self.path / path)
-                    try:
-                        yield Found(path, handle.size())
-                    finally:
-                        handle.close()
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    yield Found(path, file_size(self._files, self.path / path))
 
     def folders(self, prefix: str) -> list[str]:
         folder = self.path / prefix
@@ -365,7 +343,7 @@ class ObjectStore:
     def delete(self, names: Sequence[str]) -> None:
         for at in range(0, len(names), _DELETE_AT_A_TIME):
             some = list(names[at : at + _DELETE_AT_A_TIME])
-            with contextlib.suppress(NotFound):
+            with suppress(NotFound):
                 self._do(some[0], partial(self._obstore.delete, self._store, some))
 
     def _do(self, name: str, work: Callable[[], T]) -> T:

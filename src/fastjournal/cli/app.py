@@ -24,7 +24,6 @@ try:
 except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
-from fastjournal import __version__
 from fastjournal.cli import archive, daemon_commands, log, replica, spool, tasks
 from fastjournal.cli.arguments import Json
 from fastjournal.cli.journal import entries, inspect_commands, jobs, operator_commands
@@ -34,6 +33,7 @@ from fastjournal.cli.spark import commands as spark
 from fastjournal.cli.worker import worker
 from fastjournal.cli.workq import WorkqCommand, workq
 from fastjournal.errors import JournalError, is_damage
+from fastjournal.package import __version__
 
 __all__ = ["app", "main", "overview"]
 

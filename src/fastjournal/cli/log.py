@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -275,7 +276,7 @@ def disktest(
 
         fastjournal log disktest /mnt/disk/test --seen 12345
     """
-    from fastjournal.log.care import disktest as test
+    from fastjournal.log import disktest as test
     from fastjournal.log.care.probe import WEAK, file_system_of, probe
     from fastjournal.log.files import DISK
 
@@ -442,13 +443,10 @@ def _header(stream: Stream) -> Header | None:
         if not stream.files.is_file(path):
             continue
         try:
-            handle = stream.files.open_read(path)
+            with closing(stream.files.open_read(path)) as handle:
+                head = handle.read(0, HEADER_SIZE)
         except OSError as error:
             raise SegmentError(path, f"cannot be opened: {error.strerror}") from error
-        try:
-            head = handle.read(0, HEADER_SIZE)
-        finally:
-            handle.close()
         if len(head) == HEADER_SIZE and any(head):
             return Header.decode(head)
     return None

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from fastjournal import __version__
 from fastjournal.clock import Clock
 from fastjournal.config import Settings
 from fastjournal.daemon.auth import Tokens
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.session import Session
+from fastjournal.package import __version__
 from fastjournal.package.compiled import describe_core
 from fastjournal.wire.fj.requests import Limits
 

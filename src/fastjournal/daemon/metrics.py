@@ -18,12 +18,12 @@ from prometheus_client.core import HistogramMetricFamily as HistogramFamily
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from fastjournal import __version__
 from fastjournal.clock import SECOND
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
 from fastjournal.log.write.counters import Histogram
+from fastjournal.package import __version__
 
 __all__ = ["ServerCollector", "render"]
 

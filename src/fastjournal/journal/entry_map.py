@@ -24,8 +24,7 @@ from fastjournal.errors import BadRequest, Locked, NotFound
 from fastjournal.handles import HeldLock
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.entry_operations import EntryOperations
-from fastjournal.journal.engine.entry_watch import EntryWatch
-from fastjournal.journal.engine.events import Subscription
+from fastjournal.journal.engine.events import EntryWatch, Subscription
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.entries.reads import Reading

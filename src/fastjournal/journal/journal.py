@@ -77,7 +77,8 @@ from fastjournal.journal.state.values import CACHE, Values
 from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.files import DISK, Files
 from fastjournal.log.segment import WORKQ
-from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE
+from fastjournal.log.stream import Stream
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import (
     DEFAULT_PRIORITY,
@@ -204,14 +205,16 @@ class Journal:
             fetching = Fetching(stream, values, snapshot_path)
             self._engine = Engine(ground, self._log, self._clock, Reserve(stream), fetching)
             self._engine.own = self.replayed.own
-            self._shipper: Shipper | None = None
+            self.shipper: Shipper | None = None
+            """Ships to the archive, if there is one."""
             hold = self._archived_below if archive else None
-            self._upkeep = Upkeep(self._engine, stream, self.replayed, hold, wait_safe)
+            self.upkeep = Upkeep(self._engine, stream, self.replayed, hold, wait_safe)
+            """Cleans and snapshots, when `background` or a caller says so."""
             if archive:
                 from fastjournal.journal.disk.archived import make_shipper
 
-                self._shipper = make_shipper(
-                    stream, self._log, self._upkeep, str(archive), archive_options, self._clock
+                self.shipper = make_shipper(
+                    stream, self._log, self.upkeep, str(archive), archive_options, self._clock
                 )
             self._state = state
             self._operations = Operations(self._engine)
@@ -220,11 +223,11 @@ class Journal:
             if state.untold:
                 with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
                     self._operations.forwarding.tell_marks()
-            self._background = Background(self._engine, self._upkeep, interval, between)
+            self.background = Background(self._engine, self.upkeep, interval, between)
             if background:
-                self._background.start()
-                if self._shipper is not None:
-                    self._shipper.start()
+                self.background.start()
+                if self.shipper is not None:
+                    self.shipper.start()
         except BaseException:
             with contextlib.suppress(JournalError):  # what is under way tells more
                 self._give_up()
@@ -232,8 +235,8 @@ class Journal:
 
     def _give_up(self) -> None:
         """Whatever came of opening it: leave no thread and no lock behind."""
-        threads = getattr(self, "_background", None)
-        shipper = getattr(self, "_shipper", None)
+        threads = getattr(self, "background", None)
+        shipper = getattr(self, "shipper", None)
         try:
             if threads is not None:
                 threads.stop()
@@ -246,7 +249,7 @@ class Journal:
                 engine.fetching.close_files()
 
     def _archived_below(self) -> int:
-        return 0 if self._shipper is None else self._shipper.hold
+        return 0 if self.shipper is None else self.shipper.hold
 
     @property
     def engine(self) -> Engine:
@@ -712,23 +715,23 @@ class Journal:
             self._check_open()
             count = self._engine.tick()
         if self._log.failure is None:
-            self._upkeep.begin_generation()
+            self.upkeep.begin_generation()
         return count
 
     def clean(self) -> list[Cleaned]:
         """Run one cleaning cycle now."""
         self._ship_first()
-        return self._background.clean()
+        return self.background.clean()
 
     def snapshot(self) -> None:
         """Take a snapshot now, so that the next opening is quick and the log below it can go."""
         self._ship_first()
-        self._background.snapshot()
+        self.background.snapshot()
 
     def _ship_first(self) -> None:
         """What is not archived is not dropped: without a thread that ships, it is done here."""
-        if self._shipper is not None and not self._shipper.is_started and not self._closed:
-            self._shipper.ship()
+        if self.shipper is not None and not self.shipper.is_started and not self._closed:
+            self.shipper.ship()
 
     def rotate(self) -> None:
         """Go on in a new segment."""
@@ -740,10 +743,10 @@ class Journal:
         """Ship to the archive now what it lacks and is synced; raises what went wrong."""
         with self._engine.lock:
             self._check_open()
-        if self._shipper is None:
+        if self.shipper is None:
             raise BadRequest("the journal has no archive")
-        self._shipper.ship_once()
-        return self._shipper.status()
+        self.shipper.ship_once()
+        return self.shipper.status()
 
     def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""
@@ -802,7 +805,7 @@ class Journal:
                 *self._look.row_counts(),
                 self._log.status(),
                 self._log.options.sync,
-                self._upkeep.status,
+                self.upkeep.status,
                 self.replayed.records,
                 self.replay_seconds,
                 self.replayed.clean,
@@ -817,12 +820,12 @@ class Journal:
 
     def archive_status(self) -> ArchiveStatus | None:
         """How far the archive is; None: there is none."""
-        return None if self._shipper is None else self._shipper.status()
+        return None if self.shipper is None else self.shipper.status()
 
     @property
     def upkeep_status(self) -> UpkeepStatus:
         """What upkeep has done since the journal was opened."""
-        return self._upkeep.status
+        return self.upkeep.status
 
     def _memory_queues(self) -> tuple[str, ...]:
         """Queues whose jobs live in memory; under the lock."""
@@ -840,7 +843,7 @@ class Journal:
             engine.begin()
             engine.fail_waiters()
         try:
-            self._background.stop()
+            self.background.stop()
         finally:  # an interrupt of the waiting must not leave the lock held
             with engine.lock:
                 try:
@@ -853,8 +856,8 @@ class Journal:
                 finally:
                     self._log.close()
                     engine.fetching.close_files()
-            if self._shipper is not None:
-                self._shipper.stop()
+            if self.shipper is not None:
+                self.shipper.stop()
 
     def __repr__(self) -> str:
         return f"<Journal {str(self.path)!r}>"

@@ -1,14 +1,18 @@
 """A durable log: an ordered stream of opaque payloads in CRC-checked segment files.
 
-    record    one record: bytes <-> values        segment  the head and the name of a segment
-    files     the only code that speaks to the operating system
-    stream    a directory of segments, and what can be opened on it
-    manifest  what the sealed segments are, so that a missing one is noticed
-    write     appending, group commit, rotation       read  cursors, finding by time
-    scan      whole segments as columns               care  recovery, checking, repair, cleaning
+    record, segment    one record, and the head and name of a segment: bytes <-> values
+    files              the only code that speaks to the operating system
+    scan               whole segments as columns
+    synced_mark        how far the newest segment is known to be safe
+    segment_directory  where the segments lie, and their locks
+    manifest           what the sealed segments are, so that a missing one is noticed
+    care               recovery, checking, repair, cleaning
+    read, write        cursors and finding by time; appending, group commit, rotation
+    stream             opens all of these on one directory
+    disktest           does a disk keep what it says it has synced?
 
-Knows nothing of jobs. `Stream` opens appenders, cursors and cleaners on a directory; `CommitLog`
-puts many writers on one disk with group commit.
+Each knows those above it in this list, and nothing knows of jobs. `Stream` opens appenders, cursors
+and cleaners on a directory; `CommitLog` puts many writers on one disk with group commit.
 """
 
 from __future__ import annotations

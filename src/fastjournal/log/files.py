@@ -15,14 +15,29 @@ import errno
 import fcntl
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol, TypeAlias, final
 
 from mypy_extensions import mypyc_attr
 
-from fastjournal.errors import LockTimeout
+from fastjournal.errors import LockTimeout, short_write
+from fastjournal.log.segment import NEW_SUFFIX
 
-__all__ = ["DISK", "DiskFiles", "DiskHandle", "FileHandle", "FileLock", "Files", "Identity"]
+__all__ = [
+    "DISK",
+    "DiskFiles",
+    "DiskHandle",
+    "FileHandle",
+    "FileLock",
+    "Files",
+    "Identity",
+    "file_size",
+    "make_file",
+    "read_file",
+    "replace_file",
+    "write_whole",
+]
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW  # a link in the place of a file is refused, not followed
 
@@ -297,6 +312,51 @@ class DiskFiles:
                 told = f" (held by process {holder})" if holder else ""
                 raise LockTimeout(f"{path} is locked{told}", path=path, holder=holder)
             time.sleep(_LOCK_POLL)
+
+
+def write_whole(handle: FileHandle, data: bytes) -> None:
+    """Write all of `data`, in several calls if the system takes it so (at most 2 GiB at once)."""
+    view = memoryview(data)
+    while view:
+        written = handle.write(view)
+        if not written:
+            raise short_write(0, len(view))
+        view = view[written:]
+
+
+def read_file(files: Files, path: Path) -> bytes:
+    """All of a file."""
+    with contextlib.closing(files.open_read(path)) as handle:
+        return handle.read(0, handle.size())
+
+
+def file_size(files: Files, path: Path) -> int:
+    """Length of a file in bytes."""
+    with contextlib.closing(files.open_read(path)) as handle:
+        return handle.size()
+
+
+def make_file(files: Files, path: Path, content: Iterable[bytes]) -> None:
+    """A new file whose content is on stable storage; its name is not, yet."""
+    with contextlib.closing(files.create(path)) as handle:
+        for part in content:
+            write_whole(handle, part)
+        handle.sync()
+
+
+def replace_file(files: Files, path: Path, content: Iterable[bytes]) -> None:
+    """Put a file with this content in the place of another, or of none, in one durable step."""
+    work = path.with_name(path.name + NEW_SUFFIX)
+    if files.exists(work):
+        files.remove(work)
+    try:
+        make_file(files, work, content)
+        files.rename(work, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # half of it is worth nothing and may fill the disk
+            files.remove(work)
+        raise
+    files.sync_directory(path.parent)
 
 
 def _identity(file: int | str | Path) -> Identity:

@@ -40,20 +40,27 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import google_crc32c
 
-from fastjournal.errors import SegmentError, VersionMismatch
-from fastjournal.log.files import FileHandle, FileLock, Files
+from fastjournal.errors import SegmentError, VersionMismatch, write_failure
+from fastjournal.log.files import (
+    FileHandle,
+    FileLock,
+    Files,
+    file_size,
+    read_file,
+    replace_file,
+    write_whole,
+)
 from fastjournal.log.record import TIME_SIZE, BrokenRecord, decode_time
 from fastjournal.log.scan.scan import verify
-from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX
-from fastjournal.log.write.segment_writer import write_failure, write_whole
+from fastjournal.log.segment import HEADER_SIZE
 
 if TYPE_CHECKING:
     from fastjournal.log.segment_directory import SegmentDirectory
@@ -186,11 +193,8 @@ def faults(
         if not manifest.floor <= number <= manifest.used:
             continue
         try:
-            handle = stream.files.open_read(stream.segment_path(number))
-            try:
+            with closing(stream.files.open_read(stream.segment_path(number))) as handle:
                 reason = manifest.fault(number, handle.size(), _first_time(handle))
-            finally:
-                handle.close()
         except OSError as error:
             reason = f"cannot be read: {error}"
         if reason:
@@ -209,16 +213,12 @@ def measure(stream: SegmentDirectory, number: int) -> Sealed:
     """What a segment is that nothing is known of: all of it is read."""
     path = stream.segment_path(number)
     try:
-        handle = stream.files.open_read(path)
-        try:
-            data = handle.read(0, handle.size())
-            first = _first_time(handle)
-        finally:
-            handle.close()
+        data = read_file(stream.files, path)
     except OSError as error:
         raise SegmentError(path, f"cannot be read: {error}") from error
     found = verify(data, max_payload=stream.max_payload)
-    return Sealed(number, first, found.max_time or 0, len(data), google_crc32c.value(data))
+    size, first, crc = digest_of(data)
+    return Sealed(number, first, found.max_time or 0, size, crc)
 
 
 def _first_time(handle: FileHandle) -> int:
@@ -239,12 +239,13 @@ def digest_of(content: bytes) -> Digest:
     return Digest(len(content), first_time(content), google_crc32c.value(content))
 
 
-def read_digest(handle: FileHandle) -> Digest:
+def read_digest(files: Files, path: Path) -> Digest:
     """Of a whole file, of which little is in memory at a time."""
-    size, crc = handle.size(), 0
-    for at in range(0, size, _CHUNK):
-        crc = google_crc32c.extend(crc, handle.read(at, min(_CHUNK, size - at)))
-    return Digest(size, _first_time(handle), crc)
+    with closing(files.open_read(path)) as handle:
+        size, crc = handle.size(), 0
+        for at in range(0, size, _CHUNK):
+            crc = google_crc32c.extend(crc, handle.read(at, min(_CHUNK, size - at)))
+        return Digest(size, _first_time(handle), crc)
 
 
 def first_time(content: bytes) -> int:
@@ -343,7 +344,7 @@ class ManifestFile:
             self._suspect = True
             self._write(_Lines(replace(manifest, generation=lines.manifest.generation)), [])
 
-    @contextlib.contextmanager
+    @contextmanager
     def _changing(self, *, damaged: bool = False) -> Iterator[_Lines]:
         lock: FileLock | None = None
         try:
@@ -361,13 +362,10 @@ class ManifestFile:
         """What the file says; read again only if another writer has changed it."""
         known = self._known
         if known is not None and self._files.exists(self._path):
-            handle = self._files.open_read(self._path)
-            try:
+            with closing(self._files.open_read(self._path)) as handle:
                 head = handle.read(0, len(known.head))
                 if head == known.head and handle.size() == known.end:
                     return known
-            finally:
-                handle.close()
         self._suspect = True
         text = _text(self._files, self._path)
         try:
@@ -381,11 +379,7 @@ class ManifestFile:
     def _identify(self, number: int, last: int) -> Sealed:
         path = self._stream.segment_path(number)
         try:
-            handle = self._files.open_read(path)
-            try:
-                size, first, crc = read_digest(handle)
-            finally:
-                handle.close()
+            size, first, crc = read_digest(self._files, path)
         except OSError as error:
             raise SegmentError(path, f"cannot be read: {error}") from error
         return Sealed(number, first, last if size > HEADER_SIZE else 0, size, crc)
@@ -412,13 +406,7 @@ class ManifestFile:
         if change is None:
             return
         path = self._stream.segment_path(change.before.number)
-        size: int | None = None
-        if self._files.exists(path):
-            handle = self._files.open_read(path)
-            try:
-                size = handle.size()
-            finally:
-                handle.close()
+        size = file_size(self._files, path) if self._files.exists(path) else None
         if size == change.before.size:
             self._write(lines, [f"kept {change.before.number}"])
         elif aloud:
@@ -438,34 +426,15 @@ class ManifestFile:
         self._known = lines
 
     def _append(self, data: bytes) -> None:
-        handle = self._files.open(self._path)
-        try:
+        with closing(self._files.open(self._path)) as handle:
             self._suspect = True
             write_whole(handle, data)
             handle.sync()
             self._suspect = False
-        finally:
-            handle.close()
 
     def _make(self, lines: _Lines) -> None:
         self._suspect = True
-        data = lines.whole()
-        work = self._path.with_name(MANIFEST + NEW_SUFFIX)
-        if self._files.exists(work):
-            self._files.remove(work)
-        handle = self._files.create(work)
-        try:
-            try:
-                write_whole(handle, data)
-                handle.sync()
-            finally:
-                handle.close()
-            self._files.rename(work, self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._files.remove(work)
-            raise
-        self._files.sync_directory(self._directory)
+        replace_file(self._files, self._path, [lines.whole()])
         self._suspect = lines.missing = False
 
 
@@ -598,11 +567,7 @@ def _text(files: Files, path: Path) -> bytes | None:
     if not files.exists(path):
         return None
     try:
-        handle = files.open_read(path)
-        try:
-            return handle.read(0, handle.size())
-        finally:
-            handle.close()
+        return read_file(files, path)
     except FileNotFoundError:
         return None
     except OSError as error:

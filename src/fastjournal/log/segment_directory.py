@@ -20,16 +20,11 @@ from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.errors import SegmentError, SettingError
 from fastjournal.log.files import DISK, FileHandle, FileLock, Files
 from fastjournal.log.record import FFFF_ZONE, MAX_PAYLOAD
-from fastjournal.log.segment import (
-    CAPTAIN,
-    HEADER_SIZE,
-    Header,
-    parse_name,
-    segment_name,
-)
-from fastjournal.log.write.synced_mark import APPEND_LOCK
+from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, Header, parse_name, segment_name
+from fastjournal.log.synced_mark import APPEND_LOCK
 
 __all__ = [
+    "DEFAULT_SEGMENT_SIZE",
     "MAX_SEGMENT_SIZE",
     "MIN_SEGMENT_SIZE",
     "RESTORING",
@@ -39,6 +34,7 @@ __all__ = [
 ]
 
 MIN_SEGMENT_SIZE = 4096
+DEFAULT_SEGMENT_SIZE = 64 * 1024 * 1024
 MAX_SEGMENT_SIZE = 1 << 30  # recovery holds what of one was not synced in memory
 RESTORING = "restoring"
 """Beside a log that is being made again from an archive."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastjournal.log.segment import Position
-from fastjournal.log.segment_directory import SegmentDirectory
+from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE, SegmentDirectory
 
 if TYPE_CHECKING:
     from fastjournal.log.care.cleaner import Cleaner
     from fastjournal.log.read.cursor import Cursor
     from fastjournal.log.write.appender import Appender, Ticker
 
-__all__ = ["DEFAULT_SEGMENT_SIZE", "Stream"]
-
-DEFAULT_SEGMENT_SIZE = 64 * 1024 * 1024
+__all__ = ["Stream"]
 
 
 class Stream(SegmentDirectory):

@@ -5,3 +5,5 @@ plain_buffers  what the interpreted core uses where `librt` is not installed
 lazy_names     names that are found when first used, so that an import loads little
 moved_names    modules of an earlier version that stand elsewhere
 """
+
+__version__ = "0.2.0"

@@ -45,16 +45,16 @@ from fastjournal.errors import (
 )
 from fastjournal.log.care.check import verify
 from fastjournal.log.care.repair import cut
-from fastjournal.log.files import FileHandle, Files, Identity
+from fastjournal.log.files import FileHandle, Files, Identity, write_whole
 from fastjournal.log.manifest import MANIFEST, Manifest, ManifestFile, Sealed
 from fastjournal.log.manifest import first_time as first_time_of
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, Walk, encode
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE
+from fastjournal.log.stream import Stream
+from fastjournal.log.synced_mark import SYNCED_MARK
 from fastjournal.log.write.appender import Appender
-from fastjournal.log.write.segment_writer import write_whole
-from fastjournal.log.write.synced_mark import SYNCED_MARK
 from fastjournal.replica.rules import NO_PROMISE, EpochStart, Promise
 
 __all__ = [

@@ -55,7 +55,6 @@ from fastjournal.wire.fj.put_message import encode_put
 TYPE_CHECKING = False  # `typing` would be half of what the import costs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
     from typing import Any, Self
 
     from fastjournal.arguments import Instant, Length, Text
@@ -209,12 +208,7 @@ class Spool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _usual(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastjournal.testing.clock import ManualClock, ManualTicker
+from fastjournal.testing.clock import ManualClock, ManualTicker, wait_until
 from fastjournal.testing.files import Crash, Fault, MemoryFiles
 from fastjournal.testing.promises import (
     Answers,
@@ -12,7 +12,6 @@ from fastjournal.testing.promises import (
     check_replay,
     check_stale_token,
 )
-from fastjournal.testing.waiting import wait_until
 
 __all__ = [
     "Answers",

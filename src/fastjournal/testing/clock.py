@@ -1,12 +1,22 @@
-"""A clock and a ticker that move only when told."""
+"""Time in tests: a clock and a ticker that move only when told, and waiting for what others do.
+
+Rules:
+
+1. A test waits for a condition, never for a length of time; the limit is only there so that a
+   broken program fails the test instead of holding it up.
+2. Where an event, a file descriptor or a clock that moves by hand can be waited for, that is better
+   than asking again and again.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 
 from fastjournal.clock import SECOND
 
-__all__ = ["ManualClock", "ManualTicker"]
+__all__ = ["ManualClock", "ManualTicker", "wait_until"]
 
 
 class ManualClock:
@@ -57,3 +67,18 @@ class ManualTicker:
         """Tick once, if started."""
         if self._tick is not None:
             self._tick()
+
+
+_LONGEST = 0.02  # seconds between two looks
+
+
+def wait_until(condition: Callable[[], object], *, seconds: float = 30.0, what: str = "") -> None:
+    """Return once `condition` holds; `AssertionError` naming `what` if it does not in time."""
+    give_up = time.monotonic() + seconds
+    pause = 0.0005
+    idle = threading.Event()
+    while not condition():
+        if time.monotonic() > give_up:
+            raise AssertionError(f"not within {seconds:g} s: {what or condition}")
+        idle.wait(pause)
+        pause = min(pause * 2, _LONGEST)

@@ -10,7 +10,7 @@ Rules:
 3. After a crash `images()` yields the disks that a file system could legally leave: each unsynced
    write absent, whole, cut, or zeros or garbage in its place; each unsynced creation, renaming and
    removal there or not, a rename in one step. Few pending changes: all combinations. Many: seeded
-   samples.
+   samples. Disks that are alike are given once.
 4. Faults are given by operation number, so a sweep over all of them is a plain loop; or by
    `failing`, which is shown every operation and may ask which thread it is on.
 5. A disk at its capacity takes what fits of a write and says how much, as Linux does; a write of
@@ -95,6 +95,10 @@ class MemoryFiles:
         self._unlocked = threading.Condition(self._guard)
         self._crashed = False
         self._boot = 1
+
+    def reboot(self) -> None:
+        """The operating system has started again."""
+        self._boot += 1
 
     def used(self) -> int:
         """Bytes on the disk, as far as `capacity` counts them."""
@@ -225,16 +229,22 @@ class MemoryFiles:
         writes = [(inode, op) for inode in inodes for op in inode.pending]
         options: list[Sequence[int]] = [(0, 1) for _ in self._changes]
         options += [(0, 1) if isinstance(op, Truncate) else range(outcomes(op)) for _, op in writes]
+        given: set[frozenset[tuple[Path, bytes]]] = set()
         for choice in choices(options, samples, seed):
             names = dict(self._durable_names)
             for change, taken in zip(self._changes, choice, strict=False):
                 if taken:
                     apply_name(names, change)
-            contents = {inode: bytearray(inode.durable) for inode in inodes}
+            contents = {inode: bytearray(inode.durable) for inode in inodes if inode.pending}
             for (inode, op), outcome in zip(writes, choice[len(self._changes) :], strict=True):
                 apply_write(contents[inode], op, outcome, seed)
-            left = {path: bytes(contents[inode]) for path, inode in names.items()}
-            yield self._image(left, self._boot + 1)
+            left = {
+                path: bytes(contents[inode]) if inode.pending else inode.durable
+                for path, inode in names.items()
+            }
+            if (whole := frozenset(left.items())) not in given:
+                given.add(whole)
+                yield self._image(left, self._boot + 1)
 
     def _image(self, contents: Mapping[Path, bytes], boot: int) -> Self:
         image = type(self)()

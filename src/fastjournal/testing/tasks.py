@@ -16,7 +16,6 @@ Rules:
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 from fastjournal.client.worker import Failure, Retry
@@ -58,12 +57,7 @@ class InlineTasks:
         self._scheduler.declare()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         where, spool, clock, on_put = self._before
         self.app.connect(where, spool=spool)
         self.app.waits = True

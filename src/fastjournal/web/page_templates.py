@@ -21,10 +21,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from fastjournal import __version__
 from fastjournal.daemon.context import PROMISES
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import BadRequest, TooLarge
+from fastjournal.package import __version__
 from fastjournal.web import formatting
 from fastjournal.web.job_lookup import PLACES, Asked
 from fastjournal.web.live import Pulse

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from fastjournal.clock import SECOND
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import JournalError, NotFound
 from fastjournal.journal.look.history import Life, life_of
+from fastjournal.log.files import file_size
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS, Job, State
@@ -431,14 +433,9 @@ def _files(host: JournalLoop) -> tuple[list[tuple[str, int]], tuple[int, int]]:
     stream = host.engine.log.stream
     found = []
     for number in stream.segments()[-20:]:
-        try:
-            handle = stream.files.open_read(stream.segment_path(number))
-        except OSError:
-            continue
-        try:
-            found.append((stream.segment_path(number).name, handle.size()))
-        finally:
-            handle.close()
+        path = stream.segment_path(number)
+        with suppress(OSError):
+            found.append((path.name, file_size(stream.files, path)))
     try:
         usage = shutil.disk_usage(stream.path)
     except OSError:

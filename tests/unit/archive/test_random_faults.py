@@ -92,11 +92,11 @@ class Lives:
             HOME, sync="always", segment_size=4096, background=False, clock=self.clock,
             files=self.files, chance=Random(1), archive="memory:unused", archive_options=options,
         )  # fmt: skip
-        shipper = self.journal._shipper
+        shipper = self.journal.shipper
         assert shipper is not None
         self.shipper = shipper
         store = self.store
-        shipper._open_store = lambda: store
+        shipper.open_store = lambda: store
         self.picture()
 
     def trouble(self, number: int, name: str) -> str:
@@ -175,12 +175,12 @@ class Lives:
             HOME, sync="always", segment_size=4096, background=False, clock=self.clock, files=files,
             archive="memory:unused",
         ) as journal:  # fmt: skip
-            assert journal._shipper is not None
-            journal._shipper._open_store = lambda: store or self.store
+            assert journal.shipper is not None
+            journal.shipper.open_store = lambda: store or self.store
             for _ in range(self.chance.randrange(1, 80)):
                 journal.put(b"stranger", queue="s")
             self.strangers.append((journal.status().log.written_time, rows(journal)))
-            journal._shipper.ship()
+            journal.shipper.ship()
 
     def versions(self) -> list[tuple[int, int]]:
         """The manifests that are there."""

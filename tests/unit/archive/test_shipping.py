@@ -62,12 +62,12 @@ def open_journal(
         archive=None if store is None else "memory:unused", archive_options=options, **given,
     )  # fmt: skip
     if store is not None:
-        shipper(journal)._open_store = lambda: store
+        shipper(journal).open_store = lambda: store
     return journal
 
 
 def shipper(journal: Journal) -> Shipper:
-    found = journal._shipper
+    found = journal.shipper
     assert found is not None
     return found
 
@@ -176,7 +176,7 @@ def test_a_trickle_makes_few_parts_and_few_bytes(tmp_path: Path, clock: ManualCl
     journal = Journal(
         tmp_path / "jobs", sync="always", background=False, clock=clock, archive="memory:unused"
     )
-    shipper(journal)._open_store = lambda: store
+    shipper(journal).open_store = lambda: store
     with journal:
         for n in range(300):
             clock.advance(5)
@@ -197,7 +197,7 @@ def test_an_hour_costs_the_requests_that_the_page_says(tmp_path: Path, clock: Ma
     journal = Journal(
         tmp_path / "jobs", sync="always", background=False, clock=clock, archive="memory:unused"
     )
-    shipper(journal)._open_store = lambda: store
+    shipper(journal).open_store = lambda: store
     with journal:
         journal.put(b"x", queue="q")
         journal.ship()
@@ -941,7 +941,7 @@ def test_a_snapshot_that_is_taken_during_a_backup_leaves_the_older_one_to_it(
     with open_journal(home, clock, None, files=files) as journal:
         work_a_while(journal, clock, Random(1), 100)
         journal.snapshot()
-        journal._upkeep.lock_wait = 0  # a backup locks the cleaner out
+        journal.upkeep.lock_wait = 0  # a backup locks the cleaner out
         files.deed = journal.snapshot
         status = back_up(Stream(home, WORKQ, files=files), str(target))
         assert files.deed is None and status.archived_to

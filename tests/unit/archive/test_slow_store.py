@@ -17,7 +17,7 @@ from fastjournal.testing import ManualClock, wait_until
 
 
 def shipper(journal: Journal) -> Shipper:
-    found = journal._shipper
+    found = journal.shipper
     assert found is not None
     return found
 
@@ -38,7 +38,7 @@ def slow_journal(
         archive="memory:unused", background=False,
         archive_options=ArchiveOptions(interval=0.01, **options),  # type: ignore[arg-type]
     )  # fmt: skip
-    shipper(journal)._open_store = lambda: store
+    shipper(journal).open_store = lambda: store
     journal.put(b"first", queue="q", key="first")
     shipper(journal).start()
     assert store.entered.wait(60)
@@ -128,7 +128,7 @@ def test_shipping_a_large_segment_holds_a_few_chunks_of_it(tmp_path: Path, compr
     ) as journal:  # fmt: skip
         for number in range(40):
             journal.put(bytes(CHUNK), queue="q", key=f"{number}")
-        shipper(journal)._open_store = lambda: store
+        shipper(journal).open_store = lambda: store
         journal.sync()
         tracemalloc.start()
         try:

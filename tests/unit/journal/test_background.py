@@ -49,7 +49,7 @@ def test_a_journal_closes_though_its_timer_was_about_to_sleep() -> None:
     assert late.reached.wait(LIMIT)
     closing = threading.Thread(target=j.close)
     closing.start()
-    wait_until(j._background._stopping.is_set, what="close has told the threads")
+    wait_until(j.background._stopping.is_set, what="close has told the threads")
     wait_until(late.is_set, what="close has told the timer")
     late.late = False
     late.go_on.set()
@@ -70,7 +70,7 @@ def test_a_timer_that_meets_a_fault_of_ours_stops_the_journal_and_says_so(
 
     j.engine.read_until = broken
     clock.advance(5)
-    j._background.start()
+    j.background.start()
     wait_until(lambda: j.status().log.failure != "", what="the journal stops")
     j.engine.read_until = None
     assert "a fault of ours" in j.status().log.failure
@@ -98,12 +98,12 @@ def test_upkeep_that_meets_a_fault_of_ours_says_so_and_tries_again(
     j.rotate()
     j.put(b"y", queue="q")
     files.failing = broken
-    j._background.cycle()
+    j.background.cycle()
     files.failing = None
-    assert "a fault of ours" in j._background.last_error
+    assert "a fault of ours" in j.background.last_error
     assert "Traceback" in caplog.text
-    j._background.cycle()
-    assert j._background.last_error == ""
+    j.background.cycle()
+    assert j.background.last_error == ""
     j.close()
 
 

@@ -167,16 +167,16 @@ def test_secure_overwrites_what_goes(way: str) -> None:
         j.snapshot()
         j.put(b"more", queue="other")
     others = {HOME / "reserve", HOME / MANIFEST}  # no payload is in them
-    inodes = {path: inode for path, inode in place.files._names.items() if path not in others}
+    handles = {path: place.files.open_read(path) for path in place.files.snapshot().keys() - others}
     j.clean()
     if way == "snapshot":
         j.snapshot()
     place.empty_out()
     j.clean()
     gone = [
-        bytes(inode.content)
-        for path, inode in inodes.items()
-        if place.files._names.get(path) is not inode
+        handle.read(0, handle.size())
+        for path, handle in handles.items()
+        if place.files.identity(path) != handle.identity()
     ]
     assert len(gone) > 2
     assert all(SECRET not in content and not any(content) for content in gone)
@@ -187,10 +187,10 @@ def test_what_a_crash_left_of_a_file_that_was_to_go_goes_at_the_next_start() -> 
     place = Place(secure=True)
     place.journal.close()
     place.files.put(HOME / "000000009.log.gone", SECRET)
-    left = place.files._names[HOME / "000000009.log.gone"]
+    left = place.files.open_read(HOME / "000000009.log.gone")
     place.open()
     assert not place.files.exists(HOME / "000000009.log.gone")
-    assert not any(left.content)
+    assert not any(left.read(0, left.size()))
 
 
 def test_bookkeeping_looks_at_most_once_a_second() -> None:

@@ -10,7 +10,7 @@ from fastjournal import Journal
 from fastjournal.archive.shipper import ArchiveOptions
 from fastjournal.clock import SECOND
 from fastjournal.journal.look.history import Life, life_of
-from fastjournal.log.read.search import find_records
+from fastjournal.log.read.search import find_in_segments, segments_of
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import State
@@ -119,7 +119,7 @@ def test_an_unknown_row_and_an_id_inside_a_value_have_no_life(journal: Journal) 
     nobody = bytes(range(16))
     journal.put(b"said " + nobody, key="k", queue="q")
     assert life(journal, nobody).steps == []
-    assert len(find_records(Stream(journal.path, WORKQ), nobody).records) == 1
+    assert len(find_in_segments(segments_of(Stream(journal.path, WORKQ)), nobody).records) == 1
 
 
 def test_a_damaged_record_is_passed_over(journal: Journal) -> None:
@@ -151,7 +151,7 @@ def test_a_life_is_told_from_the_archive_beside_the_journal(
             journal.put(bytes(100), queue="other", key=str(number))
         journal.rotate()
         journal.snapshot()
-        assert not find_records(Stream(journal.path, WORKQ), row_id).records
+        assert not find_in_segments(segments_of(Stream(journal.path, WORKQ)), row_id).records
         found = life(journal, row_id)
         assert events(found) == ["put", "taken or deleted"] and found.whole
         journal.put(b"last", key="last", queue="q")
@@ -172,5 +172,5 @@ def test_a_life_is_told_from_the_copies_that_0_1_0_made(
         for number in range(100):
             journal.put(bytes(100), queue="other", key=str(number))
         journal.snapshot()
-        assert not find_records(Stream(journal.path, WORKQ), row_id).records
+        assert not find_in_segments(segments_of(Stream(journal.path, WORKQ)), row_id).records
         assert events(life(journal, row_id)) == ["put"]

@@ -49,7 +49,7 @@ def test_rows_that_went_count_too_and_are_forgotten_in_time() -> None:
     for job in j.lease_many(len(ids) - 1, "q"):
         job.done()
     assert [job.id for job in j.jobs()] == [ids[-1]]
-    assert len(j.lister._arrivals) == 1
+    assert len(j.lister.arrivals()) == 1
     j.close()
 
 

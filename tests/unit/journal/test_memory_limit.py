@@ -335,7 +335,7 @@ def test_a_snapshot_takes_the_values_it_covers_with_it(small: Small) -> None:
     small.fill(40)
     for turn in range(3):
         small.journal.snapshot()
-        assert small.row("k1").segment == -small.journal._upkeep._snapshot.first  # type: ignore[union-attr]
+        assert small.row("k1").segment == -small.journal.upkeep.snapshot[0].first  # type: ignore[index]
         small.entries["k2"] = value(200 + turn)
         for number in (0, 1, 3, 25, 39):
             assert small.entries[f"k{number}"] == value(number)
@@ -505,7 +505,7 @@ def test_a_view_of_a_large_journal_holds_little_and_finds_all(small: Small) -> N
     assert view.refresh() > 0
     shown = {job.key_bytes: job.payload for job in view.jobs("q")}
     assert shown == {b"%d" % n: value(n + 100 * (n % 2 == 0)) for n in range(60)}
-    assert view._state.values.bytes <= 8192
+    assert view.replayed.state.values.bytes <= 8192
     assert view.digest() == small.journal.digest()
     view.close()
 

@@ -70,7 +70,7 @@ def test_dead_rows_kept_past_the_last_instant_are_kept() -> None:
     rules = k.Queue(b"q", QueueSettings(dead_keep=LAST))
     state = state_of(rules, put(), k.Dead(ROW, k.TOO_MANY_ATTEMPTS, T))
     assert state.dead.next() == 0
-    assert state.dead.head() is None
+    assert state.dead.first() is None
 
 
 def test_a_job_made_before_1970_is_due() -> None:

@@ -95,8 +95,8 @@ def test_nothing_to_clean_changes_no_file(j: Journal, files: MemoryFiles) -> Non
 
 def test_a_reader_at_work_makes_a_cycle_skip(j: Journal, files: MemoryFiles) -> None:
     """WQ-CLN-5: not within a second, then not at all this time."""
-    assert j._upkeep.lock_wait == 1
-    j._upkeep.lock_wait = 0.01
+    assert j.upkeep.lock_wait == 1
+    j.upkeep.lock_wait = 0.01
     fill(j)
     lock = files.lock(HOME / "read.lock", exclusive=False, timeout=0)
     assert j.clean() == []
@@ -114,9 +114,9 @@ def test_a_snapshot_drops_what_it_covers_and_makes_the_next_opening_short(
 ) -> None:
     """M3F-SNAP-1."""
     fill(j)
-    assert j._upkeep.log_bytes() > 10_000
+    assert j.upkeep.log_bytes() > 10_000
     j.snapshot()
-    assert j._upkeep.log_bytes() < 200
+    assert j.upkeep.log_bytes() < 200
     assert j.status().upkeep.snapshots == 1
     with Journal(HOME, files=files.killed(), clock=ManualClock(), background=False) as again:
         assert again.digest() == j.digest()
@@ -238,12 +238,12 @@ def test_an_error_in_upkeep_is_kept_and_tried_again(
     )
     fill(j)
     files.capacity = sum(map(len, files.snapshot().values()))
-    j._background.cycle()
-    assert "/jobs/manifest" in j._background.last_error
+    j.background.cycle()
+    assert "/jobs/manifest" in j.background.last_error
     assert "/jobs/manifest" in caplog.text
     files.capacity = None
-    j._background.cycle()
-    assert j._background.last_error == ""
+    j.background.cycle()
+    assert j.background.last_error == ""
     assert j.status().upkeep.segments_cleaned
     j.close()
-    j._background.cycle()  # too late: nothing happens
+    j.background.cycle()  # too late: nothing happens

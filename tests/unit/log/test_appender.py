@@ -25,9 +25,9 @@ from fastjournal.errors import (
 from fastjournal.log import CAPTAIN, WORKQ, Position, Stream
 from fastjournal.log.record import encode
 from fastjournal.log.segment import segment_name
+from fastjournal.log.synced_mark import SyncedMark
 from fastjournal.log.write.appender import AppendOptions, ThreadTicker
 from fastjournal.log.write.segment_writer import SegmentWriter
-from fastjournal.log.write.synced_mark import SyncedMark
 from fastjournal.testing import Fault, ManualClock, ManualTicker, MemoryFiles
 
 HERE = Path("/journal")

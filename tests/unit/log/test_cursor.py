@@ -206,8 +206,9 @@ def test_every_incomplete_end_of_the_newest_segment_is_the_end_until_it_is_whole
         assert first is not None
         assert cursor.next() is None
         assert cursor.next() is None
-        content = files._names[path].content
-        content += whole[cut:]
+        handle = files.open(path)
+        handle.write(whole[cut:])
+        handle.close()
         second = cursor.next()
         assert second is not None
         assert second.payload == b"second" * 30

@@ -19,7 +19,7 @@ from fastjournal.log.care.recovery import recover
 from fastjournal.log.care.repair import cut, salvage
 from fastjournal.log.files import DISK
 from fastjournal.log.read.by_time import Lookup
-from fastjournal.log.read.search import find_records
+from fastjournal.log.read.search import find_in_segments, segments_of
 from fastjournal.log.record import encode
 from fastjournal.log.segment import HEADER_SIZE, Position, segment_name
 from fastjournal.log.segment_directory import has_records, read_growing
@@ -134,7 +134,7 @@ def test_after_a_kill_every_reader_finds_the_end_and_recovery_trims_it() -> None
     assert not [fault for check in verify(stream) for fault in check.faults]
     assert [check.records for check in verify(stream) if check.number == 1] == [3]
     assert sealed_segments(stream) == []
-    found = find_records(stream, b"\0" * 16)
+    found = find_in_segments(segments_of(stream), b"\0" * 16)
     assert not found.records and found.searched < LEAST + end
     record = next(iter(stream.open_cursor()))
     assert Lookup(stream).read(record.time, 1, 0, 1).payload == b"0"
@@ -191,7 +191,7 @@ def test_a_record_behind_zeros_is_a_tear_only_after_a_restart_of_the_machine(
     content = files.content(FIRST)
     left = files.killed()
     if restarted:
-        left._boot += 1
+        left.reboot()
     left.put(FIRST, content[:lost_at] + bytes(kept_at - lost_at) + content[kept_at:])
     if not restarted:
         with pytest.raises(CorruptRecord):

@@ -17,10 +17,10 @@ from fastjournal.errors import CorruptRecord, JournalError, SegmentError, Versio
 from fastjournal.log import Record, Stream
 from fastjournal.log.care.check import Fault, verify
 from fastjournal.log.care.recovery import recover
-from fastjournal.log.care.resync import next_valid
 from fastjournal.log.record import TIME_SIZE, encode
+from fastjournal.log.scan.resync import next_valid
 from fastjournal.log.segment import HEADER_SIZE, segment_name
-from fastjournal.log.write.synced_mark import SYNCED_MARK, SyncedMark
+from fastjournal.log.synced_mark import SYNCED_MARK, SyncedMark
 from fastjournal.testing import ManualClock, MemoryFiles
 
 HERE = Path("/journal")

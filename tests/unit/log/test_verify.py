@@ -11,8 +11,8 @@ import pytest
 
 from fastjournal.log import CAPTAIN, WORKQ, Stream
 from fastjournal.log.care.check import Fault, SegmentCheck, verify
-from fastjournal.log.care.resync import TRIES, next_valid
 from fastjournal.log.record import encode
+from fastjournal.log.scan.resync import TRIES, next_valid
 from fastjournal.log.segment import segment_name
 from fastjournal.testing import ManualClock, MemoryFiles
 

@@ -12,7 +12,7 @@ from fastjournal.journal.language.codec import encode
 from fastjournal.log.files import DISK
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
-from fastjournal.log.write.synced_mark import SyncedMark
+from fastjournal.log.synced_mark import SyncedMark
 from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark.audit.rules import (
     LIMIT,

@@ -18,7 +18,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -168,12 +167,7 @@ class Troupe:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self._running:
             if child.poll() is None:
                 self.kill(child)

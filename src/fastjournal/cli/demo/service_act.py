@@ -69,7 +69,7 @@ class ServiceAct:
                     self._await(lambda: _idle(client), "nothing is left over")
             self._judge(troupe)
             rows = self._left(troupe)
-            codes = troupe.end(*workers, forwarder, daemon)
+            codes = [*troupe.end(*workers, forwarder), *troupe.end(daemon)]
             stage.claim("all of them stop when asked to", codes == [0] * len(codes))
         return rows
 

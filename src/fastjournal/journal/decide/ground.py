@@ -92,6 +92,12 @@ class Limits:
         if size > self.max_key:
             raise TooLarge(f"a key of {size} bytes exceeds the limit of {self.max_key}")
 
+    def check_job(self, key: bytes, payload: bytes) -> None:
+        """Refuse a job that is larger than may be."""
+        if len(key) > self.max_key or len(payload) > self.max_value:
+            self.check_key(len(key))
+            self.check_value(len(payload), "a payload")
+
 
 @final
 class Ground:
@@ -167,7 +173,7 @@ class Ground:
 
     def tomb_everywhere(self, key: bytes) -> Row | None:
         """The tombstone of a key that was deleted in all queues."""
-        if not key or not self.state.tombs.next():
+        if not key or not self.state.tombs.count:
             return None
         row = self.rows.get(everywhere_id(key))
         return row if row is not None and row.stage == DELETED_ROW else None

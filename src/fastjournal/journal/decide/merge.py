@@ -82,7 +82,8 @@ def bounded_due(due: i64, inserted: i64, max_wait: i64) -> i64:
 
 def policy_for(job: PutRequest, old: Policy = DEFAULT_POLICY) -> Policy:
     """What the job asks for, else what was there."""
-    if job.is_usual():
+    limits = job.lease | job.max_attempts | job.max_timeouts | job.max_fails
+    if limits | job.ttl == 0 and job.kind == 1:  # the queue's rules hold
         return old
     return policy_of(
         old.flags,

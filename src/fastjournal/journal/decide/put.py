@@ -32,8 +32,8 @@ from fastjournal.journal.language.commands import (
     Group,
     Put,
     WorkqJob,
+    fault_of,
 )
-from fastjournal.journal.language.workq_ranges import fault_of
 from fastjournal.journal.state.row import DELETED_ROW, PROCESSING_ROW, QueueRules, Row
 from fastjournal.put_request import UNIQUE, PutRequest
 
@@ -44,8 +44,6 @@ MERGED: Final[i64] = 1
 TWIN: Final[i64] = 2
 STALE: Final[i64] = 3
 """`model.Outcome`, as numbers."""
-
-"""The times of Workq do not reach the last second that fits 64 bits."""
 
 
 @final
@@ -102,8 +100,8 @@ class Puts:
         ground = self._ground
         now = ground.time(now)
         rules = ground.rules(job.queue)
-        if job.id in ground.rows:
-            self._check_sizes(job)
+        if job.id and job.id in ground.rows:
+            ground.limits.check_job(job.key, job.value)
             self.outcome = STALE
             self.placed_id = job.id
             return None
@@ -115,7 +113,7 @@ class Puts:
     def let_in(self, job: PutRequest, now: i64) -> Command | None:
         """Take in one of those that `check_many` has passed; None: it changes nothing."""
         ground = self._ground
-        if job.id in ground.rows:
+        if job.id and job.id in ground.rows:
             self.outcome = STALE
             self.placed_id = job.id
             return None
@@ -130,7 +128,7 @@ class Puts:
         for job in jobs:
             if job.id:
                 if job.id in ground.rows or job.id in ids:
-                    self._check_sizes(job)
+                    ground.limits.check_job(job.key, job.value)
                     continue  # the same put sent again
                 ids.add(job.id)
             self._check(job, ground.rules(job.queue), now, False)
@@ -166,21 +164,17 @@ class Puts:
 
     def _check(self, job: PutRequest, rules: QueueRules, now: i64, promised: bool) -> None:
         """Refuse what may not come in, whatever its key."""
-        self._check_sizes(job)
+        limits = self._ground.limits
+        limits.check_job(job.key, job.value)
         if not promised:
             if job.id:
                 self._check_chosen(job.id)
             if rules.draining:
                 raise QueuePaused(f"queue {job.queue!r} is draining")
-        if job.timestamp - self._ground.limits.max_skew > now:
+        if job.timestamp - limits.max_skew > now:
             raise ClockSkew
         if 0 < job.expires < now:
             raise OutOfRange("the job has expired already")
-
-    def _check_sizes(self, job: PutRequest) -> None:
-        limits = self._ground.limits
-        limits.check_key(len(job.key))
-        limits.check_value(len(job.value), "a payload")
 
     def _check_chosen(self, job_id: bytes) -> None:
         """Refuse an id that would tell how far a sender has come."""

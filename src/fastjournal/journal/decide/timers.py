@@ -92,17 +92,17 @@ class Timers:
             first = lost.when
         else:
             lost = None
-        expired = state.expiry.head()
+        expired = state.expiry.first()
         if expired is not None and expired.expires < now and expired.expires < first:
             first = expired.expires
         else:
             expired = None
-        dead = state.dead.head()
+        dead = state.dead.first()
         if dead is not None and dead.when <= now and dead.when < first:
             first = dead.when
         else:
             dead = None
-        tomb = state.tombs.head()
+        tomb = state.tombs.first()
         if tomb is not None:
             forgotten = instant_after(tomb.when, self._ground.limits.gc_grace)
             if forgotten <= now and forgotten < first:

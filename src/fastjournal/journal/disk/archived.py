@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 from fastjournal.archive.shipper import ArchiveOptions, ArchiveStatus, Shipper
 from fastjournal.archive.shipping import Superseded
 from fastjournal.archive.source import LocalSnapshot, Source
-from fastjournal.archive.store import Store
 from fastjournal.clock import Clock
 from fastjournal.errors import ArchiveError, BadRequest, NotFound, SegmentError, Stopped
 from fastjournal.journal.disk.snapshot import (
@@ -22,11 +21,12 @@ from fastjournal.journal.disk.snapshot import (
 )
 from fastjournal.journal.disk.upkeep import Upkeep
 from fastjournal.log.care.recovery import Safe
+from fastjournal.log.files import read_file
 from fastjournal.log.scan.scan import FAILFAST, verify
 from fastjournal.log.segment_directory import read_growing
 from fastjournal.log.stream import Stream
+from fastjournal.log.synced_mark import Mark
 from fastjournal.log.write.log_writer import LogWriter
-from fastjournal.log.write.synced_mark import Mark
 
 __all__ = ["back_up", "local_snapshot", "make_shipper"]
 
@@ -41,7 +41,6 @@ def make_shipper(
     address: str,
     options: ArchiveOptions | None,
     clock: Clock,
-    store: Callable[[], Store] | None = None,
 ) -> Shipper:
     """The shipper of an open journal, not started yet."""
 
@@ -52,7 +51,7 @@ def make_shipper(
     # Under `os` nothing syncs the log by itself, and nothing is shipped that is not synced.
     settle = log.sync if log.options.sync == "os" else None
     source = Source(stream, newest, settle=settle)
-    shipper = Shipper(source, address, options, clock=clock, store=store)
+    shipper = Shipper(source, address, options, clock=clock)
     shipper.on_behind = lambda told: log.stop(Stopped(told))
     return shipper
 
@@ -61,11 +60,7 @@ def local_snapshot(stream: Stream, snapshot: Snapshot, as_of: int) -> LocalSnaps
     """A snapshot as the shipper wants it; None: a newer one has taken its place."""
     path = checkpoint_path(stream, snapshot.first)
     try:
-        handle = stream.files.open_read(path)
-        try:
-            checkpoint = handle.read(0, handle.size())
-        finally:
-            handle.close()
+        checkpoint = read_file(stream.files, path)
     except FileNotFoundError:
         return None
     return LocalSnapshot(
@@ -113,12 +108,9 @@ def _end_of(stream: Stream) -> Mark | None:
     for number in reversed(stream.segments()):
         path = stream.segment_path(number)
         try:
-            handle = stream.files.open_read(path)
-            try:
+            with closing(stream.files.open_read(path)) as handle:
                 handle.sync()
                 data = read_growing(handle.read, 0, handle.size())
-            finally:
-                handle.close()
         except OSError as error:
             raise SegmentError(path, f"cannot be read: {error}") from error
         found = verify(

@@ -34,12 +34,12 @@ from fastjournal.log.care.check import Fault, SegmentCheck
 from fastjournal.log.care.check import verify as verify_log
 from fastjournal.log.care.recovery import keep_copy
 from fastjournal.log.care.repair import Dropped
+from fastjournal.log.files import read_file, replace_file
 from fastjournal.log.manifest import MANIFEST, ManifestFile
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan import scan
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import write_whole
 
 __all__ = ["salvage", "verify"]
 
@@ -78,7 +78,7 @@ def _snapshot_fault(stream: Stream) -> tuple[Path, str, int]:
         return stream.path, "", 0
     path = snapshot.path
     try:
-        data = _content(stream, path)
+        data = read_file(stream.files, path)
         if len(data) != snapshot.size:
             return path, f"has {len(data)} bytes, its checkpoint says {snapshot.size}", 0
         SNAPSHOT.check(data, path)
@@ -97,7 +97,7 @@ def _snapshot_fault(stream: Stream) -> tuple[Path, str, int]:
 def _salvage_snapshot(stream: Stream) -> list[Dropped]:
     first = _number(stream)
     path, checkpoint = snapshot_path(stream, first), checkpoint_path(stream, first)
-    data = _content(stream, path) if stream.files.exists(path) else b""
+    data = read_file(stream.files, path) if stream.files.exists(path) else b""
     if data[:HEADER_SIZE] != SNAPSHOT.encode():
         dropped = [Dropped(path, 0, len(data), 0, _GONE, _copy(stream, path, data))]
         repair.remember(stream, dropped)
@@ -115,7 +115,7 @@ def _salvage_snapshot(stream: Stream) -> list[Dropped]:
     _remove(stream, checkpoint)
     kept = _without(data, [(one.offset, one.end) for one in found.damage])
     if found.damage:
-        _put(stream, path, kept)
+        replace_file(stream.files, path, [kept])
     size, crc = len(kept), google_crc32c.value(kept)
     set_checkpoint(stream, Snapshot(first, path, found.records, size, crc))
     return dropped
@@ -150,14 +150,6 @@ def _without(data: bytes, holes: list[tuple[int, int]]) -> bytes:
     return b"".join(data[start:end] for start, end in zip(starts, ends, strict=True))
 
 
-def _content(stream: Stream, path: Path) -> bytes:
-    handle = stream.files.open_read(path)
-    try:
-        return handle.read(0, handle.size())
-    finally:
-        handle.close()
-
-
 def _copy(stream: Stream, path: Path, data: bytes) -> Path | None:
     suffix = f"damaged-{stream.clock.now()}"
     return keep_copy(stream.files, path, data, suffix) if data else None
@@ -167,18 +159,4 @@ def _remove(stream: Stream, *paths: Path) -> None:
     for path in paths:
         if stream.files.exists(path):
             stream.files.remove(path)
-    stream.files.sync_directory(stream.path)
-
-
-def _put(stream: Stream, path: Path, data: bytes) -> None:
-    work = path.with_name(path.name + ".new")
-    if stream.files.exists(work):
-        stream.files.remove(work)
-    handle = stream.files.create(work)
-    try:
-        write_whole(handle, data)
-        handle.sync()
-    finally:
-        handle.close()
-    stream.files.rename(work, path)
     stream.files.sync_directory(stream.path)

@@ -19,14 +19,14 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fastjournal.clock import SECOND
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.log.files import FileHandle, Files
+from fastjournal.log.files import FileHandle, Files, file_size
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
 from fastjournal.model import QueueSettings
@@ -119,22 +119,15 @@ class Disposal:
         if not self.leaves(path):
             self.remove(path)
             return
-        handle = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as handle:
             handle.truncate(HEADER_SIZE)
             handle.sync()
-        finally:
-            handle.close()
 
     def leaves(self, path: Path) -> bool:
         """Whether `emptied` leaves this segment behind, cut to its header."""
         if not self.truncate or self.secure:
             return False
-        handle = self._files.open_read(path)
-        try:
-            return handle.size() > HEADER_SIZE
-        finally:
-            handle.close()
+        return file_size(self._files, path) > HEADER_SIZE
 
     def remove(self, path: Path) -> None:
         """Remove a file; the caller syncs the directory."""
@@ -164,7 +157,7 @@ class Disposal:
         for name in self._files.names(self._directory):
             if name.endswith(GONE_SUFFIX):
                 path = self._directory / name
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     self._overwrite(path)
                     self._files.remove(path)
 

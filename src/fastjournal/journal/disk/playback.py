@@ -10,8 +10,7 @@ from mypy_extensions import i32, i64
 
 from fastjournal.errors import CorruptCommand
 from fastjournal.journal.language.codec import decode_part
-from fastjournal.journal.language.commands import PUT, Command, Group, Mark, WorkqJob
-from fastjournal.journal.language.workq_ranges import fault_of
+from fastjournal.journal.language.commands import PUT, Command, Group, Mark, WorkqJob, fault_of
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.values import UNREADABLE
 from fastjournal.log.record import BrokenRecord, Walk

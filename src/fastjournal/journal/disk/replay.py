@@ -27,8 +27,9 @@ from fastjournal.journal.disk.snapshot import (
 )
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.read.cursor import Cursor
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.stream import Stream
+from fastjournal.log.segment_directory import SegmentDirectory
 
 __all__ = ["CLEAN_NOTE", "Replayed", "replay"]
 
@@ -54,7 +55,7 @@ class Replayed:
 
 
 def replay(
-    stream: Stream,
+    stream: SegmentDirectory,
     progress: Callable[[int], None] | None = None,
     until: int | None = None,
     state: JournalState | None = None,
@@ -76,7 +77,7 @@ def replay(
             gc.enable()
 
 
-def _check_history(stream: Stream, snapshot: Snapshot) -> None:
+def _check_history(stream: SegmentDirectory, snapshot: Snapshot) -> None:
     """Whether the log before a snapshot is there: without it, what is left tells no state."""
     known = read_manifest(stream.files, stream.path)
     numbers = stream.segments()
@@ -86,7 +87,7 @@ def _check_history(stream: Stream, snapshot: Snapshot) -> None:
 
 
 def _replay(
-    stream: Stream,
+    stream: SegmentDirectory,
     progress: Callable[[int], None] | None,
     until: int | None,
     state: JournalState,
@@ -108,7 +109,7 @@ def _replay(
         playback.own = True
         start = Position(snapshot.first, HEADER_SIZE)
     as_of = max(playback.first_mark, 0)
-    cursor = stream.open_cursor(start)
+    cursor = Cursor(stream, start)
     try:
         applied = -1
         for _ in cursor.feed(playback.play):

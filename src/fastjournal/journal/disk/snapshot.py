@@ -19,24 +19,24 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
 import google_crc32c
 
-from fastjournal.errors import CorruptRecord, SegmentError
+from fastjournal.errors import CorruptRecord, SegmentError, write_failure
 from fastjournal.journal.disk.playback import pass_records
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.language.commands import SNAPSHOT_NOTE, Mark
+from fastjournal.log.files import make_file, read_file, write_whole
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.read.cursor import Take
 from fastjournal.log.record import Record, decode_many, encode_many
 from fastjournal.log.segment import HEADER_SIZE, Header
-from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import write_failure, write_whole
+from fastjournal.log.segment_directory import SegmentDirectory
 
 __all__ = [
     "Snapshot",
@@ -75,7 +75,7 @@ class Snapshot:
 
 
 def write_snapshot(
-    stream: Stream, first: int, parts: Iterable[tuple[int, list[bytes]]]
+    stream: SegmentDirectory, first: int, parts: Iterable[tuple[int, list[bytes]]]
 ) -> Snapshot:
     """Write parts (as-of TIME, payloads), sync, read back, then set the checkpoint."""
     files = stream.files
@@ -84,8 +84,7 @@ def write_snapshot(
         for old in (_path(stream, first, "checkpoint"), path):
             if files.exists(old):
                 files.remove(old)
-        handle = files.create(path)
-        try:
+        with closing(files.create(path)) as handle:
             data = SNAPSHOT.encode()
             write_whole(handle, data)
             crc = google_crc32c.value(data)
@@ -98,20 +97,18 @@ def write_snapshot(
                 crc = google_crc32c.extend(crc, data)
                 count, size, time = count + added, size + len(data), time + added
             handle.sync()
-        finally:
-            handle.close()
         snapshot = Snapshot(first, path, count, size, crc)
         _read_back(stream, snapshot)
         set_checkpoint(stream, snapshot)
     except OSError as error:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if files.exists(path):
                 files.remove(path)
         raise write_failure(error, path) from error
     return snapshot
 
 
-def newest_snapshot(stream: Stream) -> Snapshot | None:
+def newest_snapshot(stream: SegmentDirectory) -> Snapshot | None:
     """The newest snapshot with a fitting checkpoint; damage to the only one is refused."""
     manifest = read_manifest(stream.files, stream.path)  # before the names: a newer one may come
     needed = 0 if manifest is None else manifest.floor
@@ -134,13 +131,13 @@ def newest_snapshot(stream: Stream) -> Snapshot | None:
     return None
 
 
-def needed_snapshot(stream: Stream) -> int:
+def needed_snapshot(stream: SegmentDirectory) -> int:
     """The number of a snapshot without which the log is not whole; 0 if it is."""
     manifest = read_manifest(stream.files, stream.path)
     return _needed_by_log(stream) if manifest is None else manifest.floor
 
 
-def _needed_by_log(stream: Stream) -> int:
+def _needed_by_log(stream: SegmentDirectory) -> int:
     """The same by the MARKs that stand behind snapshots, where no manifest tells.
 
     A log that begins later than such a MARK allows has lost nothing but what was cleaned away: so
@@ -166,19 +163,23 @@ def _needed_by_log(stream: Stream) -> int:
     return needed
 
 
-def first_uncovered(stream: Stream) -> int:
+def first_uncovered(stream: SegmentDirectory) -> int:
     """The first segment that an opening reads: nothing may be written below it."""
     snapshot = newest_snapshot(stream)
     return 0 if snapshot is None else snapshot.first
 
 
-def read_snapshot(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[bytes]]]:
+def read_snapshot(
+    stream: SegmentDirectory, snapshot: Snapshot
+) -> Iterator[tuple[int, list[bytes]]]:
     """Its parts: as-of TIME and payloads. Damage is refused with its place."""
     for as_of, part in snapshot_records(stream, snapshot):
         yield as_of, [record.payload for record in part]
 
 
-def snapshot_records(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, list[Record]]]:
+def snapshot_records(
+    stream: SegmentDirectory, snapshot: Snapshot
+) -> Iterator[tuple[int, list[Record]]]:
     """Its parts, cut so that none is too large: as-of TIME and records.
 
     TIMEs and offsets are those in the snapshot; the segment is its number with a minus sign.
@@ -202,24 +203,24 @@ def snapshot_records(stream: Stream, snapshot: Snapshot) -> Iterator[tuple[int, 
     yield as_of, part
 
 
-def snapshot_span(stream: Stream, snapshot: Snapshot) -> tuple[int, int]:
+def snapshot_span(stream: SegmentDirectory, snapshot: Snapshot) -> tuple[int, int]:
     """The TIMEs as of which its first and its last part are; all of it is read."""
     marks = [as_of for as_of, _ in snapshot_records(stream, snapshot)]
     return marks[0], marks[-1]
 
 
-def snapshot_path(stream: Stream, first: int) -> Path:
+def snapshot_path(stream: SegmentDirectory, first: int) -> Path:
     """Where the snapshot of this number lies."""
     return _path(stream, first, "snapshot")
 
 
-def checkpoint_path(stream: Stream, first: int) -> Path:
+def checkpoint_path(stream: SegmentDirectory, first: int) -> Path:
     """Where the checkpoint of this number lies."""
     return _path(stream, first, "checkpoint")
 
 
 def remove_snapshots(
-    stream: Stream, keep: Snapshot | None, remove: Callable[[Path], None] | None = None
+    stream: SegmentDirectory, keep: Snapshot | None, remove: Callable[[Path], None] | None = None
 ) -> list[Path]:
     """Remove all but `keep`: older ones, and those that were never finished."""
     removed = []
@@ -239,13 +240,13 @@ def remove_snapshots(
 _MARK_TYPE = encode(Mark(0, 0, 0, b""))[0]
 
 
-def _records(stream: Stream, snapshot: Snapshot) -> Iterator[Record]:
+def _records(stream: SegmentDirectory, snapshot: Snapshot) -> Iterator[Record]:
     for records in _stretches(stream, snapshot, decode_many):
         assert isinstance(records, list)
         yield from records
 
 
-def feed_snapshot(stream: Stream, snapshot: Snapshot, take: Take) -> int:
+def feed_snapshot(stream: SegmentDirectory, snapshot: Snapshot, take: Take) -> int:
     """Hand all records on in stretches of the file; returns how many there were."""
     count = 0
     for taken in _stretches(stream, snapshot, take):
@@ -254,7 +255,9 @@ def feed_snapshot(stream: Stream, snapshot: Snapshot, take: Take) -> int:
     return count
 
 
-def _stretches(stream: Stream, snapshot: Snapshot, take: Take) -> Iterator[list[Record] | int]:
+def _stretches(
+    stream: SegmentDirectory, snapshot: Snapshot, take: Take
+) -> Iterator[list[Record] | int]:
     path = snapshot.path
     try:
         handle = stream.files.open_read(path)
@@ -287,7 +290,7 @@ def _stretches(stream: Stream, snapshot: Snapshot, take: Take) -> Iterator[list[
         handle.close()
 
 
-def _read_back(stream: Stream, snapshot: Snapshot) -> None:
+def _read_back(stream: SegmentDirectory, snapshot: Snapshot) -> None:
     count = feed_snapshot(stream, snapshot, pass_records)
     if count != snapshot.records:
         raise SegmentError(
@@ -295,27 +298,19 @@ def _read_back(stream: Stream, snapshot: Snapshot) -> None:
         )
 
 
-def set_checkpoint(stream: Stream, snapshot: Snapshot) -> None:
+def set_checkpoint(stream: SegmentDirectory, snapshot: Snapshot) -> None:
     """Make a synced snapshot count."""
     body = CHECKPOINT.encode() + _FACTS.pack(snapshot.records, snapshot.size, snapshot.crc)
     data = body + _CRC.pack(google_crc32c.value(body))
     # The snapshot's own name must be durable before the checkpoint can be.
     stream.files.sync_directory(stream.path)
-    handle = stream.files.create(_path(stream, snapshot.first, "checkpoint"))
-    try:
-        write_whole(handle, data)
-        handle.sync()
-    finally:
-        handle.close()
+    make_file(stream.files, _path(stream, snapshot.first, "checkpoint"), [data])
     stream.files.sync_directory(stream.path)
 
 
-def _checkpoint_facts(stream: Stream, first: int) -> tuple[int, int, int] | None:
-    handle = stream.files.open_read(_path(stream, first, "checkpoint"))
-    try:
-        data = handle.read(0, HEADER_SIZE + _FACTS.size + _CRC.size)
-    finally:
-        handle.close()
+def _checkpoint_facts(stream: SegmentDirectory, first: int) -> tuple[int, int, int] | None:
+    data = read_file(stream.files, _path(stream, first, "checkpoint"))
+    data = data[: HEADER_SIZE + _FACTS.size + _CRC.size]
     body, crc = data[: -_CRC.size], data[-_CRC.size :]
     if len(body) != HEADER_SIZE + _FACTS.size or body[:HEADER_SIZE] != CHECKPOINT.encode():
         return None
@@ -325,12 +320,12 @@ def _checkpoint_facts(stream: Stream, first: int) -> tuple[int, int, int] | None
     return records, size, total
 
 
-def _numbers(stream: Stream, kind: str) -> list[int]:
+def _numbers(stream: SegmentDirectory, kind: str) -> list[int]:
     suffix = f".{kind}"
     names = stream.files.names(stream.path)
     stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
     return [int(stem) for stem in stems if stem.isdecimal()]
 
 
-def _path(stream: Stream, first: int, kind: str) -> Path:
+def _path(stream: SegmentDirectory, first: int, kind: str) -> Path:
     return stream.path / f"{first:09d}.{kind}"

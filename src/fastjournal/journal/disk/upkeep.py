@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
-from pathlib import Path
 
 from fastjournal.errors import LockTimeout, NoSpace, SegmentError
 from fastjournal.journal.disk.generations import Disposal, Generations, settings_of
@@ -41,6 +40,7 @@ from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import PERSIST, SNAPSHOT_NOTE, Mark
 from fastjournal.journal.state.row import Row, image
 from fastjournal.log.care.cleaner import Cleaned, Cleaner, sealed_segments, segment_records
+from fastjournal.log.files import file_size
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
@@ -115,7 +115,8 @@ class Upkeep:
     def log_bytes(self) -> int:
         """Bytes of the segments that recovery would read."""
         numbers = self._numbers(self._stream.segments())
-        return sum(self._size(self._stream.segment_path(number)) for number in numbers)
+        stream = self._stream
+        return sum(file_size(stream.files, stream.segment_path(number)) for number in numbers)
 
     def begin_generation(self) -> bool:
         """Go on in a new segment if a short-lived queue begins a new generation."""
@@ -277,7 +278,7 @@ class Upkeep:
         for number in covered:
             path = self._stream.segment_path(number)
             try:
-                size = self._size(path)
+                size = file_size(self._stream.files, path)
                 disposal.remove(path)
                 files.sync_directory(self._stream.path)
             except OSError as error:
@@ -292,13 +293,6 @@ class Upkeep:
     def _changeable(self) -> int:
         """Segments below this number may change or go (rule 1)."""
         return _ALL if self._hold is None else self._hold()
-
-    def _size(self, path: Path) -> int:
-        handle = self._stream.files.open_read(path)
-        try:
-            return handle.size()
-        finally:
-            handle.close()
 
     def _numbers(self, numbers: list[int]) -> list[int]:
         first = 0 if self._snapshot is None else self._snapshot.first

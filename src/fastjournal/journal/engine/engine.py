@@ -157,12 +157,14 @@ class Engine:
         self._announced: set[bytes] = set()
         """Queues whose subscribers know that work is due."""
         self._must_wait = log.options.sync == "always"
-        self._zone: i64 = log.stream.zone
+        self.zone: i64 = log.stream.zone
+        """The zone bytes of records."""
         self._written: i64 = log.written_time
         """TIME of the newest record in the log whose command is applied."""
         self._payload = BytesWriter()
         self._record = BytesWriter()
-        self._scratch = BytesWriter()
+        self.scratch = BytesWriter()
+        """Where a record is put together; an interrupt may leave something in it."""
         log.on_stop = self.timer.set  # whose thread tells those who wait
 
     # A command becomes a record, and the record state.
@@ -202,13 +204,11 @@ class Engine:
         """A command's payload, with the zone bytes of this log."""
         out = self._payload
         out.truncate(0)
-        write_command(out, command, self._zone)
+        if self.zone:
+            write_command(out, command, self.zone)
+        else:
+            command.write(out)
         return out.getvalue()
-
-    def add_record(self, out: BytesWriter, time: i64, payload: bytes) -> None:
-        """Append a record to what is to be written."""
-        self._scratch.truncate(0)  # an interrupt may have left something
-        add_record(out, self._scratch, time, payload, self._zone)
 
     def next_time(self, now: i64, last: i64) -> i64:
         """The TIME of a record that follows one of TIME `last`."""
@@ -236,7 +236,8 @@ class Engine:
     def _one_record(self, time: i64, payload: bytes) -> bytes:
         out = self._record
         out.truncate(0)
-        self.add_record(out, time, payload)
+        self.scratch.truncate(0)
+        add_record(out, self.scratch, time, payload, self.zone)
         return out.getvalue()
 
     def append(self, data: bytes, count: i64, first: i64, last: i64) -> None:
@@ -631,6 +632,8 @@ class Batch:
         self._leads = leads
         self._untold: list[_Told] = []
         self._out = BytesWriter()
+        self._scratch = engine.scratch
+        self._scratch.truncate(0)
         self._count: i64 = 0
         self._first: i64 = 0
         self._last: i64 = 0
@@ -678,7 +681,7 @@ class Batch:
         if told is not None:
             self._untold.append(told)
         engine.values.record = len(out)
-        engine.add_record(out, time, payload)
+        add_record(out, self._scratch, time, payload, engine.zone)
         if not self._count:
             self._first = time
         self._count += 1

@@ -17,10 +17,16 @@ from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.errors import JournalFault
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.entries.cursor import KeyQuery
-from fastjournal.journal.entries.ground import EntryGround, is_busy, is_kept, keys_of, touch_length
+from fastjournal.journal.entries.ground import (
+    Decided,
+    EntryGround,
+    is_busy,
+    is_kept,
+    keys_of,
+    touch_length,
+)
 from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.journal.entries.once import EntryChanges
-from fastjournal.journal.entries.plan import Decided
 from fastjournal.journal.entries.reads import EntryReads, Page, Reading
 from fastjournal.journal.entries.writes import EntryWrites
 from fastjournal.journal.state.row import IDLE, LEASED, Row, value_of

@@ -15,8 +15,8 @@ from typing import Final, final
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import NoSpace
+from fastjournal.log.files import file_size, make_file
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import write_whole
 
 __all__ = ["RESERVE_SIZE", "Reserve"]
 
@@ -67,19 +67,10 @@ class Reserve:
         files, path = self._stream.files, self._path
         try:
             if files.exists(path):
-                handle = files.open_read(path)
-                try:
-                    if handle.size() == RESERVE_SIZE:
-                        return True
-                finally:
-                    handle.close()
+                if file_size(files, path) == RESERVE_SIZE:
+                    return True
                 files.remove(path)
-            handle = files.create(path)
-            try:
-                write_whole(handle, bytes(RESERVE_SIZE))
-                handle.sync()
-            finally:
-                handle.close()
+            make_file(files, path, [bytes(RESERVE_SIZE)])
         except OSError:
             with contextlib.suppress(OSError):
                 files.remove(path)

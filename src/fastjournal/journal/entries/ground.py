@@ -14,18 +14,17 @@ Rules:
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from fastjournal.clock import MILLISECOND
 from fastjournal.entry_value import check_form
 from fastjournal.errors import BadRequest, ClockSkew, NotFound
 from fastjournal.journal.decide.ground import Ground, has_expired, instant_after
-from fastjournal.journal.entries.accessed import Accessed
 from fastjournal.journal.entries.locks import Locks, Writer
-from fastjournal.journal.entries.plan import Plan
 from fastjournal.journal.language.commands import (
     PERSIST,
     Command,
+    Group,
     Keys,
     Purge,
     Put,
@@ -35,9 +34,20 @@ from fastjournal.journal.language.commands import (
 from fastjournal.journal.state.keys import KeyIndex
 from fastjournal.journal.state.row import DELETED_ROW, PROCESSING_ROW, Row
 
-__all__ = ["EntryGround", "is_busy", "is_kept", "is_live", "keys_of", "touch_length"]
+__all__ = [
+    "Accessed",
+    "Decided",
+    "EntryGround",
+    "Plan",
+    "is_busy",
+    "is_kept",
+    "is_live",
+    "keys_of",
+    "touch_length",
+]
 
 _LAST_INSTANT: Final = 9_223_372_036_854_775_807
+_REMEMBERED: Final = 65_536  # entries of which is known when they were read last
 
 
 def keys_of(row: Row) -> tuple[bytes, ...]:
@@ -66,6 +76,85 @@ def is_busy(row: Row, now: i64) -> bool:
 def touch_length(row: Row) -> i64:
     """How long reading the row keeps it, ns."""
     return min(row.policy.ttl, _LAST_INSTANT // MILLISECOND) * MILLISECOND
+
+
+@final
+class Accessed:
+    """When entries were read last, by the ids of their rows: in memory only, of those read lately.
+
+    A restart forgets all. 0 means: not since then, or forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[bytes, int] = {}
+
+    def note(self, row_id: bytes, now: int) -> None:
+        """The row was read."""
+        at = self._at
+        at.pop(row_id, None)  # so that the first of them is the one read longest ago
+        at[row_id] = now
+        if len(at) > _REMEMBERED:
+            del at[next(iter(at))]
+
+    def of(self, row_id: bytes) -> int:
+        """When it was read last."""
+        return self._at.get(row_id, 0)
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Decided:
+    """What is to be done: log and apply one command, then apply the other without a record.
+
+    What is logged goes first: a refused write leaves no half of it.
+    """
+
+    def __init__(
+        self,
+        logged: Command | None = None,
+        remembered: Command | None = None,
+        stale: bool = False,
+        found: int = 0,
+        kind: int = 0,
+        data: bytes = b"",
+    ) -> None:
+        self.logged = logged
+        self.remembered = remembered
+        self.stale = stale
+        """An equal or newer write is there already."""
+        self.found = found
+        """Entries that were there to be changed."""
+        self.kind = kind
+        self.data = data
+        """The value as it is now."""
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Plan:
+    """Commands in the order of their effects, sorted by whether they are to be logged."""
+
+    def __init__(self) -> None:
+        self._logged: list[Command] = []
+        self._remembered: list[Command] = []
+
+    def add(self, command: Command, persist: bool) -> None:
+        """This next; a group is taken apart."""
+        commands = self._logged if persist else self._remembered
+        if isinstance(command, Group):
+            commands.extend(command.members)
+        else:
+            commands.append(command)
+
+    def decided(self, found: int = 0, kind: int = 0, data: bytes = b"") -> Decided:
+        """The plan is made."""
+        return Decided(_one(self._logged), _one(self._remembered), False, found, kind, data)
+
+
+def _one(commands: list[Command]) -> Command | None:
+    if len(commands) < 2:
+        return commands[0] if commands else None
+    return Group(tuple(commands))
 
 
 @final

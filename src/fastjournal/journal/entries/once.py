@@ -14,9 +14,8 @@ from mypy_extensions import i64
 
 from fastjournal.entry_value import added, flipped, resized
 from fastjournal.errors import BadRequest, NotFound
-from fastjournal.journal.entries.ground import EntryGround, is_kept
+from fastjournal.journal.entries.ground import Decided, EntryGround, Plan, is_kept
 from fastjournal.journal.entries.locks import NOBODY, Writer
-from fastjournal.journal.entries.plan import Decided, Plan
 from fastjournal.journal.entries.writes import EntryWrites
 from fastjournal.journal.language.commands import Value
 from fastjournal.journal.state.numbered import made, operation_of

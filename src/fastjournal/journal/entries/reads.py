@@ -18,14 +18,15 @@ from fastjournal.errors import BadRequest, NotFound, OutOfRange
 from fastjournal.journal.decide.ground import instant_after
 from fastjournal.journal.entries.cursor import PATTERN, KeyQuery
 from fastjournal.journal.entries.ground import (
+    Decided,
     EntryGround,
+    Plan,
     is_busy,
     is_kept,
     is_live,
     touch_length,
 )
 from fastjournal.journal.entries.patterns import compiled_pattern
-from fastjournal.journal.entries.plan import Decided, Plan
 from fastjournal.journal.language.commands import Command, Lease, Renew, Touch
 from fastjournal.journal.state.row import Row
 

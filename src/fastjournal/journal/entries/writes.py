@@ -15,9 +15,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange
-from fastjournal.journal.entries.ground import EntryGround, is_kept, is_live, keys_of
+from fastjournal.journal.entries.ground import Decided, EntryGround, Plan, is_kept, is_live, keys_of
 from fastjournal.journal.entries.locks import NOBODY, Writer
-from fastjournal.journal.entries.plan import Decided, Plan
 from fastjournal.journal.language.commands import PERSIST, Expire, Keys, Lease, Purge, Put, Tomb
 from fastjournal.journal.state.row import DELETED_ROW, PROCESSING_ROW, Row, numbered_values
 

@@ -17,9 +17,10 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
-from fastjournal.buffers import BytesWriter
+from fastjournal.buffers import BytesWriter, write_i64_be
+from fastjournal.clock import MILLISECOND
 from fastjournal.journal.language.settings_codec import put_settings
-from fastjournal.journal.language.varint import put_blob, put_sv, put_t, put_uv
+from fastjournal.journal.language.varint import put_blob, put_sv, put_uv
 from fastjournal.log.record import encode_time
 from fastjournal.model import QueueSettings
 
@@ -90,6 +91,7 @@ __all__ = [
     "Touch",
     "Value",
     "WorkqJob",
+    "fault_of",
     "policy_of",
     "write_aliases",
 ]
@@ -424,18 +426,21 @@ class Put(Command):
         out.append(1)
         put_blob(out, self.queue)
         put_blob(out, self.key)
-        write_aliases(out, self.aliases)
+        if self.aliases:
+            write_aliases(out, self.aliases)
+        else:
+            out.append(0)
         put_sv(out, self.rank)
-        put_t(out, self.due)
-        put_t(out, self.inserted)
-        put_t(out, self.modified)
-        put_t(out, self.expires)
+        write_i64_be(out, self.due)
+        write_i64_be(out, self.inserted)
+        write_i64_be(out, self.modified)
+        write_i64_be(out, self.expires)
         policy = self.policy
         put_uv(out, policy.ttl)
         out.append(u8(self.kind))
         put_blob(out, self.value)
         if policy is DEFAULT_POLICY and not (self.attempts | self.timeouts | self.fails):
-            put_t(out, PLAIN_END)
+            write_i64_be(out, PLAIN_END)
             return
         out.append(u8(policy.flags))
         put_uv(out, policy.lease)
@@ -469,8 +474,8 @@ class Lease(Command):
     def write(self, out: BytesWriter) -> None:
         out.append(u8(LEASE))
         out.write(self.id)
-        put_t(out, self.start)
-        put_t(out, self.until)
+        write_i64_be(out, self.start)
+        write_i64_be(out, self.until)
         put_uv(out, self.attempt)
         put_blob(out, self.worker)
 
@@ -488,7 +493,7 @@ class Renew(Command):
     def write(self, out: BytesWriter) -> None:
         out.append(u8(RENEW))
         out.write(self.id)
-        put_t(out, self.until)
+        write_i64_be(out, self.until)
         put_uv(out, self.attempt)
 
 
@@ -504,7 +509,7 @@ class Touch(Command):
     def write(self, out: BytesWriter) -> None:
         out.append(u8(TOUCH))
         out.write(self.id)
-        put_t(out, self.expires)
+        write_i64_be(out, self.expires)
 
 
 @final
@@ -523,7 +528,7 @@ class Tomb(Command):
         out.write(self.id)
         put_blob(out, self.queue)
         put_blob(out, self.key)
-        put_t(out, self.modified)
+        write_i64_be(out, self.modified)
 
 
 @final
@@ -542,7 +547,7 @@ class Purge(Command):
         out.write(self.id)
         put_blob(out, self.queue)
         put_blob(out, self.key)
-        put_t(out, self.modified)
+        write_i64_be(out, self.modified)
 
 
 @final
@@ -559,7 +564,7 @@ class Dead(Command):
         out.append(u8(DEAD))
         out.write(self.id)
         out.append(u8(self.reason))
-        put_t(out, self.when)
+        write_i64_be(out, self.when)
 
 
 @final
@@ -584,7 +589,7 @@ class Keys(Command):
         out.write(self.id)
         put_blob(out, self.key)
         write_aliases(out, self.aliases)
-        put_t(out, self.modified)
+        write_i64_be(out, self.modified)
 
 
 @final
@@ -611,7 +616,7 @@ class Value(Command):
         out.write(self.id)
         out.append(u8(self.kind))
         put_blob(out, self.value)
-        put_t(out, self.modified)
+        write_i64_be(out, self.modified)
         put_blob(out, self.operation)
 
 
@@ -648,7 +653,7 @@ class Mark(Command):
 
     def write(self, out: BytesWriter) -> None:
         out.append(u8(MARK))
-        put_t(out, self.when)
+        write_i64_be(out, self.when)
         put_uv(out, self.segment)
         put_uv(out, self.offset)
         put_blob(out, self.note)
@@ -695,7 +700,7 @@ class Retry(Command):
         out.append(u8(RETRY))
         out.write(self.id)
         out.append(u8(self.reason))
-        put_t(out, self.due)
+        write_i64_be(out, self.due)
         put_uv(out, self.timeouts)
         put_uv(out, self.fails)
         put_blob(out, self.note)
@@ -714,7 +719,7 @@ class Redrive(Command):
     def write(self, out: BytesWriter) -> None:
         out.append(u8(REDRIVE))
         out.write(self.id)
-        put_t(out, self.due)
+        write_i64_be(out, self.due)
         put_uv(out, self.max_attempts)
 
 
@@ -731,7 +736,7 @@ class Sender(Command):
     def write(self, out: BytesWriter) -> None:
         out.append(u8(SENDER))
         put_blob(out, self.name)
-        put_t(out, self.mark)
+        write_i64_be(out, self.mark)
 
 
 class End(IntEnum):
@@ -778,3 +783,33 @@ def write_aliases(out: BytesWriter, aliases: tuple[bytes, ...]) -> None:
     put_uv(out, len(aliases))
     for alias in aliases:
         put_blob(out, alias)
+
+
+_LAST_INSTANT: Final = 9_223_372_036_854_775_807
+_END_OF_TIME: Final = 9_223_372_036 * 1_000_000_000
+_NAME: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+
+
+def fault_of(job: WorkqJob) -> str:
+    """What is wrong with a Workq job, in its server's words; empty if nothing is.
+
+    Its payload is not looked at. A ttl may be longer than that server's 30 days.
+    """
+    row_id = job.id
+    if len(row_id) != 16 or row_id[6] >> 4 != 4 or row_id[8] >> 6 != 2:
+        return "Invalid ID"
+    if not 1 <= len(job.name) <= 255 or not _NAME.issuperset(job.name):
+        return "Invalid Name"
+    if not 1 <= job.ttr <= 86_400_000:
+        return "Invalid TTR"
+    if not 1 <= job.ttl <= _LAST_INSTANT // MILLISECOND:
+        return "Invalid TTL"
+    if not -(2**31) <= job.priority < 2**31:
+        return "Invalid Priority"
+    if not 0 <= job.max_attempts <= 255:
+        return "Invalid Max Attempts"
+    if not 0 <= job.max_fails <= 255:
+        return "Invalid Max Fails"
+    if isinstance(job, Schedule) and not 0 < job.time < _END_OF_TIME:
+        return "Invalid Time"
+    return ""

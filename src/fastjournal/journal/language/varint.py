@@ -17,10 +17,10 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
-from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
+from fastjournal.buffers import BytesWriter, read_i64_be
 from fastjournal.errors import CorruptCommand
 
-__all__ = ["Reader", "blob", "put_blob", "put_sv", "put_t", "put_uv", "sv", "uv"]
+__all__ = ["Reader", "blob", "put_blob", "put_sv", "put_uv", "sv", "uv"]
 
 _LAST_INSTANT: Final[i64] = 9_223_372_036_854_775_807
 
@@ -46,13 +46,12 @@ def put_sv(out: BytesWriter, value: i64) -> None:
 
 def put_blob(out: BytesWriter, data: bytes) -> None:
     """Write a length and the bytes."""
-    put_uv(out, len(data))
+    size: i64 = len(data)
+    if size < 0x80:
+        out.append(u8(size))
+    else:
+        put_uv(out, size)
     out.write(data)
-
-
-def put_t(out: BytesWriter, instant: i64) -> None:
-    """Write an instant."""
-    write_i64_be(out, instant)
 
 
 def uv(value: int) -> bytes:

@@ -1,6 +1,5 @@
 """Looking at a journal without changing it.
 
-    access      what every face of a journal stands on
     inspection  jobs, queues, figures      listing  pages of jobs, bounded whoever asks
     read_only   a journal seen from another process      history  one job's whole life
 

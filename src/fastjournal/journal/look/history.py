@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from fastjournal.archive.care import open_segments
 from fastjournal.archive.manifest import find_newest
-from fastjournal.archive.segments import open_segments
 from fastjournal.archive.store import DirectoryStore
 from fastjournal.errors import CorruptCommand
 from fastjournal.journal.language import commands as k

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, NamedTuple, Self
 
-from fastjournal.arguments import JobId, Text, id_bytes
+from fastjournal.arguments import JobId, Text, id_bytes, key_bytes
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, SteadyClock
+from fastjournal.entry_value import EntryValue, from_value
 from fastjournal.errors import (
     Closed,
     CorruptCommand,
@@ -37,9 +39,8 @@ from fastjournal.journal.disk.snapshot import Snapshot, newest_snapshot, snapsho
 from fastjournal.journal.disk.upkeep import UpkeepStatus
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import Group
-from fastjournal.journal.look.entry_look import EntryLook
 from fastjournal.journal.look.inspection import Inspection, JournalStatus, result_of
-from fastjournal.journal.look.listing import Lister
+from fastjournal.journal.look.listing import Lister, Readable
 from fastjournal.journal.spill.fetching import Fetching
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import Row
@@ -53,12 +54,56 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.write.counters import Counters, LogStatus
 from fastjournal.model import Job, QueueStatus, State
 
-__all__ = ["JournalView"]
+__all__ = [
+    "EntryLook",
+    "JournalView",
+    "SeenEntry",
+]
 
 _LOCK_WAIT = 1.0  # seconds to wait for a cleaner
 _TRIES = 3
 _MEMORY = 32 * 1024 * 1024  # bytes of values
 _STALE = 60 * SECOND  # a follower that slept for longer begins anew
+
+
+class SeenEntry(NamedTuple):
+    """An entry as it was seen."""
+
+    key: bytes
+    value: EntryValue
+
+
+class EntryLook:
+    """The entries of a journal that belongs to somebody else: `get` and `range` of `entries`."""
+
+    def __init__(self, source: Readable, clock: SteadyClock) -> None:
+        self._source = source
+        self._clock = clock
+
+    def get(self, key: Text, default: Any = None) -> Any:
+        """The value of a key, or `default`."""
+        with self._source.lock:
+            row = self._source.state.entry_keys.living(key_bytes(key))
+            return default if row is None or self._is_over(row) else self._value(row)
+
+    def range(self, lower: Text = b"", upper: Text = b"") -> Iterator[SeenEntry]:
+        """The entries from `lower` to `upper`, both included, in order; empty: no bound."""
+        first = key_bytes(lower) if lower else b""
+        last = key_bytes(upper) if upper else b""
+        found: list[SeenEntry] = []
+        with self._source.lock:
+            walk = self._source.state.entry_keys.walk(first)
+            while (row := walk.step()) is not None and (not last or walk.key <= last):
+                if not self._is_over(row):
+                    found.append(SeenEntry(walk.key, self._value(row)))
+            walk.end()
+        return iter(found)
+
+    def _is_over(self, row: Row) -> bool:
+        return 0 < row.expires < self._clock.now()
+
+    def _value(self, row: Row) -> EntryValue:
+        return from_value(row.kind, self._source.value(row))
 
 
 class ReplayedState:
@@ -212,12 +257,7 @@ class JournalView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _begin(self) -> None:
@@ -310,9 +350,7 @@ class JournalView:
                 handle = self._stream.files.open_read(path)
             except FileNotFoundError:  # cleaned away since
                 continue
-            try:
+            with closing(handle):
                 total += handle.size()
                 newest = path if has_records(handle) else newest
-            finally:
-                handle.close()
         return total, newest

@@ -190,15 +190,13 @@ class Timeline(Order):
     """Rows by `when`: the instant at which they leave their place."""
 
     def before(self, a: Row, b: Row) -> bool:
-        if a.when != b.when:
-            return a.when < b.when
+        mine: i64 = a.when
+        its: i64 = b.when
+        if mine != its:
+            return mine < its
         if a.inserted != b.inserted:
             return a.inserted < b.inserted
         return a.id_before(b)
-
-    def head(self) -> Row | None:
-        """The row that leaves first."""
-        return self.first()
 
     def next(self) -> int:
         """The first instant; 0: none."""
@@ -221,10 +219,6 @@ class Expiry(Order):
 
     def set_slot(self, row: Row, slot: i64) -> None:
         row.expiry_slot = i32(slot)
-
-    def head(self) -> Row | None:
-        """The row that expires first."""
-        return self.first()
 
     def next(self) -> int:
         """The first instant; 0: none."""

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,14 +20,14 @@ import google_crc32c
 
 from fastjournal.errors import JournalError, SegmentError
 from fastjournal.log.care.recovery import Safe
-from fastjournal.log.care.resync import fault_reason
+from fastjournal.log.files import file_size
 from fastjournal.log.manifest import MANIFEST, Manifest, first_time
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.scan import scan
+from fastjournal.log.scan.resync import fault_reason
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.log.segment_directory import has_records, read_growing
-from fastjournal.log.stream import Stream
-from fastjournal.log.write.synced_mark import SYNCED_MARK, SyncedMark
+from fastjournal.log.segment_directory import SegmentDirectory, has_records, read_growing
+from fastjournal.log.synced_mark import SYNCED_MARK, SyncedMark
 
 __all__ = ["Fault", "SegmentCheck", "verify"]
 
@@ -58,7 +59,9 @@ class SegmentCheck:
     """Byte ranges of whole records, neighbours merged."""
 
 
-def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Iterator[SegmentCheck]:
+def verify(
+    stream: SegmentDirectory, progress: Callable[[int], None] | None = None
+) -> Iterator[SegmentCheck]:
     """Check all segments, oldest first; `progress` is told the bytes of each one done."""
     manifest, broken = _manifest(stream)
     if broken is not None:
@@ -90,13 +93,13 @@ def verify(stream: Stream, progress: Callable[[int], None] | None = None) -> Ite
         yield check
 
 
-def _mark_is_unreadable(stream: Stream) -> bool:
+def _mark_is_unreadable(stream: SegmentDirectory) -> bool:
     if not _file_size(stream, stream.path / SYNCED_MARK):
         return False
     return SyncedMark.read(stream.files, stream.path) is None
 
 
-def _manifest(stream: Stream) -> tuple[Manifest, SegmentCheck | None]:
+def _manifest(stream: SegmentDirectory) -> tuple[Manifest, SegmentCheck | None]:
     """The manifest, and its own faults if it has any."""
     try:
         return read_manifest(stream.files, stream.path) or Manifest(), None
@@ -108,7 +111,7 @@ def _manifest(stream: Stream) -> tuple[Manifest, SegmentCheck | None]:
 
 
 def _check(
-    stream: Stream,
+    stream: SegmentDirectory,
     number: int,
     safe: Safe,
     manifest: Manifest,
@@ -161,7 +164,7 @@ def _check(
     return _check_length(check, check.size, safe) if number >= tail else check
 
 
-def _difference(stream: Stream, number: int, data: bytes, manifest: Manifest) -> str:
+def _difference(stream: SegmentDirectory, number: int, data: bytes, manifest: Manifest) -> str:
     """What the manifest has against a segment; a cleaner may be at work, so it is read again."""
     facts = number, len(data), first_time(data), google_crc32c.value(data)
     return manifest.fault(*facts) and _manifest(stream)[0].fault(*facts)
@@ -175,27 +178,21 @@ def _check_length(check: SegmentCheck, length: int, safe: Safe) -> SegmentCheck:
     return check
 
 
-def _file_size(stream: Stream, path: Path) -> int:
+def _file_size(stream: SegmentDirectory, path: Path) -> int:
     """Length of a file; 0 where that cannot be told."""
     try:
-        handle = stream.files.open_read(path)
+        return file_size(stream.files, path)
     except OSError:
         return 0
-    try:
-        return handle.size()
-    finally:
-        handle.close()
 
 
-def _newest_with_records(stream: Stream, numbers: list[int]) -> int:
+def _newest_with_records(stream: SegmentDirectory, numbers: list[int]) -> int:
     for number in reversed(numbers):
         try:
             handle, whole = stream.open_segment(number, newest=number == numbers[-1])
         except JournalError:
             return number
-        try:
+        with closing(handle):
             if whole and has_records(handle):
                 return number
-        finally:
-            handle.close()
     return -1

@@ -21,7 +21,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 import google_crc32c
@@ -33,13 +32,13 @@ from fastjournal.errors import (
     NotLocked,
     SegmentError,
     SkipSegment,
+    write_failure,
 )
-from fastjournal.log.files import FileHandle, FileLock, Files
+from fastjournal.log.files import FileHandle, FileLock, make_file
 from fastjournal.log.manifest import Digest, ManifestFile, digest_of, read_digest
 from fastjournal.log.record import Record, decode_many
 from fastjournal.log.segment import HEADER_SIZE, REWRITE_SUFFIX
 from fastjournal.log.segment_directory import SegmentDirectory, has_records
-from fastjournal.log.write.segment_writer import write_failure, write_whole
 
 __all__ = [
     "DAY",
@@ -214,12 +213,7 @@ class Cleaner:
         self.lock()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.unlock()
 
 
@@ -328,7 +322,7 @@ def replace_segment(
             files.sync_directory(stream.path)
             return
         if manifest is not None:
-            manifest.change(number, _digest(files, work), cleaned.last, cleaned.dropped_to)
+            manifest.change(number, read_digest(files, work), cleaned.last, cleaned.dropped_to)
         old = None if disposal is None else disposal.hold(path)
         files.rename(work, path)
         files.sync_directory(stream.path)
@@ -348,13 +342,7 @@ def write_work_file(stream: SegmentDirectory, number: int, content: Iterable[byt
     try:
         if files.exists(work):
             files.remove(work)
-        handle = files.create(work)
-        try:
-            for chunk in content:
-                write_whole(handle, chunk)
-            handle.sync()
-        finally:
-            handle.close()
+        make_file(files, work, content)
     except (OSError, SegmentError) as error:
         with contextlib.suppress(OSError):
             if files.exists(work):
@@ -382,14 +370,6 @@ def rewrite(
         files.sync_directory(stream.path)
     except OSError as error:
         raise write_failure(error, path) from error
-
-
-def _digest(files: Files, path: Path) -> Digest:
-    handle = files.open_read(path)
-    try:
-        return read_digest(handle)
-    finally:
-        handle.close()
 
 
 def older_than(clock: Clock, age: int = DAY) -> CleanFunction:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastjournal.errors import LockTimeout
-from fastjournal.log.files import Files
+from fastjournal.log.files import Files, make_file, read_file
 
 __all__ = ["WEAK", "file_system_of", "probe"]
 
@@ -61,20 +61,15 @@ def probe(files: Files, directory: Path) -> list[str]:
 def _write(files: Files, path: Path, data: bytes) -> None:
     if files.exists(path):  # left by a probe that was killed
         files.remove(path)
-    handle = files.create(path)
-    try:
-        handle.write(data)
-        handle.sync()
-    finally:
-        handle.close()
-    if _content(files, path) != data:
+    make_file(files, path, [data])
+    if read_file(files, path) != data:
         raise ValueError("another content came back")
 
 
 def _replace(files: Files, old: Path, new: Path) -> None:
     _write(files, new, b"new")
     files.rename(new, old)
-    if files.exists(new) or _content(files, old) != b"new":
+    if files.exists(new) or read_file(files, old) != b"new":
         raise ValueError("the old file is still there")
 
 
@@ -88,14 +83,6 @@ def _lock(files: Files, path: Path) -> None:
         held.release()
     second.release()
     raise ValueError("a second one was given")
-
-
-def _content(files: Files, path: Path) -> bytes:
-    handle = files.open_read(path)
-    try:
-        return handle.read(0, handle.size() + 1)
-    finally:
-        handle.close()
 
 
 def file_system_of(directory: Path) -> str:

@@ -19,20 +19,19 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError
-from fastjournal.log.care.resync import fault_reason
-from fastjournal.log.files import Files
+from fastjournal.log.files import Files, make_file
 from fastjournal.log.manifest import Manifest, check_segments
 from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.scan.resync import fault_reason
 from fastjournal.log.scan.scan import FAILFAST, verify
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
 from fastjournal.log.segment_directory import SegmentDirectory, has_records
-from fastjournal.log.write.segment_writer import write_whole
-from fastjournal.log.write.synced_mark import Mark, SyncedMark
+from fastjournal.log.synced_mark import Mark, SyncedMark
 
 __all__ = ["Cut", "Recovery", "Safe", "keep_copy", "recover"]
 
@@ -123,11 +122,9 @@ def _tail(stream: SegmentDirectory, numbers: list[int]) -> int | None:
     """The newest segment that holds more than a header."""
     for number in reversed(numbers):
         handle, whole = stream.open_segment(number, newest=number == numbers[-1])
-        try:
+        with closing(handle):
             if whole and has_records(handle):
                 return number
-        finally:
-            handle.close()
     return None
 
 
@@ -136,13 +133,10 @@ def _trim_empty(stream: SegmentDirectory, numbers: list[int]) -> None:
     for number in numbers:
         path = stream.segment_path(number)
         try:
-            handle = stream.files.open(path)
-            try:
+            with closing(stream.files.open(path)) as handle:
                 if handle.size() > HEADER_SIZE and any(handle.read(0, HEADER_SIZE)):
                     handle.truncate(HEADER_SIZE)
                     handle.sync()
-            finally:
-                handle.close()
         except OSError as error:
             raise SegmentError(path, f"cannot be recovered: {error}") from error
 
@@ -151,10 +145,8 @@ def _last_time(stream: SegmentDirectory, numbers: list[int]) -> int:
     """TIME of the newest record in sealed segments; 0 if there is none."""
     for number in reversed(numbers):
         handle, _ = stream.open_segment(number, newest=False)
-        try:
+        with closing(handle):
             data = handle.read(0, handle.size())
-        finally:
-            handle.close()
         found = verify(data, max_payload=stream.max_payload, torn=_stop_at_fault)
         if found.max_time is not None:
             return found.max_time
@@ -215,16 +207,11 @@ def keep_copy(files: Files, path: Path, data: bytes, suffix: str) -> Path:
     while files.exists(copy):
         again += 1
         copy = path.with_name(f"{path.name}.{suffix}-{again}")
-    handle = files.create(copy)
     try:
-        try:
-            write_whole(handle, data)
-            handle.sync()
-        finally:
-            handle.close()
+        make_file(files, copy, [data])
         files.sync_directory(path.parent)
     except OSError:
-        with contextlib.suppress(OSError):  # half a copy is worth nothing and may fill the disk
+        with suppress(OSError):  # half a copy is worth nothing and may fill the disk
             files.remove(copy)
         raise
     return copy
@@ -235,7 +222,7 @@ def _remove_work_files(stream: SegmentDirectory) -> tuple[Path, ...]:
     rewrites = stream.work_files(REWRITE_SUFFIX)
     lock = None
     if rewrites:
-        with contextlib.suppress(LockTimeout):
+        with suppress(LockTimeout):
             lock = stream.lock_readers(exclusive=True, timeout=0)
             left += rewrites
     try:

@@ -20,24 +20,24 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastjournal.errors import BadRequest, JournalError, SegmentError
+from fastjournal.errors import BadRequest, JournalError, SegmentError, write_failure
 from fastjournal.log.care.check import SegmentCheck, verify
 from fastjournal.log.care.cleaner import rewrite
 from fastjournal.log.care.recovery import Safe, keep_copy
-from fastjournal.log.care.resync import is_blank
+from fastjournal.log.files import read_file, write_whole
 from fastjournal.log.manifest import MANIFEST, Manifest, ManifestFile, measure
 from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.scan.resync import is_blank
 from fastjournal.log.scan.scan import Verdict
 from fastjournal.log.scan.scan import verify as check
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.stream import Stream
-from fastjournal.log.write.segment_writer import write_failure, write_whole
-from fastjournal.log.write.synced_mark import SYNCED_MARK, SyncedMark
+from fastjournal.log.segment_directory import SegmentDirectory
+from fastjournal.log.synced_mark import SYNCED_MARK, SyncedMark
 
 __all__ = ["SALVAGED", "Dropped", "count_as_whole", "cut", "locked", "remember", "salvage"]
 
@@ -58,7 +58,7 @@ class Dropped:
     """None for a segment that is missing, or held no record."""
 
 
-def salvage(stream: Stream, *, lock_timeout: float = 1.0) -> list[Dropped]:
+def salvage(stream: SegmentDirectory, *, lock_timeout: float = 1.0) -> list[Dropped]:
     """Keep every whole record, drop damaged stretches; returns what was dropped."""
     with locked(stream, lock_timeout):
         dropped: list[Dropped] = []
@@ -71,7 +71,7 @@ def salvage(stream: Stream, *, lock_timeout: float = 1.0) -> list[Dropped]:
         return dropped
 
 
-def _salvage_segment(stream: Stream, check: SegmentCheck) -> list[Dropped]:
+def _salvage_segment(stream: SegmentDirectory, check: SegmentCheck) -> list[Dropped]:
     files, path = stream.files, check.path
     missing = not files.exists(path)
     if not missing and not files.is_file(path):
@@ -95,7 +95,7 @@ def _salvage_segment(stream: Stream, check: SegmentCheck) -> list[Dropped]:
 
 
 def cut(
-    stream: Stream, at: Position, *, lock_timeout: float = 1.0, aside: str = ""
+    stream: SegmentDirectory, at: Position, *, lock_timeout: float = 1.0, aside: str = ""
 ) -> list[Dropped]:
     """Keep what lies before `at`; the rest of that segment and all later ones are moved aside.
 
@@ -127,7 +127,7 @@ def cut(
         return dropped[::-1]
 
 
-def _missing(stream: Stream, numbers: list[int]) -> list[Dropped]:
+def _missing(stream: SegmentDirectory, numbers: list[int]) -> list[Dropped]:
     """The newest segment, if it was synced once and is not there any more."""
     safe = Safe.of(stream)
     if not safe.offset or safe.segment <= max(numbers):
@@ -138,7 +138,7 @@ def _missing(stream: Stream, numbers: list[int]) -> list[Dropped]:
     return dropped
 
 
-def _cut_segment(stream: Stream, number: int, offset: int, aside: str) -> Dropped:
+def _cut_segment(stream: SegmentDirectory, number: int, offset: int, aside: str) -> Dropped:
     """Copy a segment, then cut it at `offset`; at 0 it is removed."""
     files, path = stream.files, stream.segment_path(number)
     data = _content(stream, path)
@@ -152,25 +152,22 @@ def _cut_segment(stream: Stream, number: int, offset: int, aside: str) -> Droppe
     if not aside:
         remember(stream, [dropped])
     if offset:
-        handle = files.open(path)
-        try:
+        with closing(files.open(path)) as handle:
             handle.truncate(offset)
             handle.sync()
-        finally:
-            handle.close()
     else:
         files.remove(path)
         files.sync_directory(stream.path)
     return dropped
 
 
-def _sound(stream: Stream, data: bytes, start: int, end: int) -> Verdict:
+def _sound(stream: SegmentDirectory, data: bytes, start: int, end: int) -> Verdict:
     """The records before the first fault, whatever that is."""
     return check(data, start=start, end=end, torn=lambda *_: True, max_payload=stream.max_payload)
 
 
-@contextlib.contextmanager
-def locked(stream: Stream, timeout: float) -> Iterator[None]:
+@contextmanager
+def locked(stream: SegmentDirectory, timeout: float) -> Iterator[None]:
     """Keep appenders, cleaners and readers out; errors of the disk get their types."""
     stream.check_restored()
     append = stream.lock_appender(timeout)
@@ -186,47 +183,40 @@ def locked(stream: Stream, timeout: float) -> Iterator[None]:
         append.release()
 
 
-def _content(stream: Stream, path: Path) -> bytes:
+def _content(stream: SegmentDirectory, path: Path) -> bytes:
     try:
-        handle = stream.files.open_read(path)
+        return read_file(stream.files, path)
     except OSError as error:
-        raise SegmentError(path, f"cannot be opened: {error}") from error
-    try:
-        return handle.read(0, handle.size())
-    finally:
-        handle.close()
+        raise SegmentError(path, f"cannot be read: {error}") from error
 
 
-def remember(stream: Stream, dropped: list[Dropped]) -> None:
+def remember(stream: SegmentDirectory, dropped: list[Dropped]) -> None:
     """Leave a durable line for each stretch that is about to be dropped."""
     files, now = stream.files, stream.clock.now()
     path = stream.path / SALVAGED
-    handle = files.open(path) if files.exists(path) else files.create(path)
-    try:
+    with closing(files.open(path) if files.exists(path) else files.create(path)) as handle:
         for item in dropped:
             line = f"{now} {item.path.name} {item.offset} {item.length} {item.reason}\n"
             write_whole(handle, line.encode())
         handle.sync()
-    finally:
-        handle.close()
     files.sync_directory(stream.path)
 
 
-def count_as_whole(stream: Stream) -> None:
+def count_as_whole(stream: SegmentDirectory) -> None:
     """Give a log without a manifest one that says: what is there is all there is."""
     _finish(stream, _known(stream))
 
 
-def _known(stream: Stream) -> Manifest:
+def _known(stream: SegmentDirectory) -> Manifest:
     """What the manifest says, nothing if it is missing or damaged, and all numbers ever used."""
     known, mark = Manifest(), SyncedMark.read(stream.files, stream.path)
-    with contextlib.suppress(JournalError):
+    with suppress(JournalError):
         known = read_manifest(stream.files, stream.path) or known
     used = max([known.used, mark.segment if mark else -1, *stream.segments()])
     return replace(known, used=used)
 
 
-def _finish(stream: Stream, known: Manifest, *, diverged: bool = False) -> None:
+def _finish(stream: SegmentDirectory, known: Manifest, *, diverged: bool = False) -> None:
     """All that is left counts as sealed: a number never names another content later on."""
     _trim(stream)
     entries = {n: measure(stream, n) for n in stream.segments() if n >= known.floor}
@@ -247,11 +237,10 @@ def _finish(stream: Stream, known: Manifest, *, diverged: bool = False) -> None:
     _forget_synced(stream)
 
 
-def _trim(stream: Stream) -> None:
+def _trim(stream: SegmentDirectory) -> None:
     """Cut off what the appender had reserved: nothing is appended to these segments any more."""
     for number in stream.segments()[::-1]:
-        handle = stream.files.open(stream.segment_path(number))
-        try:
+        with closing(stream.files.open(stream.segment_path(number))) as handle:
             data = handle.read(0, handle.size())
             end = _sound(stream, data, HEADER_SIZE, len(data)).end
             if end < len(data) and is_blank(data, end, len(data)):
@@ -259,11 +248,9 @@ def _trim(stream: Stream) -> None:
                 handle.sync()
             if end > HEADER_SIZE:
                 return
-        finally:
-            handle.close()
 
 
-def _forget_synced(stream: Stream) -> None:
+def _forget_synced(stream: SegmentDirectory) -> None:
     if stream.files.exists(stream.path / SYNCED_MARK):
         stream.files.remove(stream.path / SYNCED_MARK)
         stream.files.sync_directory(stream.path)

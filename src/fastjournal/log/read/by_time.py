@@ -20,11 +20,11 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
+from contextlib import closing
 from pathlib import Path
 
 from fastjournal.errors import CorruptRecord, SegmentError
-from fastjournal.log.care.resync import is_blank, next_valid
-from fastjournal.log.files import Files
+from fastjournal.log.files import Files, read_file
 from fastjournal.log.record import (
     MIN_RECORD,
     TIME_SIZE,
@@ -34,8 +34,9 @@ from fastjournal.log.record import (
     decode_time,
     record_size,
 )
+from fastjournal.log.scan.resync import is_blank, next_valid
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.log.stream import Stream
+from fastjournal.log.segment_directory import SegmentDirectory
 
 __all__ = ["Lookup", "read_record"]
 
@@ -50,8 +51,7 @@ def read_record(
 
     `guess`: how many bytes it may have, to read it at once.
     """
-    handle = files.open_read(path)
-    try:
+    with closing(files.open_read(path)) as handle:
         data = handle.read(offset, guess)
         try:
             time, start, stop, _ = decode(data, 0, len(data), max_payload)
@@ -61,8 +61,6 @@ def read_record(
             data = handle.read(offset, record_size(min(_size_at(data), max_payload)))
             time, start, stop, _ = decode(data, 0, len(data), max_payload)
         return time, data[start:stop]
-    finally:
-        handle.close()
 
 
 class _Offsets:
@@ -90,7 +88,7 @@ class _Offsets:
 class Lookup:
     """Reads single records of one stream."""
 
-    def __init__(self, stream: Stream, large: int = 0) -> None:
+    def __init__(self, stream: SegmentDirectory, large: int = 0) -> None:
         """`large`: only records with a payload of at least so many bytes will be asked for."""
         self._stream = stream
         self._large = large
@@ -156,11 +154,7 @@ class Lookup:
         stream = self._stream
         path = stream.segment_path(number)
         try:
-            handle = stream.files.open_read(path)
-            try:
-                data = handle.read(0, handle.size())
-            finally:
-                handle.close()
+            data = read_file(stream.files, path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -196,11 +190,8 @@ class Lookup:
     def _first_time(self, number: int) -> int | None:
         path = self._stream.segment_path(number)
         try:
-            handle = self._stream.files.open_read(path)
-            try:
+            with closing(self._stream.files.open_read(path)) as handle:
                 return _time_at(handle.read(HEADER_SIZE, MIN_RECORD), 0) or None
-            finally:
-                handle.close()
         except FileNotFoundError:  # cleaned away since
             return None
         except OSError as error:

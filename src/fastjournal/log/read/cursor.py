@@ -15,15 +15,15 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from operator import length_hint
-from types import TracebackType
 from typing import Any, Self
 
 from fastjournal.errors import BadRequest, CorruptRecord, JournalError, SegmentError
 from fastjournal.log.care.recovery import Safe
-from fastjournal.log.care.resync import is_reserved, next_valid
 from fastjournal.log.files import FileHandle, FileLock
 from fastjournal.log.record import BrokenRecord, Record, decode, decode_many, uvarint
+from fastjournal.log.scan.resync import is_reserved, next_valid
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.segment_directory import SegmentDirectory, has_records, read_growing
 
@@ -133,12 +133,7 @@ class Cursor:
         self.lock()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _fill(self) -> bool:
@@ -233,10 +228,8 @@ class Cursor:
             handle = self.stream.files.open_read(self.stream.segment_path(number))
         except FileNotFoundError:  # cleaned away: it was sealed, and so is everything before it
             return True
-        try:
+        with closing(handle):
             return has_records(handle)
-        finally:
-            handle.close()
 
     def _advance(self) -> bool:
         """Open the next segment; False at the end of the stream."""

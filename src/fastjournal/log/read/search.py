@@ -18,9 +18,9 @@ from typing import NamedTuple, Protocol
 from fastjournal.errors import SegmentError
 from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, Record, decode
 from fastjournal.log.segment import HEADER_SIZE
-from fastjournal.log.stream import Stream
+from fastjournal.log.segment_directory import SegmentDirectory
 
-__all__ = ["Found", "Readable", "find_in_segments", "find_records", "segments_of"]
+__all__ = ["Found", "Readable", "find_in_segments", "segments_of"]
 
 _CHUNK = 1 << 20  # bytes searched at a time: under a millisecond of the interpreter
 _BACK = 1 << 16  # bytes before a hit in which its record may begin
@@ -52,22 +52,7 @@ class Found(NamedTuple):
     """Nothing was left out for the sake of the limits."""
 
 
-def find_records(
-    stream: Stream,
-    needle: bytes,
-    *,
-    since: int = 0,
-    max_bytes: int = 1 << 30,
-    max_records: int = 1000,
-) -> Found:
-    """Records whose payload holds `needle`, at least all those with a TIME of `since` or later."""
-    return find_in_segments(
-        segments_of(stream), needle, since=since, max_bytes=max_bytes, max_records=max_records,
-        max_payload=stream.max_payload,
-    )  # fmt: skip
-
-
-def segments_of(stream: Stream) -> Iterator[tuple[int, Readable]]:
+def segments_of(stream: SegmentDirectory) -> Iterator[tuple[int, Readable]]:
     """The segments of a log that hold a header, the newest first."""
     numbers = stream.segments()
     for number in reversed(numbers):
@@ -92,7 +77,10 @@ def find_in_segments(
     max_records: int = 1000,
     max_payload: int = MAX_PAYLOAD,
 ) -> Found:
-    """The same in segments wherever they lie, the newest first; each is closed behind it."""
+    """Records whose payload holds `needle`, at least all those with a TIME of `since` or later.
+
+    The segments come newest first, wherever they lie; each is closed behind it.
+    """
     found: list[Record] = []
     searched = 0
     complete = True

@@ -3,8 +3,9 @@
     scan            walks over a segment and judges damage
     engines         which of the ways to walk is there: numba, numpy, plain Python
     columns         what a scan gives
-    kernel          the walk, compiled by numba
-    encode_columns  the other way: columns to records      encode_kernel  the same by numba
+    resync          what stands where no record stands, and where records go on
+    encode_columns  the other way: columns to records
+    kernel          both ways, compiled by numba
 
 All engines give the same columns and name the same damage.
 """

@@ -63,6 +63,6 @@ def _kernel(engine: str | None) -> Any:
         raise SettingError("engine 'numba' is not installed", name="engine")
     if engine == "python" or not found:
         return None
-    from fastjournal.log.scan.encode_kernel import frame
+    from fastjournal.log.scan.kernel import frame
 
     return frame

@@ -1,4 +1,4 @@
-"""The compiled engine of the scan: numba kernels over the bytes of a segment.
+"""The compiled engine of the scan and of the way back: numba kernels over the bytes of a segment.
 
 Rules:
 
@@ -8,7 +8,7 @@ Rules:
    without it LLVM does not raise, it ends the process. Elsewhere a table of eight is used.
 3. Kernels are compiled once and cached on disk (`NUMBA_CACHE_DIR`, else beside the source).
 
-Imported only by `log.scan`, and only when numba is installed.
+Imported only by this folder, and only when numba is installed.
 """
 
 # Decorators here replace the signature that is written with another: types say nothing true.
@@ -24,7 +24,7 @@ from llvmlite import binding, ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-__all__ = ["HARDWARE_CRC", "crc32c", "walk"]
+__all__ = ["HARDWARE_CRC", "crc32c", "frame", "walk"]
 
 _EPOCH = 62_135_596_800
 _MAX_UNIX = 9_223_372_035
@@ -230,3 +230,42 @@ def walk(buf, at, stop, largest, rows, times, offsets, starts, sizes, kinds):
         n += 1
         at = end + 4
     return n, at, True
+
+
+@njit(cache=True, nogil=True)
+def frame(values, offsets, first_time, zone, out):
+    """Write one record for each payload; returns where they end."""
+    at = 0
+    seconds = first_time // _SECOND
+    nanos = first_time - seconds * _SECOND
+    for n in range(len(offsets) - 1):
+        start = at
+        out[at] = 1
+        whole = np.uint64(seconds + _EPOCH)
+        for k in range(8):
+            out[at + 1 + k] = (whole >> np.uint64(56 - 8 * k)) & np.uint64(255)
+        for k in range(4):
+            out[at + 9 + k] = (nanos >> (24 - 8 * k)) & 255
+        out[at + 13] = zone >> 8
+        out[at + 14] = zone & 255
+        at += 15
+        size = offsets[n + 1] - offsets[n]
+        left = size
+        while left >= 0x80:
+            out[at] = left & 0x7F | 0x80
+            left >>= 7
+            at += 1
+        out[at] = left
+        at += 1
+        first = offsets[n]
+        out[at : at + size] = values[first : first + size]
+        at += size
+        crc = crc32c(out, start, at)
+        for k in range(4):
+            out[at + k] = (crc >> np.uint32(24 - 8 * k)) & np.uint32(255)
+        at += 4
+        nanos += 1
+        if nanos == _SECOND:
+            nanos = 0
+            seconds += 1
+    return at

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fastjournal.errors import CorruptRecord, SettingError
-from fastjournal.log.care.resync import fault_reason, is_blank, is_reserved, next_valid
 from fastjournal.log.record import MAX_PAYLOAD
 from fastjournal.log.scan.columns import Buffer, Chunk, Damage, gaps_to_binary
 from fastjournal.log.scan.engines import PLAIN, engines, fitting, walker
+from fastjournal.log.scan.resync import fault_reason, is_blank, is_reserved, next_valid
 from fastjournal.log.segment import HEADER_SIZE
 
 __all__ = [

@@ -39,12 +39,11 @@ from fastjournal.errors import (
 from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.segment_directory import MAX_SEGMENT_SIZE
-from fastjournal.log.stream import Stream
+from fastjournal.log.segment_directory import MAX_SEGMENT_SIZE, SegmentDirectory
+from fastjournal.log.synced_mark import SyncedMark
 from fastjournal.log.write.appender import name_sealed, open_newest, take_in
 from fastjournal.log.write.counters import Counters
 from fastjournal.log.write.segment_writer import SegmentWriter
-from fastjournal.log.write.synced_mark import SyncedMark
 
 __all__ = ["SegmentPair", "is_harmless"]
 
@@ -60,7 +59,7 @@ class SegmentPair:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: SegmentDirectory,
         last_time: int,
         used: int,
         lock: FileLock,

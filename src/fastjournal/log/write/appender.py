@@ -37,8 +37,8 @@ from fastjournal.log.files import FileLock
 from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import Position
 from fastjournal.log.segment_directory import MAX_SEGMENT_SIZE, MIN_SEGMENT_SIZE, SegmentDirectory
+from fastjournal.log.synced_mark import SyncedMark
 from fastjournal.log.write.segment_writer import SegmentWriter
-from fastjournal.log.write.synced_mark import SyncedMark
 
 __all__ = [
     "SYNC_POLICIES",

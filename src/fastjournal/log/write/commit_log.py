@@ -29,7 +29,7 @@ from fastjournal.errors import (
     SettingError,
     Stopped,
 )
-from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE, SegmentDirectory
 from fastjournal.log.write.appender import Ticker
 from fastjournal.log.write.commit_queue import (
     CommitQueue,
@@ -53,7 +53,7 @@ class CommitLog(LogWriter):
 
     def __init__(
         self,
-        stream: Stream,
+        stream: SegmentDirectory,
         *,
         strategy: str = "wait",
         queue_size: int = DEFAULT_QUEUE_SIZE,

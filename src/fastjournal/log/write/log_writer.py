@@ -44,7 +44,7 @@ from fastjournal.errors import (
 from fastjournal.log.care.recovery import Recovery, recover
 from fastjournal.log.record import encode, encode_many
 from fastjournal.log.segment import Position
-from fastjournal.log.stream import DEFAULT_SEGMENT_SIZE, Stream
+from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE, SegmentDirectory
 from fastjournal.log.write.active_standby import SegmentPair, is_harmless
 from fastjournal.log.write.appender import (
     DEFAULT_SYNC_INTERVAL,
@@ -78,7 +78,7 @@ class LogWriter:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: SegmentDirectory,
         *,
         segment_size: int = DEFAULT_SEGMENT_SIZE,
         sync: str = "interval",

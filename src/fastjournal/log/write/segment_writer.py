@@ -28,11 +28,11 @@ from typing import Any, Final, final
 from mypy_extensions import i64
 
 from fastjournal.errors import AppenderPoisoned, SegmentError, because, short_write, write_failure
-from fastjournal.log.files import FileHandle, Files
+from fastjournal.log.files import FileHandle, Files, write_whole
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, Header, segment_name
-from fastjournal.log.write.synced_mark import SyncedMark
+from fastjournal.log.synced_mark import SyncedMark
 
-__all__ = ["SegmentWriter", "write_failure", "write_whole"]
+__all__ = ["SegmentWriter"]
 
 _LEAST_AHEAD: Final[i64] = 64 * 1024
 _MOST_AHEAD: Final[i64] = 4 * 1024 * 1024
@@ -269,16 +269,6 @@ class SegmentWriter:
             raise because(AppenderPoisoned(f"{self.path}: {told}: {error}"), error) from error
         self._reserved = min(self._reserved, self.offset)
         self.dirty = True
-
-
-def write_whole(handle: FileHandle, data: bytes) -> None:
-    """Write all of `data`, in several calls if the system takes it so (at most 2 GiB at once)."""
-    view = memoryview(data)
-    while view:
-        written = handle.write(view)
-        if not written:
-            raise short_write(0, len(view))
-        view = view[written:]
 
 
 def _write_header(handle: FileHandle, header: Header) -> None:

@@ -34,7 +34,7 @@ from fastjournal.log.files import DISK
 from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.synced_mark import SyncedMark
+from fastjournal.log.synced_mark import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.audit.prefilter import Sift
 from fastjournal.spark.kinds import BROADCAST, GROUP, kind_name, names_a_row

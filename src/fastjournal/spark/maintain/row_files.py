@@ -24,8 +24,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import NotFound, SegmentError
-from fastjournal.log.files import DISK
-from fastjournal.log.write.segment_writer import write_whole
+from fastjournal.log.files import DISK, write_whole
 from fastjournal.spark.storage.mapped_file import map_file
 from fastjournal.spark.storage.written_files import attempt_word, make_below
 

@@ -26,7 +26,7 @@ from fastjournal.log.care.cleaner import Cleaned
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan, gaps_to_binary
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.log.write.synced_mark import SYNCED_MARK
+from fastjournal.log.synced_mark import SYNCED_MARK
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.record_columns import readable
 from fastjournal.spark.kinds import names_a_row

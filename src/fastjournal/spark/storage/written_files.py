@@ -21,8 +21,7 @@ from uuid import uuid4
 from google_crc32c import extend
 
 from fastjournal.errors import NotFound, SegmentError
-from fastjournal.log.files import DISK, FileHandle
-from fastjournal.log.write.segment_writer import write_whole
+from fastjournal.log.files import DISK, FileHandle, write_whole
 
 __all__ = ["Writing", "Written", "attempt_word", "make_below", "read_back", "write_file"]
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, final
 import google_crc32c
 
 from fastjournal.errors import SegmentError, because, short_write, write_failure
-from fastjournal.log.files import FileLock, Files, Identity
+from fastjournal.log.files import FileLock, Files, Identity, read_file
 
 __all__ = ["APPEND_LOCK", "SYNCED_MARK", "Mark", "SyncedMark"]
 
@@ -102,13 +102,10 @@ class SyncedMark:
         if not files.exists(path):
             return None
         try:
-            handle = files.open_read(path)
-            try:
-                slots = [handle.read(at, _MARK.size + _CRC.size) for at in (0, _SLOT)]
-            finally:
-                handle.close()
+            data = read_file(files, path)
         except OSError as error:
             raise because(SegmentError(path, f"cannot be read: {error}"), error) from error
+        slots = (data[at : at + _MARK.size + _CRC.size] for at in (0, _SLOT))
         return max(filter(None, map(_decode_mark, slots)), default=None)
 
 
