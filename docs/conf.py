@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastjournal import __version__
 
@@ -44,14 +44,15 @@ def drop_reasons(_app: Sphinx, _page: str, source: list[str]) -> None:
     source[0] = _NOT_RUN.sub(r"```\1", source[0])
 
 
-def drop_idle_patterns(_app: Sphinx, page: str, source: list[str]) -> None:
-    """A pattern of the table of contents may wait for its first page."""
-    if page == "index":
-        source[0] = re.sub(r"^[\w-]+\*$\n", _kept, source[0], flags=re.MULTILINE)
-
-
-def _kept(pattern: re.Match[str]) -> str:
-    return pattern[0] if any(Path(__file__).parent.glob(f"{pattern[0].strip()}.md")) else ""
+def break_names(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object
+) -> None:
+    """A long name of a test is broken between its words."""
+    if "body" in context:
+        context["body"] = re.sub(
+            r'(?<=<span class="pre">)test_\w+', lambda name: name[0].replace("_", "_<wbr>"),
+            context["body"],
+        )  # fmt: skip
 
 
 def write_map(_app: Sphinx) -> None:
@@ -69,4 +70,4 @@ def setup(app: Sphinx) -> None:
     """Called by sphinx."""
     app.connect("builder-inited", write_map)
     app.connect("source-read", drop_reasons)
-    app.connect("source-read", drop_idle_patterns)
+    app.connect("html-page-context", break_names)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
-from docblocks import BUILT, PAGES, ROOT
+from docblocks import ALL_BLOCKS, BUILT, PAGES, ROOT
 
 DOCS = ROOT / "docs"
 LINK = re.compile(r"!?\[[^\]]*\]\((?!https?:|mailto:)([^)\s]+)\)", re.DOTALL)
@@ -87,6 +89,26 @@ def test_pages_are_linked_and_not_only_named() -> None:
         for found in re.findall(r"(?<!\[)`(?:docs/)?[a-z-]+\.md`(?!\])", page.read_text())
     ]
     assert not named
+
+
+def test_alerts_ask_for_figures_that_exist() -> None:
+    told = (DOCS / "metrics.md").read_text() + (DOCS / "spool.md").read_text()
+    known = set(re.findall(r"^\| `(fastjournal_\w+)` \|", told, re.MULTILINE))
+    rules = [block.code for block in ALL_BLOCKS if block.page.name == "operations.md"]
+    asked = {
+        name.removesuffix("_bucket")
+        for rule in rules
+        for name in re.findall(r"\bfastjournal_\w+", rule)
+    }
+    assert len(asked) > 15
+    assert asked <= known
+
+
+def test_blocks_of_yaml_and_toml_can_be_read() -> None:
+    read = {"yaml": yaml.safe_load, "toml": tomllib.loads}
+    blocks = [block for block in ALL_BLOCKS if block.language in read]
+    assert len(blocks) >= 5
+    assert all(read[block.language](block.code) for block in blocks)
 
 
 def test_every_picture_is_shown_somewhere() -> None:

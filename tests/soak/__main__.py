@@ -25,7 +25,15 @@ from pathlib import Path
 
 from loop_disk import hide_mounts
 from producers import SpoolProducer, TaskCaller
-from stages import DaemonStage, Nemesis, ReplicaStage, has_etcd
+from stages import (
+    ClusterStage,
+    DaemonStage,
+    Nemesis,
+    ReplicaStage,
+    Stage,
+    has_etcd,
+    has_networks,
+)
 
 from kill_harness import Crowd
 from kill_history import Verdict
@@ -35,7 +43,7 @@ SHOWN = ("rounds", "calls", "acknowledged", "lost", "resurrected", "doubled", "u
 
 
 def sitting(
-    stage: DaemonStage | ReplicaStage,
+    stage: Stage,
     home: Path,
     until: float,
     chance: random.Random,
@@ -44,7 +52,7 @@ def sitting(
     """Strike until it is over, heal, and judge."""
     crowd = Crowd(stage.url, chance.randrange(10**6), stage.drift)
     spool = SpoolProducer(home, stage.url, crowd.history)
-    tasks = TaskCaller(home, stage.url, crowd.history)
+    tasks = TaskCaller(home, stage.url, crowd.history, stage.every)
     try:
         crowd.start()
         spool.start()
@@ -73,7 +81,7 @@ def sitting(
 
 
 def choose(
-    stage: DaemonStage | ReplicaStage,
+    stage: Stage,
     spool: SpoolProducer,
     tasks: TaskCaller,
     chance: random.Random,
@@ -84,6 +92,13 @@ def choose(
     return chance.choice(stage.nemeses)
 
 
+def set_up(kind: str, place: Path, chance: random.Random) -> Stage:
+    """A stage of this kind."""
+    if kind != "replicas":
+        return DaemonStage(place, chance, own_disk=kind == "disk")
+    return ClusterStage(place, chance) if has_networks() else ReplicaStage(place, chance)
+
+
 def soak(minutes: float, seed: int, home: Path) -> Verdict:
     """Sit until the time is over; say what happened."""
     chance, total, struck = random.Random(seed), Verdict(), Counter[str]()
@@ -92,16 +107,14 @@ def soak(minutes: float, seed: int, home: Path) -> Verdict:
     each = min(SITTING, minutes * 60 / len(stages))
     if not has_etcd():
         print("no etcd here: replicas are left out")
+    elif not has_networks():
+        print("no networks can be made here (they need root and ip): no link is cut")
     while number < len(stages) or time.monotonic() < end:
         kind = stages[number % len(stages)]
         place = home / f"{number}-{kind}"
         place.mkdir()
         until = time.monotonic() + each
-        stage = (
-            ReplicaStage(place, chance)
-            if kind == "replicas"
-            else DaemonStage(place, chance, own_disk=kind == "disk")
-        )
+        stage = set_up(kind, place, chance)
         try:
             verdict = sitting(stage, place, until, chance, struck)
         finally:

@@ -72,11 +72,14 @@ class SpoolProducer(threading.Thread):
 
 
 class TaskCaller(threading.Thread):
-    """Calls a task that notes a line; its workers, who also fire a schedule, may be killed."""
+    """Calls a task that notes a line; its workers, who also fire a schedule, may be killed.
 
-    def __init__(self, home: Path, url: str, history: History) -> None:
+    `every`: seconds between two instants of the schedule.
+    """
+
+    def __init__(self, home: Path, url: str, history: History, every: int) -> None:
         super().__init__(daemon=True)
-        self._history = history
+        self._history, self._every = history, every
         self._notes, self._ticks = home / "notes", home / "ticks"
         self._app = Tasks(url)
         self._told: list[str] = []
@@ -84,7 +87,11 @@ class TaskCaller(threading.Thread):
         self._modes = itertools.cycle(["asyncio", "threads"])
         places = [str(Path(task_app.__file__).parent), os.environ.get("PYTHONPATH", "")]
         self._workers = ForkedWorkers(
-            {"TASKS_TICK": str(self._ticks), "PYTHONPATH": os.pathsep.join(filter(None, places))},
+            {
+                "TASKS_TICK": str(self._ticks),
+                "TASKS_EVERY": str(every),
+                "PYTHONPATH": os.pathsep.join(filter(None, places)),
+            },
             home / "workers.stderr",
         )
         self._options = ["task_app:app", "--url", url, "--concurrency", "2", "--mode"]
@@ -126,7 +133,7 @@ class TaskCaller(threading.Thread):
             until = self._app.journal.entries["fastjournal.schedules.last/tick"]
             wait_until(
                 lambda: not self._missing_calls() and not self._missing_instants(until),
-                seconds=60,
+                seconds=120,
                 what="calls and instants were run",
             )
         except (AssertionError, TimeoutError):
@@ -150,7 +157,8 @@ class TaskCaller(threading.Thread):
 
     def _missing_instants(self, until: int) -> set[int]:
         fired = {_instant(line) for line in _lines(self._ticks)}
-        return set(range(min(fired, default=until), until + 1, SECOND)) - fired
+        begin, step = min(fired, default=until), self._every * SECOND
+        return set(range(begin, until + 1, step)) - fired
 
 
 def _instant(line: str) -> int:

@@ -4,8 +4,11 @@ Rules:
 
 1. A stage heals whatever it has struck at before it strikes again, and is whole when it is judged.
 2. Power is cut under `always` alone: the other policies promise less, and say so.
-3. The clock is stepped while the daemon runs, and never further from that of the clients than the
-   two may differ. Where it stands is kept over a restart.
+3. The clock is stepped while the daemon runs, by hours, to where it is two hours behind that of
+   the clients, with it, or two hours ahead. Where it stands is kept over a restart. A schedule
+   makes up for 1000 missed instants at most, so there its instants lie further apart.
+4. Links between replicas are cut in networks of their own, which take root; else they are only
+   killed and paused.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 import stepped_daemon
 from loop_disk import LoopDisk
@@ -29,13 +34,48 @@ from fastjournal import Client, Journal
 from fastjournal.clock import SECOND
 from fastjournal.testing import check_one_waiting_row, check_replay
 from kill_harness import QUEUE, QUEUES, SETTINGS
+from replica_cluster import Cluster
+from replica_cluster import Nemesis as ClusterNemesis
 from replica_rig import NODES, Rig
 
-__all__ = ["DaemonStage", "Nemesis", "ReplicaStage", "has_etcd"]
+__all__ = [
+    "ClusterStage",
+    "DaemonStage",
+    "Nemesis",
+    "ReplicaStage",
+    "Stage",
+    "has_etcd",
+    "has_networks",
+]
 
 POLICIES = ("interval", "always", "os")
 DESCRIPTORS = 200
+HOURS = (-2, 0, 2)
 Nemesis = Callable[[], None]
+
+
+class Stage(Protocol):
+    """Where a sitting takes place."""
+
+    name: str
+    drift: int
+    """By how much a lease may end early, ns."""
+    every: int
+    """Seconds between two instants of the schedule."""
+
+    @property
+    def url(self) -> str:
+        """For clients."""
+
+    @property
+    def nemeses(self) -> list[Nemesis]:
+        """Who may strike."""
+
+    def at_rest(self) -> AbstractContextManager[Journal | Client]:
+        """What there is in the end."""
+
+    def close(self) -> None:
+        """End everything."""
 
 
 def rest(seconds: float) -> None:
@@ -54,13 +94,14 @@ class DaemonStage:
     """One daemon: with a disk of its own under `always`, else under each policy in turn."""
 
     drift = SECOND
+    every = 15
 
     def __init__(self, home: Path, chance: random.Random, *, own_disk: bool) -> None:
         self._chance = chance
         self._disk = LoopDisk.make(home) if own_disk else None
         self.name = "daemon whose power is cut" if self._disk else "daemon"
         self._clock = stepped_daemon.StepFile(home / "steps")
-        self._clock.step(chance.choice([-4, 0]))
+        self._clock.set(chance.choice(HOURS) * 3600)
         data = (self._disk.path if self._disk else home) / "data"
         self._daemon = DaemonProcess(
             data, env=SETTINGS, files=(DESCRIPTORS, DESCRIPTORS),
@@ -109,8 +150,9 @@ class DaemonStage:
             sock.close()
 
     def step_clock(self) -> None:
-        """Back and forth; leases keep their length."""
-        self._clock.step(-4 if self._clock.ahead > 0 else 4)
+        """Back or forth by hours; leases keep their length."""
+        elsewhere = [hours for hours in HOURS if hours * 3600 * SECOND != self._clock.ahead]
+        self._clock.set(self._chance.choice(elsewhere) * 3600)
         rest(2)
 
     def cut_power(self) -> None:
@@ -168,11 +210,64 @@ def has_etcd() -> bool:
     return shutil.which("etcd") is not None
 
 
+def has_networks() -> bool:
+    """Whether each of them can have a network of its own."""
+    return has_etcd() and os.geteuid() == 0 and shutil.which("ip") is not None
+
+
+class ClusterStage:
+    """Three daemons and three etcd, each pair in a network of its own."""
+
+    name = "three replicas whose links are cut"
+    drift = 0
+    every = 1
+
+    def __init__(self, home: Path, chance: random.Random) -> None:
+        self._open = contextlib.ExitStack()
+        self._cluster = self._open.enter_context(Cluster(home))
+        self._nemesis = ClusterNemesis(self._cluster, chance.randrange(10**6))
+        try:
+            self._nemesis.wait_well()
+            configure(self.url)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Of all three."""
+        return self._cluster.url.partition("?")[0]
+
+    @property
+    def nemeses(self) -> list[Nemesis]:
+        """Who may strike."""
+        return [self._strike(word) for word in ClusterNemesis.words()]
+
+    def _strike(self, word: str) -> Nemesis:
+        def strike() -> None:
+            self._nemesis.strike(word)
+
+        strike.__name__ = word.removeprefix("do_")
+        return strike
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[Client]:
+        """What whoever serves now has."""
+        self._nemesis.wait_well()
+        with fastjournal.connect(f"{self.url}?timeout=60") as client:
+            yield client
+
+    def close(self) -> None:
+        """End everything."""
+        self._open.close()
+
+
 class ReplicaStage:
     """Three daemons and an etcd; what a majority has is acknowledged."""
 
     name = "three replicas"
     drift = 0
+    every = 1
 
     def __init__(self, home: Path, chance: random.Random) -> None:
         self._chance = chance

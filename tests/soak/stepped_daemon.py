@@ -30,9 +30,9 @@ class StepFile:
         """Ns."""
         return int(_AHEAD.unpack(self._shared[:])[0])
 
-    def step(self, seconds: float) -> None:
-        """The clock jumps."""
-        self._shared[:] = _AHEAD.pack(self.ahead + int(seconds * SECOND))
+    def set(self, seconds: int) -> None:
+        """The clock jumps to so far ahead."""
+        self._shared[:] = _AHEAD.pack(seconds * SECOND)
 
     def now(self) -> int:
         """Wall clock, ns since 1970 UTC."""

@@ -61,9 +61,17 @@ def note(path: str, line: str) -> None:
         file.write(line.encode() + b"\n")
 
 
+@app.task
+def stay(path: str) -> None:
+    """Notes that it runs, and never ends."""
+    note(path, "here")
+    while True:
+        time.sleep(60)
+
+
 if "TASKS_TICK" in os.environ:
 
-    @app.every(1, missed="all", name="tick")
+    @app.every(int(os.environ.get("TASKS_EVERY", "1")), missed="all", name="tick")
     def tick() -> None:
         run = current_run()
         assert run is not None

@@ -41,10 +41,10 @@ FAULT, DAMAGE = 2, 3
 
 GROUPS = {
     "Jobs": "put lease done fail touch release list show delete redrive",
-    "Queues": "queues stat top pause drain resume configure apply",
+    "Queues": "queues status top pause drain resume configure apply",
     "Values under keys": "set get add unset scan lock watch",
     "Tasks": "worker tasks workers schedules",
-    "Servers": "serve forward workq status replica ping listen token spool",
+    "Servers": "serve forward workq replica ping listen token spool",
     "History": "log clean snapshot backup restore archive spark",
     "This program": "demo version",
 }

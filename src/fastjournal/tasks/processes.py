@@ -62,6 +62,7 @@ class Child:
         self._recycle_memory = recycle_memory
         self._process: Any = None
         self._pipe: Any = None
+        self._busy = False
         self._jobs = 0
         self._memory = 0
 
@@ -76,6 +77,7 @@ class Child:
             self.close()
         if self._process is None:
             self._start()
+        self._busy = True
         try:
             self._pipe.send_bytes(msgspec.msgpack.encode(Order(payload, about)))
             if not self._pipe.poll(limit):
@@ -84,16 +86,20 @@ class Child:
             answer = _answers.decode(self._pipe.recv_bytes())
         except (EOFError, OSError):
             return Ended("failed", self._death().encode())
+        finally:
+            self._busy = False
         self._jobs += 1
         self._memory = answer.memory
         return answer.ended
 
     def close(self) -> None:
-        """Let the process end."""
+        """Let the process end; one whose call goes on is killed."""
         if self._process is None:
             return
+        busy = self._busy
         self._pipe.close()
-        self._process.join(10)
+        if not busy:
+            self._process.join(10)
         self._kill()
 
     def _is_worn(self) -> bool:
@@ -131,10 +137,11 @@ class Child:
         return f"the process that ran the task {how} (exit code {code})"
 
     def _kill(self) -> None:
-        self._process.kill()
-        self._process.join()
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.join()
         self._pipe.close()
-        self._process = None
 
 
 def load_named(target: str, what: str = "app") -> Any:

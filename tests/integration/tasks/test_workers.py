@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -292,6 +293,18 @@ def test_a_process_that_dies_or_hangs_costs_its_own_call_alone(processes: Any) -
         with pytest.raises(TaskFailed, match=r"time limit of 0\.3 s"):
             tasks["task_app.hang"].put().result(60)
         assert tasks["task_app.add"].put(1, 2).result(60) == 3
+
+
+@pytest.mark.timeout(180)
+def test_a_stop_waits_its_grace_for_all_processes_together_and_kills_them(
+    processes: Any, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    with processes(concurrency=2, grace=0.2, prefetch=0):
+        processes.app.tasks["task_app.stay"].put_many([(str(lines),)] * 2)
+        wait_until(lambda: lines.exists() and lines.stat().st_size == 2 * len("here\n"))
+        stopped = time.monotonic()
+    assert time.monotonic() - stopped < 8
 
 
 @pytest.mark.timeout(180)

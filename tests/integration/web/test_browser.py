@@ -378,6 +378,18 @@ def test_a_job_is_put_and_edited_by_hand(watched: Watched, daemon: LocalDaemon) 
     expect(page.locator("h1 .state")).to_have_text("ready")
 
 
+def test_every_plot_of_a_page_goes_on(watched: Watched, daemon: LocalDaemon) -> None:
+    from playwright.sync_api import expect
+
+    journal = daemon.server.default.journal
+    page = watched.open("/")
+    expect(page.locator("[data-plot] canvas")).to_have_count(2)
+    journal.put_many({"payload": b"x", "queue": "images"} for _ in range(77))
+    ready = f"{journal.status().ready:,}"
+    expect(page.locator('[data-jobs="ready"]')).to_have_text(ready)
+    expect(page.locator('[data-plot="depth"] .u-legend')).to_contain_text(ready)
+
+
 def test_settings_are_changed_and_the_hours_are_plotted(
     watched: Watched, daemon: LocalDaemon
 ) -> None:

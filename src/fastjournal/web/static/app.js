@@ -143,7 +143,8 @@
   const plots = [];
   const clock = (s) => new Date(s * 1e3).toTimeString().slice(0, 8);
   const makePlot = (node, history, kind = PLOTS[node.dataset.plot]) => {
-    const data = [history.at, ...kind.series.map(([column]) => history[column])];
+    // Copies: plots of one page begin with the same history, and each goes on by itself.
+    const data = ["at", ...kind.series.map(([column]) => column)].map((column) => [...history[column]]);
     const axis = { stroke: () => color("soft"), font: "11px system-ui, sans-serif", grid: { stroke: () => color("line"), width: 1 }, ticks: { show: false } };
     const powers = (u, splits) => splits.map((s) => (Math.abs(Math.log10(s) - Math.round(Math.log10(s))) < 1e-6 ? s : null));
     const HEIGHT = 170;
