@@ -15,8 +15,8 @@ from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.config import load
 from fastjournal.daemon.auth import read_tokens
 from fastjournal.daemon.context import Context
+from fastjournal.daemon.fj.standby import Progress, Standby, StandbyConnection
 from fastjournal.daemon.log_lines import Lines
-from fastjournal.daemon.standby import Progress, Standby, StandbyConnection
 from fastjournal.errors import NotPrimary
 from fastjournal.testing import wait_until
 

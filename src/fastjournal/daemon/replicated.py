@@ -31,12 +31,12 @@ from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.config import ReplicaSettings, Settings, parse_address
 from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
 from fastjournal.daemon.context import Context
+from fastjournal.daemon.fj.standby import Progress, Standby, StandbyConnection
 from fastjournal.daemon.health_http import HttpConnection
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.daemon.listener import Listener, bind, bind_unix
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.server import Server, find_journals
-from fastjournal.daemon.standby import Progress, Standby, StandbyConnection
 from fastjournal.errors import JournalError, ReadOnly, SettingError
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import Mark
