@@ -2,6 +2,7 @@
 
     ./jobs, embedded:./jobs      a directory, opened in this process
     fj://host:port/journal       a daemon; fjs:// behind TLS; unix:/path for a socket
+    fj://host/journal?group=4    several journals behind one face, by the table of this one
     spool:./dir                  a spool: what is put is forwarded by somebody else
 
 Rules:
@@ -42,6 +43,10 @@ def connect(url: str | Path, **options: Any) -> Journal | Client:
         return Journal(target, **options)
     if options:
         raise SettingError(f"{min(options)} is for directories only", name="options")
+    if target.group:
+        from fastjournal.client import Group
+
+        return cast("Client", Group(target))  # the methods of a client
     from fastjournal.client import Client
 
     return Client(target)
@@ -52,6 +57,10 @@ async def aconnect(url: str) -> AsyncClient:
     target = parse_url(url)
     if isinstance(target, Path):
         raise SettingError("a directory is opened with connect, not from asyncio", name="url")
+    if target.group:
+        from fastjournal.client import AsyncGroup
+
+        return cast("AsyncClient", await AsyncGroup.open(target))
     from fastjournal.client import AsyncClient
 
     return await AsyncClient.open(target)

@@ -286,6 +286,20 @@ class Unavailable(JournalFault):
     code = "UNAVAILABLE"
 
 
+class NotPrimary(Unavailable):
+    """The node does not lead its journal; the text is the address of the one that does, if any."""
+
+    code = "NOT-PRIMARY"
+
+    def __init__(self, address: str = "") -> None:
+        super().__init__(address or "nobody is known to lead")
+
+    @property
+    def address(self) -> str:
+        """Where the primary is, `host:port`; empty: not known."""
+        return "" if " " in str(self) else str(self)
+
+
 class GarbledAnswer(Unavailable, ProtocolError):
     """The peer broke the protocol while an answer was due: nobody knows the outcome."""
 

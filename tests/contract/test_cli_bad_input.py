@@ -88,6 +88,12 @@ ON_NODES = {
     "replica promote": ["--accept-loss"],
 }
 """Commands that take the address of a node."""
+ON_GROUPS = {
+    "group create": ["fj://127.0.0.1:1/a"],
+    "group show": [],
+    "group move": ["0", "fj://127.0.0.1:1/a"],
+}
+"""Commands that take the home of a group."""
 ON_SPOOLS = ("spool stat", "spool dump", "spool verify")
 ON_TOKENS = {"token add": ["web", "--role", "read"], "token list": [], "token remove": ["web"]}
 PLACE = "PLACE"
@@ -298,7 +304,7 @@ if os.geteuid():  # root may read it
 def test_every_command_is_given_bad_input_here() -> None:
     here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
     here |= {"serve", "workq", "log disktest", "forward", "worker", "tasks", "demo", "version"}
-    here |= {*ON_SPARK, *BEYOND_SPARK, *ON_NODES, "replica lost"}
+    here |= {*ON_SPARK, *BEYOND_SPARK, *ON_NODES, *ON_GROUPS, "replica lost"}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 
@@ -425,6 +431,14 @@ def test_a_node_that_is_not_there_is_named(run: Command, tmp_path: Path, command
     told(run(*words, "127.0.0.1:many", *ON_NODES[command]), USAGE)
     nowhere = str(tmp_path / "nowhere")
     told(run(*words, "127.0.0.1:1", "--secret-file", nowhere, *ON_NODES[command]), USAGE)
+
+
+@pytest.mark.parametrize("command", ON_GROUPS)
+def test_a_home_that_is_not_there_is_named(run: Command, tmp_path: Path, command: str) -> None:
+    words, more = command.split(), ON_GROUPS[command]
+    told(run(*words), USAGE)
+    for home in (str(tmp_path), "fj://127.0.0.1:1/jobs?connect_timeout=0.1", "fj://127.0.0.1:many"):
+        told(run(*words, home, *more), USAGE)
 
 
 def test_a_loss_must_be_accepted_in_words(run: Command) -> None:

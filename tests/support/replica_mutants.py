@@ -61,13 +61,21 @@ PLANS = {
         flips=0.02,
         requests=0.03,
     ),
+    "looked at": Plan(
+        nodes=5,
+        seconds=7,
+        each=0.5,
+        faults=("kill", "pause", "cut-off", "one-way", "arbiter", "wipe", "mend"),
+        late=0.1,
+        looked_at=True,
+    ),
     "leases": Plan(seconds=9, each=0.6, faults=("pause", "pause", "cut-off", "arbiter", "kill")),
 }
 
 
 LED_BY_HAND = (
     "AnyLease", "AnySession", "KeepsSnapshot", "NoMark", "NothingPromised", "PromiseIsNothing",
-    "StaleAnswers", "TimeOnly",
+    "StaleAnswers", "TimeOnly", "VouchesAlone",
 )  # fmt: skip
 """What chance meets too rarely; the others are found by seeds."""
 
@@ -173,6 +181,13 @@ class StaleAnswers(Rules):
     """Without a lease, questions are answered without asking a majority."""
 
     def is_fresh(self, round_sent: int, round_confirmed: int) -> bool:
+        return True
+
+
+class VouchesAlone(Rules):
+    """A primary whose lease is over still tells followers how far a majority is."""
+
+    def may_vouch(self, holds_lease: bool) -> bool:
         return True
 
 

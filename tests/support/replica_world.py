@@ -10,7 +10,9 @@ could legally leave. Promises are looked at whenever something has happened:
 4. No completion is acknowledged twice; an answer to a question shows all that was acknowledged
    before it was asked, and what it shows does not vanish.
 5. No record is acknowledged whose TIME lies more than a minute ahead of the true time.
-6. In the end, all healed, one primary serves, every node has the same bytes, and a replay of any
+6. What a follower may show to who looks at it holds all that was acknowledged until the moment as
+   of which it calls itself fresh.
+7. In the end, all healed, one primary serves, every node has the same bytes, and a replay of any
    of them, its snapshot first, gives the same state.
 """
 
@@ -91,6 +93,8 @@ class Plan:
     """So much may be lost that only an operator can go on: then nobody serves in the end."""
     segment_size: int = 4096
     timing: Timing = TIMING
+    looked_at: bool = False
+    """Followers are looked at all the time."""
 
 
 @dataclass
@@ -124,6 +128,8 @@ class Replica:
     done: set[int] = field(default_factory=set)
     waiting: list[_Request] = field(default_factory=list)
     questions: list[_Question] = field(default_factory=list)
+    fresh_at: int = 0
+    """As of which moment what it may show was compared."""
     snapshot_due: bool = False
     """It waits until a majority has all; until then nothing more is written."""
 
@@ -158,11 +164,15 @@ class World:
         self.restoring = False
         self.blocked: set[tuple[str, str]] = set()
         self.noise = True
-        words = ("acknowledged", "epochs", "faults", "answers", "cuts", "snapshots", "fetched")
+        words = (
+            "acknowledged", "epochs", "faults", "answers", "cuts", "snapshots", "fetched", "looks",
+        )  # fmt: skip
         self.counted = dict.fromkeys(words, 0)
         self.acknowledged: dict[str, dict[int, tuple[int, bytes]]] = {}
         """For each journal what was acknowledged: epoch and raw record, by the job; a completion
         by its number below zero."""
+        self.acknowledged_at: dict[str, dict[int, int]] = {}
+        """When that was."""
         self.completed: dict[str, set[int]] = {}
         self.shown: dict[str, dict[int, int]] = {}
         """Jobs that an answer has told of, and in which epoch first."""
@@ -179,6 +189,7 @@ class World:
         for journal, voters in self.homes.items():
             self.arbiter.create(journal, MemberSet(voters))
             self.acknowledged[journal] = {}
+            self.acknowledged_at[journal] = {}
             self.completed[journal] = set()
             self.shown[journal] = {}
         for name in names:
@@ -263,6 +274,7 @@ class World:
             timing=self.plan.timing,
             rules=self.rules,
         )
+        member.asks_commit = self.plan.looked_at
         node.replicas[journal] = Replica(journal, member)
         self._do(node, journal, member.start)
 
@@ -488,6 +500,8 @@ class World:
                 node.name, member.session,
             ):  # fmt: skip
                 raise BrokenPromise(f"two primaries in epoch {member.epoch} of {journal}")
+        if member.fresh_at > replica.fresh_at:
+            self._look_at(node, replica)
         if member.is_serving and replica.state_epoch != member.epoch:
             self._begin(node, replica)
         if not member.is_serving:
@@ -503,6 +517,18 @@ class World:
             replica.snapshot_due = False
             life = node.life
             self.at(0, lambda: self.snapshot(node, journal) if node.life == life else None)
+
+    def _look_at(self, node: Node, replica: Replica) -> None:
+        """A follower calls itself fresh (promise 6)."""
+        log, journal = replica.member.log, replica.journal
+        replica.fresh_at = replica.member.fresh_at
+        self.counted["looks"] += 1
+        records = _split(log.records())
+        for ident, (_, raw) in self.acknowledged[journal].items():
+            if self.acknowledged_at[journal][ident] > replica.fresh_at or _time(raw) <= log.base:
+                continue
+            if _time(raw) > log.commit_time or raw not in records:
+                raise BrokenPromise(f"{node.name} would not show {ident}, acknowledged before")
 
     def _begin(self, node: Node, replica: Replica) -> None:
         """A new primary: its log must hold everything that was acknowledged (promise 1)."""
@@ -549,6 +575,8 @@ class World:
                 acknowledged[-one.ident] = (one.epoch, one.raw)
             else:
                 acknowledged[one.ident] = (one.epoch, one.raw)
+            at = -one.ident if one.kind == "done" else one.ident
+            self.acknowledged_at[journal][at] = self.now
         replica.waiting = waiting
         open_questions = []
         for question in replica.questions:
@@ -581,7 +609,7 @@ class World:
         )
 
     def _compare(self) -> None:
-        """Committed beginnings are equal, byte for byte (promise 6)."""
+        """Committed beginnings are equal, byte for byte (promise 7)."""
         for journal in self.homes:
             logs: dict[str, tuple[ReplicaLog, int]] = {}
             for node in self.nodes.values():

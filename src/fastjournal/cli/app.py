@@ -26,7 +26,7 @@ except ImportError:
 
 from fastjournal.cli import archive, daemon_commands, log, replica, spool, tasks
 from fastjournal.cli.arguments import Json
-from fastjournal.cli.journal import entries, inspect_commands, jobs, operator_commands
+from fastjournal.cli.journal import entries, group, inspect_commands, jobs, operator_commands
 from fastjournal.cli.output import tell
 from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.spark import commands as spark
@@ -44,7 +44,7 @@ GROUPS = {
     "Queues": "queues status top pause drain resume configure apply",
     "Values under keys": "set get add unset scan lock watch",
     "Tasks": "worker tasks workers schedules",
-    "Servers": "serve forward workq replica ping listen token spool",
+    "Servers": "serve forward workq replica group ping listen token spool",
     "History": "log clean snapshot backup restore archive spark",
     "This program": "demo version",
 }
@@ -68,6 +68,7 @@ app.add_typer(daemon_commands.tokens, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(archive.app, name="archive")
 app.add_typer(replica.app, name="replica")
+app.add_typer(group.app, name="group")
 app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
 app.command(cls=ServeCommand)(serve)
@@ -180,12 +181,12 @@ def _commands(app: typer.Typer) -> Iterator[tuple[str, str]]:
             continue
         name = command.name or command.callback.__name__.replace("_", "-")
         yield name, _sentence(command.help or inspect.getdoc(command.callback) or "")
-    for group in app.registered_groups:
-        inner = group.typer_instance
-        if inner is None or group.hidden is True:
+    for one in app.registered_groups:
+        inner = one.typer_instance
+        if inner is None or one.hidden is True:
             continue
-        if group.name and isinstance(group.name, str):
-            yield group.name, _sentence(str(inner.info.help or ""))
+        if one.name and isinstance(one.name, str):
+            yield one.name, _sentence(str(inner.info.help or ""))
         else:
             yield from _commands(inner)
 

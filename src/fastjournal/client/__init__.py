@@ -5,7 +5,8 @@
 Written by hand is `_async`; `tools/unasync` makes `_sync` from it, so both have the same methods,
 limits and errors. From the top down:
 
-_async, _sync          what a user has: client, entries, pipeline, subscription, watch, cache
+_async, _sync          what a user has: client, entries, pipeline, subscription, watch, cache;
+                       group: several journals behind one face
 worker                 a consumer loop around your function
 blocking_transport     sockets and threads; `asyncio_transport` has the same names
 retry                  when a call is tried again, and after which pause; no I/O
@@ -22,17 +23,21 @@ TYPE_CHECKING = False  # whoever only needs `urls` does not pay for `typing`
 if TYPE_CHECKING:
     from fastjournal.client._async.cache import AsyncCachedEntries
     from fastjournal.client._async.client import AsyncClient
+    from fastjournal.client._async.group import AsyncGroup
     from fastjournal.client._sync.cache import CachedEntries
     from fastjournal.client._sync.client import Client
+    from fastjournal.client._sync.group import Group
     from fastjournal.client.cached_values import CacheCounts
     from fastjournal.client.worker import Retry, Worker, WorkerCounts
 
 __all__ = [
     "AsyncCachedEntries",
     "AsyncClient",
+    "AsyncGroup",
     "CacheCounts",
     "CachedEntries",
     "Client",
+    "Group",
     "Retry",
     "Worker",
     "WorkerCounts",
@@ -68,9 +73,11 @@ __getattr__ = names_from(
     {
         "AsyncCachedEntries": "_async.cache",
         "AsyncClient": "_async.client",
+        "AsyncGroup": "_async.group",
         "CacheCounts": "cached_values",
         "CachedEntries": "_sync.cache",
         "Client": "_sync.client",
+        "Group": "_sync.group",
         "Retry": "worker",
         "Worker": "worker",
         "WorkerCounts": "worker",

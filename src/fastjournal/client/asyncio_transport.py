@@ -19,7 +19,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from asyncio import Lock, sleep
@@ -29,7 +28,7 @@ from typing import Any, TypeAlias
 
 from fastjournal.client import leases, operator_calls
 from fastjournal.client.calls import Call, read_answer
-from fastjournal.client.retry import told_of_end
+from fastjournal.client.retry import Search, told_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, Unavailable
 from fastjournal.wire.fj.client import Conversation
@@ -71,13 +70,18 @@ class AsyncConnection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, target: Target) -> AsyncConnection:
-        """Connect and say HELLO; of several nodes to the first that answers."""
-        if target.others:
-            *first, last = target.places()
-            for place in first:
-                with contextlib.suppress(Unavailable):
-                    return await cls.open(place)
-            return await cls.open(last)
+        """Connect and say HELLO; of several nodes to the one that serves."""
+        search = Search(target)
+        while True:
+            place = search.next()
+            try:
+                return await cls._open_at(place)
+            except Unavailable as error:
+                search.failed(place, error)
+
+    @classmethod
+    async def _open_at(cls, target: Target) -> AsyncConnection:
+        """Connect to this node and say HELLO."""
         loop = asyncio.get_running_loop()
         made: AsyncConnection | None = None
         try:
@@ -103,7 +107,7 @@ class AsyncConnection(asyncio.Protocol):
     async def _say_hello(self) -> None:
         target = self.target
         sent = time.time_ns()
-        call = operator_calls.hello(target.name, target.token, target.journal, sent)
+        call = operator_calls.hello(target, sent)
         self.about, then = read_answer(call, await self._begin(call))
         self.ahead = then - (sent + time.time_ns()) // 2
 

@@ -32,7 +32,7 @@ from typing import Any, Final, TypeAlias
 
 from fastjournal.client import operator_calls
 from fastjournal.client.calls import Call, numbered, read_answer
-from fastjournal.client.retry import told_of_end
+from fastjournal.client.retry import Search, told_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, ProtocolError, Unavailable
 from fastjournal.wire.fj.error_text import error_from
@@ -100,13 +100,19 @@ class Connection:
 
     @classmethod
     def open(cls, target: Target) -> Connection:
-        """Connect and say HELLO."""
-        return cls(target)
+        """Connect and say HELLO; of several nodes to the one that serves."""
+        search = Search(target)
+        while True:
+            place = search.next()
+            try:
+                return cls(place)
+            except Unavailable as error:
+                search.failed(place, error)
 
     def _say_hello(self) -> None:
         target = self.target
         sent = time.time_ns()
-        hello = operator_calls.hello(target.name, target.token, target.journal, sent)
+        hello = operator_calls.hello(target, sent)
         self.about, then = self.ask(hello)
         self.ahead = then - (sent + time.time_ns()) // 2
 
@@ -304,15 +310,8 @@ class Connection:
 def open_socket(target: Target) -> socket.socket:
     """A socket that is connected, behind TLS where the target is; `Unavailable` if it cannot be.
 
-    Without TLS it blocks for ever; with it, as long as the target gives for connecting. Of several
-    nodes the first that answers.
+    Without TLS it blocks for ever; with it, as long as the target gives for connecting.
     """
-    if target.others:
-        *first, last = target.places()
-        for place in first:
-            with contextlib.suppress(Unavailable):
-                return open_socket(place)
-        return open_socket(last)
     sock: socket.socket | None = None
     try:
         if target.path:

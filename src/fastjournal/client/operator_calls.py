@@ -16,7 +16,8 @@ from fastjournal.arguments import (
     queue_bytes,
 )
 from fastjournal.client.calls import Call, make_call, nothing, value_of
-from fastjournal.errors import BadRequest, ProtocolError
+from fastjournal.client.urls import Target
+from fastjournal.errors import BadRequest, NotPrimary, ProtocolError
 from fastjournal.keys import domain
 from fastjournal.model import (
     SETTING_LENGTHS,
@@ -28,7 +29,7 @@ from fastjournal.model import (
 )
 from fastjournal.wire.fj.frames import decode_integer
 from fastjournal.wire.fj.functions import BY_ID, JOBS, WORKED_ON, Function, Query, Type
-from fastjournal.wire.fj.hello import DESCRIBE, Hello, encode_hello
+from fastjournal.wire.fj.hello import DESCRIBE, FOLLOWER, Hello, encode_hello
 from fastjournal.wire.fj.json_values import dump, job_from_json, load, queue_from_json
 from fastjournal.wire.fj.replies import Reply
 
@@ -225,16 +226,22 @@ def ping() -> Call:
     return make_call(Function.PING, lambda reply: reply.timestamp, {})
 
 
-def hello(name: str, token: str, journal: str, now: int = 0) -> Call:
+def hello(target: Target, now: int = 0) -> Call:
     """Say who we are and what our clock says; the answer is what the server says of itself, and its
-    time."""
-    value = encode_hello(Hello(token, journal, DESCRIBE, now))
+    time. Who wants to look at a follower is refused by anybody else (`NotPrimary`)."""
+    options = DESCRIBE | FOLLOWER if target.follower else DESCRIBE
+    value = encode_hello(
+        Hello(target.token, target.journal, options, now, round(target.max_lag * 1000))
+    )
+    name = target.name
     fields = {"key": name.encode(), "value_type": Type.BUFFER, "value": value}
 
     def read(reply: Reply) -> tuple[dict[str, Any], int]:
         about = load(value_of(reply))
         if not isinstance(about, dict):
             raise ProtocolError("the server does not say who it is")
+        if target.follower and about.get("replica", {}).get("role") != "follower":
+            raise NotPrimary
         return about, reply.timestamp
 
     return make_call(Function.HELLO, read, fields)

@@ -24,6 +24,9 @@ Rules:
    goes out on a sound one only.
 5. An answer that is none, or a stranger's, ends the connection like any other loss.
 6. Of many calls some are on their way at a time. Each answer gives the others their time anew.
+7. Of several nodes one serves. One that does not and knows who does is believed: that one is tried
+   next, though nobody named it before. Else they are tried in turn. Who wants to look at one that
+   does not lead goes on to the next.
 """
 
 from __future__ import annotations
@@ -36,11 +39,13 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from fastjournal.client.calls import SMALL, Call, check_size, sent_again
+from fastjournal.client.urls import Target
 from fastjournal.errors import (
     Closed,
     GarbledAnswer,
     JournalError,
     Loading,
+    NotPrimary,
     ProtocolError,
     QueueFull,
     Unavailable,
@@ -54,6 +59,7 @@ __all__ = [
     "Connect",
     "Effect",
     "Receive",
+    "Search",
     "Send",
     "Sleep",
     "Steps",
@@ -67,6 +73,8 @@ __all__ = [
 LONGEST_SILENCE = 15.0
 """Seconds without a word after which a listener asks whether its daemon is still there."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
+_REDIRECTIONS = 4
+"""Believed while one connection is made: nodes may each name another one while nobody leads."""
 
 
 class Connect(NamedTuple):
@@ -143,6 +151,34 @@ class Attempts:
         if late or not passes or (self.repeated and not self._again):
             raise error
         return pause
+
+
+class Search:
+    """Which node is tried next while a connection is made (rule 7)."""
+
+    def __init__(self, target: Target) -> None:
+        self._left = target.places()
+        self._redirections = 0
+
+    def next(self) -> Target:
+        """The node to try."""
+        return self._left.pop()
+
+    def failed(self, place: Target, error: Unavailable) -> None:
+        """It does not serve; raises the error if there is nobody else to try."""
+        address = ""
+        if isinstance(error, NotPrimary) and not place.follower:
+            address = error.address
+        if address and self._redirections < _REDIRECTIONS:
+            self._redirections += 1
+            primary = place.moved(address)
+            where = (primary.host, primary.port)
+            self._left = [one for one in self._left if (one.host, one.port) != where]
+            self._left.append(primary)
+        if not self._left:
+            if isinstance(error, NotPrimary):
+                raise Unavailable(f"{place.address}: nobody is known to lead the journal")
+            raise error
 
 
 def reach(limit: float, clock: Callable[[], float] = time.monotonic) -> Steps:

@@ -3,12 +3,12 @@
     ./jobs  embedded:./jobs         a directory, opened in this process
     fj://host:port/journal          a daemon
     fjs://host:port/journal         a daemon behind TLS
-    fj://a:port,b:port,c/journal    several nodes of which one serves, found by trying
+    fj://a:port,b:port,c/journal    several nodes of which one serves; the others name it
     unix:/run/fastjournal.sock      a daemon on this machine; `?journal=name`
 
 Options stand behind `?`, joined by `&`: `token`, `token_file`, `journal`, `name`, `ca`, `cert`,
-`key`, `timeout`, `connect_timeout`, `insecure`. A token may also stand in the user part
-(`fjs://token@host`) or in the environment, `FASTJOURNAL_TOKEN`.
+`key`, `timeout`, `connect_timeout`, `insecure`, `read`, `max_lag`, `group`. A token may also stand
+in the user part (`fjs://token@host`) or in the environment, `FASTJOURNAL_TOKEN`.
 
 Rules:
 
@@ -30,18 +30,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fastjournal.arguments import is_host_name, seconds_of
-from fastjournal.errors import SettingError
+from fastjournal.errors import ProtocolError, SettingError
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["DEFAULT_PORT", "Target", "parse_url", "target_of", "tls_context"]
+__all__ = ["DEFAULT_PORT", "MAX_GROUP", "Target", "parse_url", "target_of", "tls_context"]
 
 DEFAULT_PORT = 17994
+MAX_GROUP = 4096
+"""Journals of a group."""
 _OPTIONS = frozenset(
     (
         "token", "token_file", "journal", "name", "ca", "cert", "key", "timeout",
-        "connect_timeout", "insecure",
+        "connect_timeout", "insecure", "read", "max_lag", "group",
     )
 )  # fmt: skip
 
@@ -72,6 +74,12 @@ class Target:
     """A token may be sent in clear to another machine."""
     others: tuple[tuple[str, int], ...] = ()
     """Where else it may be: other nodes that keep the same journal."""
+    follower: bool = False
+    """Looking is served by a node that does not lead, if what it has is not too old."""
+    max_lag: float = 5.0
+    """Seconds by which that may be old."""
+    group: int = 0
+    """How many journals the group has whose home this is; 0: it is no group."""
 
     def __post_init__(self) -> None:
         hosts = [self.host, *(host for host, _ in self.others)]
@@ -89,6 +97,17 @@ class Target:
             replace(self, host=host, port=port, others=())
             for host, port in random.sample(found, len(found))
         ]
+
+    def moved(self, address: str) -> Target:
+        """The same journal at `host:port`; the rule about tokens holds there too."""
+        try:
+            parts = urlsplit(f"//{address}")
+            host, port = parts.hostname or "", parts.port or DEFAULT_PORT
+        except ValueError as error:
+            raise ProtocolError(f"{address!r} is no address of a node: {error}") from None
+        if not is_host_name(host):
+            raise ProtocolError(f"{address!r} is no address of a node")
+        return replace(self, host=host, port=port, path="", others=())
 
     @property
     def address(self) -> str:
@@ -148,6 +167,9 @@ def parse_url(url: str) -> Target | Path:
             timeout=_seconds(options.get("timeout", "30")),
             connect_timeout=_seconds(options.get("connect_timeout", "5")),
             insecure=_YES_OR_NO[options.get("insecure", "0")],
+            follower=_follows(options.get("read", "primary")),
+            max_lag=_seconds(options.get("max_lag", "5")),
+            group=_group(options.get("group", "0")),
         )
     except KeyError:
         raise SettingError("insecure is 0 or 1", name="insecure") from None
@@ -178,6 +200,18 @@ def _seconds(text: str) -> float:
     if seconds is None:
         raise ValueError(f"{text!r} is no length (seconds, or 250ms 5s 10m)")
     return seconds
+
+
+def _follows(text: str) -> bool:
+    if text not in ("primary", "follower"):
+        raise ValueError(f"read is primary or follower, not {text!r}")
+    return text == "follower"
+
+
+def _group(text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_GROUP:
+        raise ValueError(f"group is how many journals it has, up to {MAX_GROUP}, not {text!r}")
+    return int(text)
 
 
 def _split_nodes(url: str) -> tuple[str, tuple[tuple[str, int], ...]]:

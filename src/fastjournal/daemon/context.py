@@ -10,10 +10,12 @@ from typing import Any
 
 from fastjournal.clock import Clock
 from fastjournal.config import Settings
-from fastjournal.daemon.auth import Tokens
+from fastjournal.daemon.auth import Grant, Tokens
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.session import Session
+from fastjournal.errors import Unauthorized
+from fastjournal.journal.look.inspection import JournalStatus
 from fastjournal.package import __version__
 from fastjournal.package.compiled import describe_core
 from fastjournal.wire.fj.requests import Limits
@@ -89,6 +91,17 @@ class Context:
         self.cuts[reason] += 1
         self.log.info("cut", peer=session.peer, reason=reason, text=text)
 
+    def grant(self, token: str, journal: str, peer: str) -> Grant | None:
+        """What a token allows; None where none is demanded. Why one is refused is not told."""
+        if self.tokens is None:
+            return None
+        found = self.tokens.find(token)
+        if found is None or not found.opens(journal):
+            reason = "wrong token" if found is None else "wrong journal"
+            self.log.warning("denied", peer=peer, reason=reason)
+            raise Unauthorized("the token is missing, wrong, or not for this journal")
+        return found
+
     def deny(self, session: Session, reason: str) -> None:
         """Somebody tried what it may not."""
         self.log.warning("denied", peer=session.peer, reason=reason)
@@ -102,13 +115,12 @@ class Context:
         self.errors["SERVER-ERROR"] += 1
         self.log.error("internal error", exc_info=error)
 
-    def describe(self, journal_loop: JournalLoop, roles: list[str]) -> dict[str, Any]:
+    def describe(self, journal: str, sync: str, roles: list[str]) -> dict[str, Any]:
         """What HELLO may ask: who we are and what we promise."""
-        sync = journal_loop.engine.log.options.sync
         return {
             "server": "fastjournal",
             "version": __version__,
-            "journal": journal_loop.name,
+            "journal": journal,
             "sync": sync,
             "promise": PROMISES[sync],
             "roles": roles,
@@ -121,12 +133,15 @@ class Context:
         if self.replica is None:
             return {}
         told = self.replica()
-        words = ("node", "role", "primary", "epoch")
+        words = ("node", "role", "primary", "epoch", "address")
         return {"replica": {word: told[word] for word in words}}
 
     def status(self, journal_loop: JournalLoop) -> dict[str, Any]:
         """Figures of a journal and of the server."""
-        figures = journal_loop.journal.status()
+        return self.figures(journal_loop.journal.status(), journal_loop.name)
+
+    def figures(self, figures: JournalStatus, journal: str) -> dict[str, Any]:
+        """Figures of a journal, as it tells them, and of the server."""
         log = asdict(figures.log) | {
             "active": figures.log.active.name,
             "standby": figures.log.standby.name,
@@ -137,7 +152,7 @@ class Context:
                 "log": log,
                 "upkeep": asdict(figures.upkeep),
                 "archive": None if figures.archive is None else asdict(figures.archive),
-                "journal": journal_loop.name,
+                "journal": journal,
                 "promise": PROMISES[figures.sync],
                 "server": {
                     "version": __version__,

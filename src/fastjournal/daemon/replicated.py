@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Ports for clients are open on the serving primary only: a client with several addresses finds it
-   by trying. The port of /metrics, /healthz and /readyz is open on every node, all the time.
+1. The ports of `listen` are open on every node. Who does not lead says who does, and lets those
+   look who take what is a little old (`standby`); nothing else is open on it but the port of
+   /metrics, /healthz and /readyz.
 2. A reign begins when the epoch's MARK is on a majority: then the journal is opened on the log that
    the member lends, and replayed. It ends with the member's word, and nothing more is answered:
    connections are cut, the journal is closed, and the log goes back.
@@ -19,18 +20,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.config import ReplicaSettings, Settings, parse_address
+from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
 from fastjournal.daemon.context import Context
+from fastjournal.daemon.fj.standby import Progress, Standby, StandbyConnection
 from fastjournal.daemon.health_http import HttpConnection
 from fastjournal.daemon.journal_loop import JournalLoop
-from fastjournal.daemon.listener import bind
+from fastjournal.daemon.listener import Listener, bind, bind_unix
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.server import Server, find_journals
 from fastjournal.errors import JournalError, ReadOnly, SettingError
@@ -44,6 +48,7 @@ from fastjournal.replica.lease import Timing
 from fastjournal.replica.node import NodeOptions, ReplicaNode
 from fastjournal.replica.rules import MemberSet
 from fastjournal.tables import Tables
+from fastjournal.wire.fj.replies import encode_error
 
 __all__ = ["Gate", "serve_replicated"]
 
@@ -135,6 +140,7 @@ async def serve_replicated(
     settings: Settings, make_server: Callable[..., Server], log: Log, stop: asyncio.Event
 ) -> None:
     """Follow, lead, and serve while leading, until told to stop."""
+    check_exposure(settings)
     node_changed = asyncio.Event()
     gates: list[Gate] = []
 
@@ -147,12 +153,15 @@ async def serve_replicated(
     if node is None:
         return
     await node.start()
-    standby = Context(settings, SYSTEM_CLOCK, log, None)
-    standby.replica = node.report
-    contexts = [standby]
+    tokens = read_tokens(settings.tokens) if settings.tokens else None
+    waiting = Context(settings, SYSTEM_CLOCK, log, tokens)
+    waiting.replica = node.report
+    contexts = [waiting]
+    front = _Front(waiting, node)
     doors = await _listen_http(settings.http, lambda: HttpConnection(contexts[-1]))
     log.info("replicating", node=node.options.name, port=node.port)
     try:
+        await front.open()
         while not stop.is_set() and node.fault is None:
             if node.member.is_serving:
                 gate = Gate(node, settings.replica.ack)
@@ -160,17 +169,86 @@ async def serve_replicated(
                 server = make_server(_as_primary(settings), log=log)
                 server.replica = node.report
                 contexts.append(server)
-                await _reign(server, log, node, gate, node_changed, stop)
+                await _reign(server, log, node, gate, front, node_changed, stop)
                 contexts.pop()
+                if not stop.is_set():
+                    await front.open()
             else:
                 await _either(node_changed, stop)
     finally:
         gates.clear()
+        front.close()
         for door in doors:
             door.close()
         await node.stop()
     if node.fault is not None:
         raise node.fault
+
+
+class _Front:
+    """The ports for clients while this node does not lead (rule 1)."""
+
+    def __init__(self, context: Context, node: ReplicaNode) -> None:
+        self._context = context
+        self._doors: list[Listener] = []
+        member = node.member
+
+        def progress() -> Progress:
+            lag = SYSTEM_CLOCK.monotonic() - member.fresh_at
+            return Progress(member.log.rewritten, member.log.commit_time, lag)
+
+        def watch(wanted: bool) -> None:
+            member.asks_commit = wanted
+
+        self._standby = Standby(
+            context,
+            member.log.stream.path,
+            primary_address=lambda: "" if member.is_serving else node.primary_address,
+            progress=progress,
+            watch=watch,
+        )
+
+    async def open(self) -> None:
+        """Open them; one that somebody else has stays closed until this node leads."""
+        if self._doors:
+            return
+        settings, log = self._context.settings, self._context.log
+        for address in settings.listen:
+            try:
+                if address.startswith("unix:"):
+                    sockets = [bind_unix(address[5:], int(settings.socket_mode, 8))]
+                else:
+                    sockets = await bind(*parse_address(address))
+            except (OSError, SettingError) as error:
+                log.warning("clients are not told who leads", listen=address, error=str(error))
+                continue
+            for sock in sockets:
+                self._doors.append(self._door(sock))
+        for door in self._doors:
+            door.open()
+
+    def close(self) -> None:
+        """This node is about to lead, or to end."""
+        for door in self._doors:
+            door.close()
+        self._doors.clear()
+        self._standby.close()
+
+    def _door(self, sock: socket.socket) -> Listener:
+        context, standby = self._context, self._standby
+        limits = context.settings.limits
+        is_local = sock.family == socket.AF_UNIX
+        return Listener(
+            context.loop,
+            sock,
+            lambda: StandbyConnection(standby),
+            has_room=lambda: len(standby.connections) < limits.max_connections,
+            refusal=lambda: encode_error(0, "FULL too many connections", SYSTEM_CLOCK.now()),
+            log=context.log,
+            tls=None if is_local else server_context(context.settings.tls),
+            patience=lambda: limits.hello_timeout,
+            made=is_local,
+        )
 
 
 async def _listen_http(address: str, factory: Callable[[], HttpConnection]) -> list[asyncio.Server]:
@@ -192,6 +270,7 @@ async def _reign(
     log: Log,
     node: ReplicaNode,
     gate: Gate,
+    front: _Front,
     node_changed: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
@@ -201,7 +280,7 @@ async def _reign(
     log.info("leading", node=node.options.name, epoch=epoch)
     try:
         server.wait_safe = gate.wait_safe
-        server.before_listening = lambda: _open_gate(server, gate, member.log)
+        server.before_listening = lambda: _open_gate(server, gate, front, member.log)
         await server.start()
         while member.is_serving and member.epoch == epoch and node.fault is None:
             if stop.is_set():
@@ -225,7 +304,8 @@ async def _reign(
             await asyncio.to_thread(member.log.take_back)
 
 
-def _open_gate(server: Server, gate: Gate, log: ReplicaLog) -> None:
+def _open_gate(server: Server, gate: Gate, front: _Front, log: ReplicaLog) -> None:
+    front.close()
     gate.open(server.default)
     log.lend_to(gate)
 
@@ -256,7 +336,7 @@ async def _make_node(
         raise SettingError("a replicated daemon keeps its default journal alone", name="replica")
     if settings.journal.archive or settings.journal.history == "archive":
         raise SettingError("a replicated journal has no archive", name="archive")
-    options = node_options(told, name)
+    options = node_options(told, name, settings.listen)
     arbiter = EtcdArbiter(told.arbiter)
     members = MemberSet(tuple(sorted((options.name, *options.peers))))
     while True:
@@ -285,7 +365,7 @@ def open_replica(path: Path, settings: Settings) -> ReplicaLog:
     return ReplicaLog(stream, sync=sync, segment_size=settings.journal.segment_size)
 
 
-def node_options(told: ReplicaSettings, journal: str) -> NodeOptions:
+def node_options(told: ReplicaSettings, journal: str, listen: Sequence[str] = ()) -> NodeOptions:
     """The settings of a node, checked."""
     peers: dict[str, tuple[str, int]] = {}
     for peer in told.peers:
@@ -306,7 +386,14 @@ def node_options(told: ReplicaSettings, journal: str) -> NodeOptions:
         raise SettingError("nodes on several machines need a secret_file", name="secret_file")
     ttl = round(told.ttl * SECOND)
     timing = Timing(ttl=ttl, margin=ttl // 5, renew=ttl * 3 // 10, candidacy=ttl // 2)
-    return NodeOptions(told.name, journal, host, port, peers, secret, timing, told.catch_up)
+    found = [one for one in (told.clients, *listen) if one and not one.startswith("unix:")]
+    clients = ""
+    if found:
+        where, number = parse_address(found[0])
+        clients = f"[{where}]:{number}" if ":" in where else f"{where}:{number}"
+    return NodeOptions(
+        told.name, journal, host, port, peers, secret, timing, told.catch_up, clients
+    )
 
 
 def _mark(node: str) -> Callable[[int, int, int], bytes]:

@@ -143,6 +143,14 @@ class Session:
         self.entries: EntryOperations = journal.entries.operations
         self.state: JournalState = journal.engine.state
 
+    def load(self, row: Row) -> None:
+        """Let a row have its value until another one comes."""
+        self.engine.load(row)
+
+    def count_entries(self) -> int:
+        """How many entries there are."""
+        return self.entries.count()
+
     def writer(self) -> Writer:
         """Who asks, to those who hold locks."""
         return Writer(self.name or self.own_name)

@@ -6,7 +6,7 @@ else is the shipping of our own log bytes: `rules` says what is safe, each rule 
 `member` is one node's part in one journal, a machine without I/O of its own; `lease` is how long a
 node may trust the arbiter's word. `node` puts members on an event loop and on TCP.
 
-`placement` says which nodes keep which journal, and to which journal of a group a key belongs.
+`placement` says which nodes keep which journal.
 
 It stands on `log` and carries bytes: of jobs it knows nothing. Who does not replicate never
 imports it.

@@ -213,6 +213,8 @@ class ReplicaLog:
         self._facts: tuple[int, SnapshotFacts] | None = None
         self.fetched = (0, 0)
         """Size and CRC of what was fetched of another node's snapshot."""
+        self.rewritten = 0
+        """How often records that were here have gone: who reads along begins anew."""
         self._based_on: Manifest | None = None
         self._based_at = 0
         self._known = Manifest()
@@ -628,6 +630,7 @@ class ReplicaLog:
         return appender
 
     def _cut(self, keep: int, epoch: int) -> None:
+        self.rewritten += 1
         numbers = self.stream.segments()
         if numbers:
             cut(self.stream, self._behind(keep, numbers), aside=f"diverged-{epoch}")
@@ -677,6 +680,7 @@ class ReplicaLog:
 
     def _set_aside(self) -> None:
         """Keep every file of a damaged log under another name, newest first, and begin anew."""
+        self.rewritten += 1
         files, now = self.stream.files, self.stream.clock.now()
         self._close_commit()
         self._facts = None

@@ -21,7 +21,9 @@ Rules (what is safe is said by `rules`, and only there):
 4. A node that may have lost what it acknowledged, or whose log was damaged, neither votes nor leads
    until it has caught up with a primary. One that remembers nothing first asks the arbiter for the
    epoch, and promises that.
-5. A follower applies nothing: readers of its log stop at `commit.pos`.
+5. A follower applies nothing: readers of its log stop at `commit.pos`. How old that is they learn
+   from the primary's answers to its questions, which it asks while somebody reads: no clock of
+   another node is believed for it.
 6. While a journal is open on the log, this node has led, and takes no part in what comes next.
 7. The primary takes snapshots, of what a majority has, and drops the records below; the others
    fetch them and do the same. Whoever is behind what a primary still holds begins with its
@@ -46,7 +48,9 @@ from fastjournal.replica.messages import (
     Ack,
     Align,
     Append,
+    AskCommit,
     AskStatus,
+    Committed,
     Compare,
     Fence,
     Message,
@@ -60,10 +64,12 @@ from fastjournal.replica.messages import (
 )
 from fastjournal.replica.rules import NO_MEMBERS, OPEN_END, LogEnd, MemberSet, Promise, Rules
 
-__all__ = ["CATCH_UP", "Ask", "Member", "Outgoing", "Role", "Send"]
+__all__ = ["CATCH_UP", "NEVER", "Ask", "Member", "Outgoing", "Role", "Send"]
 
 CATCH_UP = 64 << 20
 """Bytes a second that are shipped of what a majority has already."""
+NEVER = -(1 << 62)
+"""A moment before all others."""
 _log = logging.getLogger(__name__)
 
 
@@ -161,6 +167,10 @@ class Member:
         """Up to which TIME a majority has the log, as a primary knows; 0: unknown yet."""
         self.read_round = 0
         """The newest round of signs of life; see `may_answer`."""
+        self.asks_commit = False
+        """Somebody reads this follower's log: the primary is asked how far a majority is."""
+        self.fresh_at = NEVER
+        """When, on the monotonic clock: all that a majority had then is below our commit TIME."""
         self._lease = lease
         self._clock = clock
         self._make_mark = make_mark
@@ -182,7 +192,7 @@ class Member:
         self._fetching: Offer | None = None  # as a follower: the snapshot that is fetched
         self._allowance = round(catch_up * self._timing.beat / SECOND)  # for a beat (rule 7)
         self._left = self._allowance
-        self._next_look = self._next_beat = 0
+        self._next_look = self._next_beat = self._next_question = 0
         self._not_before = 0  # it stands in no election
         meta = log.meta
         lost = self._rules.may_have_lost(log.sync, meta.boot, log.boot_id())
@@ -333,6 +343,10 @@ class Member:
                 self._beat()
         elif self._election is not None:
             self._advance(self._election, now)
+        elif self.asks_commit and now >= self._next_question and self.primary:
+            self._next_question = now + self._timing.beat
+            question = AskCommit(self.log.meta.promise.epoch, self.session, now)
+            self._send(self.primary, question)
 
     def receive(self, sender: str, message: Message) -> None:
         """A message of another node has arrived."""
@@ -368,6 +382,11 @@ class Member:
                 self._take_part(sender, message)
             case Compare():
                 self._compare(sender, message)
+            case AskCommit(epoch, session, asked):
+                if epoch == self._epoch and self._rules.may_vouch(self.holds_lease()):
+                    self._send(sender, Committed(epoch, session, asked, self.commit_time))
+            case Committed():
+                self._committed(sender, message)
 
     def answered(self, question: Question, answer: View | bool | None) -> None:
         """The arbiter has answered; None: it could not be reached, or not in time."""
@@ -855,6 +874,7 @@ class Member:
                 keep = 0
                 self._begin_anew("it is not the beginning of the primary's log")
             self.log.take_history(align.history, keep, align.epoch)
+            self.fresh_at = NEVER
             self._aligned_in = align.epoch
             self._goal = align.goal
         self._catch_up()
@@ -872,6 +892,7 @@ class Member:
     def _begin_anew(self, reason: str) -> None:
         """Nothing of this log is worth keeping: everything is fetched again."""
         self._lose()
+        self.fresh_at = NEVER
         self._aligned_in = 0
         self.log.begin_anew(reason)
 
@@ -927,6 +948,13 @@ class Member:
                     path = self.log.stream.segment_path(one.number)
                     self._begin_anew(f"{path.name} is not what the primary has")
                 return
+
+    def _committed(self, sender: str, told: Committed) -> None:
+        """How far a majority was when we asked, or later (rule 5)."""
+        if self._follows(sender, told.epoch) and self._rules.is_for_us(told.session, self.session):
+            self.log.set_commit(min(told.commit, self.log.last_time))
+            if self.log.last_time >= told.commit:
+                self.fresh_at = max(self.fresh_at, told.asked)
 
     def _follows(self, sender: str, epoch: int) -> bool:
         """Whether this node follows the sender, and is aligned to it."""

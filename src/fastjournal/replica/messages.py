@@ -27,7 +27,9 @@ __all__ = [
     "Ack",
     "Align",
     "Append",
+    "AskCommit",
     "AskStatus",
+    "Committed",
     "Compare",
     "Decoder",
     "Fence",
@@ -179,15 +181,34 @@ class Compare(NamedTuple):
     crc: int
 
 
+class AskCommit(NamedTuple):
+    """A follower that is looked at asks its primary how far a majority is."""
+
+    epoch: int
+    session: int
+    asked: int
+    """When, by the follower's own clock."""
+
+
+class Committed(NamedTuple):
+    """The answer: what a majority had at some moment after the question."""
+
+    epoch: int
+    session: int
+    asked: int
+    commit: int
+
+
 Message: TypeAlias = (
     AskStatus | Status | Fence | Promised | Align | Append | Ack | Pull | Tail | Offer | PullPart
-    | Part | Compare
+    | Part | Compare | AskCommit | Committed
 )  # fmt: skip
 
 _WORDS: dict[str, type[Any]] = {
     "ask-status": AskStatus, "status": Status, "fence": Fence, "promised": Promised,
     "align": Align, "append": Append, "ack": Ack, "pull": Pull, "tail": Tail,
     "offer": Offer, "pull-part": PullPart, "part": Part, "compare": Compare,
+    "ask-commit": AskCommit, "committed": Committed,
 }  # fmt: skip
 _NAMES = {kind: word for word, kind in _WORDS.items()}
 

@@ -1,7 +1,8 @@
 """A node on an event loop: one member, its peers over TCP, its lease at the arbiter.
 
     every peer: one connection to it for what we say; what it says comes by a connection of its own
-    first line of a connection   {"node": "a", "journal": "jobs", "secret": "..."}
+    first line of a connection   {"node": "a", "journal": "jobs", "secret": "...",
+                                 "clients": "host:port"}: where its clients find it
     then                         messages, as `messages` lays them out
     an operator's first line     {"command": "status", "journal": "jobs", "secret": "..."}; the
                                  answer is one line of JSON. Others: `switchover`, `promote`,
@@ -46,6 +47,7 @@ _WAITING = 64  # messages for one peer
 _AGAIN = 0.2  # seconds until a peer is tried again
 _FAREWELL = 1.0  # seconds for what is asked of the arbiter at the end
 _QUESTIONS = 3  # under way at a time; one of them renews the lease
+_EVERYWHERE = ("0.0.0.0", "[::]", "::")  # noqa: S104 - where a node listens, not where it is
 _log = logging.getLogger(__name__)
 
 
@@ -77,6 +79,8 @@ class NodeOptions:
     timing: Timing = field(default_factory=Timing)
     catch_up: int = CATCH_UP
     """Bytes a second for nodes that are behind."""
+    clients: str = ""
+    """Where clients find this node, `host:port`; empty: nowhere."""
 
 
 class ReplicaNode:
@@ -107,6 +111,8 @@ class ReplicaNode:
         self._door: asyncio.Server | None = None
         self._asking: set[asyncio.Task[Any]] = set()
         self._stopped = False
+        self._clients: dict[str, str] = {options.name: options.clients}
+        """Where clients find each node, as it has told."""
         self.fault: BaseException | None = None
         """What has ended this node."""
         self.member = Member(
@@ -233,6 +239,7 @@ class ReplicaNode:
         host, port = self.options.peers[name]
         queue = self._queues[name]
         hello = {"node": self.options.name, "journal": self.options.journal}
+        hello["clients"] = self.options.clients
         line = json.dumps(hello | {"secret": self.options.secret}).encode() + b"\n"
         while True:
             writer = None
@@ -291,6 +298,7 @@ class ReplicaNode:
         sender = str(hello.get("node"))
         if sender not in self.options.peers:
             raise ProtocolError(f"{sender} is no peer")
+        self._clients[sender] = str(hello.get("clients", ""))
         return sender
 
     def _command(self, word: str, name: str) -> dict[str, Any]:
@@ -324,6 +332,16 @@ class ReplicaNode:
         self.do(change)
         return {"error": str(refused[0])} if refused else self.status()
 
+    @property
+    def primary_address(self) -> str:
+        """Where clients find the primary, `host:port`; empty: not known."""
+        name = self.member.primary
+        host, mark, port = self._clients.get(name, "").rpartition(":")
+        if host in _EVERYWHERE:
+            host = self.options.host if name == self.options.name else self.options.peers[name][0]
+            host = f"[{host}]" if ":" in host else host
+        return f"{host}:{port}" if mark else ""
+
     def report(self) -> dict[str, Any]:
         """The status, and how far the others are behind a primary; that reads in the log."""
         member = self.member
@@ -344,6 +362,7 @@ class ReplicaNode:
             "serving": member.is_serving,
             "epoch": member.epoch,
             "primary": member.primary,
+            "address": self.primary_address,
             "eligible": member.is_eligible,
             "last_time": member.log.last_time,
             "commit_time": max(member.commit_time, member.log.commit_time),

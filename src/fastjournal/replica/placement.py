@@ -1,4 +1,4 @@
-"""Which nodes keep which journal, and to which journal of a group a key belongs. Pure.
+"""Which nodes keep which journal. Pure.
 
 Rules:
 
@@ -7,8 +7,6 @@ Rules:
 2. No node is given more than its share, ceil(journals x copies / nodes); who is full is passed
    over, and the next in the ranking is taken.
 3. One node of each zone first; only when every zone has one does a second come from the same.
-4. A group is a fixed number of journals. A key always meets the same one, so merging and one at a
-   time for each key hold; what has no key goes to the next in turn.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fastjournal.errors import SettingError
-from fastjournal.replica.murmur import murmur128
+from fastjournal.keys import murmur128
 
-__all__ = ["place_journals", "shard_of"]
+__all__ = ["place_journals"]
 
 
 def place_journals(
@@ -70,11 +68,3 @@ def _choose(
 
 def _weight(journal: str, node: str) -> bytes:
     return murmur128(f"{journal}\0{node}".encode())
-
-
-def shard_of(queue: bytes, key: bytes, shards: int) -> int:
-    """Which journal of a group keeps the jobs of this key."""
-    if shards < 1:
-        raise SettingError(f"a group has at least one journal, not {shards}", name="group")
-    digest = murmur128(len(queue).to_bytes(2, "big") + queue + key)
-    return int.from_bytes(digest, "big") % shards

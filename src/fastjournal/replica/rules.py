@@ -197,6 +197,13 @@ class Rules:
         """Without a lease, an answer needs a majority asked after the question came."""
         return round_confirmed >= round_sent
 
+    def may_vouch(self, holds_lease: bool) -> bool:
+        """Only who leads by the arbiter's word tells followers how far a majority is.
+
+        Another one may have gone further with a majority that this one does not know of.
+        """
+        return holds_lease
+
     def clock_fits(self, own: int, others: Sequence[int]) -> bool:
         """A candidate that is ahead of the fenced median would make deadlines come early."""
         if not others:

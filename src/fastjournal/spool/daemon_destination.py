@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from fastjournal.client.blocking_transport import open_socket
+from fastjournal.client.retry import Search
 from fastjournal.client.urls import Target, parse_url
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import (
@@ -62,8 +63,20 @@ class DaemonDestination:
         target = parse_url(url) if isinstance(url, str) else url
         if not isinstance(target, Target):
             raise SettingError("a spool is forwarded to a daemon: fj://, fjs://, unix:", name="to")
-        self.target = target
+        if target.group:
+            raise SettingError("a spool is forwarded to one journal, not to a group", name="to")
         self._flags = PERSIST if durable else 0
+        search = Search(target)
+        while True:
+            place = search.next()
+            try:
+                self._connect(place)
+                return
+            except Unavailable as error:
+                search.failed(place, error)
+
+    def _connect(self, target: Target) -> None:
+        self.target = target
         self._conversation = Conversation()
         self._deadline = 0.0
         self._sock = open_socket(target)

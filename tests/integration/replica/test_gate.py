@@ -65,8 +65,8 @@ def test_a_node_is_told_of_in_hello_and_in_the_figures(tmp_path: Path) -> None:
     """What a client and an operator may ask of a primary."""
     told = {
         "node": "a", "journal": "default", "role": "primary", "serving": True, "epoch": 7,
-        "primary": "a", "eligible": True, "last_time": 5, "commit_time": 5, "snapshot_time": 0,
-        "quorum": True, "lease": True, "damage": "",
+        "primary": "a", "address": "host:1", "eligible": True, "last_time": 5, "commit_time": 5,
+        "snapshot_time": 0, "quorum": True, "lease": True, "damage": "",
         "lag": {"b": {"records": 3, "bytes": 99, "seconds": 0.5}},
     }  # fmt: skip
     with LocalDaemon(tmp_path) as daemon:
@@ -76,6 +76,7 @@ def test_a_node_is_told_of_in_hello_and_in_the_figures(tmp_path: Path) -> None:
         with daemon.connect() as client:
             assert client.about["replica"] == {
                 "node": "a", "role": "primary", "primary": "a", "epoch": 7,
+                "address": "host:1",
             }  # fmt: skip
             assert client.status().replica.epoch == 7  # type: ignore[attr-defined]
 

@@ -96,6 +96,32 @@ def test_nothing_answered_is_lost_when_the_primary_is_killed(tmp_path: Path) -> 
         assert len(kept) == len(set(kept))
 
 
+def test_a_client_that_knows_a_follower_alone_finds_the_primary(tmp_path: Path) -> None:
+    """SNAP-IDX-1: NOT-PRIMARY leads there, and again after a switchover; looks stay with it."""
+    with Rig(tmp_path) as rig:
+        rig.wait_joined()
+        primary = rig.wait_primary()
+        one = next(name for name in NODES if name != primary)
+        node = f"fj://127.0.0.1:{rig.daemons[one].port}?timeout=60"
+        with (
+            fastjournal.connect(node) as journal,
+            fastjournal.connect(f"{node}&read=follower&max_lag=10s") as looking,
+        ):
+            assert journal.about["replica"]["node"] == primary
+            receipt = journal.put(b"job", key="a", queue="q")
+
+            def looked_at() -> str:
+                told = looking.status()
+                return str(told.replica.node) if told.ready else ""
+
+            wait_until(lambda: looked_at() == one, seconds=40, what="the follower is looked at")
+            assert looking.job(receipt.id).key == "a"
+            assert rig.ask(primary, "switchover")["role"] == "follower"
+            assert journal.put(b"job", key="b", queue="q").id
+            assert journal.about["replica"]["node"] != primary
+            wait_until(lambda: looking.queue("q").ready == 2, seconds=40, what="both are seen")
+
+
 @pytest.mark.slow
 def test_a_stopped_primary_is_refused_when_it_wakes(tmp_path: Path) -> None:
     """F48, F58: SIGSTOP past the lease; what it still thinks counts for nothing."""

@@ -13,6 +13,7 @@ from fastjournal.client.retry import (
     Attempts,
     Connect,
     Receive,
+    Search,
     Send,
     Sleep,
     Steps,
@@ -21,14 +22,17 @@ from fastjournal.client.retry import (
     reach,
     told_of_end,
 )
+from fastjournal.client.urls import Target, target_of
 from fastjournal.errors import (
     Closed,
     GarbledAnswer,
     JournalError,
     Loading,
     NotFound,
+    NotPrimary,
     ProtocolError,
     QueueFull,
+    SettingError,
     TooLarge,
     Unavailable,
     VersionMismatch,
@@ -259,3 +263,57 @@ def test_the_end_of_a_connection_leaves_the_outcome_open_once_it_was_greeted() -
     assert told(Closed("by us")) is Closed
     for error in (ProtocolError("nonsense"), VersionMismatch("2"), QueueFull("too many")):
         assert told(error, greeted=False) is type(error)
+
+
+def places(search: Search, answers: dict[str, JournalError]) -> list[str]:
+    """Which nodes are asked, until one serves or nobody is left."""
+    asked = []
+    while True:
+        place = search.next()
+        asked.append(place.address)
+        error = answers.get(place.address)
+        if error is None:
+            return asked
+        assert isinstance(error, Unavailable)
+        search.failed(place, error)
+
+
+def test_the_node_that_another_one_names_is_tried_next() -> None:
+    """SNAP-IDX-2."""
+    target = target_of("fj://a:1,b:2,c:3/jobs")
+    led = {f"{name}": NotPrimary("d:4") for name in ("a:1", "b:2", "c:3")}
+    asked = places(Search(target), led)
+    assert len(asked) == 2
+    assert asked[1] == "d:4"
+
+
+def test_one_that_is_named_and_away_is_not_tried_twice_and_the_others_are() -> None:
+    target = target_of("fj://a:1,b:2/jobs")
+    answers = {"a:1": NotPrimary("b:2"), "b:2": Unavailable("nobody there")}
+    for _ in range(10):
+        with pytest.raises(Unavailable):
+            places(search := Search(target), answers)
+        assert search._left == []
+
+
+def test_nodes_that_name_each_other_are_given_up() -> None:
+    answers = {"a:1": NotPrimary("b:2"), "b:2": NotPrimary("a:1")}
+    with pytest.raises(Unavailable, match="nobody is known to lead"):
+        places(Search(target_of("fj://a:1,b:2/jobs")), answers)
+
+
+def test_who_wants_a_follower_is_not_led_to_the_primary() -> None:
+    target = target_of("fj://a:1,b:2/jobs?read=follower")
+    answers = {"a:1": NotPrimary("d:4"), "b:2": NotPrimary("d:4")}
+    with pytest.raises(Unavailable):  # not that the third one serves
+        places(Search(target), answers)
+
+
+def test_a_token_follows_no_redirection_in_clear() -> None:
+    """The rule about tokens holds for nodes that nobody named before."""
+    target = target_of("fj://secret@127.0.0.1:1/jobs")
+    with pytest.raises(SettingError, match="in clear"):
+        target.moved("10.0.0.1:17994")
+    assert target.moved("127.0.0.1:9").journal == "jobs"
+    with pytest.raises(ProtocolError):
+        Target().moved("no address:x")

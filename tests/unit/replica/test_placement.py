@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fastjournal.errors import SettingError
-from fastjournal.replica.murmur import murmur128
-from fastjournal.replica.placement import place_journals, shard_of
+from fastjournal.keys import murmur128, shard_of
+from fastjournal.replica.placement import place_journals
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,18 @@ def a_question_to_an_old_primary(rules: Rules) -> None:
     world.finish()
 
 
+def a_follower_of_an_old_primary(rules: Rules) -> None:
+    """Cut off together, they know nothing of what the others acknowledge: so nothing is shown."""
+    world, old = settled(replace(QUIET, nodes=5, looked_at=True), rules)
+    friend = world.others(old)[0]
+    world.isolate(old, friend)
+    world.isolate(friend, old)
+    world.put(world.leader(2))
+    world.run_for(1)
+    world.finish()
+    assert world.counted["looks"]
+
+
 def a_snapshot_of_what_was_given_up(rules: Rules) -> None:
     """A primary that is cut off takes a snapshot of what nobody else has; then another one leads.
 
@@ -237,6 +249,7 @@ CASES = {
     "PromiseIsNothing": a_promise_asked_for_by_an_old_primary,
     "AnySession": a_goal_of_an_earlier_run,
     "KeepsSnapshot": a_snapshot_of_what_was_given_up,
+    "VouchesAlone": a_follower_of_an_old_primary,
     "NoMark": a_tail_that_was_shown_too_early,
 }
 

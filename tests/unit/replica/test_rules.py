@@ -14,7 +14,9 @@ from fastjournal.replica.messages import (
     Ack,
     Align,
     Append,
+    AskCommit,
     AskStatus,
+    Committed,
     Compare,
     Decoder,
     Fence,
@@ -199,6 +201,8 @@ MESSAGES = [
     Ack(7, 12, 99, 3, "gap", 5),
     Pull(7, 5),
     Tail(7, 5, False, b"bytes"),
+    AskCommit(7, 12, 5),
+    Committed(7, 12, 5, 99),
 ]  # fmt: skip
 
 

@@ -171,10 +171,10 @@ def open_view(directory: Path, url: str | None = None, *, follow: bool = False) 
 def _client(url: str) -> OpenJournal:
     """A journal behind a daemon. Its figures have the same names; its answers come after what the
     daemon's sync policy promises."""
-    from fastjournal.client import Client
+    from fastjournal.client import Client, Group
     from fastjournal.client.urls import parse_url
 
     target = parse_url(url)
     if isinstance(target, Path):
         raise SettingError(f"{url} is a directory: give it without --url", name="url")
-    return Client(target)
+    return Group(target) if target.group else Client(target)

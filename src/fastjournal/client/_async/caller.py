@@ -5,17 +5,21 @@ Rules:
 1. What is to be done is said by the steps; here it is only done.
 2. A connection is given back before anything else is decided: an error of the daemon leaves it
    whole, any other has ended it.
+3. Looking is served by a node that does not lead, where the URL asks for that and one is there
+   whose log is not too old. Otherwise by the primary; the others are tried again after a pause.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from fastjournal.client.asyncio_transport import AsyncConnection, AsyncPool, at_once, sleep
 from fastjournal.client.calls import SMALL, Call
 from fastjournal.client.retry import (
+    Backoff,
     Connect,
     Send,
     Sleep,
@@ -25,27 +29,35 @@ from fastjournal.client.retry import (
     reach,
 )
 from fastjournal.client.urls import Target
-from fastjournal.errors import JournalError
+from fastjournal.errors import JournalError, Unavailable
 from fastjournal.wire.fj.entry_codec import ALL, ALL_READ
 from fastjournal.wire.fj.functions import KEPT, PERSIST, PERSIST_SET
 
 __all__ = ["AsyncCaller"]
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
+"""Seconds during which followers are not tried again."""
+
 
 class AsyncCaller:
     """One journal of a daemon."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.pool = AsyncPool(target)
-        at_once(self.reach)
+    def __init__(self, target: Target, reach: bool = True) -> None:
+        """`reach`: a blocking one connects at once."""
+        self.target = replace(target, follower=False)
+        self.pool = AsyncPool(self.target)
+        self._followers: AsyncPool | None = AsyncPool(target) if target.follower else None
+        self._followers_from = 0.0
+        self._pauses = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        if reach:
+            at_once(self.reach)
 
     async def reach(self) -> None:
         """Have a connection, within the time for connecting."""
         await self._perform(reach(self.target.connect_timeout))
 
-    async def call(self, call: Call) -> Any:
-        """The value of a call."""
+    async def call(self, call: Call, limit: float = -1.0) -> Any:
+        """The value of a call; `limit`: seconds for all tries, unless that of the URL."""
         pool = self.pool
         failed: tuple[JournalError, float] | None = None
         if call.again and len(call.data) <= SMALL and (last := pool.used_last()) is not None:
@@ -56,7 +68,35 @@ class AsyncCaller:
                 failed = error, began
             finally:
                 pool.give_back(last)
-        return await self._perform(carry_out(call, pool.about, self.target.timeout, failed=failed))
+        seconds = self.target.timeout if limit < 0 else limit
+        return await self._perform(carry_out(call, pool.about, seconds, failed=failed))
+
+    async def look(self, call: Call) -> Any:
+        """The value of a call that changes nothing (rule 3)."""
+        followers = self._followers
+        if followers is not None and time.monotonic() >= self._followers_from:
+            try:
+                connection = await followers.take()
+                try:
+                    value = await connection.ask(call)
+                finally:
+                    followers.give_back(connection)
+                self._pauses.reset()
+                return value
+            except Unavailable:
+                self._followers_from = time.monotonic() + self._pauses.next()
+        return await self.call(call)
+
+    @property
+    def follows(self) -> bool:
+        """Whether looking may be served by a node that does not lead."""
+        return self._followers is not None
+
+    async def close(self) -> None:
+        """Close the connections that are not in use, and make no more."""
+        await self.pool.close()
+        if self._followers is not None:
+            await self._followers.close()
 
     async def call_many(
         self, calls: Iterable[Call], *, again: bool = True, together: int = 1, ahead: int = 1

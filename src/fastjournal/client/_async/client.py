@@ -18,7 +18,7 @@ from fastjournal.client._async.subscription import AsyncListening
 from fastjournal.client.operator_calls import Figures
 from fastjournal.client.puts import put, puts, taken
 from fastjournal.client.urls import Target, target_of
-from fastjournal.errors import JournalError
+from fastjournal.errors import JournalError, SettingError
 from fastjournal.model import (
     DEFAULT_PRIORITY,
     Job,
@@ -39,13 +39,22 @@ _SETTLED = 10_000  # leases settled by one message
 class AsyncClient:
     """A journal of a daemon; close it, or use it as an async context manager."""
 
-    def __init__(self, target: Target | str) -> None:
-        """`target`: where the daemon is, `fj://host:port/journal`."""
-        self.caller = AsyncCaller(target_of(target))
+    def __init__(self, target: Target | str, *, reach: bool = True) -> None:
+        """`target`: where the daemon is, `fj://host:port/journal`.
+
+        `reach`: a blocking client connects at once; else when something is asked.
+        """
+        where = target_of(target)
+        if where.group:
+            raise SettingError(
+                "a group is opened by connect: one client has one journal", name="group"
+            )
+        self.caller = AsyncCaller(where, reach)
         """Sends the calls of this client."""
         self.entries = AsyncEntries(self.caller)
         """The journal's key/value entries: a mapping with more to it."""
         self._call = self.caller.call
+        self._look = self.caller.look if self.caller.follows else self.caller.call
 
     @classmethod
     async def open(cls, target: Target | str) -> Self:
@@ -222,7 +231,7 @@ class AsyncClient:
         self, job_id: JobId | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
-        found: Job = await self._call(operator_calls.job(job_id, key, queue))
+        found: Job = await self._look(operator_calls.job(job_id, key, queue))
         return found
 
     async def jobs(
@@ -241,22 +250,22 @@ class AsyncClient:
         """
         pages = operator_calls.JobPages(queue, state, prefix, offset, limit, values)
         while (call := pages.call()) is not None:
-            await self._call(call)
+            await self._look(call)
         return pages.jobs
 
     async def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
-        found: list[QueueStatus] = await self._call(operator_calls.queues())
+        found: list[QueueStatus] = await self._look(operator_calls.queues())
         return found
 
     async def queue(self, name: Text) -> QueueStatus:
         """One queue."""
-        found: QueueStatus = await self._call(operator_calls.queue(name))
+        found: QueueStatus = await self._look(operator_calls.queue(name))
         return found
 
     async def status(self) -> Figures:
         """The whole journal: the figures of `Journal.status`, and those of the server."""
-        figures: Figures = await self._call(operator_calls.status())
+        figures: Figures = await self._look(operator_calls.status())
         return figures
 
     async def subscribe(self, queue: Text | None = None) -> AsyncListening:
@@ -294,7 +303,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections that are not in use, and make no more."""
-        await self.caller.pool.close()
+        await self.caller.close()
 
     async def __aenter__(self) -> Self:
         return self

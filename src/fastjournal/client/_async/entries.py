@@ -9,6 +9,8 @@ Rules: those of the embedded mapping, and
 3. `add` and `flip` are made once, however often a broken connection makes us send them.
 4. Scans go page by page by a cursor, so they survive a broken connection and a restarted daemon.
 5. What is refused for its arguments is refused by the call, not by what is done with its result.
+6. Reading may be served by a node that does not lead, where the URL asks for that; what a change
+   depends on is read from the primary (`current`).
 """
 
 from __future__ import annotations
@@ -43,10 +45,14 @@ _POP_LASTS = 10
 class AsyncEntries(AsyncMapping):
     """The entries of a daemon's journal."""
 
-    def __init__(self, caller: AsyncCaller) -> None:
+    def __init__(self, caller: AsyncCaller, *, current: bool = False) -> None:
+        """`current`: whatever the URL says, read from the primary."""
         self._caller = caller
         self._call = caller.call
+        self._look = caller.look if caller.follows and not current else caller.call
         self._numbers = ChangeNumbers()
+        self.current = self if current or not caller.follows else AsyncEntries(caller, current=True)
+        """The same, read from the primary."""
 
     def __repr__(self) -> str:
         return f"<entries of {self._caller.target.address}>"
@@ -61,13 +67,13 @@ class AsyncEntries(AsyncMapping):
 
     async def count(self) -> int:
         """How many entries there are, each counted once whatever its keys."""
-        count: int = await self._call(entry_calls.count())
+        count: int = await self._look(entry_calls.count())
         return count
 
     async def get(self, key: Text, default: Any = None) -> Any:
         """The value of a key, or `default`."""
         try:
-            return from_value(*await self._call(entry_calls.get(key)))
+            return from_value(*await self._look(entry_calls.get(key)))
         except NotFound:
             return default
 
@@ -116,14 +122,15 @@ class AsyncEntries(AsyncMapping):
         now = self._caller.base()
         told = self._caller.told()
         call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires, told)
-        found: Entry = await self._call(call)
+        changes = lease is not None or expires is not None
+        found: Entry = await (self._call(call) if changes else self._look(call))
         return found
 
     async def setdefault(self, key: Text, default: EntryValue = None) -> Any:
         """The value of a key, stored first if there was none; in one step."""
         to_value(default)
         while True:
-            value: EntryValue = await self.get(key, _MISSING)
+            value: EntryValue = await self.current.get(key, _MISSING)
             if value is not _MISSING:
                 return value
             try:
@@ -135,7 +142,7 @@ class AsyncEntries(AsyncMapping):
     async def pop(self, key: Text, default: Any = _MISSING) -> Any:
         """Delete an entry and return its value; in one step."""
         async with self.lock(key, _POP_LASTS, wait=self._caller.target.timeout) as held:
-            value = await self.get(key, _MISSING)
+            value = await self.current.get(key, _MISSING)
             if value is not _MISSING:
                 await held.delete()
                 return value
@@ -245,7 +252,7 @@ class AsyncEntries(AsyncMapping):
         Give its cursor back for the next page, from any process and after any restart.
         """
         call = entry_calls.page(lower, upper, match, cursor, limit, data, self._caller.told())
-        found: EntryPage = await self._call(call)
+        found: EntryPage = await self._look(call)
         return found
 
     def lock(
@@ -261,7 +268,7 @@ class AsyncEntries(AsyncMapping):
         It ends after `length` by itself. Waits up to `wait` for another to free it, then `Locked`.
         """
         who = worker_bytes(owner) if owner else self._numbers.owner()
-        held = AsyncHeldLock(self, key_bytes(key), who, length, wait)
+        held = AsyncHeldLock(self.current, key_bytes(key), who, length, wait)
         at_once(held.take)
         return held
 
@@ -279,7 +286,7 @@ class AsyncEntries(AsyncMapping):
 
     async def _scan(self, call: Call, data: bool) -> AsyncIterator[Entry]:
         while True:
-            page: EntryPage = await self._call(call)
+            page: EntryPage = await self._look(call)
             for entry in page.entries:
                 yield entry
             if not page.cursor:

@@ -54,7 +54,7 @@ class CachedEntries(BlockingLookup):
     ) -> None:
         """Keys that do not begin with `prefix` are read from the daemon each time."""
         self._caller = client.caller
-        self._entries = client.entries
+        self._entries = client.entries.current
         self._watched = watched(prefix=prefix)
         self._values = CachedValues(max_entries, max_bytes)
         self._max_silence = max_silence

@@ -18,7 +18,7 @@ from fastjournal.client._sync.subscription import Listening
 from fastjournal.client.operator_calls import Figures
 from fastjournal.client.puts import put, puts, taken
 from fastjournal.client.urls import Target, target_of
-from fastjournal.errors import JournalError
+from fastjournal.errors import JournalError, SettingError
 from fastjournal.handles import LeasedJob
 from fastjournal.model import (
     DEFAULT_PRIORITY,
@@ -40,13 +40,22 @@ _SETTLED = 10_000  # leases settled by one message
 class Client:
     """A journal of a daemon; close it, or use it as a context manager."""
 
-    def __init__(self, target: Target | str) -> None:
-        """`target`: where the daemon is, `fj://host:port/journal`."""
-        self.caller = Caller(target_of(target))
+    def __init__(self, target: Target | str, *, reach: bool = True) -> None:
+        """`target`: where the daemon is, `fj://host:port/journal`.
+
+        `reach`: a blocking client connects at once; else when something is asked.
+        """
+        where = target_of(target)
+        if where.group:
+            raise SettingError(
+                "a group is opened by connect: one client has one journal", name="group"
+            )
+        self.caller = Caller(where, reach)
         """Sends the calls of this client."""
         self.entries = ClientEntries(self.caller)
         """The journal's key/value entries: a mapping with more to it."""
         self._call = self.caller.call
+        self._look = self.caller.look if self.caller.follows else self.caller.call
 
     @classmethod
     def open(cls, target: Target | str) -> Self:
@@ -223,7 +232,7 @@ class Client:
         self, job_id: JobId | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
-        found: Job = self._call(operator_calls.job(job_id, key, queue))
+        found: Job = self._look(operator_calls.job(job_id, key, queue))
         return found
 
     def jobs(
@@ -242,22 +251,22 @@ class Client:
         """
         pages = operator_calls.JobPages(queue, state, prefix, offset, limit, values)
         while (call := pages.call()) is not None:
-            self._call(call)
+            self._look(call)
         return pages.jobs
 
     def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
-        found: list[QueueStatus] = self._call(operator_calls.queues())
+        found: list[QueueStatus] = self._look(operator_calls.queues())
         return found
 
     def queue(self, name: Text) -> QueueStatus:
         """One queue."""
-        found: QueueStatus = self._call(operator_calls.queue(name))
+        found: QueueStatus = self._look(operator_calls.queue(name))
         return found
 
     def status(self) -> Figures:
         """The whole journal: the figures of `Journal.status`, and those of the server."""
-        figures: Figures = self._call(operator_calls.status())
+        figures: Figures = self._look(operator_calls.status())
         return figures
 
     def subscribe(self, queue: Text | None = None) -> Listening:
@@ -295,7 +304,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections that are not in use, and make no more."""
-        self.caller.pool.close()
+        self.caller.close()
 
     def __enter__(self) -> Self:
         return self

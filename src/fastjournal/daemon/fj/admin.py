@@ -6,6 +6,7 @@ Rules: those of `dispatch`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from fastjournal.daemon.fj.jobs import named_row
 from fastjournal.daemon.session import Session
@@ -16,7 +17,8 @@ from fastjournal.errors import (
     TooLarge,
 )
 from fastjournal.journal.look.listing import Listing
-from fastjournal.journal.state.row import job_of
+from fastjournal.journal.state.apply import JournalState
+from fastjournal.journal.state.row import Row, job_of
 from fastjournal.model import State
 from fastjournal.wire.fj.frames import encode_integer
 from fastjournal.wire.fj.functions import (
@@ -29,6 +31,7 @@ from fastjournal.wire.fj.replies import Pair, encode_ok, encode_reply
 from fastjournal.wire.fj.requests import Request
 
 __all__ = [
+    "Looked",
     "inspect",
     "list_jobs",
     "maintain",
@@ -46,12 +49,36 @@ _PAGE_BYTES = 4 << 20
 _MAX_PREFIX = 16_384  # bytes
 
 
+class Looked(Protocol):
+    """What is looked at: the journal of a session, or what a node that does not lead has of it."""
+
+    @property
+    def journal(self) -> Any:
+        """It has the looks of a `Journal`."""
+
+    @property
+    def state(self) -> JournalState:
+        """The rows."""
+
+    def load(self, row: Row) -> None:
+        """Let a row have its value until another one comes."""
+
+    def count_entries(self) -> int:
+        """How many entries there are."""
+
+    def status(self) -> dict[str, Any]:
+        """Figures of the journal and of the server."""
+
+    def max_message(self) -> int:
+        """Most bytes of a message."""
+
+
 def _json(request: Request, value: object, now: int, flags: int = 0) -> bytes:
     pair = Pair(b"", Type.STRING, dump(value))  # type: ignore[arg-type]
     return encode_reply(request.identifier, now, flags=flags | DATA, pairs=(pair,))
 
 
-def status(session: Session, request: Request, now: int) -> bytes:
+def status(session: Looked, request: Request, now: int) -> bytes:
     """Figures of the journal and the server."""
     return _json(request, session.status(), now)
 
@@ -65,7 +92,7 @@ def queue(session: Session, request: Request, now: int) -> bytes:
     return _json(request, _queue_picture(session, request.key), now, session.stable)
 
 
-def _queue_picture(session: Session, name: bytes) -> object:
+def _queue_picture(session: Looked, name: bytes) -> object:
     if name not in session.state.queues:
         raise NotFound(f"no queue {name!r}")
     return queue_to_json(session.journal.queue(name))
@@ -107,28 +134,28 @@ def redrive(session: Session, request: Request, now: int) -> bytes:
     return encode_reply(request.identifier, now, flags=session.stable, pairs=(pair,))
 
 
-def inspect(session: Session, request: Request, now: int) -> bytes:
+def inspect(session: Looked, request: Request, now: int) -> bytes:
     """Tell all about one thing."""
     what = request.value
     if what[:4] in (b"job", b"job "):
         job_id = request.key if request.by_id else b""
-        row = named_row(session, job_id, request.key, leased=False, queue=what[4:])
+        row = named_row(session.state, job_id, request.key, leased=False, queue=what[4:])
         if 0 < row.expires < now:
             raise NotFound("the job has expired")
-        session.engine.load(row)
+        session.load(row)
         return _json(request, job_to_json(job_of(row)), now)
     if what == b"queue":
         return _json(request, _queue_picture(session, request.key), now)
     if what == b"queues":
         return _json(request, [queue_to_json(q) for q in session.journal.queues()], now)
     if what == b"entries":
-        return _json(request, {"count": session.journal.entries.operations.count()}, now)
+        return _json(request, {"count": session.count_entries()}, now)
     if what in (b"journal", b"server"):
         return _json(request, session.status(), now)
     raise BadRequest(f"INSPECT does not know {what[:40]!r}")
 
 
-def list_jobs(session: Session, request: Request, now: int) -> bytes:
+def list_jobs(session: Looked, request: Request, now: int) -> bytes:
     """List jobs, a page at a time; whoever goes on does so with the cursor of the reply."""
     asked = load(request.value) if request.value else {}
     if not isinstance(asked, dict) or not asked.keys() <= _LIST_NAMES:

@@ -158,16 +158,8 @@ class FjConnection(Connection):
         said = decode_hello(request.value)
         context = self.context
         name = said.journal or context.settings.default_journal
-        tokens = context.tokens
-        found: Grant | None = None
-        if tokens is None:
-            roles = frozenset({"admin"})
-        else:
-            found = tokens.find(said.token)
-            if found is None or not found.opens(name):
-                self.deny("wrong token" if found is None else "wrong journal")
-                raise Unauthorized("the token is missing, wrong, or not for this journal")
-            roles = found.roles
+        found = context.grant(said.token, name, self.peer)
+        roles = frozenset({"admin"}) if found is None else found.roles
         chosen = context.journals.get(name)
         if chosen is None:
             raise NotFound(f"no journal {name!r}")
@@ -187,7 +179,8 @@ class FjConnection(Connection):
         self.guarded = False
         if not said.options & DESCRIBE:
             return encode_ok(request.identifier, now)
-        pair = Pair(b"", Type.STRING, dump(context.describe(chosen, sorted(roles))))
+        sync = self.engine.log.options.sync
+        pair = Pair(b"", Type.STRING, dump(context.describe(name, sync, sorted(roles))))
         return encode_reply(request.identifier, now, pairs=(pair,))
 
     def check(self, now: float) -> None:

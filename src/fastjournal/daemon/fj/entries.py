@@ -59,6 +59,7 @@ __all__ = [
     "flip",
     "get_any",
     "lock",
+    "picture_of",
     "rename",
     "set_entry",
     "truncate",
@@ -219,6 +220,12 @@ def _pair(
         value = session.engine.value(row) if held is None else held
     if not _wants_all(frame):
         return Pair(key, row.kind, value, row.expires if frame.flags & TTL else None)
+    told = accessed if frame.ttl == ALL_READ else -1
+    return Pair(key, row.kind, picture_of(row, value, _is_locked(session, row, at), at, told))
+
+
+def picture_of(row: Row, value: bytes, locked: bool, at: i64, accessed: i64) -> bytes:
+    """All that is known of an entry; `accessed`: when it was read last, -1: that is not told."""
     until: i64 = 0
     worker = b""
     if is_busy(row, at):
@@ -227,10 +234,9 @@ def _pair(
     picture = BytesWriter()
     write_entry(
         picture, row.inserted, row.modified, row.expires, touch_length(row), until, row.attempts,
-        is_kept(row), _is_locked(session, row, at), worker, keys_of(row), value,
-        accessed if frame.ttl == ALL_READ else -1,
+        is_kept(row), locked, worker, keys_of(row), value, accessed,
     )  # fmt: skip
-    return Pair(key, row.kind, picture.getvalue())
+    return picture.getvalue()
 
 
 def delete_any(session: Session, frame: FrameReader, now: i64) -> None:

@@ -32,6 +32,7 @@ from fastjournal.journal.decide.operator import Deleted
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.language.commands import BY_SCHEDULE, FROM_WORKQ, SCHEMA_SHIFT, End
 from fastjournal.journal.look.inspection import result_of
+from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import (
     COMPLETED_ROW,
     PROCESSING_ROW,
@@ -408,7 +409,7 @@ def done(session: Session, frame: FrameReader, now: i64) -> None:
             if not frame.flags & AGAIN or not _repeated(session, _COMPLETE, frame.key, frame.ttl):
                 raise
     else:
-        row = named_row(session, b"", frame.key, leased=True)
+        row = named_row(session.state, b"", frame.key, leased=True)
         if frame.kind == _INTEGER:
             token = decode_integer(frame.value())
         session.operations.complete(row.id, token, None, now)
@@ -480,7 +481,7 @@ def _settle_one(session: Session, item: SettleReader, now: i64) -> i64:
         token = int(item.token)
     row: Row | None = None
     if item.key:
-        row = named_row(session, b"", item.key, leased=True)
+        row = named_row(session.state, b"", item.key, leased=True)
         job_id = row.id
     if item.action == _COMPLETE:
         operations.complete(job_id, token, item.result, now)
@@ -590,7 +591,7 @@ def get(session: Session, request: Request, now: int) -> bytes:
     """Read one job by its key: lease it, or let it live longer, or neither (D-27)."""
     flags, until = request.flags, deadline_of(request, now)
     leases = until > 0 and not flags & EXACT
-    row = named_row(session, b"", request.key, leased=False)
+    row = named_row(session.state, b"", request.key, leased=False)
     for other in session.state.keys.rows_of(row.queue.name, row.key):
         if other.stage == PROCESSING_ROW:
             row = other  # what waits behind it is not handed out before it ends
@@ -702,14 +703,15 @@ def _wait_of(request: Request) -> int:
 
 def _find_row(session: Session, request: Request, *, leased: bool = False) -> Row:
     """The job that a request names by id or by key."""
-    return named_row(session, request.key if request.by_id else b"", request.key, leased=leased)
+    return named_row(
+        session.state, request.key if request.by_id else b"", request.key, leased=leased
+    )
 
 
 def named_row(
-    session: Session, job_id: bytes, key: bytes, *, leased: bool, queue: bytes = b""
+    state: JournalState, job_id: bytes, key: bytes, *, leased: bool, queue: bytes = b""
 ) -> Row:
     """The job of this id, or else of this key."""
-    state = session.state
     if job_id:
         row = state.rows.get(job_id)
     else:

@@ -9,6 +9,8 @@ Rules:
 3. A follower that fell behind a snapshot or a cleaning begins anew.
 4. It holds few values in memory, however large the journal is; the others are read when they are
    asked for.
+5. Of a log whose end may still be cut off, a follower shows what lies up to a TIME (`until`). What
+   comes behind waits until it is told of a later one.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from fastjournal.journal.state.values import Values
 from fastjournal.log.files import DISK, FileLock, Files
 from fastjournal.log.manifest import check_segments
 from fastjournal.log.read.cursor import Cursor
+from fastjournal.log.record import Record
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.segment_directory import has_records
 from fastjournal.log.stream import Stream
@@ -137,11 +140,12 @@ class JournalView:
         path: str | Path,
         *,
         follow: bool = False,
+        until: int | None = None,
         memory_limit: int = _MEMORY,
         clock: Clock = SYSTEM_CLOCK,
         files: Files = DISK,
     ) -> None:
-        """Replay the directory; with `follow`, `refresh` goes on from there.
+        """Replay the directory, up to TIME `until`; with `follow`, `refresh` goes on from there.
 
         `memory_limit`: bytes of values to hold.
         """
@@ -150,7 +154,10 @@ class JournalView:
         self._clock = SteadyClock(clock)
         self._stream = Stream(self.path, WORKQ, files=files, clock=self._clock)
         self._follow = follow
+        self._until = until
         self._cursor: Cursor | None = None
+        self._ahead: Record | None = None
+        """Read, and not to be shown yet (rule 5)."""
         self._closed = False
         self.seen: Counter[str] = Counter()
         """How many commands of each kind were followed, by name: put, lease, purge, ..."""
@@ -162,10 +169,11 @@ class JournalView:
             raise NotFound(f"no journal in {self.path}")
         self._begin()
 
-    def refresh(self) -> int:
-        """Take in what was logged since; returns how many records that were."""
+    def refresh(self, until: int | None = None) -> int:
+        """Take in what was logged since, up to the TIME `until`; returns how many records."""
         if self._closed:
             raise Closed("the journal is closed")
+        self._until = until
         now = self._clock.now()
         stale = now - self._looked > _STALE
         cursor = self._cursor
@@ -196,6 +204,21 @@ class JournalView:
         `prefix`: how their keys begin. Without `values` they come without values and results.
         """
         return self._look.jobs(queue, state, prefix, offset, limit, values)
+
+    @property
+    def state(self) -> JournalState:
+        """The rows as they were replayed, for whoever serves the journal to others."""
+        return self._state
+
+    def load(self, row: Row) -> None:
+        """Let a row have its value until another one comes."""
+        assert self._source is not None
+        self._source.load(row)
+
+    def value(self, row: Row) -> bytes:
+        """A row's value, which is not kept if it was not there."""
+        assert self._source is not None
+        return self._source.value(row)
 
     @property
     def lister(self) -> Lister:
@@ -246,6 +269,7 @@ class JournalView:
         self._close_files()
 
     def _close_files(self) -> None:
+        self._ahead = None
         cursor, self._cursor = self._cursor, None
         if cursor is not None:
             cursor.close()
@@ -301,11 +325,11 @@ class JournalView:
         for _ in range(_TRIES):
             before = self._newest()
             try:
-                return replay(self._stream, state=self._empty())
+                return replay(self._stream, state=self._empty(), until=self._until)
             except (SegmentError, OSError):
                 if self._newest() == before:
                     raise
-        return replay(self._stream, state=self._empty())
+        return replay(self._stream, state=self._empty(), until=self._until)
 
     def _empty(self) -> JournalState:
         return JournalState(Values(self._memory, logged=True))
@@ -313,18 +337,21 @@ class JournalView:
     def _catch_up(self, cursor: Cursor) -> int:
         count = 0
         values = self._state.values
-        for batch in cursor.batches():
-            for record in batch:
-                try:
-                    command = decode(record.payload)
-                except CorruptCommand as error:
-                    path = self._stream.segment_path(record.segment)
-                    raise CorruptRecord(path, record.offset, str(error)) from error
-                values.segment, values.record = record.segment, record.offset
-                self._state.apply(command, record.time)
-                members = command.members if isinstance(command, Group) else (command,)
-                self.seen.update(type(member).__name__.lower() for member in members)
-            count += len(batch)
+        while (record := self._ahead or cursor.next()) is not None:
+            self._ahead = None
+            if self._until is not None and record.time > self._until:
+                self._ahead = record
+                break
+            try:
+                command = decode(record.payload)
+            except CorruptCommand as error:
+                path = self._stream.segment_path(record.segment)
+                raise CorruptRecord(path, record.offset, str(error)) from error
+            values.segment, values.record = record.segment, record.offset
+            self._state.apply(command, record.time)
+            members = command.members if isinstance(command, Group) else (command,)
+            self.seen.update(type(member).__name__.lower() for member in members)
+            count += 1
         values.segment = 0
         self._records += count
         return count

@@ -6,7 +6,7 @@ Rules:
    back as the one that a caller can treat: CLIENT-ERROR as `BadRequest`, SERVER-ERROR as
    `JournalFault`, NO-SPACE as `NoSpace`, READ-ONLY as `ReadOnly`, LOCKED as `Locked`.
 2. An unknown code comes back as `JournalFault` that keeps the code: a newer server may have more.
-3. The text is for people. Nothing reads it.
+3. The text is for people. Nothing reads it, but that of NOT-PRIMARY: where the primary is.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ CODES: dict[str, type[JournalError]] = {
         errors.Locked,
         errors.NoSpace,
         errors.NotFound,
+        errors.NotPrimary,
         errors.OutOfRange,
         errors.OutcomeUnknown,
         errors.QueueFull,

@@ -3,9 +3,11 @@
     u8   1                 layout
     u8   0                 reserved
     u16  options           bit 0: the client wants a JSON description of the server in the reply
+                           bit 1: it only looks, and a node that does not lead will do
     u16  size, token       UTF-8, 0 = none
     u16  size, journal     UTF-8, 0 = the default journal
     u64  time              the client's clock, us since 1970; may be missing, 0 = not told
+    u32  max_lag           with bit 1: ms by which what it is shown may be old
 
 The key of the message is the client's name, which owns its locks and marks its repeated requests.
 HELLO without a value is HELLO with an empty token, the default journal and no options. The reply
@@ -26,12 +28,14 @@ from dataclasses import dataclass, field
 from fastjournal.errors import BadRequest, TooLarge
 from fastjournal.model import MAX_INSTANT
 
-__all__ = ["DESCRIBE", "Hello", "decode_hello", "encode_hello"]
+__all__ = ["DESCRIBE", "FOLLOWER", "Hello", "decode_hello", "encode_hello"]
 
 DESCRIBE = 1
+FOLLOWER = 2
 
 _HEAD = struct.Struct(">BBHH")
 _U16 = struct.Struct(">H")
+_U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 
 
@@ -44,6 +48,8 @@ class Hello:
     options: int = 0
     time: int = 0
     """The client's clock, ns since 1970; 0: not told."""
+    max_lag: int = 0
+    """With FOLLOWER, ms."""
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -52,7 +58,10 @@ def encode_hello(hello: Hello) -> bytes:
     if len(token) > 0xFFFF or len(journal) > 0xFFFF:
         raise TooLarge("token or journal name of more than 65535 bytes")
     head = _HEAD.pack(1, 0, hello.options, len(token))
-    told = _U64.pack(hello.time // 1000) if hello.time else b""
+    follows = hello.options & FOLLOWER
+    told = _U64.pack(hello.time // 1000) if hello.time or follows else b""
+    if follows:
+        told += _U32.pack(min(hello.max_lag, 0xFFFF_FFFF))
     return b"".join((head, token, _U16.pack(len(journal)), journal, told))
 
 
@@ -74,8 +83,12 @@ def decode_hello(value: bytes) -> Hello:
     time = _U64.unpack_from(value, stop)[0] * 1000 if len(value) >= stop + 8 else 0
     if time > MAX_INSTANT:
         time = 0  # nothing that a clock could say
+    lag = 0
+    if options & FOLLOWER and len(value) >= stop + 12:
+        lag = _U32.unpack_from(value, stop + 8)[0]
+    token, journal = value[_HEAD.size : at], value[at + 2 : stop]
     try:
-        return Hello(value[_HEAD.size : at].decode(), value[at + 2 : stop].decode(), options, time)
+        return Hello(token.decode(), journal.decode(), options, time, lag)
     except UnicodeDecodeError:
         # The decoder's own message would show the bytes of the token.
         raise BadRequest("HELLO is not UTF-8") from None
