@@ -180,7 +180,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     default_journal: _Name = "default"
     """The journal of clients that name none, and of the Workq protocol."""
     domain: str = ""
-    """`module:function` that says to which queue a key belongs; see [queues](queues.md#the-queue-of-a-key)."""
+    """`module:function` that says which is [the queue of a key](queues.md#the-queue-of-a-key)."""
     tables: str = ""
     """File of [declared queues](queues.md#declared-queues) and journals, made true at the start."""
     tokens: str = ""
