@@ -150,8 +150,6 @@ class ReplicaSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Address for the other nodes and for `fastjournal replica`."""
     peers: tuple[str, ...] = ()
     """The other nodes: `b=host:port`."""
-    clients: str = ""
-    """Where clients find this node, as others tell them: `host:port`; else the first `listen`."""
     arbiter: tuple[str, ...] = ()
     """Addresses of one etcd: `http://host:2379`."""
     ack: Literal["one", "quorum", "all"] = "quorum"
@@ -182,7 +180,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     default_journal: _Name = "default"
     """The journal of clients that name none, and of the Workq protocol."""
     domain: str = ""
-    """`module:function` that says [to which queue a key belongs](queues.md#the-queue-of-a-key)."""
+    """`module:function` that says which is [the queue of a key](queues.md#the-queue-of-a-key)."""
     tables: str = ""
     """File of [declared queues](queues.md#declared-queues) and journals, made true at the start."""
     tokens: str = ""

@@ -21,9 +21,8 @@ _INTRO = """# Python interface
 
 Made from the code by `tools/reference`; do not edit. These names are public; anything else may move
 in any release. A *Length* is a number of seconds, a `timedelta` or a text (`"5m"`); an *Instant* a
-`datetime`, or a number of seconds since 1970; a *Text* is `str` or `bytes`. Errors:
-[their page](errors.md). The clients of a daemon have the methods of `Journal`: see
-[clients](clients.md).
+`datetime`, or a number of seconds since 1970; a *Text* is `str` or `bytes`. Errors: [their
+page](errors.md). The clients of a daemon have the methods of `Journal`: see [clients](clients.md).
 
 """
 _MODULES = {
