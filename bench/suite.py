@@ -30,11 +30,11 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 PROGRAMS = (
     "log", "commitlog", "core", "journal", "growth", "archive", "entries", "spool", "daemon",
-    "tasks", "imports", "spark", "spark_stream", "spark_lake",
+    "replica", "tasks", "imports", "spark", "spark_stream", "spark_lake",
 )  # fmt: skip
 """In the order of the page: from the bytes to the cluster."""
 
-LONG = ("tasks", "spark_stream", "spark_lake")
+LONG = ("replica", "tasks", "spark_stream", "spark_lake")
 """Take a minute or more each even with `--quick`: left to the full run, and to `--only`."""
 
 BEGIN, END = "<!-- suite: begin -->", "<!-- suite: end -->"
