@@ -121,7 +121,7 @@ def lags(spark: SparkSession, work: Path, batches: int, number: int) -> np.ndarr
 
         frame = (
             spark.readStream.format("fastjournal")
-            .options(startingOffsets="latest", columns="time_ns,queue,value")
+            .options(startingOffsets="latest", columns="time_ns,queue,payload")
             .load(str(daemon.journal))
         )
         query = (

@@ -150,6 +150,8 @@ class ReplicaSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Address for the other nodes and for `fastjournal replica`."""
     peers: tuple[str, ...] = ()
     """The other nodes: `b=host:port`."""
+    clients: str = ""
+    """Where clients find this node, as others tell them: `host:port`; else the first `listen`."""
     arbiter: tuple[str, ...] = ()
     """Addresses of one etcd: `http://host:2379`."""
     ack: Literal["one", "quorum", "all"] = "quorum"

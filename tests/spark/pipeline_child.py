@@ -28,10 +28,10 @@ def main() -> None:
     )
     rows = (
         spark.readStream.format("fastjournal")
-        .options(commands="put", columns="value,queue", maxRecordsPerTrigger="500")
+        .options(commands="put", columns="payload,queue", maxRecordsPerTrigger="500")
         .load(source)
         .where("queue = 'in'")
-        .selectExpr("value as payload", "'out' as queue")
+        .selectExpr("payload", "'out' as queue")
     )
     writer = rows.writeStream.format("fastjournal").option("checkpointLocation", checkpoint)
     if sys.argv[4:] == ["once"]:

@@ -10,17 +10,23 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from fastjournal.journal.journal import Journal
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
+from fastjournal.spark.kinds import kind_name
+from fastjournal.spark.lake.exporter import export
 from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.replay.fold import fold
 from fastjournal.spark.storage.segments import load_all
+from s3_server import BUCKET, environment, serve_s3
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -31,7 +37,7 @@ from pathlib import Path
 from fastjournal.spark import JournalTable, local_session
 from fastjournal.spark.audit.run import audit
 from fastjournal.spark.maintain.clean import clean, clean_journal
-from fastjournal.spark.lake.exporter import export, export_directory
+from fastjournal.spark.lake.exporter import export
 from fastjournal.spark.errors import explain
 from fastjournal.spark.tasks import run_tasks
 from fastjournal.log.segment import WORKQ
@@ -128,8 +134,66 @@ rows = spark.range(0, 3000, 1, 1).selectExpr("cast(id as string) as payload", "'
 rows = rows.mapInArrow(slow(pipe()), "payload string, queue string")
 rows.write.format("fastjournal").mode("append").save(str(target))
 dropped = clean_journal(run, Stream(journal, WORKQ), now=2 * 10**18).records_dropped
-exported = export_directory(run, target, lake)
+exported = export(run, target, lake)
 print(json.dumps({"dropped": dropped, "events": exported.rows["events"], "pipes": next(pipes)}))
+spark.stop()
+"""
+
+ROUGH = """
+# Four executors. One worker does not see the shared disk, whatever runs slowly is begun a second
+# time, and three executors are killed in the middle of their work, one for each question.
+spark = session(**{
+    "spark.cores.max": "4", "spark.sql.shuffle.partitions": "4", "spark.task.maxFailures": "16",
+    "spark.speculation": "true", "spark.speculation.interval": "100ms",
+    "spark.excludeOnFailure.enabled": "true",
+    "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor": "1"})
+there, out, marks = sys.argv[2:]
+
+def kill_once(word):
+    # Each question has one executor killed: whoever makes the mark first. The blind worker cannot.
+    import os, signal
+    try:
+        os.close(os.open(f"{marks}/{word}", os.O_CREAT | os.O_EXCL))
+    except (FileExistsError, FileNotFoundError):
+        return
+    daemon = os.getppid()
+    with open(f"/proc/{daemon}/stat") as stat:
+        os.kill(int(stat.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+def killing(word):
+    def work(batches):
+        for batch in batches:
+            kill_once(word)
+            yield batch
+    return work
+
+class Killing:
+    def __init__(self, task):
+        self.task = task
+
+    def __call__(self):
+        found = self.task()
+        kill_once("export")
+        return found
+
+def counted(frame, name):
+    return dict(map(tuple, frame.groupBy(name).count().collect()))
+
+table = JournalTable.for_path(spark, there)
+records = table.records(columns=["command"])
+jobs = table.jobs(columns=["id_text", "state", "queue"])
+rows = jobs.mapInArrow(killing("jobs"), jobs.schema).collect()
+here = JournalTable.for_path(spark, journal).records(columns=["command"], maxPartitionBytes="16k")
+exported = export(
+    lambda tasks: run_tasks(spark, [Killing(task) for task in tasks]), there, out, shares=8,
+    delta=True)
+print(json.dumps({
+    "records": counted(records.mapInArrow(killing("records"), records.schema), "command"),
+    "here": counted(here, "command"),
+    "jobs": sorted([list(row) for row in rows]),
+    "exported": exported.rows,
+    "killed": sorted(os.listdir(marks)),
+}))
 spark.stop()
 """
 
@@ -156,11 +220,13 @@ def jobs_in(directory: Path) -> int:
         return sum(status.ready for status in journal.queues())
 
 
-def ask(script: str, root: Path, tmp_path: Path, port: int, **env: str) -> dict[str, Any]:
+def ask(
+    script: str, root: Path, tmp_path: Path, port: int, *more: str, **env: str
+) -> dict[str, Any]:
     path = tmp_path / "script.py"
     path.write_text(SESSION + script)
     done = subprocess.run(
-        [str(ROOT / "tools" / "spark-cluster"), sys.executable, str(path), str(root)],
+        [str(ROOT / "tools" / "spark-cluster"), sys.executable, str(path), str(root), *more],
         env={**os.environ, "SPARK_MASTER_PORT": str(port), **env},
         capture_output=True,
         text=True,
@@ -211,3 +277,56 @@ def test_second_attempts_beside_the_first_change_no_result(tmp_path: Path) -> No
     assert answers["events"] >= 3000
     exported = Steps(root / "lake").files_of("events")
     assert exported == sorted(map(str, (root / "lake" / "events").rglob("*.parquet")))
+
+
+def test_four_executors_over_s3_answer_as_one_process_whatever_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker is blind to the shared disk, and attempts run twice."""
+    pytest.importorskip("obstore")
+    if not can_hide_a_directory():
+        pytest.skip("this machine lets nobody mount a disk for one process only")
+    root, marks = tmp_path / "shared", tmp_path / "shared" / "marks"
+    marks.mkdir(parents=True)
+    with serve_s3() as endpoint:
+        for name, value in environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        there, out = (f"s3://{BUCKET}/{name}" for name in ("jobs", "lake"))
+        with Journal(
+            root / "journal", background=False, sync="os", segment_size=16_384, archive=there
+        ) as journal:
+            for n in range(3):
+                journal.put_many(
+                    {"payload": b"x" * 100, "queue": f"q{n}", "key": f"k{i % 300}"}
+                    for i in range(600)
+                )
+                for job in journal.lease_many(200, f"q{n}"):
+                    job.done()
+            journal.sync()
+            journal.ship()
+            alone = export(inline, root / "journal", tmp_path / "alone")
+            wanted = fold(load_all(root / "journal"))
+            commands = Counter(
+                kind_name(record.payload[0])
+                for record in Stream(root / "journal", WORKQ).open_cursor()
+            )
+            answers = ask(
+                ROUGH, root, tmp_path, 17080, there, out, str(marks),
+                SPARK_BLIND_TO=str(root), SPARK_WORKERS="4",
+            )  # fmt: skip
+        assert answers["killed"] == ["export", "jobs", "records"]
+        assert answers["records"] == answers["here"] == commands
+        assert answers["jobs"] == sorted(
+            [row.id.hex(), row.state.name, row.queue.name.decode()] for row in wanted.rows.values()
+        )
+        assert answers["exported"] == alone.rows
+        events = DeltaTable(f"{out}/events").to_pyarrow_table(columns=["time_ns", "member"])
+        assert events.num_rows == alone.rows["events"]
+        assert events.group_by(["time_ns", "member"]).aggregate([]).num_rows == events.num_rows
+        ids = DeltaTable(f"{out}/jobs").to_pyarrow_table(columns=["id"])["id"].to_pylist()
+        assert sorted(ids) == sorted(wanted.rows)
+
+
+def inline(tasks: Sequence[Callable[[], Sequence[Any]]]) -> list[Any]:
+    """Carry tasks out here, one after the other."""
+    return [answer for task in tasks for answer in task()]

@@ -47,7 +47,7 @@ def states(journal: Journal) -> dict[str, int]:
 
 
 def doubled(jobs: pa.RecordBatch) -> list[bytes]:
-    return [b"%d" % (2 * int(value)) for value in jobs.column("value").to_pylist()]
+    return [b"%d" % (2 * int(value)) for value in jobs.column("payload").to_pylist()]
 
 
 def test_every_job_is_worked_on_once_and_its_result_kept(
@@ -97,7 +97,7 @@ def _batch(count: int) -> pa.RecordBatch:
             "id": [bytes(16)] * count,
             "queue": ["q"] * count,
             "key": [""] * count,
-            "value": [b"v"] * count,
+            "payload": [b"v"] * count,
             "attempt": pa.array([1] * count, pa.int32()),
         }
     )
@@ -248,11 +248,11 @@ def test_dead_jobs_chosen_by_sql_wait_again(spark: SparkSession, journal: Journa
     assert states(journal) == {"FAILED": 6}
     journal.sync()
     JournalTable.for_path(spark, journal.path).create_views()
-    dead = spark.sql("select id, value from jobs where state = 'FAILED' and value < X'33'")
+    dead = spark.sql("select id, payload from jobs where state = 'FAILED' and payload < X'33'")
     assert apply_frame(journal, dead, "redrive") == Applied(3, 0)
     assert states(journal) == {"FAILED": 3, "WAITING": 3}
     assert apply_frame(journal, dead, "redrive") == Applied(0, 3)
-    rest = spark.sql("select id from jobs where value >= X'33'")
+    rest = spark.sql("select id from jobs where payload >= X'33'")
     assert apply_frame(journal, rest, "delete") == Applied(3, 0)
     assert states(journal) == {"WAITING": 3}
 

@@ -24,7 +24,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.spark.lake import exporter
 from fastjournal.spark.lake import files as export_files
 from fastjournal.spark.lake.delta import compact
-from fastjournal.spark.lake.exporter import export, export_directory, files_of
+from fastjournal.spark.lake.exporter import export, files_of
 from fastjournal.spark.lake.step import Step
 from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.lifecycle import walk
@@ -87,13 +87,13 @@ def test_every_command_is_exported_once_over_many_commits(tmp_path: Path) -> Non
     path, out, whole = tmp_path / "j", tmp_path / "lake", tmp_path / "whole"
     traffic(path, puts=600, hours=1)
     for n, shares in enumerate((1, 3, 2, 1)):
-        export_directory(inline, path, out, until=NOON + (n + 1) * 900 * SECOND, shares=shares)
-    last = export_directory(inline, path, out)
+        export(inline, path, out, until=NOON + (n + 1) * 900 * SECOND, shares=shares)
+    last = export(inline, path, out)
     assert (last.commit, last.rows["events"] > 0) == (5, True)
-    again = export_directory(inline, path, out)
+    again = export(inline, path, out)
     assert (again.commit, again.records, again.files) == (5, 0, 0)
     assert exported(out) == commands_in(path)
-    export_directory(inline, path, whole, shares=2)
+    export(inline, path, whole, shares=2)
     for name, order in (
         ("events", "time_ns, member"),
         ("attempts", "ended_ns, id"),
@@ -108,7 +108,7 @@ def test_duckdb_finds_what_producers_and_consumers_were_told(
     day: tuple[Path, Told], tmp_path: Path
 ) -> None:
     path, told = day
-    export_directory(inline, path, tmp_path, shares=2)
+    export(inline, path, tmp_path, shares=2)
     effects = dict(table(tmp_path, "events", "effect, count(*)", "group by all"))
     assert effects["new"] + effects["merged"] == told.puts
     assert effects["merged"] == told.merged
@@ -143,8 +143,8 @@ def test_partitions_are_days_and_names_of_queues_survive(tmp_path: Path) -> None
         journal.entries["greeting"] = b"a row without a queue"
         clock.advance(86_400)
         journal.put(b"2", queue="plain")
-    export_directory(inline, tmp_path / "j", tmp_path / "lake")
-    found = set(table(tmp_path / "lake", "jobs", "day::varchar, queue, value"))
+    export(inline, tmp_path / "j", tmp_path / "lake")
+    found = set(table(tmp_path / "lake", "jobs", "day::varchar, queue, payload"))
     assert found == {
         ("2026-01-31", odd, b"1"),
         ("2026-01-31", None, b"a row without a queue"),
@@ -196,7 +196,7 @@ def test_a_killed_export_shows_nothing_and_the_next_one_mends_it(
 ) -> None:
     path, out = tmp_path / "j", tmp_path / "lake"
     traffic(path, puts=300, hours=0.5)
-    export_directory(inline, path, out, until=NOON + 900 * SECOND, shares=2, delta=delta)
+    export(inline, path, out, until=NOON + 900 * SECOND, shares=2, delta=delta)
     first = exported(out)
     jobs = len(table(out, "jobs"))
 
@@ -207,14 +207,14 @@ def test_a_killed_export_shows_nothing_and_the_next_one_mends_it(
         return found
 
     with pytest.raises(KeyboardInterrupt):
-        export_directory(run, path, out, shares=2, delta=delta, steps=_Crashing(out, place))
+        export(run, path, _Crashing(out, place), shares=2, delta=delta)
     if place in ("in a task", "before the step"):
         assert exported(out) == first and len(table(out, "jobs")) == jobs
         assert len(Steps(out).numbers()) == 1
     elif not delta:
         named = [Path(one).is_file() for name in ("events", "jobs") for one in files_of(out, name)]
         assert all(named)
-    export_directory(inline, path, out, delta=delta)
+    export(inline, path, out, delta=delta)
     assert exported(out) == commands_in(path)
     own = {row.id for row in fold(load_all(path)).rows.values()}
     assert sorted(one for (one,) in table(out, "jobs", "id")) == sorted(own)
@@ -230,7 +230,7 @@ def test_a_task_that_runs_twice_counts_once(tmp_path: Path) -> None:
             task()
         return inline(tasks)
 
-    export_directory(twice, path, out, shares=2)
+    export(twice, path, out, shares=2)
     assert exported(out) == commands_in(path)
 
 
@@ -246,12 +246,12 @@ def test_cleaning_and_rotation_between_two_exports_lose_and_repeat_nothing(tmp_p
             clock.advance(60)
             journal.sync()
             seen += commands_in(path)
-            export_directory(inline, path, out)
+            export(inline, path, out)
             journal.rotate()
             journal.clean()
             clock.advance(60)
         seen += commands_in(path)  # the last cleaning told of ends
-        last = export_directory(inline, path, out)
+        last = export(inline, path, out)
     assert exported(out) == sorted(set(seen), key=lambda one: one[0])
     assert last.commit >= 5
     effects = dict(table(out, "events", "effect, count(*)", "where queue = 'q' group by all"))
@@ -271,8 +271,8 @@ def test_an_archive_gives_back_what_was_cleaned(tmp_path: Path) -> None:
         journal.put(b"last", queue="q")
         journal.rotate()
         journal.clean()
-        export_directory(inline, path, tmp_path / "bare")
-        export_directory(inline, path, tmp_path / "full", archive=archive)
+        export(inline, path, tmp_path / "bare")
+        export(inline, path, tmp_path / "full", archive=archive)
     done = "count(*) filter (effect = 'done')"
     assert table(tmp_path / "full", "events", done) == [(50,)]
     assert table(tmp_path / "bare", "events", done)[0][0] < 50
@@ -293,7 +293,7 @@ def test_rows_known_only_from_a_snapshot_keep_their_queue(tmp_path: Path) -> Non
         clock.advance(2)
         job.done()
     assert journal_segments(path)[0].number > 1
-    export_directory(inline, path, tmp_path / "lake")
+    export(inline, path, tmp_path / "lake")
     found = table(
         tmp_path / "lake", "attempts", "queue, key, outcome, round(wait_ms), round(run_ms)"
     )
@@ -308,7 +308,7 @@ def test_sealed_segments_are_read_through_a_uri(tmp_path: Path) -> None:
     copy.mkdir()
     for piece in journal_segments(path):
         shutil.copy(piece.path, copy)
-    export_directory(inline, f"file://{copy}", tmp_path / "lake", shares=2)
+    export(inline, f"file://{copy}", tmp_path / "lake", shares=2)
     assert exported(tmp_path / "lake") == commands_in(path)
     own = {row.id for row in fold(load_all(path)).rows.values()}
     assert {one for (one,) in table(tmp_path / "lake", "jobs", "id")} == own
@@ -316,7 +316,7 @@ def test_sealed_segments_are_read_through_a_uri(tmp_path: Path) -> None:
 
 def test_logs_of_a_real_workq_server_are_exported(golden: Path, tmp_path: Path) -> None:
     """WQ: types 1 to 8."""
-    export_directory(inline, golden, tmp_path)
+    export(inline, golden, tmp_path)
     assert exported(tmp_path) == commands_in(golden)
     own = Counter(row.state.name for row in fold(load_all(golden)).rows.values())
     assert dict(table(tmp_path, "jobs", "state, count(*)", "group by all") if own else []) == own
@@ -325,19 +325,19 @@ def test_logs_of_a_real_workq_server_are_exported(golden: Path, tmp_path: Path) 
 def test_an_export_goes_on_as_it_began(tmp_path: Path) -> None:
     with Journal(tmp_path / "j", background=False) as journal:
         journal.put(b"1", queue="q")
-    export_directory(inline, tmp_path / "j", tmp_path / "lake", values=False)
+    export(inline, tmp_path / "j", tmp_path / "lake", values=False)
     assert (
-        "value"
+        "payload"
         not in duckdb.sql(
             f"select * from read_parquet('{tmp_path}/lake/events/**/*.parquet')"
         ).columns
     )
     with pytest.raises(SettingError, match="values"):
-        export_directory(inline, tmp_path / "j", tmp_path / "lake")
+        export(inline, tmp_path / "j", tmp_path / "lake")
     with pytest.raises(SettingError, match="tables"):
-        export_directory(inline, tmp_path / "j", tmp_path / "lake", values=False, tables=["events"])
+        export(inline, tmp_path / "j", tmp_path / "lake", values=False, tables=["events"])
     with pytest.raises(SettingError, match="some of"):
-        export_directory(inline, tmp_path / "j", tmp_path / "lake", tables=["rows"])
+        export(inline, tmp_path / "j", tmp_path / "lake", tables=["rows"])
 
 
 def test_delta_tables_grow_by_transactions_and_jobs_by_merges(tmp_path: Path) -> None:
@@ -346,10 +346,10 @@ def test_delta_tables_grow_by_transactions_and_jobs_by_merges(tmp_path: Path) ->
     traffic(path, puts=400, hours=0.5)
     for n, shares in enumerate((1, 2, 1)):
         until = NOON + (n + 1) * 500 * SECOND
-        export_directory(inline, path, out, until=until, shares=shares, delta=True)
+        export(inline, path, out, until=until, shares=shares, delta=True)
     for _ in range(2):
-        export_directory(inline, path, out, delta=True)
-    export_directory(inline, path, plain)
+        export(inline, path, out, delta=True)
+    export(inline, path, plain)
     assert exported(out) == commands_in(path)
     for name, order in (("events", "time_ns, member"), ("attempts", "ended_ns"), ("jobs", "id")):
         chosen = "* exclude (day), day::date"
@@ -370,7 +370,7 @@ def test_delta_tables_grow_by_transactions_and_jobs_by_merges(tmp_path: Path) ->
     assert exported(out) == commands_in(path)
     assert len(table(out, "jobs")) == len(rows)
     with pytest.raises(SettingError, match="delta: an export goes on as it began"):
-        export_directory(inline, path, out)
+        export(inline, path, out)
 
 
 def test_jobs_follow_from_the_rows_that_changed(
@@ -388,7 +388,7 @@ def test_jobs_follow_from_the_rows_that_changed(
     with Journal(path, clock=clock, background=False, sync="os", clean_interval=0) as journal:
         for n in range(40):
             journal.put(b"%d" % n, queue="q", key=f"k{n}")
-        export_directory(inline, path, out, delta=True)
+        export(inline, path, out, delta=True)
         for n in range(25):  # so many that the picture is written anew in between
             clock.advance(1)
             journal.put(b"again", queue="q", key="k0")
@@ -396,12 +396,14 @@ def test_jobs_follow_from_the_rows_that_changed(
             assert job is not None
             job.done() if n % 2 else job.fail(b"why")
             journal.sync()
-            told = export_directory(inline, path, out, delta=True)
+            told = export(inline, path, out, delta=True)
             assert 0 < told.rows["jobs"] < 4
         assert len(replays) == 1
-        shown = table(out, "jobs", "key, state, fails, value", "order by id")
-        export_directory(inline, path, tmp_path / "whole", delta=True)
-        assert shown == table(tmp_path / "whole", "jobs", "key, state, fails, value", "order by id")
+        shown = table(out, "jobs", "key, state, fails, payload", "order by id")
+        export(inline, path, tmp_path / "whole", delta=True)
+        assert shown == table(
+            tmp_path / "whole", "jobs", "key, state, fails, payload", "order by id"
+        )
         for job in journal.lease_many(20, "q"):
             job.done()
         journal.rotate()
@@ -412,7 +414,7 @@ def test_jobs_follow_from_the_rows_that_changed(
         left = {job.key.decode() for job in journal.jobs("q")}
         journal.sync()
         replays.clear()
-        export_directory(inline, path, out, delta=True)
+        export(inline, path, out, delta=True)
     assert len(replays) == 1, "the ends of jobs were cleaned away unread"
     assert {key or "" for (key,) in table(out, "jobs", "key")} == left
 
@@ -436,7 +438,7 @@ def test_an_archive_on_s3_is_exported_to_s3(
                     job.done()
                 clock.advance(86_400)
                 journal.ship()
-                told = export_directory(inline, there, out, delta=delta, shares=2)
+                told = export(inline, there, out, delta=delta, shares=2)
         assert told.commit == 3
         events, jobs = (_rows_on_s3(endpoint, files_of(out, name)) for name in ("events", "jobs"))
         assert Counter(events["effect"]) == {"new": 90, "leased": 63, "done": 63}
@@ -477,7 +479,7 @@ def test_a_journal_may_be_empty_in_between(tmp_path: Path, delta: bool) -> None:
                 for job in journal.lease_many(9, "r"):
                     job.done()
             journal.sync()
-            export_directory(inline, path, out, delta=delta)
+            export(inline, path, out, delta=delta)
             left = {row.id for row in fold(load_all(path)).rows.values()}
             assert {one for (one,) in (table(out, "jobs", "id") if left or delta else [])} == left
 
@@ -485,7 +487,7 @@ def test_a_journal_may_be_empty_in_between(tmp_path: Path, delta: bool) -> None:
 def test_an_export_of_the_version_before_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "lake" / "_commits").mkdir(parents=True)
     with pytest.raises(SettingError, match=r"export of 0\.1\.0"):
-        export_directory(inline, tmp_path, tmp_path / "lake")
+        export(inline, tmp_path, tmp_path / "lake")
 
 
 def test_delta_without_its_package_says_what_to_install(
@@ -493,7 +495,7 @@ def test_delta_without_its_package_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "deltalake", None)
     with pytest.raises(Unavailable, match=r"fastjournal\[delta\]"):
-        export_directory(inline, tmp_path / "j", tmp_path / "lake", delta=True)
+        export(inline, tmp_path / "j", tmp_path / "lake", delta=True)
 
 
 def test_spark_writes_the_tables_inside_its_tasks(
@@ -517,7 +519,7 @@ def test_what_is_held_is_written_whenever_it_is_enough_for_a_file(
         for _ in range(4):
             journal.put_many([{"payload": b"x" * 50, "queue": f"q{q}"} for q in range(40)])
             journal.rotate()
-        export_directory(inline, tmp_path / "j", tmp_path / "lake")
+        export(inline, tmp_path / "j", tmp_path / "lake")
     assert len(files_of(tmp_path / "lake", "events")) > 1
     assert exported(tmp_path / "lake") == commands_in(tmp_path / "j")[:-1]
     counts = table(tmp_path / "lake", "jobs", "queue, count(*)", "group by 1")

@@ -88,7 +88,7 @@ def _end_to_end(spark: SparkSession, root: Path, count: int) -> dict[str, Any]:
     def work(jobs: Any) -> Any:
         import pyarrow as pa
 
-        numbers = [int(value) for value in jobs.column("value").to_pylist()]
+        numbers = [int(value) for value in jobs.column("payload").to_pylist()]
         return pa.table(
             {
                 "result": pa.array([None if n % 10 else b"tenth" for n in numbers], pa.binary()),

@@ -11,7 +11,7 @@ import pytest
 
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.lake.exporter import export_directory, files_of
+from fastjournal.spark.lake.exporter import export, files_of
 from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.replay.fold import fold
 from fastjournal.spark.storage.segments import load_all
@@ -20,14 +20,14 @@ from spark_traffic import NOON, traffic
 
 CHILD = """
 import sys
-from fastjournal.spark.lake.exporter import export_directory
+from fastjournal.spark.lake.exporter import export
 
 def inline(tasks):
     return [answer for task in tasks for answer in task()]
 
 path, out, start = sys.argv[1], sys.argv[2], int(sys.argv[3])
 for n in range(1, 10_000):
-    export_directory(
+    export(
         inline, path, out, until=start + n * 20_000_000_000, shares=2, delta=len(sys.argv) > 4
     )
 """
@@ -68,9 +68,7 @@ def test_an_export_killed_again_and_again_has_every_record_once(
             ).fetchall()
             told = [[time for time in everything if time <= end] for end in ends]
             assert [time for (time,) in seen] in told
-    export_directory(
-        lambda tasks: [one for task in tasks for one in task()], path, out, delta=delta
-    )
+    export(lambda tasks: [one for task in tasks for one in task()], path, out, delta=delta)
     found = duckdb.sql(
         f"select time_ns, count(*) - count(distinct coalesce(member, -1)) from"
         f" read_parquet({files_of(out, 'events')}) group by 1 order by 1"

@@ -45,7 +45,7 @@ EXACT = [
     "id",
     "queue_bytes",
     "key_bytes",
-    "value",
+    "payload",
     "state",
     "rank",
     *(f"{name}_ns" for name in INSTANTS),

@@ -18,10 +18,10 @@ import pytest
 from fastjournal.errors import NotFound
 from fastjournal.journal.journal import Journal
 from fastjournal.keys import domain
-from fastjournal.spark.lake.exporter import export_directory
+from fastjournal.spark.lake.exporter import export
 from fastjournal.spark.report.svg import bytes_text, count_text, length_text, lines
 from fastjournal.spark.report.tally import BINS, Window, bins_of, percentile
-from fastjournal.spark.report.write import Report, report, report_directory
+from fastjournal.spark.report.write import Report, report
 from fastjournal.spark.storage.segments import journal_segments
 from fastjournal.testing import ManualClock
 from spark_traffic import NOON, SECOND, Told, traffic
@@ -43,11 +43,9 @@ class Lake:
     def __init__(self, root: Path) -> None:
         self.path = root / "jobs"
         self.told: Told = traffic(self.path, puts=2500)
-        self.report: Report = report_directory(
-            inline, self.path, shares=3, target=30, targets={"mail": 5}
-        )
+        self.report: Report = report(inline, self.path, shares=3, target=30, targets={"mail": 5})
         self.figures = self.report.figures
-        export_directory(inline, self.path, root / "lake", shares=2)
+        export(inline, self.path, root / "lake", shares=2)
         self._root = root / "lake"
 
     def sql(self, question: str) -> list[tuple[Any, ...]]:
@@ -179,13 +177,13 @@ def test_the_log_grows_by_its_bytes_and_cleaning_would_free_some(lake: Lake) -> 
     assert log["written_bytes"] == size - 8 * log["segments"]
     assert sum(lake.figures["series"]["log_bytes"]) == log["written_bytes"]
     assert 0 < log["after_cleaning"] < size
-    unasked = report_directory(inline, lake.path, cleaning=False).figures["log"]
+    unasked = report(inline, lake.path, cleaning=False).figures["log"]
     assert unasked["after_cleaning"] is None
 
 
 def test_a_window_counts_only_its_time_and_knows_the_backlog_before_it(lake: Lake) -> None:
     since, until = NOON + 5400 * SECOND, NOON + 7200 * SECOND
-    told = report_directory(inline, lake.path, since=since, until=until, shares=2).figures
+    told = report(inline, lake.path, since=since, until=until, shares=2).figures
     asked = lake.sql(
         "select count(*) from events where effect in ('new', 'merged')"
         f" and time_ns >= {since} and time_ns < {until}"
@@ -248,7 +246,7 @@ def test_what_producers_wrote_is_escaped(tmp_path: Path) -> None:
         job = journal.lease(bad, worker=bad)
         assert job is not None
         job.fail(bad.encode())
-    told = report_directory(inline, tmp_path / "j")
+    told = report(inline, tmp_path / "j")
     assert told.figures["dead"] == [{"queue": bad, "reason": "failed", "text": bad, "count": 1}]
     assert "<script" not in told.html() and "&lt;script&gt;alert(1)" in told.html()
 
@@ -257,13 +255,13 @@ def test_an_empty_journal_says_so_and_one_record_is_enough(tmp_path: Path) -> No
     with Journal(tmp_path / "j", background=False) as journal:
         journal.put(b"x", queue="q")
         journal.sync()
-        told = report_directory(inline, tmp_path / "j")
+        told = report(inline, tmp_path / "j")
     assert told.figures["totals"]["asked"] == 1
     assert told.figures["totals"]["wait_s"]["p50"] is None
     assert "None died." in told.html()
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match="no record"):
-        report_directory(inline, tmp_path / "empty")
+        report(inline, tmp_path / "empty")
 
 
 def test_spark_gives_the_same_figures(spark: SparkSession, lake: Lake) -> None:

@@ -166,8 +166,8 @@ def test_tasks_that_fail_and_are_retried_leave_one_job_for_each_row_and_no_file(
 def test_a_million_rows_are_loaded_and_counted(spark: SparkSession, tmp_path: Path) -> None:
     write(rows(spark, 10**6), tmp_path / "journal", txnAppId="million", txnVersion=1)
     table = JournalTable.for_path(spark, tmp_path / "journal")
-    jobs = table.jobs(columns=["id", "queue", "value"])
-    assert jobs.count() == 10**6 == jobs.select("value").distinct().count()
+    jobs = table.jobs(columns=["id", "queue", "payload"])
+    assert jobs.count() == 10**6 == jobs.select("payload").distinct().count()
     assert {row["count"] for row in jobs.groupBy("queue").count().collect()} == {200_000}
 
 
@@ -191,9 +191,9 @@ class Pipeline:
         """Carry over all there is; gives the number of the last batch."""
         stream = (
             self.spark.readStream.format("fastjournal")
-            .options(commands="put", columns="value", maxRecordsPerTrigger="70")
+            .options(commands="put", columns="payload", maxRecordsPerTrigger="70")
             .load(str(self.source))
-            .selectExpr("value as payload", "'out' as queue")
+            .selectExpr("payload", "'out' as queue")
         )
         query = (
             stream.writeStream.format("fastjournal")

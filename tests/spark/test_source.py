@@ -47,7 +47,11 @@ def test_the_log_is_a_table(spark: SparkSession) -> None:
     assert set(counts) == set(range(1, 9)) and sum(counts.values()) == 30
     first = frame.orderBy("time_ns").first()
     assert first is not None
-    assert (first["command"], first["queue"], bytes(first["value"])) == ("add", "q", b"plain ascii")
+    assert (first["command"], first["queue"], bytes(first["payload"])) == (
+        "add",
+        "q",
+        b"plain ascii",
+    )
 
 
 def test_the_state_is_a_table(spark: SparkSession) -> None:
@@ -145,7 +149,7 @@ def test_a_payload_of_sixteen_mebibytes_comes_through_whole(
 ) -> None:
     value = bytes(range(256)) * (1 << 16)
     path = write_journal([[add(1), add(2, value=value[:-100]), add(3)]])
-    sizes = load(spark, path, columns="value").selectExpr("length(value) as n").collect()
+    sizes = load(spark, path, columns="payload").selectExpr("length(payload) as n").collect()
     assert sorted(row["n"] for row in sizes) == [1, 1, (16 << 20) - 100]
 
 

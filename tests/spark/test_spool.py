@@ -33,17 +33,17 @@ def test_a_spool_is_a_table_of_its_jobs(spark: SparkSession, tmp_path: Path) -> 
     table = spark.read.format("fastjournal").option("view", "spool").load(str(tmp_path))
     rows = table.orderBy("file", "offset").collect()
     assert [row.state for row in rows] == ["ready", "ready", "damaged", "ready"]
-    assert [bytes(row.value) for row in rows if row.value] == [b"a", b"b", b"c"]
+    assert [bytes(row.payload) for row in rows if row.payload] == [b"a", b"b", b"c"]
     assert (rows[0].queue, rows[0].key, rows[0].priority, rows[0].mode) == ("q", "k", 7, "merge")
     assert (rows[1].due - rows[1].put).total_seconds() == 60
     assert rows[2].reason and rows[2].id is None
     assert [row.file for row in rows] == ["20231114T22.fjq"] * 3 + ["20231114T23.fjq"]
     late = (
         spark.read.format("fastjournal")
-        .options(view="spool", since=str(NOW + 1800 * SECOND), columns="value,put_ns")
+        .options(view="spool", since=str(NOW + 1800 * SECOND), columns="payload,put_ns")
         .load(str(tmp_path))
     )
-    assert [(bytes(row.value), row.put_ns) for row in late.collect()] == [
+    assert [(bytes(row.payload), row.put_ns) for row in late.collect()] == [
         (b"c", NOW + 3600 * SECOND)
     ]
 
@@ -62,7 +62,7 @@ def test_a_job_is_found_in_the_spool_and_in_the_journal_by_its_id(
     read = spark.read.format("fastjournal")
     spooled = read.options(view="spool").load(str(tmp_path / "spool"))
     jobs = spark.read.format("fastjournal").options(view="jobs").load(str(tmp_path / "journal"))
-    both = spooled.join(jobs, "id").where(spooled.value == jobs.value)
+    both = spooled.join(jobs, "id").where(spooled.payload == jobs.payload)
     assert both.count() == 20
     assert {row.state for row in spooled.collect()} == {"done"}
 

@@ -47,9 +47,9 @@ def test_a_stream_without_a_place_to_go_prints_json_lines(
     with Journal(tmp_path / "jobs", background=False) as journal:
         job = journal.put(b"hello", queue="q")
     done = run("stream", tmp_path / "jobs", "--once", "--checkpoint", tmp_path / "at",
-               "--columns", "id,queue,value", "--commands", "put")  # fmt: skip
+               "--columns", "id,queue,payload", "--commands", "put")  # fmt: skip
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
-        {"id": job.id.hex(), "queue": "q", "value": b"hello".hex()}
+        {"id": job.id.hex(), "queue": "q", "payload": b"hello".hex()}
     ]
     assert "batch 0: 1 records" in done.stderr and "s behind" in done.stderr
 

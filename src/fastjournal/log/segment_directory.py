@@ -4,7 +4,8 @@ Rules:
 
 1. It is a directory, a header and settings; it holds no open file and no state.
 2. `append.lock` excludes other appenders; `read.lock` is shared by cursors and taken alone by the
-   cleaner. Appenders never wait for cursors or the cleaner, nor these for an appender.
+   cleaner, if no reader has pinned the log (`pins`). Appenders never wait for cursors or the
+   cleaner, nor these for an appender.
 3. The newest segment is the one with the highest number, even if it is empty.
 4. Its writer may have reserved room ahead. That reads as zeros, and no record begins with a zero:
    zeros to the end of the newest segment with records are the end of the log.
@@ -13,12 +14,14 @@ Rules:
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
-from fastjournal.errors import SegmentError, SettingError
+from fastjournal.errors import LockTimeout, SegmentError, SettingError
 from fastjournal.log.files import DISK, FileHandle, FileLock, Files
+from fastjournal.log.pins import pinned_until
 from fastjournal.log.record import FFFF_ZONE, MAX_PAYLOAD
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, Header, parse_name, segment_name
 from fastjournal.log.synced_mark import APPEND_LOCK
@@ -39,6 +42,7 @@ MAX_SEGMENT_SIZE = 1 << 30  # recovery holds what of one was not synced in memor
 RESTORING = "restoring"
 """Beside a log that is being made again from an archive."""
 
+_PIN_POLL = 0.05  # seconds between two looks at pins
 _log = logging.getLogger(__name__)
 
 
@@ -148,8 +152,29 @@ class SegmentDirectory:
         return self._lock(APPEND_LOCK, exclusive=True, timeout=timeout)
 
     def lock_readers(self, *, exclusive: bool, timeout: float | None = None) -> FileLock:
-        """Take `read.lock`: shared for a cursor, exclusive for the cleaner."""
-        return self._lock("read.lock", exclusive=exclusive, timeout=timeout)
+        """Take `read.lock`: shared for a cursor, exclusive for the cleaner, who waits for pins too.
+
+        Raises LockTimeout after `timeout` seconds; None: waits without limit.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            lock = self._lock("read.lock", exclusive=exclusive, timeout=left)
+            until = self._pinned() if exclusive else ""
+            if not until:
+                return lock
+            lock.release()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise LockTimeout(
+                    f"{self.path} is pinned by a reader until {until}", path=self.path
+                )
+            time.sleep(_PIN_POLL)
+
+    def _pinned(self) -> str:
+        try:
+            return pinned_until(self.files, self.path, self.clock.now())
+        except OSError as error:
+            raise SegmentError(self.path, f"cannot be listed: {error}") from error
 
     def _lock(self, name: str, *, exclusive: bool, timeout: float | None) -> FileLock:
         self._names()  # a missing directory is named as such, not as a missing lock file

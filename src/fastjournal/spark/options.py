@@ -40,7 +40,8 @@ OPTIONS: Mapping[str, str] = {
     "path": "directory of the journal, several in load([...]), or a pattern such as data/*",
     "view": "records (default), jobs, events (what each command did to its job), attempts (one row"
     " a lease), segments, or spool for the directory of a spool",
-    "columns": "names to read, comma separated; fewer is faster",
+    "columns": "names to read, comma separated; fewer is faster. old: all, under their names of"
+    " before",
     "since": "first instant read, inclusive",
     "until": "end of the instants read, exclusive",
     "startingTimestamp": "since, as ISO 8601 or as ms since 1970",

@@ -3,13 +3,13 @@
 Rules:
 
 1. A view's default columns never change with the data; those with a leading underscore, and
-   `payload`, are read only when asked for by name.
+   others on request, are read only when asked for by name.
 2. Times are `timestamp` in microseconds, as Spark has no finer; `time_ns` is the record's identity.
 3. Text that is not UTF-8 is shown with its odd bytes as `\\xNN`; `key_bytes` holds a key exactly.
 4. Batches must have exactly the Arrow types of the Spark schema: Spark refuses anything else.
-5. What a job is put with has one name wherever it is read or written: `WRITTEN`. All views that
-   show it have it on request under that name, so what was read can be written as it is. In view
-   `records` alone `payload` is the whole record.
+5. What a job is put with has one name wherever it is read or written: `WRITTEN`. So what was read
+   can be written as it is.
+6. A name of before is still read and written, with a warning; `columns=old` reads a view as it was.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
     "VIEW_COLUMNS",
     "WRITTEN",
     "arrow_schema",
+    "current_name",
     "ddl",
     "made_columns",
     "names_of",
     "struct",
-    "written_name",
 ]
 
 _TEXT = ("binary", "string")
@@ -53,15 +53,9 @@ WRITTEN: Mapping[str, tuple[str, ...]] = {
 or a UUID."""
 
 OLD_NAMES: Mapping[str, str] = {"value": "payload", "rank": "priority"}
-"""Names under which columns were read before; they are still written, with a warning."""
+"""Names that columns had before (rule 6)."""
+_OLD = "old"
 _log = logging.getLogger(__name__)
-
-_MADE_OF: Mapping[str, str] = {
-    "payload": "value",
-    "priority": "rank",
-    "id_text": "id",
-}
-"""Columns on request that are made of another one, unless the view has them itself."""
 
 _RECORDS: Mapping[str, str] = {
     "time": "timestamp",
@@ -71,21 +65,21 @@ _RECORDS: Mapping[str, str] = {
     "id": "binary",
     "queue": "string",
     "key": "string",
-    "rank": "bigint",
+    "priority": "bigint",
     "due": "timestamp",
     "inserted": "timestamp",
     "expires": "timestamp",
+    "ttl": "double",
     "lease_ms": "bigint",
     "max_attempts": "int",
     "max_fails": "int",
-    "value": "binary",
+    "payload": "binary",
     "result": "binary",
     "size": "int",
 }
 
 _RECORDS_ON_REQUEST: Mapping[str, str] = {
-    "payload": "binary",
-    "priority": "bigint",
+    "record": "binary",
     "id_text": "string",
     "key_bytes": "binary",
     "_directory": "string",
@@ -100,11 +94,12 @@ _JOBS: Mapping[str, str] = {
     "queue": "string",
     "key": "string",
     "state": "string",
-    "rank": "bigint",
+    "priority": "bigint",
     "due": "timestamp",
     "inserted": "timestamp",
     "modified": "timestamp",
     "expires": "timestamp",
+    "ttl": "double",
     "lease_start": "timestamp",
     "lease_until": "timestamp",
     "worker": "string",
@@ -114,15 +109,13 @@ _JOBS: Mapping[str, str] = {
     "max_attempts": "int",
     "max_timeouts": "int",
     "max_fails": "int",
-    "value": "binary",
+    "payload": "binary",
     "result": "binary",
     "note": "string",
 }
 
 _JOBS_ON_REQUEST: Mapping[str, str] = {
-    "payload": "binary",
-    "priority": "bigint",
-    "ttl": "double",
+    "rank": "bigint",
     "id_text": "string",
     "kind": "smallint",
     "key_bytes": "binary",
@@ -154,10 +147,11 @@ _EVENTS: Mapping[str, str] = {
     "id": "binary",
     "queue": "string",
     "key": "string",
-    "rank": "bigint",
+    "priority": "bigint",
     "due": "timestamp",
     "inserted": "timestamp",
     "expires": "timestamp",
+    "ttl": "double",
     "lease_ms": "bigint",
     "max_attempts": "int",
     "max_fails": "int",
@@ -165,7 +159,7 @@ _EVENTS: Mapping[str, str] = {
     "worker": "string",
     "lease_until": "timestamp",
     "reason": "string",
-    "value": "binary",
+    "payload": "binary",
     "result": "binary",
     "note": "string",
     "size": "int",
@@ -191,13 +185,7 @@ _ATTEMPTS: Mapping[str, str] = {
     "ended_ns": "bigint",
 }
 
-_EVENTS_ON_REQUEST: Mapping[str, str] = {
-    "payload": "binary",
-    "priority": "bigint",
-    "id_text": "string",
-    "_directory": "string",
-}
-_ATTEMPTS_ON_REQUEST: Mapping[str, str] = {"id_text": "string", "_directory": "string"}
+_LIVES_ON_REQUEST: Mapping[str, str] = {"id_text": "string", "_directory": "string"}
 
 _SEGMENTS: Mapping[str, str] = {
     "directory": "string",
@@ -225,7 +213,8 @@ _SPOOL: Mapping[str, str] = {
     "priority": "bigint",
     "due": "timestamp",
     "expires": "timestamp",
-    "value": "binary",
+    "ttl": "double",
+    "payload": "binary",
     "file": "string",
     "offset": "bigint",
     "size": "int",
@@ -233,7 +222,6 @@ _SPOOL: Mapping[str, str] = {
 }
 
 _SPOOL_ON_REQUEST: Mapping[str, str] = {
-    "payload": "binary",
     "id_text": "string",
     "put_ns": "bigint",
     "key_bytes": "binary",
@@ -243,8 +231,8 @@ _SPOOL_ON_REQUEST: Mapping[str, str] = {
 VIEW_COLUMNS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "records": (_RECORDS, _RECORDS_ON_REQUEST),
     "jobs": (_JOBS, _JOBS_ON_REQUEST),
-    "events": (_EVENTS, _EVENTS_ON_REQUEST),
-    "attempts": (_ATTEMPTS, _ATTEMPTS_ON_REQUEST),
+    "events": (_EVENTS, _LIVES_ON_REQUEST),
+    "attempts": (_ATTEMPTS, _LIVES_ON_REQUEST),
     "segments": (_SEGMENTS, {}),
     "spool": (_SPOOL, _SPOOL_ON_REQUEST),
 }
@@ -253,70 +241,100 @@ VIEW_COLUMNS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
 
 def names_of(settings: Settings) -> tuple[str, ...]:
     """The columns that the settings ask for, in order."""
-    usual, asked = VIEW_COLUMNS[settings.view]
-    if settings.columns:
-        known = {**usual, **asked}
-        for name in settings.columns:
-            if name not in known:
-                raise SettingError(
-                    f"columns: {settings.view} has no {name!r}; it has {', '.join(known)}",
-                    name="columns",
-                )
-        return settings.columns
-    if settings.view == "records" and settings.mode == "PERMISSIVE":
+    usual, known = VIEW_COLUMNS[settings.view][0], _types(settings.view)
+    names = settings.columns
+    if names == (_OLD,):
+        old = {OLD_NAMES[name]: name for name in OLD_NAMES.keys() & known.keys()}
+        names = tuple(old.get(name, name) for name in usual if name != "ttl")
+    own = _own(settings.view)
+    for name in names:
+        if name not in known:
+            raise SettingError(
+                f"columns: {settings.view} has no {name!r}; it has {', '.join(own)}",
+                name="columns",
+            )
+        if name not in own:
+            current_name(name)
+    if settings.view == "records" and settings.mode == "PERMISSIVE" and not settings.columns:
         return (*usual, "_corrupt_record", "_error")
-    return tuple(usual)
+    return names or tuple(usual)
 
 
-_OWN: Mapping[str, frozenset[str]] = {
-    "records": frozenset({"payload"}),
-    "jobs": frozenset({"payload", "priority", "ttl", "id_text"}),
-    "spool": frozenset({"priority"}),
-}
-"""What a view has under such a name by itself."""
-
-
-def made_columns(
-    settings: Settings, read: Callable[[Settings], Iterator[pa.RecordBatch]]
-) -> Iterator[pa.RecordBatch]:
-    """What `read` gives, with the columns that are made of others (rule 5)."""
-    import pyarrow as pa
-
-    own = _OWN.get(settings.view, frozenset())
-    made = {n: _MADE_OF[n] for n in settings.columns if n in _MADE_OF and n not in own}
-    if not made:
-        yield from read(settings)
-        return
-    # Each once, in the order asked for.
-    names = tuple(dict.fromkeys(made.get(name, name) for name in settings.columns))
-    schema = arrow_schema(settings.view, settings.columns)
-    for batch in read(replace(settings, columns=names)):
-        columns = [
-            _made(name, batch.column(made[name])) if name in made else batch.column(name)
-            for name in settings.columns
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _made(name: str, column: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    if name == "id_text":
-        return pa.array([None if one is None else one.hex() for one in column.to_pylist()])
-    return column
-
-
-def written_name(name: str) -> str:
-    """The name of a column that is written, which may be one it had before."""
+def current_name(name: str) -> str:
+    """The name that a column has now; a warning, if it is not the one given."""
     if name in OLD_NAMES:
         _log.warning("column %s: its name is %s now", name, OLD_NAMES[name])
     return OLD_NAMES.get(name, name)
 
 
+def _own(view: str) -> Mapping[str, str]:
+    usual, asked = VIEW_COLUMNS[view]
+    return {**usual, **asked}
+
+
+def _types(view: str) -> Mapping[str, str]:
+    """Every column that a view has, names of before included, with its SQL type."""
+    known = _own(view)
+    # What a spool holds had always its priority under that name.
+    before = {"value"} if view == "spool" else OLD_NAMES.keys()
+    old = {name: known[OLD_NAMES[name]] for name in before if OLD_NAMES[name] in known}
+    return {**old, **known}
+
+
+def _sources(view: str) -> Mapping[str, tuple[str, ...]]:
+    """Columns that are made of others, with those they are made of."""
+    made = {
+        "id_text": ("id",),
+        "ttl": ("expires", "due", "put" if view == "spool" else "inserted"),
+        **{old: (new,) for old, new in OLD_NAMES.items()},
+    }
+    if view == "jobs":  # a rank of its own: Workq's priorities count the other way round
+        del made["rank"]
+    return made
+
+
+def made_columns(
+    settings: Settings, read: Callable[[Settings], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """What `read` gives, with the columns that are made of others."""
+    import pyarrow as pa
+
+    made = {name: of for name, of in _sources(settings.view).items() if name in settings.columns}
+    if not made:
+        yield from read(settings)
+        return
+    # Each once, in the order asked for.
+    names = tuple(
+        dict.fromkeys(one for name in settings.columns for one in made.get(name, (name,)))
+    )
+    schema = arrow_schema(settings.view, settings.columns)
+    for batch in read(replace(settings, columns=names)):
+        columns = [
+            _made(name, [batch.column(one) for one in made[name]])
+            if name in made
+            else batch.column(name)
+            for name in settings.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _made(name: str, of: Sequence[pa.Array]) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if name == "id_text":
+        return pa.array([None if one is None else one.hex() for one in of[0].to_pylist()])
+    if name == "ttl":
+        expires, due, inserted = (one.cast(pa.int64()) for one in of)
+        length = pc.subtract(expires, pc.max_element_wise(due, inserted))
+        # Nothing is put with a ttl of 0; what expires before it is due has the shortest one.
+        return pc.divide(pc.max_element_wise(length, 1, skip_nulls=False).cast(pa.float64()), 1e6)
+    return of[0]
+
+
 def ddl(view: str, names: Sequence[str]) -> str:
     """The columns as Spark's own text, for example `time timestamp, size int`."""
-    usual, asked = VIEW_COLUMNS[view]
-    types = {**usual, **asked}
+    types = _types(view)
     return ", ".join(f"`{name}` {types[name]}" for name in names)
 
 
@@ -336,8 +354,7 @@ def arrow_schema(view: str, names: Sequence[str]) -> pa.Schema:
     """The exact Arrow schema of the columns."""
     import pyarrow as pa
 
-    usual, asked = VIEW_COLUMNS[view]
-    types: Mapping[str, str] = {**usual, **asked}
+    types = _types(view)
     fields: list[Any] = [pa.field(name, _ARROW[types[name]](pa)) for name in names]
     return pa.schema(fields)
 
@@ -368,6 +385,5 @@ def struct(view: str, names: Sequence[str]) -> StructType:
         "boolean": BooleanType(),
         "double": DoubleType(),
     }
-    usual, asked = VIEW_COLUMNS[view]
-    types = {**usual, **asked}
+    types = _types(view)
     return StructType([StructField(name, made[types[name]]) for name in names])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Task", "frame_of", "parallelism", "run_tasks"]
+__all__ = ["Carrier", "Task", "carrier_of", "frame_of", "parallelism", "run_tasks"]
 
 Task: TypeAlias = Callable[[], Iterable[Any]]
+Carrier: TypeAlias = Callable[[Sequence[Task]], list[Any]]
+"""Carries out tasks somewhere; all their answers, in order."""
 _ROWS = 10_000
 
 
@@ -39,6 +42,11 @@ def parallelism(spark: SparkSession) -> int:
         return max(here, int(spark.conf.get("spark.default.parallelism", "0") or 0))
     except ValueError:
         return here
+
+
+def carrier_of(spark: SparkSession | Carrier) -> tuple[Carrier, int]:
+    """What carries tasks out, a session or a function, and how many at a time; 0: not known."""
+    return (spark, 0) if callable(spark) else (partial(run_tasks, spark), parallelism(spark))
 
 
 def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:

@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import LockTimeout
 from fastjournal.log import Record, Stream
 from fastjournal.log.care.check import verify
+from fastjournal.log.pins import LEASE
+from fastjournal.testing import ManualClock
 
 SETUP = """
 import sys
@@ -332,3 +335,33 @@ def test_a_locked_cursor_keeps_a_cleaner_of_another_process_waiting(
     assert sum(1 for _ in stream.open_cursor()) < 160
     child.stdin.close()
     assert child.finish() == []
+
+
+PIN = """
+from fastjournal.log.pins import Pin
+pin = Pin(stream.path)
+say("pinned")
+wait()
+"""
+
+
+@pytest.mark.kill
+def test_the_pin_of_a_killed_reader_ends_by_the_clock(
+    tmp_path: Path, children: list[Child]
+) -> None:
+    """WQ-CLN-5: nobody else knows that the reader is gone; its lease says until when to wait."""
+    clock = ManualClock(SYSTEM_CLOCK.now())
+    with Stream(tmp_path).open_appender(segment_size=4096) as appender:
+        for number in range(200):
+            appender.append(b"%d" % number * 20)
+    reader = Child(PIN, tmp_path)
+    children.append(reader)
+    assert reader.line() == "pinned"
+    reader.kill()
+    cleaner = Stream(tmp_path, clock=clock).open_cleaner()
+    with pytest.raises(LockTimeout, match="pinned by a reader until"):
+        cleaner.lock(timeout=0)
+    clock.advance(LEASE / SECOND + 60)
+    with cleaner:
+        assert cleaner.clean(lambda path, record: True)
+    assert not list(tmp_path.glob("pin-*"))

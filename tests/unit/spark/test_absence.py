@@ -39,13 +39,13 @@ from fastjournal.spark.audit.rules import (
     snapshot_findings,
 )
 from fastjournal.spark.errors import ToldError
-from fastjournal.spark.lake.exporter import export_directory
+from fastjournal.spark.lake.exporter import export
 from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.maintain.clean import clean_journal
-from fastjournal.spark.maintain.trim import trim_directory
+from fastjournal.spark.maintain.trim import trim_archive
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.fold import Share
-from fastjournal.spark.report.write import report_directory
+from fastjournal.spark.report.write import report
 from fastjournal.spark.schema import struct
 from fastjournal.spark.sink.batch import Batch, begin, discard
 from fastjournal.spark.sink.encode import stage
@@ -247,7 +247,7 @@ def test_trimming_by_nodes_that_do_not_see_the_archive_changes_nothing(journal: 
     before = contents(journal)
     for call in (1, 2):
         with pytest.raises(NotFound):
-            trim_directory(
+            trim_archive(
                 blind_at(call, journal, empty=True), journal, before=NOW, queues=frozenset({"q"})
             )
         assert contents(journal) == before
@@ -259,20 +259,20 @@ def test_an_export_by_nodes_that_do_not_see_a_directory_moves_its_position_nowhe
     journal: Path, tmp_path: Path, which: str, empty: bool
 ) -> None:
     lake = tmp_path / "lake"
-    export_directory(here, journal, lake, until=T0 + 100)
+    export(here, journal, lake, until=T0 + 100)
     hidden = {"journal": journal, "lake": lake}[which]
     with pytest.raises((NotFound, FileNotFoundError)):
-        export_directory(blind_at(1, hidden, empty=empty), journal, lake)
+        export(blind_at(1, hidden, empty=empty), journal, lake)
     last = Steps(lake).last()
     assert last is not None and (last.number, last.upto) == (1, T0 + 99)
-    done = export_directory(here, journal, lake)
+    done = export(here, journal, lake)
     assert done.records == 400
 
 
 def test_a_report_by_nodes_that_do_not_see_the_journal_is_an_error(journal: Path) -> None:
     for call in (1, 2):
         with pytest.raises(NotFound):
-            report_directory(blind_at(call, journal, empty=True), journal)
+            report(blind_at(call, journal, empty=True), journal)
 
 
 def test_an_audit_of_what_is_not_to_be_seen_is_no_clean_bill(journal: Path) -> None:
@@ -312,8 +312,8 @@ def test_attempts_of_one_task_write_files_of_their_own(journal: Path, tmp_path: 
     clean_journal(counted, Stream(journal, WORKQ), now=NOW)
     clean_journal(here, Stream(copy, WORKQ), now=NOW)
     assert contents(journal) == contents(copy)
-    done = export_directory(twice, copy, tmp_path / "lake", shares=2)
-    again = export_directory(here, copy, tmp_path / "other", shares=2)
+    done = export(twice, copy, tmp_path / "lake", shares=2)
+    again = export(here, copy, tmp_path / "other", shares=2)
     assert done.rows == again.rows and done.files == again.files
     files = list((tmp_path / "lake" / "events").rglob("*.parquet"))
     assert sorted(map(str, files)) == sorted(Steps(tmp_path / "lake").files_of("events"))
@@ -356,7 +356,7 @@ def test_a_work_file_that_is_not_what_its_task_wrote_is_not_put_in_place(
         clean_journal(run, Stream(journal, WORKQ), now=NOW)
     assert contents(journal) == before
     with pytest.raises((NotFound, SegmentError)):
-        trim_directory(run, journal, before=T0 + 120, queues=frozenset())
+        trim_archive(run, journal, before=T0 + 120, queues=frozenset())
     assert contents(journal) == before
 
 
@@ -393,9 +393,9 @@ def test_a_file_of_an_export_that_is_not_what_its_task_wrote_is_not_committed(
     lake = tmp_path / "lake"
     run = spoilt(lambda: sorted((lake / folder).rglob("*.parquet")), spoil)
     with pytest.raises((NotFound, SegmentError)):
-        export_directory(run, journal, lake)
+        export(run, journal, lake)
     assert Steps(lake).last() is None
-    assert export_directory(here, journal, lake).records == 500
+    assert export(here, journal, lake).records == 500
 
 
 def test_a_commit_whose_files_are_not_there_is_not_taken_for_published(
@@ -408,18 +408,18 @@ def test_a_commit_whose_files_are_not_there_is_not_taken_for_published(
 
     lake = tmp_path / "lake"
     with pytest.raises(KeyboardInterrupt):
-        export_directory(here, journal, lake, steps=Dying(lake))
+        export(here, journal, Dying(lake))
     lost = min((lake / "_staging").rglob("events/**/*.parquet"))
     kept = lost.read_bytes()
     lost.unlink()
     with pytest.raises(SegmentError, match="of a step are not there"):
-        export_directory(here, journal, lake)
+        export(here, journal, lake)
     lost.write_bytes(kept)
-    assert export_directory(here, journal, lake).commit == 1
+    assert export(here, journal, lake).commit == 1
     # What was published once may be taken away by whoever keeps the lake.
     for path in (lake / "events").rglob("*.parquet"):
         path.unlink()
-    assert export_directory(here, journal, lake).commit == 1
+    assert export(here, journal, lake).commit == 1
 
 
 ROWS = pa.RecordBatch.from_pydict({"payload": [b"a", b"b", b"c"], "queue": ["q"] * 3})

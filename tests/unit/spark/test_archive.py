@@ -14,7 +14,7 @@ from fastjournal.journal.language.codec import decode, encode
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.spark.maintain.trim import trim_directory
+from fastjournal.spark.maintain.trim import trim_archive
 from fastjournal.spark.tasks import Task
 
 T0 = 1_700_000_000_000_000_000
@@ -54,7 +54,7 @@ LIFE = [
 
 def test_records_older_than_an_instant_go_and_empty_files_with_them(tmp_path: Path) -> None:
     path = archive(tmp_path, LIFE)
-    report = trim_directory(here, path, before=T0 + 40, queues=frozenset())
+    report = trim_archive(here, path, before=T0 + 40, queues=frozenset())
     assert [time for time, _ in left(path)] == [40, 50]
     assert not (path / segment_name(1)).exists()
     assert report.records_dropped == 4
@@ -63,14 +63,14 @@ def test_records_older_than_an_instant_go_and_empty_files_with_them(tmp_path: Pa
 
 def test_only_the_rows_of_the_queues_named_go(tmp_path: Path) -> None:
     path = archive(tmp_path, LIFE)
-    trim_directory(here, path, before=T0 + 1000, queues=frozenset({"red"}))
+    trim_archive(here, path, before=T0 + 1000, queues=frozenset({"red"}))
     assert [c for _, c in left(path)] == [put(b"b", b"blue"), LIFE[1][0], LIFE[1][2]]
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     path = archive(tmp_path, LIFE)
     before = left(path)
-    report = trim_directory(here, path, before=T0 + 40, queues=frozenset(), dry_run=True)
+    report = trim_archive(here, path, before=T0 + 40, queues=frozenset(), dry_run=True)
     assert report.records_dropped == 4
     assert left(path) == before
 
@@ -80,4 +80,4 @@ def test_a_directory_in_which_a_journal_lives_is_refused(tmp_path: Path, name: s
     path = archive(tmp_path, LIFE)
     (path / name).touch()
     with pytest.raises(BadRequest, match="a journal lives here"):
-        trim_directory(here, path, before=T0 + 40, queues=frozenset())
+        trim_archive(here, path, before=T0 + 40, queues=frozenset())

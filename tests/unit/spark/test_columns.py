@@ -60,14 +60,14 @@ def test_logs_of_the_real_server_give_its_own_values(case: str) -> None:
         if told["type"] in (1, 2):
             assert row["queue"] == told["name"]
             assert row["lease_ms"] == told["ttr"]
-            assert row["rank"] == -told["priority"]
+            assert row["priority"] == -told["priority"]
             assert (row["max_attempts"], row["max_fails"]) == (
                 told["max_attempts"],
                 told["max_fails"],
             )
-            assert row["value"].hex() == told["payload_hex"]
+            assert row["payload"].hex() == told["payload_hex"]
         else:
-            assert row["value"] is None and row["queue"] is None
+            assert row["payload"] is None and row["queue"] is None
         if told["type"] in (3, 4):
             assert row["result"].hex() == told["result_hex"]
 
@@ -148,24 +148,24 @@ def _equal_to_commands(chunk: Chunk, fields: Fields, given: list[Any]) -> None:
 
     for n, command in enumerate(given):
         if isinstance(command, commands.Put):
-            assert (cut("queue", n), cut("key", n), cut("value", n)) == (
+            assert (cut("queue", n), cut("key", n), cut("payload", n)) == (
                 command.queue,
                 command.key,
                 command.value,
             )
-            assert number("rank", n) == command.rank
+            assert number("priority", n) == command.rank
             assert number("due", n) == (command.due or None)
             assert number("expires", n) == (command.expires or None)
             assert number("lease_ms", n) == command.policy.lease
             assert number("max_fails", n) == command.policy.max_fails
         elif isinstance(command, commands.Add):
-            assert (cut("queue", n), cut("value", n)) == (command.name, command.payload)
-            assert number("rank", n) == -command.priority
+            assert (cut("queue", n), cut("payload", n)) == (command.name, command.payload)
+            assert number("priority", n) == -command.priority
             start = command.time or command.created
             end = min(start + command.ttl * 1_000_000, 2**63 - 1) if command.ttl else None
             assert (number("due", n), number("expires", n)) == (start, end)
         else:
-            assert cut("result", n) == command.result and cut("value", n) is None
+            assert cut("result", n) == command.result and cut("payload", n) is None
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,12 +12,20 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from fastjournal import Journal
-from fastjournal.errors import BadRequest
+from fastjournal.errors import BadRequest, SettingError
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import Put
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.by_share import shards
-from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, struct
+from fastjournal.spark.schema import (
+    OLD_NAMES,
+    VIEW_COLUMNS,
+    WRITTEN,
+    arrow_schema,
+    made_columns,
+    names_of,
+    struct,
+)
 from fastjournal.spark.sink.encode import check_schema, payloads
 from fastjournal.spark.source import life_stream
 from fastjournal.spark.source.data_source import JournalReader
@@ -53,7 +62,11 @@ def told(path: str, view: str, count: int = 1, **more: object) -> list[dict[str,
     settings = replace(Settings((path,), view=view, shards=count), **more)  # type: ignore[arg-type]
     if not settings.columns:
         settings = replace(settings, columns=tuple(VIEW_COLUMNS[view][0]))
-    batches = [one for shard in shards(settings) for one in life_batches(shard, settings)]
+    batches = [
+        one
+        for shard in shards(settings)
+        for one in made_columns(settings, partial(life_batches, shard))
+    ]
     schema = arrow_schema(view, settings.columns)
     assert all(one.schema == schema for one in batches)
     return pa.Table.from_batches(batches, schema).to_pylist()  # type: ignore[no-any-return]
@@ -131,12 +144,16 @@ def test_a_stream_tells_batch_by_batch_what_a_read_tells_at_once(
 
 
 def test_what_a_job_is_put_with_has_the_same_name_in_every_view(journal: str) -> None:
-    """And its id may be read as text; in view `records` alone the payload is the whole record."""
+    """And its id may be read as text."""
+    shown = {"attempts": {"key", "queue", "id"}}
+    for view in ("records", "jobs", "events", "attempts", "spool"):
+        assert shown.get(view, set(WRITTEN)) <= VIEW_COLUMNS[view][0].keys()
+        assert not OLD_NAMES.keys() & VIEW_COLUMNS[view][0].keys()
     names = {
-        "jobs": ("payload", "priority", "due", "ttl", "key", "queue", "id", "id_text"),
-        "events": ("payload", "priority", "due", "key", "queue", "id", "id_text", "value"),
+        "jobs": (*WRITTEN, "id_text"),
+        "events": (*WRITTEN, "id_text", "value"),
         "attempts": ("key", "queue", "id_text"),
-        "records": ("priority", "id_text", "rank", "key"),
+        "records": (*WRITTEN, "id_text", "rank", "value"),
     }
     for view, columns in names.items():
         reader = JournalReader(struct(view, columns), Settings((journal,), view=view, shards=1))
@@ -150,7 +167,49 @@ def test_what_a_job_is_put_with_has_the_same_name_in_every_view(journal: str) ->
             assert one.get("id", bytes.fromhex(one["id_text"])).hex() == one["id_text"]
         assert {one["priority"] for one in keyed if one.get("priority") is not None} <= {100}
         assert {one["payload"] for one in keyed if one.get("payload")} <= {b"v3", b"v8"}
-    assert all(one["rank"] == one["priority"] for one in keyed)
+    assert all((one["rank"], one["value"]) == (one["priority"], one["payload"]) for one in keyed)
+
+
+def test_names_of_before_are_read_with_a_warning_and_all_of_them_as_old(
+    journal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for view in ("records", "jobs", "events"):
+        settings = Settings((journal,), view=view, columns=("old",), shards=1)
+        names = names_of(settings)
+        assert {"value", "rank"} <= set(names) and not {"payload", "priority", "ttl"} & set(names)
+        assert "column value: its name is payload now" in caplog.text
+        caplog.clear()
+        reader = JournalReader(struct(view, names), settings)
+        batches = [one for part in reader.partitions() for one in reader.read(part)]
+        found = pa.Table.from_batches(batches, arrow_schema(view, names))
+        now = told(journal, view) if view == "events" else read_all(journal, view)
+        assert found["value"].to_pylist() == [one["payload"] for one in now]
+        assert found["rank"].to_pylist() == [one["priority"] for one in now]
+    assert "value" in names_of(Settings((journal,), view="spool", columns=("old",)))
+    with pytest.raises(SettingError, match="attempts has no 'value'; it has id, "):
+        names_of(Settings((journal,), view="attempts", columns=("value",)))
+
+
+def read_all(path: str, view: str) -> list[dict[str, object]]:
+    settings = Settings((path,), view=view, shards=1)
+    reader = JournalReader(struct(view, names_of(settings)), settings)
+    batches = [one for part in reader.partitions() for one in reader.read(part)]
+    return pa.Table.from_batches(batches).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_a_ttl_is_how_long_a_job_lives_once_it_is_due(tmp_path: Path) -> None:
+    with Journal(tmp_path, clock=ManualClock(T0), background=False) as journal:
+        journal.put(b"now", queue="q", ttl=60)
+        journal.put(b"later", queue="q", ttl=60, delay=30)
+        journal.put(b"never", queue="q", delay=30)
+    wanted = {b"now": 60.0, b"later": 60.0, b"never": None}
+    for view in ("records", "jobs", "events"):
+        rows = [one for one in read_all(str(tmp_path), view) if one["payload"]]
+        assert {one["payload"]: one["ttl"] for one in rows} == wanted
+    due, expires = (pa.array([at], pa.timestamp("us", tz="UTC")) for at in (2_000_000, 1_000_000))
+    batch = pa.RecordBatch.from_arrays([expires, due, due], names=["expires", "due", "inserted"])
+    (late,) = made_columns(Settings(("",), columns=("ttl",)), lambda own: iter([batch]))
+    assert late["ttl"].to_pylist() == [1e-6], "what is written with it is gone before it is due"
 
 
 def test_old_names_are_written_with_a_warning_and_ids_as_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -27,7 +28,7 @@ from fastjournal.spark.locations import place
 from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.by_share import replay_share, shards
 from fastjournal.spark.replay.fold import Share
-from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema
+from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, made_columns
 from fastjournal.spark.source.life_rows import life_batches
 from fastjournal.spark.storage.segments import first_time, journal_segments, load, plan
 from fastjournal.testing import ManualClock
@@ -184,7 +185,11 @@ def test_what_happened_is_told_by_an_archive_as_by_the_journal(tmp_path: Path, v
 
     def told(place: str) -> list[dict[str, object]]:
         settings = Settings((place,), view=view, shards=2, columns=columns)
-        found = [one for shard in shards(settings) for one in life_batches(shard, settings)]
+        found = [
+            one
+            for shard in shards(settings)
+            for one in made_columns(settings, partial(life_batches, shard))
+        ]
         rows = pa.Table.from_batches(found, arrow_schema(view, columns)).to_pylist()
         return sorted(rows, key=lambda row: (row.get("time_ns") or row["ended_ns"], str(row)))
 

@@ -369,3 +369,23 @@ def test_copies_of_segments_are_no_stream(tmp_path: Path) -> None:
     query = reader(f"fsspec+file://{tmp_path / 'jobs'}")  # type: ignore[arg-type]
     with pytest.raises(ToldError, match="no archive"):
         query.latestOffset(query.initialOffset(), ALL)
+
+
+def test_a_batch_is_read_by_as_many_tasks_as_are_asked_for(tmp_path: Path) -> None:
+    """Whatever part of a segment it is: each record once, by tasks of about one size."""
+    with Journal(tmp_path, background=False, sync="os") as journal:
+        query = reader(tmp_path, minPartitions="4")
+        at, found = query.initialOffset(), list[int]()
+        for _ in range(3):
+            fill(journal, 400)
+            journal.sync()
+            end = query.latestOffset(at, ALL)
+            parts = query.partitions(at, end)
+            shares = [
+                [time for batch in query.read(one) for time in batch.column(0).to_pylist()]
+                for one in parts
+            ]
+            assert len(shares) == 4 and max(map(len, shares)) < 2 * min(map(len, shares))
+            found += [time for share in shares for time in share]
+            at = end
+    assert found == times(tmp_path)[: len(found)] and len(found) >= 1200

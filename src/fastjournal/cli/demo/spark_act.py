@@ -25,7 +25,7 @@ __all__ = ["SparkAct"]
 
 # Column of Spark: field of the daemon's row. Names as bytes, instants in ns.
 _FIELDS = {
-    "id": "id", "queue_bytes": "queue_bytes", "key_bytes": "key_bytes", "value": "payload",
+    "id": "id", "queue_bytes": "queue_bytes", "key_bytes": "key_bytes", "payload": "payload",
     "rank": "rank",
     "due_ns": "due", "inserted_ns": "inserted", "modified_ns": "modified",
     "attempts": "attempts", "fails": "fails", "timeouts": "timeouts", "note_bytes": "note",

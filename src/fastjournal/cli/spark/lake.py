@@ -244,7 +244,7 @@ def consume(
 ) -> None:
     """Work off a queue on Spark: the driver leases and settles, executors run your function.
 
-    The function gets an Arrow batch (id, queue, key, value, attempt) and answers None, a list of
+    The function gets an Arrow batch (id, queue, key, payload, attempt) and answers None, a list of
     results, or a table with columns result and error.
 
     Examples:

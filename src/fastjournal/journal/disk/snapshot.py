@@ -45,6 +45,7 @@ __all__ = [
     "first_uncovered",
     "needed_snapshot",
     "newest_snapshot",
+    "older_snapshot",
     "read_snapshot",
     "remove_snapshots",
     "set_checkpoint",
@@ -128,6 +129,16 @@ def newest_snapshot(stream: SegmentDirectory) -> Snapshot | None:
         if needed or first <= oldest or not oldest:
             path = _path(stream, first, "checkpoint" if first in snapshots else "snapshot")
             raise SegmentError(path, "is missing or damaged, and so is the log it stands for")
+    return None
+
+
+def older_snapshot(stream: SegmentDirectory, than: int) -> Snapshot | None:
+    """The newest complete one of a lower number; it is there as long as a reader keeps the log."""
+    snapshots = _numbers(stream, "snapshot")
+    for first in sorted(_numbers(stream, "checkpoint"), reverse=True):
+        facts = _checkpoint_facts(stream, first) if first < than and first in snapshots else None
+        if facts is not None:
+            return Snapshot(first, snapshot_path(stream, first), *facts)
     return None
 
 

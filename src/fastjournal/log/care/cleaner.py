@@ -9,7 +9,8 @@ Rules:
 3. Write `<name>.rw`, sync it, say so in the manifest, rename it over the segment, sync the
    directory. If nothing remains, say so, remove the segment, sync the directory. A crash at any
    step leaves the old file or the new one.
-4. Readers are locked out while a cleaner holds `read.lock`; appenders are not.
+4. Readers are locked out while a cleaner holds `read.lock`; appenders are not. It does not get it
+   while a reader has pinned the log.
 5. A fault in a segment, or one that is not what the manifest says, ends the cycle; that segment
    and the later ones stay as they are.
 6. A segment is read twice, to judge and to copy, a stretch at a time: its size costs no memory.

@@ -33,12 +33,12 @@ from fastjournal.spark.locations import absolute
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.snapshots import first_segment
 from fastjournal.spark.storage.segments import (
-    at_one_moment,
     journal_segments,
     load_all,
     newest_time,
     pack,
     share_count,
+    while_pinned,
 )
 from fastjournal.spark.tasks import frame_of, parallelism
 
@@ -203,10 +203,10 @@ def second_opinion(spark: SparkSession, path: str | Path) -> DataFrame:
     """Rows on which an independent fold in SQL and the journal's own replay differ.
 
     Only rows whose every record is of types 1 to 8 and stands alone, not in a GROUP. The question
-    is asked at once, under the readers' lock, and both sides answer as of one TIME.
+    is asked at once, while the log is pinned, and both sides answer as of one TIME.
     """
     directory = absolute(path)
-    return at_one_moment(directory, lambda: _opinion(spark, directory).localCheckpoint())
+    return while_pinned(directory, lambda: _opinion(spark, directory).localCheckpoint())
 
 
 def _opinion(spark: SparkSession, path: str) -> DataFrame:
@@ -221,7 +221,7 @@ def _opinion(spark: SparkSession, path: str) -> DataFrame:
     )
     records = reader.option("columns", "id,type,max_attempts,_segment,_offset").load(path)
     groups = (
-        reader.option("columns", "payload").option("commands", str(GROUP)).load(path)
+        reader.option("columns", "record").option("commands", str(GROUP)).load(path)
     ).mapInArrow(_group_ids, "id binary")
     foreign = records.where("type > 8 and id is not null").select("id").unionByName(groups)
     folded = (

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fastjournal.arguments import id_bytes
 from fastjournal.errors import BadRequest, RequestError, SettingError
 from fastjournal.spark.consume.loop import opened
-from fastjournal.spark.schema import OLD_NAMES, WRITTEN, written_name
+from fastjournal.spark.schema import OLD_NAMES, WRITTEN, current_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ def apply_frame(journal: Editable | str, frame: DataFrame, action: str = "redriv
     names = set(frame.columns)
     if action != "put" and "id" not in names:
         raise BadRequest(f"{action} needs a column 'id'; there are {', '.join(frame.columns)}")
-    if action == "put" and (unknown := {written_name(one) for one in names} - _PUT):
+    if action == "put" and (unknown := {current_name(one) for one in names} - _PUT):
         raise BadRequest(
             f"put has no argument {', '.join(sorted(unknown))}; it has {', '.join(sorted(_PUT))}"
         )

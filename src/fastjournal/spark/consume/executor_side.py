@@ -29,7 +29,7 @@ def per_job(function: Callable[[bytes], bytes | None]) -> Work:
 
         results: list[bytes | None] = []
         errors: list[str | None] = []
-        for value in jobs.column("value").to_pylist():
+        for value in jobs.column("payload").to_pylist():
             result, error = None, None
             try:
                 result = function(value)
@@ -61,7 +61,8 @@ def answered(fn: Work, batch: pa.RecordBatch) -> pa.RecordBatch:
     results: Any = pa.nulls(count, pa.binary())
     errors: Any = pa.nulls(count, pa.string())
     try:
-        answer = fn(batch.select(["id", "queue", "key", "value", "attempt"]))
+        jobs = batch.select(["id", "queue", "key", "payload", "attempt"])
+        answer = fn(jobs.append_column("value", jobs.column("payload")))  # its name of before
         if isinstance(answer, (pa.Table, pa.RecordBatch)):
             names = answer.schema.names
             if not {"result", "error"} & set(names):

@@ -2,8 +2,8 @@
 
     from fastjournal.spark.consume.loop import consume
 
-    def resize(jobs):                       # a pyarrow.RecordBatch: id, queue, key, value, attempt
-        return [thumbnail(value.as_py()) for value in jobs.column("value")]
+    def resize(jobs):                     # a pyarrow.RecordBatch: id, queue, key, payload, attempt
+        return [thumbnail(value.as_py()) for value in jobs.column("payload")]
 
     consume(spark, "fj://host/images", "thumbs", resize, 20_000, once=True)
 
@@ -340,7 +340,7 @@ def _table(jobs: Sequence[LeasedJob], first: int = 0) -> pa.Table:
             "id": pa.array(found["id"], pa.binary()),
             "queue": _text(found["queue_bytes"]),
             "key": _text(found["key_bytes"]),
-            "value": pa.array(found["payload"], pa.binary()),
+            "payload": pa.array(found["payload"], pa.binary()),
             "attempt": pa.array(found["attempts"], pa.int32()),
         }
     )

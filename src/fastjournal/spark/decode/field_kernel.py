@@ -16,10 +16,10 @@ from fastjournal.log.record import YEAR_1
 __all__ = ["NUMBERS", "SLICES", "expand", "group_sizes", "parse", "read"]
 
 NUMBERS = (
-    "rank", "due", "inserted", "expires", "lease_ms", "max_attempts", "max_fails", "attempt",
+    "priority", "due", "inserted", "expires", "lease_ms", "max_attempts", "max_fails", "attempt",
     "timeouts", "fails", "reason", "until",
 )  # fmt: skip
-SLICES = ("queue", "key", "value", "result", "worker", "note")
+SLICES = ("queue", "key", "payload", "result", "worker", "note")
 
 _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
@@ -28,10 +28,10 @@ _MAX_INSTANT = 2**63 - 1
 _GROUP = 44
 
 (
-    RANK, DUE, INSERTED, EXPIRES, LEASE_MS, MAX_ATTEMPTS, MAX_FAILS, ATTEMPT,
+    PRIORITY, DUE, INSERTED, EXPIRES, LEASE_MS, MAX_ATTEMPTS, MAX_FAILS, ATTEMPT,
     TIMEOUTS, FAILS, REASON, UNTIL,
 ) = range(12)  # fmt: skip
-QUEUE, KEY, VALUE, RESULT, WORKER, NOTE = range(6)
+QUEUE, KEY, PAYLOAD, RESULT, WORKER, NOTE = range(6)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -110,7 +110,7 @@ def _job(view, at, end, n, numbers, starts, sizes):
     zigzag, at = _uv(view, at, end)
     attempts, at = _uv(view, at, end)
     fails, at = _uv(view, at, end)
-    at = _blob(view, at, end, VALUE, n, starts, sizes)
+    at = _blob(view, at, end, PAYLOAD, n, starts, sizes)
     if at < 0 or at + 30 != end:
         return -1
     scheduled, fine = _go_time(view, at)
@@ -118,7 +118,7 @@ def _job(view, at, end, n, numbers, starts, sizes):
     if not fine or not known:
         return -1
     due = scheduled if scheduled != 0 else created
-    numbers[RANK, n] = -((zigzag >> 1) ^ -(zigzag & 1))
+    numbers[PRIORITY, n] = -((zigzag >> 1) ^ -(zigzag & 1))
     numbers[DUE, n] = due
     numbers[INSERTED, n] = created
     if ttl > (_MAX_INSTANT - due) // _MILLISECOND:
@@ -148,7 +148,7 @@ def _put(view, at, end, n, numbers, starts, sizes):
     at = _blob(view, at, end, KEY, n, starts, sizes)
     at = _aliases(view, at, end, starts, sizes)
     zigzag, at = _uv(view, at, end)
-    numbers[RANK, n] = (zigzag >> 1) ^ -(zigzag & 1)
+    numbers[PRIORITY, n] = (zigzag >> 1) ^ -(zigzag & 1)
     numbers[DUE, n], at = _instant(view, at, end)
     numbers[INSERTED, n], at = _instant(view, at, end)
     _, at = _instant(view, at, end)
@@ -156,7 +156,7 @@ def _put(view, at, end, n, numbers, starts, sizes):
     _, at = _uv(view, at, end)
     if at < 0:
         return -1
-    at = _blob(view, at + 1, end, VALUE, n, starts, sizes)
+    at = _blob(view, at + 1, end, PAYLOAD, n, starts, sizes)
     if at < 0 or at >= end:
         return -1
     numbers[LEASE_MS, n], at = _uv(view, at + 1, end)

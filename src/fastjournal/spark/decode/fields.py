@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NUMBERS", "SLICES", "Fields"]
 
-NUMBERS = ("rank", "due", "inserted", "expires", "lease_ms", "max_attempts", "max_fails")
-SLICES = ("queue", "key", "value", "result")
+NUMBERS = ("priority", "due", "inserted", "expires", "lease_ms", "max_attempts", "max_fails")
+SLICES = ("queue", "key", "payload", "result")
 _TIMES = frozenset({"due", "inserted", "expires"})
 
 

@@ -87,7 +87,7 @@ class Columns:
                 return self._ids()
             case "size":
                 return pa.array(chunk.sizes.astype("int32"))
-            case "payload":
+            case "record":
                 return chunk.payloads()
             case "_segment":
                 return pa.repeat(pa.scalar(self._piece.number, pa.int64()), len(chunk))

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from fastjournal.spark.lake.exporter import (
         ExportReport,
         export,
-        export_directory,
         files_of,
     )
 
-__all__ = ["ExportReport", "export", "export_directory", "files_of"]
+__all__ = ["ExportReport", "export", "files_of"]
 
 __getattr__ = names_from(__name__, dict.fromkeys(__all__, "exporter"))

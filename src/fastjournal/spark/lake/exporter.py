@@ -23,7 +23,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -59,12 +59,12 @@ from fastjournal.spark.replay.job_rows import job_batches
 from fastjournal.spark.storage.segments import (
     Piece,
     SegmentListing,
-    at_one_moment,
     load,
     share_count,
+    while_pinned,
 )
 from fastjournal.spark.storage.written_files import attempt_word
-from fastjournal.spark.tasks import parallelism, run_tasks
+from fastjournal.spark.tasks import Carrier, carrier_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,9 +73,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["ExportReport", "export", "export_directory", "files_of"]
-
-Run = Callable[[Sequence[Any]], list[Any]]
+__all__ = ["ExportReport", "export", "files_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +100,9 @@ class ExportReport:
 
 
 def export(
-    spark: SparkSession,
+    spark: SparkSession | Carrier,
     path: str | Path,
-    out: str | Path,
+    out: str | Path | Steps,
     *,
     archive: str | Path | None = None,
     tables: Iterable[str] = TABLES,
@@ -118,33 +116,9 @@ def export(
     Either may lie on an object store: `path` as an archive or a copy of sealed segments. `delta`
     makes Delta tables, which needs the package `deltalake`; else they are plain Parquet.
     `values=False` leaves out payloads and results. `until` (ns since 1970, exclusive) ends the
-    export early.
+    export early. `shares`: tasks that share the jobs; each holds the rows of its share. `spark`: a
+    session, or a function that carries tasks out.
     """
-
-    def run(tasks: Sequence[Any]) -> list[Any]:
-        return run_tasks(spark, tasks)
-
-    return export_directory(
-        run, path, out, archive=archive, tables=tables, values=values, until=until, shares=shares,
-        delta=delta, cores=parallelism(spark),
-    )  # fmt: skip
-
-
-def export_directory(
-    run: Run,
-    path: str | Path,
-    out: str | Path,
-    *,
-    archive: str | Path | None = None,
-    tables: Iterable[str] = TABLES,
-    values: bool = True,
-    until: int | None = None,
-    shares: int = 0,
-    delta: bool = False,
-    steps: Steps | None = None,
-    cores: int = 0,
-) -> ExportReport:
-    """The same; `run` carries out tasks somewhere, `cores` at a time; their answers in order."""
     started = perf_counter()
     chosen = _tables(tables)
     if delta:
@@ -152,7 +126,8 @@ def export_directory(
 
         require_deltalake()
     journal = place(path)
-    steps = steps or Steps(out)
+    run, cores = carrier_of(spark)
+    steps = out if isinstance(out, Steps) else Steps(out)
     with steps.lock(10.0):
         last = steps.finish()
         if last is not None:
@@ -177,7 +152,7 @@ def export_directory(
             return plan, answers
 
         # No cleaner comes in between: what the driver plans, all tasks see.
-        plan, answers = at_one_moment(journal, write)
+        plan, answers = while_pinned(journal, write)
         step = last
         if answers:
             step = _step(journal, plan, answers, chosen, values, delta)

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["JOB_COLUMNS", "MEASURED", "TABLES", "VERSIONS", "plain", "schema_of", "with_day"]
 
-VERSIONS: Mapping[str, int] = {"events": 2, "attempts": 2, "jobs": 2}
+VERSIONS: Mapping[str, int] = {"events": 3, "attempts": 2, "jobs": 3}
 """The version of each table's columns."""
 TABLES = tuple(VERSIONS)
 
 JOB_COLUMNS = (
-    "id", "queue", "key", "state", "rank", "due", "inserted", "modified", "expires", "lease_start",
-    "lease_until", "worker", "attempts", "timeouts", "fails", "max_attempts", "max_timeouts",
-    "max_fails", "value", "result", "note", "inserted_ns", "due_ns",
+    "id", "queue", "key", "state", "priority", "due", "inserted", "modified", "expires",
+    "lease_start", "lease_until", "worker", "attempts", "timeouts", "fails", "max_attempts",
+    "max_timeouts", "max_fails", "payload", "result", "note", "inserted_ns", "due_ns",
 )  # fmt: skip
 
 MEASURED = (
@@ -52,7 +52,7 @@ def schema_of(table: str, *, values: bool = True) -> pa.Schema:
     import pyarrow as pa
 
     if table == "jobs":
-        names = [name for name in JOB_COLUMNS if values or name not in ("value", "result")]
+        names = [name for name in JOB_COLUMNS if values or name not in ("payload", "result")]
         return arrow_schema("jobs", names).append(pa.field("day", pa.date32()))
     word = pa.dictionary(pa.int32(), pa.string())
     more = [pa.field("queue", word), pa.field("day", pa.date32())]

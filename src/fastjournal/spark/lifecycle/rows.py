@@ -36,10 +36,10 @@ _REASONS = (*_DEAD_REASONS, *_RETRY_REASONS[2:])
 
 @cache
 def life_schema(table: str, *, values: bool = True) -> pa.Schema:
-    """The columns of a table, without the queue; without `values` also without payloads."""
+    """The columns of a table, without queue and ttl; without `values` also without payloads."""
     import pyarrow as pa
 
-    left_out = ("queue",) if values else ("queue", "value", "result")
+    left_out = ("queue", "ttl") if values else ("queue", "ttl", "payload", "result")
     names = [name for name in VIEW_COLUMNS[table][0] if name not in left_out]
     word = pa.dictionary(pa.int8(), pa.string())
     return pa.schema(

@@ -3,8 +3,8 @@
 Rules:
 
 1. Same bytes as the local cleaner: what may go is said by `journal.retention`.
-2. As long as tasks read and write, the driver shares the readers' lock: readers come and go, no
-   other cleaner does. It holds the lock alone only to rename, and gives up if a segment has become
+2. As long as tasks read and write, the log is pinned: readers come and go, no other cleaner does.
+   The driver holds the readers' lock alone only to rename, and gives up if a segment has become
    another file in the moment between. The active segment and what stands by are never touched. So
    no segment goes meanwhile: one that a task does not see is an error.
 3. Tasks only write `<segment>.<attempt>.rw` and sync it. When all are written the driver checks
@@ -19,11 +19,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.errors import SegmentError, Unavailable
@@ -54,21 +54,22 @@ from fastjournal.spark.maintain.row_files import (
     part_count,
 )
 from fastjournal.spark.replay.snapshots import mark_times
-from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack
+from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack, while_pinned
 from fastjournal.spark.storage.written_files import Written, attempt_word, write_file
-from fastjournal.spark.tasks import Task, parallelism, run_tasks
+from fastjournal.spark.tasks import Carrier, Task, carrier_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
-    "Carrier",
     "CleanReport",
+    "FileIdentity",
     "Rewritten",
     "clean",
     "clean_journal",
     "find_live_rows",
     "fold_rows",
+    "identify",
     "in_order",
     "put_in_place",
     "sweep",
@@ -77,9 +78,6 @@ __all__ = [
 ]
 
 _PACK = 256 << 20
-
-Carrier: TypeAlias = Callable[[Sequence[Task]], list[Any]]
-"""Carries out tasks somewhere; all their answers, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +115,17 @@ def clean(
     none is named. Raises LockTimeout when a cleaner, or at the end a reader, holds a journal
     longer than `lock_seconds`, Unavailable when another cleaner came first; then nothing changed.
     """
-    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    given = [absolute(one) for one in ([paths] if isinstance(paths, (str, Path)) else paths)]
     moment = SYSTEM_CLOCK.now() if now is None else now
-
-    def run(tasks: Sequence[Task]) -> list[Any]:
-        return run_tasks(spark, tasks)
-
+    run, cores = carrier_of(spark)
     return [
         clean_journal(
             run,
-            Stream(absolute(path), WORKQ),
+            Stream(path, WORKQ),
             now=moment,
             lock_seconds=lock_seconds,
             dry_run=dry_run,
-            cores=parallelism(spark),
+            cores=cores,
             work=work,
         )
         for path in given
@@ -150,15 +145,15 @@ def clean_journal(
 ) -> CleanReport:
     """Clean one journal; `run` carries out tasks, `cores` at a time, each with `most_rows` rows."""
     directory, job = str(stream.path), attempt_word()
-    lock = stream.lock_readers(exclusive=False, timeout=lock_seconds)
-    try:
+
+    def rewrite() -> tuple[CleanReport, dict[int, FileIdentity], list[Rewritten], Disposal]:
         check_segments(stream)
         covered = newest_snapshot(stream)
         numbers = [n for n in sealed_segments(stream) if covered is None or n >= covered.first]
-        files = {number: _identity(stream, number) for number in numbers}
+        files = identify(stream, numbers)
         before = total_bytes(stream)
         if not numbers:
-            return CleanReport(directory, 0, before, before, ())
+            return CleanReport(directory, 0, before, before, ()), {}, [], Disposal(stream, ())
         with Shelf.below(stream.path if work is None else work, most_rows) as shelf:
             rows = find_live_rows(run, directory, cores, shelf)
             pieces = [
@@ -168,25 +163,31 @@ def clean_journal(
             word = "" if dry_run else job
             chosen, tasks = _rewriting(run, pieces, rows, cores, shelf, now, word)
             rewritten = in_order(chosen, run(tasks))
-        cleaned = [one.cleaned for one in rewritten]
+        cleaned = tuple(one.cleaned for one in rewritten)
         after = before - sum(one.bytes_before - one.bytes_after for one in cleaned)
-        if not dry_run:
-            lock.release()
-            lock = stream.lock_readers(exclusive=True, timeout=lock_seconds)
-            if {number: _identity(stream, number) for number in numbers} != files:
-                raise Unavailable(f"{directory}: another cleaner came first; nothing was changed")
-            settings = [lane.settings for lane in rows.queues.values()]
-            put_in_place(stream, rewritten, Disposal(stream, settings))
-            sweep(stream)
-            Shelf.sweep(stream.path)
-        return CleanReport(directory, len(rows.rows), before, after, tuple(cleaned))
+        report = CleanReport(directory, len(rows.rows), before, after, cleaned)
+        disposal = Disposal(stream, [lane.settings for lane in rows.queues.values()])
+        return report, files, rewritten, disposal
+
+    try:
+        report, files, rewritten, disposal = while_pinned(directory, rewrite, lock_seconds)
+        if files and not dry_run:
+            put_in_place(stream, files, rewritten, disposal, lock_seconds)
+        return report
     finally:
         sweep(stream, job)
-        lock.release()
 
 
-def _identity(stream: Stream, number: int) -> tuple[int, int, int]:
-    """What changes when a segment is rewritten; zeros when it is gone."""
+FileIdentity: TypeAlias = tuple[int, int, int]
+"""What changes when a segment is rewritten; zeros when it is gone."""
+
+
+def identify(stream: Stream, numbers: Iterable[int]) -> dict[int, FileIdentity]:
+    """Which files the segments are; the second number of each is its size."""
+    return {number: _identity(stream, number) for number in numbers}
+
+
+def _identity(stream: Stream, number: int) -> FileIdentity:
     try:
         found = stream.segment_path(number).stat()
     except FileNotFoundError:
@@ -281,19 +282,36 @@ def in_order(pieces: Sequence[Piece], answers: Sequence[Rewritten | None]) -> li
     return found
 
 
-def put_in_place(stream: Stream, rewritten: Sequence[Rewritten], disposal: Disposal) -> None:
-    """Check what the tasks wrote, then rename it, oldest first; see to what nothing is left of."""
-    for _, file in rewritten:
-        if file is not None:
-            file.check()
-    named = stream.files.exists(stream.path / MANIFEST)  # not so in an archive
-    manifest = ManifestFile(stream) if named else None
-    # Oldest first and one by one: an end must not be gone while its beginning is still there.
-    for one, file in rewritten:
-        work = None if file is None else Path(file.path)
-        replace_segment(stream, manifest, one, work, disposal)
-    if manifest is not None:
-        manifest.settle()
+def put_in_place(
+    stream: Stream,
+    files: dict[int, FileIdentity],
+    rewritten: Sequence[Rewritten],
+    disposal: Disposal,
+    lock_seconds: float,
+) -> None:
+    """Check what the tasks wrote, then rename it, oldest first; see to what nothing is left of.
+
+    Readers are locked out meanwhile. `files`: the segments as they were when tasks read them.
+    """
+    lock = stream.lock_readers(exclusive=True, timeout=lock_seconds)
+    try:
+        if identify(stream, files) != files:
+            raise Unavailable(f"{stream.path}: another cleaner came first; nothing was changed")
+        for _, file in rewritten:
+            if file is not None:
+                file.check()
+        named = stream.files.exists(stream.path / MANIFEST)  # not so in an archive
+        manifest = ManifestFile(stream) if named else None
+        # Oldest first and one by one: an end must not be gone while its beginning is still there.
+        for one, file in rewritten:
+            work = None if file is None else Path(file.path)
+            replace_segment(stream, manifest, one, work, disposal)
+        if manifest is not None:
+            manifest.settle()
+        sweep(stream)
+        Shelf.sweep(stream.path)
+    finally:
+        lock.release()
 
 
 def sweep(stream: Stream, job: str = "") -> None:

@@ -14,11 +14,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastjournal.errors import BadRequest
 from fastjournal.journal.disk.generations import Disposal
@@ -32,10 +32,11 @@ from fastjournal.spark.decode.record_columns import readable
 from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.locations import absolute, is_archive
 from fastjournal.spark.maintain.clean import (
-    Carrier,
     CleanReport,
+    FileIdentity,
     Rewritten,
     fold_rows,
+    identify,
     in_order,
     put_in_place,
     sweep,
@@ -44,77 +45,70 @@ from fastjournal.spark.maintain.clean import (
 )
 from fastjournal.spark.maintain.retention_columns import byte_ranges, content, join_ranges
 from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
-from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack, tear_rule
-from fastjournal.spark.tasks import Task, parallelism, run_tasks
+from fastjournal.spark.storage.segments import (
+    Piece,
+    journal_segments,
+    load,
+    pack,
+    tear_rule,
+    while_pinned,
+)
+from fastjournal.spark.storage.written_files import attempt_word
+from fastjournal.spark.tasks import Carrier, carrier_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["trim_archive", "trim_directory"]
+__all__ = ["trim_archive"]
 
 _PACK = 256 << 20
+_LOCK_SECONDS = 60.0
 
 
 def trim_archive(
-    spark: SparkSession,
+    spark: SparkSession | Carrier,
     path: str | Path,
     *,
     before: int,
     queues: Iterable[str] = (),
     dry_run: bool = False,
 ) -> CleanReport:
-    """Drop from an archive the records with a TIME below `before`, of some queues or of all."""
+    """Drop from an archive the records with a TIME below `before`, of some queues or of all.
 
-    def run(tasks: Sequence[Task]) -> list[Any]:
-        return run_tasks(spark, tasks)
-
-    return trim_directory(
-        run,
-        absolute(path),
-        before=before,
-        queues=frozenset(queues),
-        dry_run=dry_run,
-        cores=parallelism(spark),
-    )
-
-
-def trim_directory(
-    run: Carrier,
-    path: str | Path,
-    *,
-    before: int,
-    queues: frozenset[str],
-    dry_run: bool = False,
-    cores: int = 0,
-) -> CleanReport:
-    """The same; `run` carries out tasks somewhere, `cores` at a time; their answers in order."""
+    `spark`: a session, or a function that carries tasks out.
+    """
+    run, cores = carrier_of(spark)
+    path, chosen = absolute(path), frozenset(queues)
     stream = Stream(path, WORKQ)
     if is_archive(Path(path)) and not stream.segments():
         raise BadRequest(f"{path}: its history goes by age (fastjournal archive prune --keep-days)")
     for name in ("append.lock", SYNCED_MARK):
         if stream.files.exists(stream.path / name):
             raise BadRequest(f"{path}: a journal lives here ({name}); clean it instead")
-    lock = stream.lock_readers(exclusive=not dry_run, timeout=60.0)
-    try:
+    job = attempt_word()
+
+    def rewrite() -> tuple[dict[int, FileIdentity], int, list[Rewritten]]:
         pieces = journal_segments(path)
+        files = identify(stream, [piece.number for piece in pieces])
         packs = pack(pieces, _PACK, cores)
-        size = total_bytes(stream)
-        with Shelf.below(stream.path) if queues else nullcontext() as shelf:
+        with Shelf.below(stream.path) if chosen else nullcontext() as shelf:
             rows: RowSet | None = None
             if shelf is not None:
-                runs: list[Run] = run([_Rows(some, queues, shelf) for some in packs])
+                runs: list[Run] = run([_Rows(some, chosen, shelf) for some in packs])
                 rows = fold_rows(run, runs, shelf, cores)
-            found = run([_Trim(some, before, rows, dry_run) for some in packs])
-        rewritten = in_order(pieces, found)
+            word = "" if dry_run else job
+            found = run([_Trim(some, before, rows, word) for some in packs])
+        return files, total_bytes(stream), in_order(pieces, found)
+
+    try:
+        files, size, rewritten = while_pinned(path, rewrite)
+        if not dry_run:
+            put_in_place(stream, files, rewritten, Disposal(stream, ()), _LOCK_SECONDS)
         cleaned = [one.cleaned for one in rewritten]
-        if not dry_run:
-            put_in_place(stream, rewritten, Disposal(stream, ()))
         after = size - sum(one.bytes_before - one.bytes_after for one in cleaned)
-        return CleanReport(str(path), 0, size, after, tuple(cleaned))
+        return CleanReport(path, 0, size, after, tuple(cleaned))
     finally:
-        if not dry_run:
-            sweep(stream)
-        lock.release()
+        sweep(stream, job)
 
 
 def _chunks(piece: Piece, data: Buffer) -> Iterable[Chunk]:
@@ -157,7 +151,8 @@ class _Trim:
     pieces: list[Piece]
     before: int
     rows: RowSet | None
-    dry_run: bool
+    job: str
+    """A word for the names of work files; empty: nothing is written."""
 
     def __call__(self) -> list[Rewritten | None]:
         return [self._one(piece) for piece in self.pieces]
@@ -181,6 +176,4 @@ class _Trim:
             return None
         text = content(data, join_ranges(ranges))
         cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
-        return Rewritten(
-            cleaned, None if self.dry_run else write_work_file(piece.path, text, "trim")
-        )
+        return Rewritten(cleaned, write_work_file(piece.path, text, self.job) if self.job else None)

@@ -9,13 +9,14 @@ Rules:
    only the log behind it is read. So a share without a record has rows too: it is told of.
 3. All shares are as of one TIME, that of the last record when the table is made.
 4. Many tasks read one journal, so no cleaner may come in between: the rows are made at once, while
-   the driver shares the readers' lock. What lies on an object store is not cleaned and is read when
-   the table is.
+   the log is pinned. What lies on an object store is not cleaned and is read when the table is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from fastjournal.errors import CorruptCommand
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import Group, Queue
+from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.record import encode
 from fastjournal.log.scan.scan import Buffer
 from fastjournal.log.segment import WORKQ
@@ -33,8 +35,8 @@ from fastjournal.spark.options import Settings
 from fastjournal.spark.replay.fold import Share, fold, route
 from fastjournal.spark.replay.job_rows import job_batches
 from fastjournal.spark.replay.snapshots import base_of, first_segment
-from fastjournal.spark.schema import ddl, names_of
-from fastjournal.spark.storage.segments import Piece, at_one_moment, journal_segments, newest_time
+from fastjournal.spark.schema import ddl, made_columns, names_of
+from fastjournal.spark.storage.segments import Piece, journal_segments, newest_time, while_pinned
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["replay_by_shuffle"]
 
-_SPREAD = "share int, _segment bigint, _offset bigint, time_ns bigint, payload binary"
+_SPREAD = "share int, _segment bigint, _offset bigint, time_ns bigint, record binary"
 
 
 def replay_by_shuffle(
@@ -70,18 +72,18 @@ def replay_by_shuffle(
         (path,) = settings.paths
         if is_remote(path):
             return _folded(spark, path, shares, settings)
-        return at_one_moment(path, lambda: _folded(spark, path, shares, settings).localCheckpoint())
+        return while_pinned(path, lambda: _folded(spark, path, shares, settings).localCheckpoint())
 
 
 def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    names = names_of(settings)
+    settings = replace(settings, columns=names_of(settings))
     pieces = journal_segments(path)
     bounds = (settings.upto, newest_time(pieces[-1]) if pieces else None)
     upto = min((bound for bound in bounds if bound is not None), default=None)
     first = first_segment(path, _unread(pieces), upto)
-    reader = spark.read.format("fastjournal").option("columns", "_segment,_offset,time_ns,payload")
+    reader = spark.read.format("fastjournal").option("columns", "_segment,_offset,time_ns,record")
     reader = reader.option("fromSegment", str(first))
     if upto is not None:
         reader = reader.option("until", str(upto + 1))
@@ -92,17 +94,17 @@ def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> 
 
     def folded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with told():
-            yield from _fold_partition(batches, path, pieces, upto, shares, names, settings)
+            yield from _fold_partition(batches, path, pieces, upto, shares, settings)
 
     records = reader.load(path).mapInArrow(spread, _SPREAD)
     every = spark.range(shares).selectExpr(
-        "cast(id as int) share", "-1L _segment", "-1L _offset", "0L time_ns", "x'' payload"
+        "cast(id as int) share", "-1L _segment", "-1L _offset", "0L time_ns", "x'' record"
     )
     return (
         records.union(every)
         .repartition(shares, F.col("share"))
         .sortWithinPartitions("share", "_segment", "_offset")
-        .mapInArrow(folded, ddl("jobs", names))
+        .mapInArrow(folded, ddl("jobs", settings.columns))
     )
 
 
@@ -154,7 +156,6 @@ def _fold_partition(
     pieces: list[Piece],
     upto: int | None,
     shares: int,
-    names: tuple[str, ...],
     settings: Settings,
 ) -> Iterator[pa.RecordBatch]:
     """A partition may hold several shares, one behind the other; each is folded as a segment."""
@@ -175,7 +176,11 @@ def _fold_partition(
             [(piece, memoryview(data))],
             share=part, mode=settings.mode, state=base.state, overlap=base.overlap,
         )  # fmt: skip
-        yield from job_batches(state.rows.values(), names, path, settings.queues)
+        yield from made_columns(settings, partial(_rows_of, state, path))
+
+
+def _rows_of(state: JournalState, path: str, settings: Settings) -> Iterator[pa.RecordBatch]:
+    return job_batches(state.rows.values(), settings.columns, path, settings.queues)
 
 
 def _unread(pieces: list[Piece]) -> list[tuple[Piece, Buffer]]:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.clock import SECOND
 from fastjournal.journal.state.row import Row, job_of
 from fastjournal.model import Job
 from fastjournal.spark.decode.record_columns import readable
@@ -28,7 +27,6 @@ _ROWS = 20_000
 _INSTANTS = frozenset({"due", "inserted", "modified", "expires", "lease_start", "lease_until"})
 _TEXTS = frozenset({"queue", "key", "worker", "note"})
 _PLACES = {name.removesuffix("_bytes"): place for place, name in enumerate(Job._fields)}
-_PLACES |= {"value": _PLACES["payload"], "id_text": _PLACES["id"]}
 
 
 def _column(
@@ -45,10 +43,6 @@ def _column(
         return pa.array(np.floor_divide(nanos, 1000), mask=nanos == 0).cast(kind)
     if name in _TEXTS:
         return readable(pa.array(values, pa.binary()))
-    if name == "ttl":
-        return pa.array([length / SECOND if length else None for length in values], kind)
-    if name == "id_text":
-        return pa.array([one.hex() for one in values], kind)
     if name == "state":
         return pa.array([state.name for state in values], kind)
     return pa.array(values, kind)

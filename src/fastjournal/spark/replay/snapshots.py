@@ -21,7 +21,12 @@ import google_crc32c
 from fastjournal.archive.manifest import SnapshotEntry
 from fastjournal.archive.restore import plan_restore
 from fastjournal.errors import BadRequest, SegmentError
-from fastjournal.journal.disk.snapshot import SNAPSHOT, Snapshot, newest_snapshot
+from fastjournal.journal.disk.snapshot import (
+    SNAPSHOT,
+    Snapshot,
+    newest_snapshot,
+    older_snapshot,
+)
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import MARK, Mark
 from fastjournal.journal.state.apply import JournalState
@@ -69,10 +74,12 @@ class Base:
 _NOTHING = Base(None, 0, 0)
 
 
-def open_snapshot(directory: str | Path) -> tuple[Snapshot, Buffer] | None:
-    """The newest complete snapshot of a journal and its bytes, mapped."""
+def open_snapshot(
+    directory: str | Path, below: int | None = None
+) -> tuple[Snapshot, Buffer] | None:
+    """The newest complete snapshot of a journal, or below a number, and its bytes, mapped."""
     stream = Stream(directory, WORKQ)
-    snapshot = newest_snapshot(stream)
+    snapshot = newest_snapshot(stream) if below is None else older_snapshot(stream, below)
     if snapshot is None:
         return None
     data = map_file(snapshot.path)
@@ -231,6 +238,14 @@ def _serving(
     if opened is None:
         return None
     found = _opened(*opened)
+    # One may have been taken since the log was pinned.
+    while (
+        upto is not None and found.marks and found.marks[-1][1] > upto and not is_remote(directory)
+    ):
+        older = open_snapshot(directory, found.snapshot.first)
+        if older is None:
+            break
+        found = _opened(*older)
     if not found.marks:
         return None
     if upto is not None and found.marks[-1][1] > upto:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from fastjournal.package.lazy_names import names_from
 
 if TYPE_CHECKING:
-    from fastjournal.spark.report.write import Report, report, report_directory
+    from fastjournal.spark.report.write import Report, report
 
-__all__ = ["Report", "report", "report_directory"]
+__all__ = ["Report", "report"]
 
 __getattr__ = names_from(__name__, dict.fromkeys(__all__, "write"))

@@ -9,14 +9,14 @@ Rules:
 
 1. One pass over the log, shared out by rows among tasks; only tallies come back to the driver.
 2. Figures and page are made from the same numbers: `json()` holds everything `html()` shows.
-3. What cleaning would free is asked of the cleaner itself, where the journal is ours to lock.
+3. What cleaning would free is asked of the cleaner itself, where its files may be written.
+4. The log is pinned meanwhile: no lock is held, and none is taken alone.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -29,18 +29,18 @@ from fastjournal.spark.lake.history import History
 from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, parts_of
 from fastjournal.spark.locations import is_remote, place
-from fastjournal.spark.maintain.clean import Carrier, clean_journal
+from fastjournal.spark.maintain.clean import clean_journal
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.report.figures import figures
 from fastjournal.spark.report.page import page
 from fastjournal.spark.report.tally import Tally, Window
-from fastjournal.spark.storage.segments import Piece, at_one_moment, load, share_count
-from fastjournal.spark.tasks import parallelism, run_tasks
+from fastjournal.spark.storage.segments import Piece, load, share_count, while_pinned
+from fastjournal.spark.tasks import Carrier, carrier_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Report", "report", "report_directory"]
+__all__ = ["Report", "report"]
 
 _SECOND = 1_000_000_000
 _LOCK_SECONDS = 2.0
@@ -62,7 +62,7 @@ class Report:
 
 
 def report(
-    spark: SparkSession,
+    spark: SparkSession | Carrier,
     path: str | Path,
     *,
     archive: str | Path | None = None,
@@ -76,32 +76,10 @@ def report(
     """Look at a journal, or at a copy of sealed segments by its URI.
 
     `since` and `until` in ns since 1970. `target`: seconds a job may wait once it could be handed
-    out; `targets` by queue. `cleaning=False` does not ask what cleaning would free.
+    out; `targets` by queue. `cleaning=False` does not ask what cleaning would free. `spark`: a
+    session, or a function that carries tasks out.
     """
-
-    def run(tasks: Sequence[Any]) -> list[Any]:
-        return run_tasks(spark, tasks)
-
-    return report_directory(
-        run, path, archive=archive, since=since, until=until, target=target, targets=targets,
-        shares=shares, cleaning=cleaning, cores=parallelism(spark),
-    )  # fmt: skip
-
-
-def report_directory(
-    run: Carrier,
-    path: str | Path,
-    *,
-    archive: str | Path | None = None,
-    since: int | None = None,
-    until: int | None = None,
-    target: float = 60.0,
-    targets: Mapping[str, float] | None = None,
-    shares: int = 0,
-    cleaning: bool = True,
-    cores: int = 0,
-) -> Report:
-    """The same; `run` carries out tasks somewhere, `cores` at a time; their answers in order."""
+    run, cores = carrier_of(spark)
     journal = place(path)
     goal = round(target * _SECOND)
     goals = {name: round(seconds * _SECOND) for name, seconds in (targets or {}).items()}
@@ -121,7 +99,7 @@ def report_directory(
         return history, last, reduce(Tally.merge, run(tasks))
 
     # No cleaner comes in between: what the driver plans, all tasks see.
-    history, last, tally = at_one_moment(journal, look)
+    history, last, tally = while_pinned(journal, look)
     log = _log(run, history, last, tally, cleaning, cores)
     return Report(figures(tally, journal=journal, last=last, targets=goals, target=goal, log=log))
 
@@ -133,7 +111,7 @@ def _log(
     size = sum(piece.size for piece in live)
     written = int(tally.bytes.sum())
     after: int | None = None
-    if cleaning and not is_remote(history.path) and _ours(history.path):
+    if cleaning and not is_remote(history.path):
         try:
             stream = Stream(history.path, WORKQ)
             done = clean_journal(
@@ -152,11 +130,6 @@ def _log(
         else 0,
         "after_cleaning": after,
     }
-
-
-def _ours(path: str) -> bool:
-    """Whether a lock file made here could be opened by whoever writes the journal."""
-    return Path(path, "read.lock").exists() or Path(path).stat().st_uid == os.geteuid()
 
 
 @dataclass(frozen=True, slots=True)

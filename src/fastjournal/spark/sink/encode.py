@@ -37,7 +37,7 @@ from fastjournal.log.scan.encode_columns import encode_column
 from fastjournal.log.scan.scan import verify
 from fastjournal.log.segment import WORKQ
 from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT
-from fastjournal.spark.schema import OLD_NAMES, WRITTEN, written_name
+from fastjournal.spark.schema import OLD_NAMES, WRITTEN, current_name
 from fastjournal.spark.storage.segments import Piece, load
 from fastjournal.spark.storage.written_files import Writing, Written
 
@@ -79,7 +79,7 @@ class Staged:
 def check_schema(schema: StructType, queue: bytes = b"") -> None:
     """Refuse columns that mean nothing to a journal, and rows that could name no queue."""
     for field in schema.fields:
-        allowed = WRITTEN.get(written_name(field.name))
+        allowed = WRITTEN.get(current_name(field.name))
         if allowed is None:
             raise SettingError(
                 f"schema: a job has no column {field.name!r}; it has {', '.join(WRITTEN)}",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["life_batches", "told_rows"]
 
-_VALUES = frozenset({"value", "result"})
+_VALUES = frozenset({"payload", "result"})
 
 
 def life_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:

@@ -111,7 +111,7 @@ def _row(directory: str, sender: bytes, entry: SpooledJob) -> dict[str, Any]:
         "priority": job.priority,
         "due": _moment(job.due),
         "expires": _moment(job.expires),
-        "value": job.value,
+        "payload": job.value,
     }
 
 

@@ -41,6 +41,7 @@ from fastjournal.log.care.recovery import Safe
 from fastjournal.log.files import DISK
 from fastjournal.log.manifest import MANIFEST, Manifest
 from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.pins import Pin
 from fastjournal.log.record import BrokenRecord, decode_time
 from fastjournal.log.scan.scan import Buffer, TearRule, next_valid, verify
 from fastjournal.log.segment import CAPTAIN, HEADER_SIZE, WORKQ, Header, parse_name, segment_name
@@ -67,6 +68,7 @@ __all__ = [
     "share_count",
     "split_large",
     "tear_rule",
+    "while_pinned",
 ]
 
 T = TypeVar("T")
@@ -74,6 +76,7 @@ T = TypeVar("T")
 _LOCK_SECONDS = 60.0
 _LEAST_PACK = 32 << 20
 _LEAST_SPLIT = 4 << 10
+_NEVER = 1 << 63
 _LEAST_SHARE = 8 << 20  # a smaller share does not pay for its task
 _FEW_SHARES = 2
 _SETTLED = 1_000_000_000  # ns; file systems tell times of changes in ticks of up to some 10 ms
@@ -308,7 +311,24 @@ def load_all(directory: str | Path) -> list[tuple[Piece, Buffer]]:
     )
 
 
-def at_one_moment(directory: str | Path, work: Callable[[], T]) -> T:
+def while_pinned(directory: str | Path, work: Callable[[], T], seconds: float | None = None) -> T:
+    """Do `work`, which may take long, here and in tasks, while no cleaner changes a file.
+
+    No lock is held meanwhile (see `log.pins`); `seconds`: how long to wait for a cleaner at work.
+    In a directory in which nothing may be written the readers' lock is held instead.
+    """
+    if is_remote(directory):
+        return work()
+    try:
+        pin = Pin(Path(directory))
+    except OSError:
+        return at_one_moment(directory, work, seconds)
+    with pin:
+        at_one_moment(directory, lambda: None, seconds)
+        return work()
+
+
+def at_one_moment(directory: str | Path, work: Callable[[], T], seconds: float | None = None) -> T:
     """Do `work`, which opens files, while no cleaner changes them; leaves nothing behind.
 
     The cleaner takes `read.lock` for itself before it touches a file, and makes it if need be. So
@@ -328,7 +348,8 @@ def at_one_moment(directory: str | Path, work: Callable[[], T]) -> T:
             if not DISK.exists(path):
                 return done
     try:
-        lock = DISK.lock(path, exclusive=False, timeout=_LOCK_SECONDS)
+        waits = _LOCK_SECONDS if seconds is None else seconds
+        lock = DISK.lock(path, exclusive=False, timeout=waits)
     except OSError as error:
         raise SegmentError(path, f"cannot be locked: {error}") from error
     try:
@@ -421,18 +442,36 @@ def split_large(pieces: Sequence[Piece], most: int, least: int = 0) -> list[Piec
 
 
 def _times_between(piece: Piece, parts: int) -> list[int]:
-    """TIMEs that part a segment into so many parts of about one size, or fewer, in order."""
+    """TIMEs that part what is read of a segment into so many parts of about one size, or fewer."""
     if parts < 2:
         return []
     data = load_unless_gone(piece)
     # Behind its records the newest one may hold room that is reserved.
     end = verify(data, torn=tear_rule(piece)).end if data and piece.newest else len(data)
-    times = set()
-    for n in range(1, parts):
-        at = next_valid(data, max(HEADER_SIZE, end * n // parts), end)
-        if at is not None:
-            times.add(decode_time(bytes(data[at : at + 15])))
-    return sorted(times)
+    after, upto = piece.after or 0, piece.upto or _NEVER
+    start = _byte_near(data, after, HEADER_SIZE, end) if piece.after else HEADER_SIZE
+    end = _byte_near(data, upto, start, end) if piece.upto else end
+    places = (start + (end - start) * n // parts for n in range(1, parts))
+    found = {_time_at(data, at, end) for at in places}
+    return sorted(time for time in found if time is not None and after < time < upto)
+
+
+def _byte_near(data: Buffer, time: int, start: int, end: int) -> int:
+    """A byte near the first record behind `time`: TIME ascends along a segment."""
+    while end - start > _LEAST_SPLIT:
+        middle = (start + end) // 2
+        found = _time_at(data, middle, end)
+        if found is None or found > time:
+            end = middle
+        else:
+            start = middle
+    return end
+
+
+def _time_at(data: Buffer, at: int, end: int) -> int | None:
+    """TIME of the first record at or behind a byte; None: there is none before `end`."""
+    found = next_valid(data, at, end)
+    return None if found is None else decode_time(bytes(data[found : found + 15]))
 
 
 def pack(pieces: Sequence[Piece], most: int, cores: int = 0, least: int = 0) -> list[list[Piece]]:

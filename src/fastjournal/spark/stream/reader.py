@@ -31,7 +31,7 @@ from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings, instant, offset_time, size_bytes, timestamp
 from fastjournal.spark.partitions import Span, checked
 from fastjournal.spark.schema import made_columns
-from fastjournal.spark.storage.segments import Piece, pack
+from fastjournal.spark.storage.segments import Piece, pack, split_large
 from fastjournal.spark.stream.archive_tail import ArchiveTail
 from fastjournal.spark.stream.tail import Reached, Tail
 
@@ -293,7 +293,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets = zip(self._followed, self._parted(start), self._parted(end), strict=True)
             pieces = [piece for one, begin, last in offsets for piece in one.pieces(begin, last)]
             bounds = self.settings.settings
-            packs = pack(pieces, bounds.max_partition_bytes, bounds.cores, bounds.min_partitions)
+            most, least = bounds.max_partition_bytes, bounds.min_partitions
+            packs = pack(split_large(pieces, most, least), most, bounds.cores, least)
             return [Span(one) for one in packs]
 
     def _joined(self, offsets: Sequence[Offset]) -> Offset:
