@@ -1,9 +1,10 @@
 """Three daemons and three etcd, each pair in a network of its own, and what may befall them.
 
-Every node has a network namespace, joined to the others by a bridge, and a disk of its own that can
-be full. Links are cut by routes that lead nowhere, in one direction or both; clients stay outside,
-and still reach whom the others do not. It takes root, `ip`, and etcd; where one of them is missing
-the tests are skipped, and say so.
+Every node has a network namespace, joined to the others by a bridge, a disk of its own that can be
+full, and a clock that can be stepped. Links are cut by routes that lead nowhere, in one direction
+or both, and slowed down by a program that passes on what a node says to its peers; clients stay
+outside, and still reach whom the others do not. It takes root, `ip`, and etcd; where one of them
+is missing the tests are skipped, and say so.
 """
 
 from __future__ import annotations
@@ -27,17 +28,22 @@ from typing import Any, Self
 import pytest
 
 import fastjournal
+import stepped_daemon
+from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError, LeaseLost
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.replica.disk import ReplicaLog
 from fastjournal.testing import wait_until
 from replica_world import records_between
+from stepped_daemon import StepFile
 
 NODES = ("a", "b", "c")
 TTL = 3.0  # seconds
 _DISK = "48m"
 _PORT, _INNER = 17001, 17101
+_LINKS = 17201  # the first port of slow links, on loopback of each node
+_SLOW = Path(__file__).with_name("slow_links.py")
 
 
 def _ip(*words: str, check: bool = True) -> None:
@@ -59,6 +65,8 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         """The daemons, by node."""
         self.etcds: dict[str, subprocess.Popen[bytes]] = {}
+        self.clocks: dict[str, StepFile] = {}
+        self._links: list[subprocess.Popen[bytes]] = []
         self._bridge = f"{self._tag}br"
         (home / "secret").write_text("among us")
 
@@ -67,6 +75,7 @@ class Cluster:
             self._plug_in()
             for name in NODES:
                 self.start_etcd(name)
+                self._slow_links(name)
             for name in NODES:
                 self.start(name)
         except BaseException:
@@ -84,7 +93,7 @@ class Cluster:
 
     def close(self) -> None:
         """Leave nothing behind."""
-        for process in [*self.processes.values(), *self.etcds.values()]:
+        for process in [*self.processes.values(), *self.etcds.values(), *self._links]:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
                 process.kill()
@@ -138,6 +147,22 @@ class Cluster:
         env = {"ETCD_UNSUPPORTED_ARCH": "arm64"}
         self.etcds[name] = self._run(name, f"etcd-{name}.log", words, env)
 
+    def _slow_links(self, name: str) -> None:
+        """A clock that can be stepped, and links to the others that can be slow."""
+        self.clocks[name] = StepFile(self.home / f"{name}.steps")
+        self.delay(name, 0)
+        words = [sys.executable, str(_SLOW), str(self.home / f"{name}.delay")]
+        words += [f"{port}={self.hosts[one]}:{_INNER}" for one, port in self._peers(name).items()]
+        self._links.append(self._run(name, f"links-{name}.log", words, {}))
+
+    def _peers(self, name: str) -> dict[str, int]:
+        """The port of loopback by which a node speaks to each other one."""
+        return {one: _LINKS + at for at, one in enumerate(NODES) if one != name}
+
+    def delay(self, name: str, seconds: float) -> None:
+        """What this node says to the others arrives so much later, and what they answer too."""
+        (self.home / f"{name}.delay").write_text(str(seconds))
+
     def start(self, name: str) -> None:
         """Start a daemon, if it does not run."""
         known = self.processes.get(name)
@@ -149,21 +174,22 @@ class Cluster:
             "FASTJOURNAL_REPLICA_NAME": name,
             "FASTJOURNAL_REPLICA_LISTEN": f"{self.hosts[name]}:{_INNER}",
             "FASTJOURNAL_REPLICA_PEERS": ",".join(
-                f"{one}={self.hosts[one]}:{_INNER}" for one in others
+                f"{one}=127.0.0.1:{port}" for one, port in self._peers(name).items()
             ),
             "FASTJOURNAL_REPLICA_ARBITER": ",".join(
                 f"http://{self.hosts[one]}:2379" for one in (name, *others)
             ),
             "FASTJOURNAL_REPLICA_SECRET_FILE": str(self.home / "secret"),
             "FASTJOURNAL_REPLICA_TTL": str(TTL),
-            "FASTJOURNAL_JOURNAL_SYNC": "always",
+            "FASTJOURNAL_REPLICA_CLIENTS": f"{self.hosts[name]}:{_PORT}",
             "FASTJOURNAL_JOURNAL_CLEAN_INTERVAL": "1",
             "FASTJOURNAL_JOURNAL_SNAPSHOT_BYTES": "1000000",
             "FASTJOURNAL_JOURNAL_SEGMENT_SIZE": "262144",
         }
         words = [
-            sys.executable, "-m", "fastjournal.cli.app", "serve", str(self.home / name / "data"),
-            "--listen", f"{self.hosts[name]}:{_PORT}",
+            sys.executable, stepped_daemon.__file__, str(self.home / f"{name}.steps"),
+            str(self.home / name / "data"), "--listen", f"{self.hosts[name]}:{_PORT}",
+            "--sync", "always",
         ]  # fmt: skip
         self.processes[name] = self._run(name, f"{name}.log", words, env)
 
@@ -215,6 +241,8 @@ class Cluster:
             if self.etcds[name].poll() is not None:
                 self.start_etcd(name)
             self.etcds[name].send_signal(signal.SIGCONT)
+            self.delay(name, 0)
+            self.clocks[name].step(-self.clocks[name].ahead / SECOND)
             if self.processes[name].poll() is None:
                 self.processes[name].send_signal(signal.SIGCONT)
             self.start(name)
@@ -340,6 +368,19 @@ class Nemesis:
             content[self.random.randrange(8, max(9, len(content) // 2))] ^= 16
             path.write_bytes(bytes(content))
 
+    def do_clock_ahead(self, primary: str, follower: str) -> None:
+        self.cluster.clocks[self.random.choice((primary, follower))].step(2 * 3600)
+        time.sleep(TTL)
+
+    def do_clock_behind(self, primary: str, follower: str) -> None:
+        self.cluster.clocks[self.random.choice((primary, follower))].step(-2 * 3600)
+        time.sleep(TTL)
+
+    def do_slow_links(self, primary: str, follower: str) -> None:
+        victim = self.random.choice((primary, follower))
+        self.cluster.delay(victim, self.random.uniform(0.05, 0.5))
+        time.sleep(TTL)
+
     def do_switchover(self, primary: str, follower: str) -> None:
         self.cluster.ask(primary, "switchover")
 
@@ -419,6 +460,16 @@ class Clients:
                 found |= {job.key for job in jobs}
             found |= {job.key.decode() for job in journal.jobs("q", limit=1_000_000, values=False)}
         return found
+
+
+def audit(cluster: Cluster) -> int:
+    """What Spark's audit of one node's log says: 0 if nothing, or notes only.
+
+    The daemons have ended, and all that is there is on a majority.
+    """
+    directory = str(cluster.home / NODES[0] / "data" / "default")
+    command = [sys.executable, "-m", "fastjournal.cli.app", "spark", "audit", directory]
+    return subprocess.run(command).returncode
 
 
 def compare_logs(cluster: Cluster) -> int:

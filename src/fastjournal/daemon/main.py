@@ -43,10 +43,7 @@ def run(
     *,
     clock: Clock = SYSTEM_CLOCK,
 ) -> int:
-    """Serve until told to stop; returns the exit code.
-
-    `clock`: of journals that are not replicated.
-    """
+    """Serve until told to stop; returns the exit code."""
     log = set_up_log(settings.log)
     use_domain_of(settings.domain)
     allow_all()
@@ -120,7 +117,7 @@ async def _serve(
     if settings.replica.name:
         from fastjournal.daemon.replicated import serve_replicated  # nobody else pays for it
 
-        await serve_replicated(settings, make_server, log, stop)
+        await serve_replicated(settings, make_server, log, stop, clock)
         return 0
     server = make_server(settings, log=log, clock=clock)
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from fastjournal.clock import SECOND, SYSTEM_CLOCK
+from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.config import ReplicaSettings, Settings, parse_address
 from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
 from fastjournal.daemon.context import Context
@@ -137,7 +137,11 @@ class Gate:
 
 
 async def serve_replicated(
-    settings: Settings, make_server: Callable[..., Server], log: Log, stop: asyncio.Event
+    settings: Settings,
+    make_server: Callable[..., Server],
+    log: Log,
+    stop: asyncio.Event,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Follow, lead, and serve while leading, until told to stop."""
     check_exposure(settings)
@@ -149,12 +153,12 @@ async def serve_replicated(
         for gate in gates:
             gate.changed()
 
-    node = await _make_node(settings, log, changed, stop)
+    node = await _make_node(settings, log, changed, stop, clock)
     if node is None:
         return
     await node.start()
     tokens = read_tokens(settings.tokens) if settings.tokens else None
-    waiting = Context(settings, SYSTEM_CLOCK, log, tokens)
+    waiting = Context(settings, clock, log, tokens)
     waiting.replica = node.report
     contexts = [waiting]
     front = _Front(waiting, node)
@@ -166,7 +170,7 @@ async def serve_replicated(
             if node.member.is_serving:
                 gate = Gate(node, settings.replica.ack)
                 gates[:] = [gate]
-                server = make_server(_as_primary(settings), log=log)
+                server = make_server(_as_primary(settings), log=log, clock=clock)
                 server.replica = node.report
                 contexts.append(server)
                 await _reign(server, log, node, gate, front, node_changed, stop)
@@ -194,7 +198,7 @@ class _Front:
         member = node.member
 
         def progress() -> Progress:
-            lag = SYSTEM_CLOCK.monotonic() - member.fresh_at
+            lag = context.clock.monotonic() - member.fresh_at
             return Progress(member.log.rewritten, member.log.commit_time, lag)
 
         def watch(wanted: bool) -> None:
@@ -243,7 +247,7 @@ class _Front:
             sock,
             lambda: StandbyConnection(standby),
             has_room=lambda: len(standby.connections) < limits.max_connections,
-            refusal=lambda: encode_error(0, "FULL too many connections", SYSTEM_CLOCK.now()),
+            refusal=lambda: encode_error(0, "FULL too many connections", context.clock.now()),
             log=context.log,
             tls=None if is_local else server_context(context.settings.tls),
             patience=lambda: limits.hello_timeout,
@@ -327,7 +331,11 @@ async def _either(changed: asyncio.Event, stop: asyncio.Event) -> None:
 
 
 async def _make_node(
-    settings: Settings, log: Log, changed: Callable[[], None], stop: asyncio.Event
+    settings: Settings,
+    log: Log,
+    changed: Callable[[], None],
+    stop: asyncio.Event,
+    clock: Clock,
 ) -> ReplicaNode | None:
     told = settings.replica
     name = settings.default_journal
@@ -352,7 +360,7 @@ async def _make_node(
                 return None
     replica = await asyncio.to_thread(open_replica, homes[name], settings)
     return ReplicaNode(
-        options, replica, arbiter, clock=SYSTEM_CLOCK, make_mark=_mark(options.name),
+        options, replica, arbiter, clock=clock, make_mark=_mark(options.name),
         on_change=changed,
     )  # fmt: skip
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
-from replica_cluster import NODES, Clients, Cluster, Nemesis, compare_logs
+from replica_cluster import NODES, Clients, Cluster, Nemesis, audit, compare_logs
 
 pytestmark = [
     pytest.mark.kill,
@@ -19,7 +20,7 @@ pytestmark = [
     pytest.mark.timeout(36_000),
     pytest.mark.xdist_group("replica"),
 ]
-ROUNDS = int(os.environ.get("FASTJOURNAL_REPLICA_ROUNDS", "15"))
+ROUNDS = int(os.environ.get("FASTJOURNAL_REPLICA_ROUNDS", "18"))
 SEED = int(os.environ.get("FASTJOURNAL_REPLICA_SEED", "1"))
 
 
@@ -63,3 +64,7 @@ def test_nothing_answered_is_lost_whatever_befalls_the_nodes(tmp_path: Path) -> 
         assert not back
         assert same > 200 * 300
         assert len(clients.put) > 10 * ROUNDS
+        if shutil.which("java"):
+            assert audit(cluster) == 0
+        else:
+            print("no Java here: Spark's audit is left out")
