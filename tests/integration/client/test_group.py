@@ -377,6 +377,18 @@ def test_making_a_group_is_brought_to_its_end(tmp_path: Path, command: Command) 
             daemons.stop(name)
 
 
+def test_a_group_may_begin_in_one_daemon(tmp_path: Path, command: Command) -> None:
+    names = [f"jobs-{number}" for number in range(3)]
+    with LocalDaemon(tmp_path / "data", settings={"journals": names}) as daemon:
+        shards = [f"{daemon.url}/{name}" for name in names]
+        assert command("group", "create", f"{daemon.url}/default", *shards)[0] == 0
+        with fastjournal.connect(f"{daemon.url}?group=3") as group:
+            group.put_many([{"key": f"{n}", "queue": "q"} for n in range(30)])
+            assert len(group.lease_many(30, "q")) == 30
+        with fastjournal.connect(shards[1]) as one:
+            assert 0 < one.status().leased < 30
+
+
 def test_a_group_begins_with_empty_journals(tmp_path: Path, command: Command) -> None:
     daemons = Daemons(tmp_path)
     try:
