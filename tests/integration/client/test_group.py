@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -294,10 +293,14 @@ def test_a_group_is_shown_and_one_of_it_moves(
 ) -> None:
     """Whole journals move, keys never do."""
     group.put_many([{"key": f"{n}", "queue": "q"} for n in range(20)])
-    home = daemons.address("home")
+    home = daemons.address("home") + "?connect_timeout=0.3"
     code, out, _ = command("group", "show", home)
     assert code == 0
     assert all(address in out for address in daemons.shards)
+    code, out, _ = command("list", "--url", daemons.url, "--json")
+    assert (code, len(out.splitlines())) == (0, 20)
+    code, _, err = command("status", "--url", daemons.url)
+    assert code and "group show" in err
     new = free_port()
     address = f"fj://127.0.0.1:{new}/jobs-3"
     code, _, err = command("group", "move", home, "3", daemons.address("jobs-2"))
@@ -311,16 +314,13 @@ def test_a_group_is_shown_and_one_of_it_moves(
     assert address in command("group", "show", home, "--json")[1]
     with fastjournal.connect(f"{daemons.url}&timeout=0.3") as fresh:
         assert fresh.queue("q").ready == 20
-    quick: Any = Group(f"{home}?group={SHARDS}&timeout=0.3")
-    with quick:
-        assert quick.queue("q").ready == 20
 
 
 def test_a_journal_that_moves_while_a_client_is_open_is_found_again(
     daemons: Daemons, command: Command
 ) -> None:
-    home = daemons.address("home")
-    with Group(f"{home}?group={SHARDS}&timeout=0.5") as group:
+    home = daemons.address("home") + "?connect_timeout=0.3"
+    with Group(f"{home}&group={SHARDS}&timeout=0.5") as group:
         group.put_many([{"key": f"{n}", "queue": "q"} for n in range(20)])
         new = free_port()
         daemons.stop("jobs-0")
@@ -360,7 +360,8 @@ def test_making_a_group_is_brought_to_its_end(tmp_path: Path, command: Command) 
     daemons = Daemons(tmp_path)
     try:
         daemons.stop("jobs-3")
-        words = ("group", "create", daemons.address("home"), *daemons.shards)
+        home = daemons.address("home") + "?connect_timeout=0.3"
+        words = ("group", "create", home, *daemons.shards)
         code, _, err = command(*words)
         assert code and str(daemons.ports["jobs-3"]) in err
         with pytest.raises(SettingError, match="not made to its end"):
@@ -374,6 +375,18 @@ def test_making_a_group_is_brought_to_its_end(tmp_path: Path, command: Command) 
     finally:
         for name in list(daemons.running):
             daemons.stop(name)
+
+
+def test_a_group_may_begin_in_one_daemon(tmp_path: Path, command: Command) -> None:
+    names = [f"jobs-{number}" for number in range(3)]
+    with LocalDaemon(tmp_path / "data", settings={"journals": names}) as daemon:
+        shards = [f"{daemon.url}/{name}" for name in names]
+        assert command("group", "create", f"{daemon.url}/default", *shards)[0] == 0
+        with fastjournal.connect(f"{daemon.url}?group=3") as group:
+            group.put_many([{"key": f"{n}", "queue": "q"} for n in range(30)])
+            assert len(group.lease_many(30, "q")) == 30
+        with fastjournal.connect(shards[1]) as one:
+            assert 0 < one.status().leased < 30
 
 
 def test_a_group_begins_with_empty_journals(tmp_path: Path, command: Command) -> None:

@@ -58,3 +58,20 @@ def test_a_node_that_cannot_be_meant_is_refused(url: str) -> None:
 def test_a_token_goes_in_clear_to_no_node_of_another_machine() -> None:
     with pytest.raises(SettingError, match=r"10\.0\.0\.2"):
         parse_url("fj://secret@127.0.0.1,10.0.0.2/jobs")
+
+
+def test_looks_and_groups_stand_in_the_options() -> None:
+    target = parse_url("fj://a,b/jobs?read=follower&max_lag=250ms&group=64")
+    assert isinstance(target, Target)
+    assert (target.follower, target.max_lag, target.group) == (True, 0.25, 64)
+    plain = parse_url("fj://a/jobs?read=primary")
+    assert isinstance(plain, Target)
+    assert (plain.follower, plain.group) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    "option", ["read=anybody", "max_lag=soon", "group=many", "group=-1", "group=5000"]
+)
+def test_what_cannot_be_meant_of_them_is_refused(option: str) -> None:
+    with pytest.raises(SettingError):
+        parse_url(f"fj://a/jobs?{option}")

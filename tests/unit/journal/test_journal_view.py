@@ -163,3 +163,22 @@ def test_a_closed_view_is_refreshed_no_more(house: House) -> None:
     view.close()
     with pytest.raises(Closed):
         view.refresh()
+
+
+def test_a_follower_shows_nothing_behind_a_time(house: House) -> None:
+    """F58: the end of a replicated log may still be cut off."""
+    house.journal.put(b"one", key="a", queue="q")
+    first = house.journal.status().log.written_time
+    house.journal.put(b"two", key="b", queue="q")
+    second = house.journal.status().log.written_time
+    house.journal.put(b"three", key="c", queue="q")
+    with JournalView(PLACE, follow=True, until=first, clock=house.clock, files=house.files) as view:
+        assert [job.key for job in view.jobs("q")] == ["a"]
+        assert view.refresh(first) == 0
+        assert view.refresh(second) == 1
+        assert [job.key for job in view.jobs("q")] == ["a", "b"]
+        assert view.job(key="b", queue="q").payload == b"two"
+        house.journal.put(b"four", key="d", queue="q")
+        assert view.refresh(second) == 0
+        assert view.refresh() == 2
+        assert view.digest() == house.journal.digest()

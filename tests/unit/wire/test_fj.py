@@ -35,7 +35,7 @@ from fastjournal.wire.fj.functions import (
     Role,
     Type,
 )
-from fastjournal.wire.fj.hello import Hello, decode_hello, encode_hello
+from fastjournal.wire.fj.hello import FOLLOWER, Hello, decode_hello, encode_hello
 from fastjournal.wire.fj.replies import (
     Pair,
     ReplyParser,
@@ -354,6 +354,9 @@ def test_hello_round_trips_and_defaults_when_empty() -> None:
     assert decode_hello(encode_hello(hello)) == hello
     told = Hello("s3cret", "orders", 1, 1_700_000_000_123_456_000)
     assert decode_hello(encode_hello(told) + b"later fields") == told
+    looks = Hello("s3cret", "orders", FOLLOWER, 0, 5000)
+    assert decode_hello(encode_hello(looks)) == looks
+    assert decode_hello(encode_hello(looks)[:-4]).max_lag == 0
     assert decode_hello(b"") == Hello()
 
 

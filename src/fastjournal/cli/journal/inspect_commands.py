@@ -43,7 +43,7 @@ from fastjournal.cli.journal.job_tables import (
     setting_text,
     status_values,
 )
-from fastjournal.cli.journal.open_journal import View, open_view, whole_id
+from fastjournal.cli.journal.open_journal import View, check_one_log, open_view, whole_id
 from fastjournal.cli.output import bytes_text, console, instant, json_line, table
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.errors import TimedOut
@@ -194,6 +194,7 @@ def stat(directory: Directory = HERE, url: Url = None, as_json: Json = False) ->
 
 def _show_status(directory: Path, url: str | None, as_json: bool) -> None:
     with open_view(directory, url) as view:
+        check_one_log(view)
         status = view.status()
         about = getattr(view, "about", None)
     told: dict[str, Any] = {} if about is None else status._asdict()
@@ -245,6 +246,7 @@ def top(
         fastjournal top --once
     """
     with open_view(directory, url, follow=True) as view:
+        check_one_log(view)
         show_again(view, str(url or directory), interval, once=once, as_json=as_json)
 
 

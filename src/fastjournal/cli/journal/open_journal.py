@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fastjournal.log.care.cleaner import Cleaned
     from fastjournal.model import Job, NewJob, QueueSettings, QueueStatus, State
 
-__all__ = ["OpenJournal", "View", "open_journal", "open_view", "whole_id"]
+__all__ = ["OpenJournal", "View", "check_one_log", "open_journal", "open_view", "whole_id"]
 
 _PAGE = 1000
 _MAX_LOOK = 100_000  # jobs among which the beginning of an id is looked for
@@ -166,6 +166,12 @@ def open_view(directory: Path, url: str | None = None, *, follow: bool = False) 
     from fastjournal.journal.look.read_only import JournalView
 
     return JournalView(directory, follow=follow)
+
+
+def check_one_log(view: View) -> None:
+    """Refuse a group where figures of a log are told."""
+    if hasattr(view, "shards"):
+        raise SettingError("a group has no log of its own: see fastjournal group show", name="url")
 
 
 def _client(url: str) -> OpenJournal:

@@ -533,7 +533,8 @@ class AsyncGroup:
         try:
             return await work(await self._ready(number))
         except Unavailable:
-            await self._read_table()
+            with contextlib.suppress(Unavailable):  # the home may be away too
+                await self._read_table()
             if self._shards[number] is shard:
                 raise
             return await work(await self._ready(number))
@@ -559,8 +560,9 @@ class AsyncGroup:
     def _remember(self, job_id: bytes, number: int) -> None:
         leased = self._leased
         leased[job_id] = number
-        while len(leased) > _REMEMBERED:
-            leased.pop(next(iter(leased)), None)
+        if len(leased) > _REMEMBERED:
+            with contextlib.suppress(RuntimeError):  # another thread has changed it: next time
+                leased.pop(next(iter(leased)), None)
 
     def _candidates(self, job_id: bytes) -> list[int]:
         """The journals in the order in which they are asked for an id (rule 4)."""

@@ -530,7 +530,8 @@ class Group:
         try:
             return work(self._ready(number))
         except Unavailable:
-            self._read_table()
+            with contextlib.suppress(Unavailable):  # the home may be away too
+                self._read_table()
             if self._shards[number] is shard:
                 raise
             return work(self._ready(number))
@@ -556,8 +557,9 @@ class Group:
     def _remember(self, job_id: bytes, number: int) -> None:
         leased = self._leased
         leased[job_id] = number
-        while len(leased) > _REMEMBERED:
-            leased.pop(next(iter(leased)), None)
+        if len(leased) > _REMEMBERED:
+            with contextlib.suppress(RuntimeError):  # another thread has changed it: next time
+                leased.pop(next(iter(leased)), None)
 
     def _candidates(self, job_id: bytes) -> list[int]:
         """The journals in the order in which they are asked for an id (rule 4)."""
