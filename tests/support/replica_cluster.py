@@ -458,7 +458,7 @@ class Clients:
         with fastjournal.connect(self._url) as journal:
             while jobs := journal.lease_many(500, "q", lease=600):
                 found |= {job.key for job in jobs}
-            found |= {job.key.decode() for job in journal.jobs("q", limit=1_000_000, values=False)}
+            found |= {job.key for job in journal.jobs("q", limit=1_000_000, values=False)}
         return found
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import fastjournal
 from command_line import Command
-from daemon_process import free_port
+from daemon_process import DaemonProcess, free_port
 from fastjournal.client import AsyncGroup, Client, Group
 from fastjournal.client.group_table import STAMP, shard_of_id
 from fastjournal.client.worker import Worker
@@ -233,6 +233,49 @@ def test_a_worker_drains_all_and_loses_nothing_while_one_is_away(
     assert done == Counter(keys)
     assert group.status().ready == group.status().leased == 0
     assert "answers again" in caplog.text
+
+
+def test_nothing_acknowledged_is_lost_with_one_that_is_killed(
+    group: Group, daemons: Daemons
+) -> None:
+    """F11, F58: kill -9 of one journal of four while jobs are put and worked off."""
+    daemons.stop("jobs-2")
+    process = DaemonProcess(
+        daemons.place / "jobs-2", "--sync", "always", port=daemons.ports["jobs-2"],
+        env={"FASTJOURNAL_DEFAULT_JOURNAL": "jobs-2"},
+    )  # fmt: skip
+    process.start()
+    done: Counter[str] = Counter()
+    put: list[str] = []
+
+    def work(job: LeasedJob) -> None:
+        done[job.key] += 1
+
+    def produce() -> None:
+        for number in range(200):
+            group.put(b"x", key=f"key {number}", queue="q")
+            put.append(f"key {number}")
+
+    worker = Worker(group, work, queues=["q"], concurrency=2, wait=0.05, grace=10, lease=2)
+    threads = [threading.Thread(target=worker.run), threading.Thread(target=produce)]
+    try:
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(put) > 50, what="puts")
+        assert process.process is not None
+        process.process.kill()
+        process.process.wait()
+        process.start()
+        threads[1].join(60)
+        wait_until(lambda: set(done) == set(put), seconds=30, what="all are worked off")
+        wait_until(lambda: group.status().leased == 0, seconds=30, what="all are settled")
+    finally:
+        worker.stop()
+        threads[0].join(20)
+        assert process.process is not None
+        process.process.kill()
+        process.process.wait()
+    assert len(put) == 200
 
 
 def test_a_put_waits_for_the_journal_of_its_key(group: Group, daemons: Daemons) -> None:
