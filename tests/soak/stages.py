@@ -32,7 +32,7 @@ import fastjournal
 from daemon_process import DaemonProcess
 from fastjournal import Client, Journal
 from fastjournal.clock import SECOND
-from fastjournal.testing import check_one_waiting_row, check_replay
+from fastjournal.testing import check_one_waiting_row, check_replay, wait_until
 from kill_harness import QUEUE, QUEUES, SETTINGS
 from replica_cluster import Cluster
 from replica_cluster import Nemesis as ClusterNemesis
@@ -150,10 +150,18 @@ class DaemonStage:
             sock.close()
 
     def step_clock(self) -> None:
-        """Back or forth by hours; leases keep their length."""
+        """Back or forth by hours; leases keep their length once the daemon has seen it."""
         elsewhere = [hours for hours in HOURS if hours * 3600 * SECOND != self._clock.ahead]
         self._clock.set(self._chance.choice(elsewhere) * 3600)
-        rest(2)
+        wait_until(
+            lambda: self._told_time() > self._clock.now() - SECOND,
+            seconds=60,
+            what="the daemon has followed its clock",
+        )
+
+    def _told_time(self) -> int:
+        with fastjournal.connect(f"{self.url}?timeout=60") as client:
+            return client.server_now()
 
     def cut_power(self) -> None:
         """What was not synced is gone."""
