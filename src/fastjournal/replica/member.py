@@ -59,6 +59,7 @@ from fastjournal.replica.messages import (
     Promised,
     Pull,
     PullPart,
+    Resigned,
     Status,
     Tail,
 )
@@ -387,6 +388,8 @@ class Member:
                     self._send(sender, Committed(epoch, session, asked, self.commit_time))
             case Committed():
                 self._committed(sender, message)
+            case Resigned():
+                self._look()
 
     def answered(self, question: Question, answer: View | bool | None) -> None:
         """The arbiter has answered; None: it could not be reached, or not in time."""

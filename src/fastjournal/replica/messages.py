@@ -39,6 +39,7 @@ __all__ = [
     "Promised",
     "Pull",
     "PullPart",
+    "Resigned",
     "Status",
     "Tail",
     "encode",
@@ -199,16 +200,22 @@ class Committed(NamedTuple):
     commit: int
 
 
+class Resigned(NamedTuple):
+    """Nobody leads any more: look at the arbiter now instead of a while later. Binds to nothing."""
+
+    epoch: int
+
+
 Message: TypeAlias = (
     AskStatus | Status | Fence | Promised | Align | Append | Ack | Pull | Tail | Offer | PullPart
-    | Part | Compare | AskCommit | Committed
+    | Part | Compare | AskCommit | Committed | Resigned
 )  # fmt: skip
 
 _WORDS: dict[str, type[Any]] = {
     "ask-status": AskStatus, "status": Status, "fence": Fence, "promised": Promised,
     "align": Align, "append": Append, "ack": Ack, "pull": Pull, "tail": Tail,
     "offer": Offer, "pull-part": PullPart, "part": Part, "compare": Compare,
-    "ask-commit": AskCommit, "committed": Committed,
+    "ask-commit": AskCommit, "committed": Committed, "resigned": Resigned,
 }  # fmt: skip
 _NAMES = {kind: word for word, kind in _WORDS.items()}
 

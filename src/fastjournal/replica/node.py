@@ -14,7 +14,9 @@ Rules:
    repeats what matters.
 2. The arbiter is asked on threads of its own, few questions at a time. A question that fails, or
    finds too many before it, is answered with None.
-3. A fault of the log, or one of ours, ends the node (`fault`), its lease with it: whoever runs it
+3. When the arbiter has taken the lead from us at our own wish, the others are told: a planned
+   switchover need not wait until they look there by themselves.
+4. A fault of the log, or one of ours, ends the node (`fault`), its lease with it: whoever runs it
    starts it again, which checks every byte.
 """
 
@@ -33,11 +35,11 @@ from typing import Any, Protocol
 
 from fastjournal.clock import SECOND, Clock
 from fastjournal.errors import JournalError, ProtocolError, ReadOnly
-from fastjournal.replica.arbiter import Question, View
+from fastjournal.replica.arbiter import Question, Resign, View
 from fastjournal.replica.disk import ReplicaLog
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.member import CATCH_UP, Member, Send
-from fastjournal.replica.messages import Decoder, encode
+from fastjournal.replica.messages import Decoder, Resigned, encode
 from fastjournal.replica.rules import Rules
 
 __all__ = ["Arbiter", "NodeOptions", "ReplicaNode"]
@@ -174,7 +176,7 @@ class ReplicaNode:
         self._on_change()
 
     def _end(self, fault: BaseException) -> None:
-        """Nothing more is done here (rule 3)."""
+        """Nothing more is done here (rule 4)."""
         if self.fault is None and not self._stopped:
             _log.critical("%s: this node has ended: %r", self.options.name, fault)
             self.fault = fault
@@ -217,6 +219,10 @@ class ReplicaNode:
             answer = await self._in_thread(ask)
             self._questions -= 1
         self.do(lambda: member.answered(question, answer))
+        if isinstance(question, Resign) and answer is True:
+            for queue in self._queues.values():
+                if not queue.full():
+                    queue.put_nowait(encode(Resigned(question.epoch)))
 
     async def _keep_lease(self) -> None:
         timing = self.options.timing

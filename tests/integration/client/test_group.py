@@ -121,15 +121,16 @@ def test_what_has_no_key_goes_to_each_in_turn(group: Group) -> None:
 
 def test_one_job_of_a_key_is_worked_on_at_a_time(group: Group) -> None:
     """SNAP-IDX-3: one per key holds over a group."""
-    group.put(b"one", key="k", queue="q")
-    first = group.lease("q")
-    assert first is not None
-    assert group.put(b"two", key="k", queue="q").outcome is Outcome.TWIN
+    keys = [f"key {number}" for number in range(8)]
+    group.put_many([{"payload": b"one", "key": key, "queue": "q"} for key in keys])
+    first = group.lease_many(8, "q")
+    assert {job.key for job in first} == set(keys)
+    again = [group.put(b"two", key=key, queue="q").outcome for key in keys]
+    assert again == [Outcome.TWIN] * 8
     assert group.lease("q") is None
-    first.done()
-    second = group.lease("q")
-    assert second is not None
-    assert second.payload == b"two"
+    for job in first:
+        job.done()
+    assert [job.payload for job in group.lease_many(9, "q")] == [b"two"] * 8
 
 
 def test_leases_are_settled_where_they_were_given(group: Group) -> None:

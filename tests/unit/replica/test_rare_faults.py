@@ -14,7 +14,7 @@ import pytest
 import replica_mutants
 from fastjournal.clock import SECOND
 from fastjournal.replica.member import Role
-from fastjournal.replica.messages import Align, Fence
+from fastjournal.replica.messages import Align, Fence, Resigned
 from fastjournal.replica.rules import Rules
 from replica_world import TIMING, BrokenPromise, Node, Plan, World
 
@@ -288,4 +288,16 @@ def test_a_bit_that_turns_over_under_a_follower_is_found_and_fetched_again(
     world.until(lambda: "is not what the primary has" in victim.replicas["j0"].member.log.damage)
     assert not victim.replicas["j0"].member.is_eligible
     world.until(lambda: victim.replicas["j0"].member.is_eligible)
+    world.finish()
+
+
+def test_who_is_told_that_nobody_leads_does_not_wait_to_see_it() -> None:
+    """F58: a planned switchover, though nobody would look at the arbiter for an hour."""
+    world, old = settled(DEAF, Rules())
+    member = old.replicas["j0"].member
+    world._do(old, "j0", member.resign)
+    world.run_for(0.1)
+    for node in world.others(old):
+        world.hand(old.name, node, Resigned(1))
+    world.until(lambda: world.leader(2) is not old, seconds=2)
     world.finish()

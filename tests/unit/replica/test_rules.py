@@ -25,6 +25,7 @@ from fastjournal.replica.messages import (
     Promised,
     Pull,
     PullPart,
+    Resigned,
     Status,
     Tail,
     encode,
@@ -203,6 +204,7 @@ MESSAGES = [
     Tail(7, 5, False, b"bytes"),
     AskCommit(7, 12, 5),
     Committed(7, 12, 5, 99),
+    Resigned(7),
 ]  # fmt: skip
 
 
