@@ -180,7 +180,7 @@ def counted(frame, name):
     return dict(map(tuple, frame.groupBy(name).count().collect()))
 
 table = JournalTable.for_path(spark, there)
-records = table.records(columns=["command"])
+records = table.records(columns=["command"], maxPartitionBytes="16k")
 jobs = table.jobs(columns=["id_text", "state", "queue"])
 rows = jobs.mapInArrow(killing("jobs"), jobs.schema).collect()
 here = JournalTable.for_path(spark, journal).records(columns=["command"], maxPartitionBytes="16k")
@@ -314,12 +314,12 @@ def test_four_executors_over_s3_answer_as_one_process_whatever_is_killed(
                 ROUGH, root, tmp_path, 17080, there, out, str(marks),
                 SPARK_BLIND_TO=str(root), SPARK_WORKERS="4",
             )  # fmt: skip
-        assert answers["killed"] == ["export", "jobs", "records"]
         assert answers["records"] == answers["here"] == commands
         assert answers["jobs"] == sorted(
             [row.id.hex(), row.state.name, row.queue.name.decode()] for row in wanted.rows.values()
         )
         assert answers["exported"] == alone.rows
+        assert answers["killed"] == ["export", "jobs", "records"]
         events = DeltaTable(f"{out}/events").to_pyarrow_table(columns=["time_ns", "member"])
         assert events.num_rows == alone.rows["events"]
         assert events.group_by(["time_ns", "member"]).aggregate([]).num_rows == events.num_rows

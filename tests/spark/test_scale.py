@@ -211,6 +211,7 @@ def memory_of(pid: int) -> int:
 @pytest.mark.parametrize(
     "rows",
     [
+        pytest.param(133_333, id="0.3 million records"),
         pytest.param(1_333_333, id="3 million records"),
         pytest.param(13_333_333, id="30 million records"),
     ],
@@ -220,7 +221,7 @@ def test_ten_million_living_rows_are_replayed_exported_and_cleaned_in_four_gigab
 ) -> None:
     """In total: the JVM, the driver and all workers at the same moment."""
     journal, lake = tmp_path / "j", tmp_path / "lake"
-    segments = rows // 125_000
+    segments = max(rows // 125_000, 2)
     living = write_large_log(journal, rows, live=0.75, segments=segments)
     ever = rows // segments * segments + 1
     records = 2 * ever + (ever - living)
