@@ -25,10 +25,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-import stepped_daemon
 from loop_disk import LoopDisk
 
 import fastjournal
+import stepped_daemon
 from daemon_process import DaemonProcess
 from fastjournal import Client, Journal
 from fastjournal.clock import SECOND

@@ -30,7 +30,7 @@ def files() -> MemoryFiles:
 
 def journal_of(files: MemoryFiles, clock: ManualClock) -> Journal:
     journal = Journal(HOME, files=files, clock=clock, background=False, segment_size=4096)
-    journal._upkeep.lock_wait = 0
+    journal.upkeep.lock_wait = 0
     for number in range(100):
         journal.put(b"x" * 100, queue="q", key=str(number % 5))
     return journal

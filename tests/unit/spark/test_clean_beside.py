@@ -57,7 +57,7 @@ def test_values_that_spark_has_moved_are_found_by_their_time(tmp_path: Path) -> 
 def in_use(path: Path, clock: ManualClock) -> Journal:
     """A journal whose beginning is gone behind a snapshot, with much that cleaning would take."""
     journal = Journal(path, clock=clock, segment_size=16_384, background=False, sync="os")
-    journal._upkeep.lock_wait = 0
+    journal.upkeep.lock_wait = 0
     for turn in range(2):
         for number in range(300):
             clock.advance(0.001)
