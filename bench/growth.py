@@ -4,9 +4,9 @@
 
 Rules:
 
-1. Each size is measured in a process of its own: filled in groups of 1000, then single puts and
-   leases with all of them waiting, then closed and opened again. Jobs carry 128 bytes, nothing is
-   synced (`os`).
+1. Each size is measured in processes of its own: filled in groups of 1000, closed and opened again,
+   then single puts and leases with all of them waiting. Jobs carry 128 bytes, nothing is synced
+   (`os`).
 2. Every size stands beside the smallest: a cost that does not depend on the number shows 1x.
 3. Memory is what the process grew by, CPU that of the whole process. `--quick` stops at 100
    thousand; `--most` says where to stop instead.
@@ -29,7 +29,7 @@ from typing import Any
 from harness import Bench
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
-PROBES = 3000
+PROBES = 20_000
 GROUP = 1000
 FIGURES = {
     "bytes": ("memory of a job", "bytes"),
@@ -73,9 +73,8 @@ def warm_up(path: Path) -> None:
 
 
 def fill(path: Path, jobs: int) -> dict[str, float]:
-    """Many jobs are put, and a few more with all of them waiting."""
+    """Many jobs are put."""
     warm_up(path / "warm")
-    found: dict[str, float] = {}
     before = resident()
     with opened(path / "jobs") as journal:
 
@@ -84,8 +83,19 @@ def fill(path: Path, jobs: int) -> dict[str, float]:
                 numbers = range(first, first + GROUP)
                 journal.put_many([{"payload": b"%128d" % n, "queue": "q"} for n in numbers])
 
-        found["fill"] = micros(jobs, put_all)
-        found["bytes"] = (resident() - before) / jobs
+        took = micros(jobs, put_all)
+        return {"fill": took, "bytes": (resident() - before) / jobs}
+
+
+def restart(path: Path, jobs: int) -> dict[str, float]:
+    """They are opened again, and a few more put with all of them waiting."""
+    warm_up(path / "warm")
+    before = resident()
+    start = process_time()
+    with opened(path / "jobs") as journal:
+        found = {"restart": (process_time() - start) * 1e6 / jobs}
+        assert journal.status().ready == jobs
+        found["again"] = (resident() - before) / jobs
         held: list[Any] = []
         payload = bytes(128)
         probes = range(PROBES)
@@ -93,17 +103,6 @@ def fill(path: Path, jobs: int) -> dict[str, float]:
         found["lease"] = micros(PROBES, lambda: held.extend(journal.lease("q") for _ in probes))
         found["complete"] = micros(PROBES, lambda: [job.done() for job in held])
     return found
-
-
-def restart(path: Path, jobs: int) -> dict[str, float]:
-    """Open them again."""
-    warm_up(path / "warm")
-    before = resident()
-    start = process_time()
-    with opened(path / "jobs") as journal:
-        took = (process_time() - start) * 1e6 / jobs
-        assert journal.status().ready == jobs
-        return {"restart": took, "again": (resident() - before) / jobs}
 
 
 def child(what: str, path: Path, jobs: int) -> dict[str, float]:

@@ -3,7 +3,8 @@
 Rules:
 
 1. Each measure is taken at least three times, ours and its peers in turn, so that a busy moment of
-   the machine hits them alike. The figure is the median, the spread smallest and largest.
+   the machine hits them alike; once where it takes minutes and is an average by itself. The figure
+   is the median, the spread smallest and largest.
 2. A table for people on standard output; with `--json FILE` one object per line in the file:
    bench, row, unit, better (lower or higher), ours, spread, peers.
 3. A peer that cannot run here is left out and named on standard error.
@@ -50,20 +51,20 @@ class Bench:
         repeats: int = 7,
         options: Callable[[argparse.ArgumentParser], object] | None = None,
     ) -> None:
-        """`repeats`: of each measure, unless the command line says otherwise.
+        """`repeats`: of each measure, unless the command line says otherwise; 3 with `--quick`.
 
         `options` adds to the arguments, which stand in `given`.
         """
         parser = argparse.ArgumentParser(description=about)
         parser.add_argument("--quick", action="store_true", help="under a minute, rougher figures")
         parser.add_argument("--json", type=Path, metavar="FILE", help="append JSON lines here")
-        parser.add_argument("--repeats", type=int, default=None, help="at least 3")
+        parser.add_argument("--repeats", type=int, default=None, help="of each measure")
         if options is not None:
             options(parser)
         self.given = given = parser.parse_args()
         self.name = name
         self.quick: bool = given.quick
-        self.repeats = max(3, given.repeats or (3 if given.quick else repeats))
+        self.repeats = max(1, given.repeats or (3 if given.quick else repeats))
         self.rows: list[Row] = []
         self._json: Path | None = given.json
         print(f"{name}: {about}\n{machine()}\n{self.repeats} repeats, median [smallest, largest]\n")

@@ -1,4 +1,4 @@
-"""How the figures of the suite look: a page, a table for the docs, a chart for the README.
+"""How the figures of the suite look: a page, tables for the docs, chart and words for the README.
 
 Rules:
 
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from math import log
 from typing import Any
 
-__all__ = ["chart", "html_page", "markdown_table"]
+__all__ = ["chart", "headline", "html_page", "markdown_table", "put_between"]
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2430; --dim: #667085; --line: #e3e6eb; --paper: #fff;
@@ -40,29 +41,47 @@ h1 { margin: 0 } h2 { margin: 2.5rem 0 .5rem; border-bottom: 1px solid var(--lin
 """
 
 _HEADLINES = (
-    ("spool", "put, p50", "put into the spool, p50"),
-    ("log", "append, sync=os", "append to the log"),
+    ("spool", "put, p50", "put into the spool"),
+    ("journal", "put", "put, embedded"),
     ("journal", "whole cycle, os", "put, lease, complete, embedded"),
     ("journal", "whole cycle, always, 100 at once", "the same synced, 100 at once"),
+    ("daemon", "interval, put, 8 clients", "put over TCP, 8 clients"),
+    ("daemon", "interval, put, bulk of 500", "put over TCP, 500 at once"),
+    ("daemon", "interval, cycle, one at a time", "put, lease, complete over TCP"),
+    ("tasks", "put one by one, 100,000 calls", "call a task"),
+    ("tasks", "run by one worker, 100,000 calls", "run a task"),
     ("spark", "read, all columns", "the log in Spark, all columns"),
 )
-"""Program, row and caption of what the chart in the README shows."""
+"""Program, row and caption of what the README shows, as a table and as a chart."""
 
 
-def html_page(results: dict[str, Any]) -> str:
+_FLOOR = ("bare ", "os.write ")
+"""So begins what is no peer, but the least that any program pays for the same bytes."""
+
+
+def headlines(results: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Caption and row of what the README shows, with the peers alone."""
+    rows = {(program["name"], row["row"]): row for program in results for row in program["rows"]}
+    found = [(caption, rows[name, row]) for name, row, caption in _HEADLINES if (name, row) in rows]
+    return [
+        (caption, row | {"peers": {peer: value for peer, value in row["peers"].items()
+                                   if not peer.startswith(_FLOOR)}})
+        for caption, row in found
+    ]  # fmt: skip
+
+
+def html_page(results: list[dict[str, Any]]) -> str:
     """All rows as bars."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width, initial-scale=1'>",
         f"<title>fastjournal: benchmarks</title><style>{_STYLE}</style>",
         "<h1>Benchmarks</h1>",
-        f"<p class=dim>{escape(results['machine'])} · {escape(results['taken'])} · ",
-        "short runs" if results["quick"] else "full runs",
-        " · medians; ours with its smallest and largest</p>",
+        "<p class=dim>Medians; ours with its smallest and largest</p>",
     ]
-    for program in results["programs"]:
-        took = f"{program['seconds']:.0f} s"
-        parts.append(f"<h2>{escape(program['name'])} <small class=dim>{took}</small></h2>")
+    for program in results:
+        parts.append(f"<h2>{escape(program['name'])}</h2>")
+        parts.append(f"<p class=dim>{escape(how_taken(program))}</p>")
         if program["failed"]:
             parts.append("<p class=behind>This program failed; its rows are missing.</p>")
         parts += [f"<p class=dim>Left out: {escape(why)}</p>" for why in program["left_out"]]
@@ -101,53 +120,81 @@ def against(row: dict[str, Any], peer: float) -> tuple[float, str]:
     return (ratio, "ahead") if ratio >= 1 else (1 / ratio, "behind")
 
 
-def markdown_table(results: dict[str, Any]) -> str:
-    """The rows that have a peer, as a table of the docs."""
-    kind = "Short runs" if results["quick"] else "Full runs"
-    lines = [
-        f"{kind}, {results['machine']}, {results['taken']}.\n",
-        "| program | row | unit | ours | spread | peers |",
-        "|---|---|---|---:|---|---|",
-    ]
-    for program in results["programs"]:
-        for row in program["rows"]:
-            if not row["peers"]:
-                continue
-            low, high = (figure(value) for value in row["spread"])
-            peers = []
-            for name, value in row["peers"].items():
-                ratio, word = against(row, value)
-                peers.append(f"{name} {figure(value)} ({ratio:.1f}× {word})")
-            cells = (
-                program["name"], row["row"], row["unit"], figure(row["ours"]), f"{low}–{high}",
-                "; ".join(peers),
-            )  # fmt: skip
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines += [f"\n{program['name']}, left out: {why}\n" for why in program["left_out"]]
+def how_taken(program: dict[str, Any]) -> str:
+    """On which machine the figures of a program were taken, when, and whether in a short run."""
+    kind = "short run" if program["quick"] else "full run"
+    return f"{kind} of {program['seconds']:.0f} s, {program['machine']}, {program['taken']}"
+
+
+def markdown_table(program: dict[str, Any]) -> str:
+    """The rows of a program as a table of the docs; a column for each peer where they are few."""
+    names = list(dict.fromkeys(name for row in program["rows"] for name in row["peers"]))
+    few = len(names) <= 3
+    beside = names if few else ["beside it"]
+    taken = how_taken(program)
+    lines = [f"{taken[0].upper()}{taken[1:]}.\n", _line(["row", "ours", "spread", *beside])]
+    lines.append("|---|---:|---|" + "---|" * len(beside))
+    for row in program["rows"]:
+        low, high = (figure(value) for value in row["spread"])
+        told = {name: _beside(row, value) for name, value in row["peers"].items()}
+        beside = (
+            [told.get(name, "") for name in names]
+            if few
+            else ["; ".join(f"{name} {text}" for name, text in told.items())]
+        )
+        name = f"{row['row']}, {row['unit']}"
+        lines.append(_line([name, figure(row["ours"]), f"{low}–{high}", *beside]))
+    lines += [f"\nLeft out: {why}" for why in program["left_out"]]
     return "\n".join(lines) + "\n"
 
 
-def chart(results: dict[str, Any]) -> str:
+def _beside(row: dict[str, Any], value: float) -> str:
+    ratio, word = against(row, value)
+    return f"{figure(value)} ({ratio:.1f}× {word})"
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def put_between(text: str, name: str, content: str) -> str:
+    """A page with other content between the marks of that name."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    before, begun, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not begun or not ended:
+        raise SystemExit(f"the marks {begin.strip()} and {end.strip()} are missing")
+    return f"{before}{begin}{content}{end}{after}"
+
+
+def headline(results: list[dict[str, Any]]) -> str:
+    """What the README says of speed."""
+    lines = ["| | fastjournal | beside it |", "|---|---:|---|"]
+    for caption, row in headlines(results):
+        beside = ", ".join(f"{name} {figure(value)}" for name, value in row["peers"].items())
+        lines.append(_line([f"{caption}, {row['unit']}", figure(row["ours"]), beside]))
+    return "\n".join(lines) + "\n"
+
+
+def chart(results: list[dict[str, Any]]) -> str:
     """Headlines as a picture: how many times a peer's figure is worse, or better, than ours."""
-    bars = []
-    for name, wanted, caption in _HEADLINES:
-        for program in results["programs"]:
-            for row in program["rows"] if program["name"] == name else ():
-                if row["row"] == wanted and row["peers"]:
-                    bars += [(caption, row, peer, value) for peer, value in row["peers"].items()]
+    bars = [
+        (caption, row, peer, value)
+        for caption, row in headlines(results) for peer, value in row["peers"].items()
+    ]  # fmt: skip
     height = 34 + 26 * len(bars)
     out = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 760 {height}' width='760' ",
         f"height='{height}' font-family='system-ui, sans-serif' font-size='13'>",
         f"<rect width='760' height='{height}' rx='6' fill='#ffffff'/>",
         "<text x='12' y='20' fill='#667085'>How many times faster than the same work with…",
-        " (grey: slower)</text>",
+        " (grey: slower; bars are logarithmic)</text>",
     ]
-    most = max([against(row, value)[0] for _, row, _, value in bars], default=1.0)
+    most = max([against(row, value)[0] for _, row, _, value in bars], default=2.0)
     for number, (caption, row, peer, value) in enumerate(bars):
         ratio, word = against(row, value)
         y = 34 + 26 * number
-        width = max(2.0, 215 * ratio / most)
+        width = max(2.0, 215 * log(ratio) / log(most))
         colour = "#1f6feb" if word == "ahead" else "#b6bfcc"
         out += [
             f"<text x='12' y='{y + 15}' fill='#1d2430'>{escape(caption)}</text>",

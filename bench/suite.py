@@ -1,8 +1,9 @@
-"""Every benchmark, one after another: one JSON file, one page with charts, the table in the docs.
+"""Every benchmark, one after another: one JSON file, one page with charts, the tables in the docs.
 
     python bench/suite.py --quick            rougher figures, three minutes; see LONG
     python bench/suite.py --only log,daemon  some of them
-    python bench/suite.py --docs             also renew the table and the chart in docs/
+    python bench/suite.py --docs             also renew the figures in docs/ and in the README
+    python bench/suite.py --redraw           run nothing: draw docs and README from kept figures
 
 Rules:
 
@@ -10,7 +11,8 @@ Rules:
    code 1, and the others run all the same.
 2. What a program could not measure (a peer that is not installed) it says on standard error; the
    page repeats it.
-3. `results.json` holds everything that the page shows: the page can be drawn again from it.
+3. `docs/benchmarks.json` keeps the figures that the docs show, of each program those of its last
+   run with `--docs`; every table, the chart and the README's figures are drawn from it alone.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from page import chart, html_page, markdown_table
+from page import chart, headline, html_page, markdown_table, put_between
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -37,7 +39,7 @@ PROGRAMS = (
 LONG = ("replica", "tasks", "spark_stream", "spark_lake")
 """Take a minute or more each even with `--quick`: left to the full run, and to `--only`."""
 
-BEGIN, END = "<!-- suite: begin -->", "<!-- suite: end -->"
+KEPT = ROOT / "docs" / "benchmarks.json"
 
 
 def main() -> int:
@@ -48,7 +50,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="where to write")
     parser.add_argument("--docs", action="store_true", help="renew the table and chart in docs/")
     parser.add_argument("--repeats", type=int, help="of each measure, at least 3")
+    parser.add_argument("--redraw", action="store_true", help="only write the docs anew")
     given = parser.parse_args()
+    if given.redraw:
+        renew_docs(json.loads(KEPT.read_text()))
+        return 0
     there = [name for name in PROGRAMS if (HERE / f"{name}.py").is_file()]
     usual = [name for name in there if not (given.quick and name in LONG)]
     chosen = [name for name in given.only.split(",") if name] or usual
@@ -56,21 +62,22 @@ def main() -> int:
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(there)}")
     given.out.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {
-        "machine": machine(), "taken": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "quick": given.quick, "programs": [],
-    }  # fmt: skip
     if left := [name for name in there if name not in chosen]:
         print(f"not run: {', '.join(left)}")
+    results: list[dict[str, Any]] = []
     for number, name in enumerate(chosen, 1):
         print(f"\n[{number}/{len(chosen)}] bench/{name}.py", flush=True)
-        results["programs"].append(run(name, given))
+        results.append(run(name, given))
     (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (given.out / "index.html").write_text(html_page(results))
+    failed = [one["name"] for one in results if one["failed"]]
+    total = sum(one["seconds"] for one in results)
     if given.docs:
+        kept = {one["name"]: one for one in json.loads(KEPT.read_text())}
+        kept |= {one["name"]: one for one in results if not one["failed"]}
+        results = [kept[name] for name in PROGRAMS if name in kept]
+        KEPT.write_text(json.dumps(results, indent=1) + "\n")
         renew_docs(results)
-    failed = [one["name"] for one in results["programs"] if one["failed"]]
-    total = sum(one["seconds"] for one in results["programs"])
     print(f"\n{total:.0f} s in all; {given.out / 'index.html'}")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
@@ -98,23 +105,22 @@ def run(name: str, given: argparse.Namespace) -> dict[str, Any]:
     seconds = round(time.perf_counter() - start, 1)
     print(f"{seconds} s", flush=True)
     return {
-        "name": name, "seconds": seconds, "failed": code != 0 or not rows, "rows": rows,
-        "left_out": left_out,
+        "name": name, "machine": machine(), "quick": given.quick,
+        "taken": time.strftime("%Y-%m-%d", time.gmtime()), "seconds": seconds,
+        "failed": code != 0 or not rows, "rows": rows, "left_out": left_out,
     }  # fmt: skip
 
 
-def renew_docs(results: dict[str, Any]) -> None:
-    """Put the table and the chart where the docs show them."""
+def renew_docs(results: list[dict[str, Any]]) -> None:
+    """Put tables, chart and headline where docs and README show them."""
     docs = ROOT / "docs"
-    (docs / "images").mkdir(exist_ok=True)
     (docs / "images" / "benchmarks.svg").write_text(chart(results))
-    page = docs / "benchmarks.md"
+    page, readme = docs / "benchmarks.md", ROOT / "README.md"
     text = page.read_text()
-    before, begun, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not begun or not ended:
-        raise SystemExit(f"{page}: the marks {BEGIN} and {END} are missing")
-    page.write_text(f"{before}{BEGIN}\n{markdown_table(results)}{END}{after}")
+    for program in results:
+        text = put_between(text, program["name"], markdown_table(program))
+    page.write_text(text)
+    readme.write_text(put_between(readme.read_text(), "headline", headline(results)))
 
 
 if __name__ == "__main__":

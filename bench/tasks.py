@@ -12,7 +12,7 @@ Rules:
    while they are run.
 4. Who has not run all calls within a minute is measured by what it ran until then.
 5. `--peers`: an interpreter that has the peers, if it is another one; `PYTHONPATH` counts too. All
-   100,000 calls, three times, take half an hour, nearly all of it the peers'.
+   100,000 calls take a quarter of an hour, nearly all of it the peers'.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ Figures = tuple[float, float, float, float]
 def main() -> None:
     """Measure."""
     bench = Bench(
-        "tasks", "a task called and run through a server", repeats=3, options=more_options
+        "tasks", "a task called and run through a server", repeats=1, options=more_options
     )
     count = bench.given.calls or (3_000 if bench.quick else 100_000)
     peers = []
