@@ -565,19 +565,28 @@ class ReplicaLog:
             return Chunk(b"", False)
         place = self._places.get(after)
         at = place.position if place and place.file == self._file(place.position) else None
+        if at is not None:  # where the last one ended: no need to look at the directory
+            chunk = self._chunk(at.segment, at.offset, limit)
+            if chunk.data:
+                return chunk
         numbers = self.stream.segments()
         at = at or self._behind(after, numbers)
         for number in [number for number in numbers if number >= at.segment]:
             offset = at.offset if number == at.segment else HEADER_SIZE
-            data = self._records_at(number, offset, limit)
-            if data:
-                last = walk_records(data, self.stream.max_payload).times[-1]
-                found = Position(number, offset + len(data))
-                if len(self._places) >= _PLACES:
-                    self._places.pop(next(iter(self._places)))
-                self._places[last] = _Place(found, self._file(found))
-                return Chunk(data, offset == HEADER_SIZE)
+            chunk = self._chunk(number, offset, limit)
+            if chunk.data:
+                return chunk
         return Chunk(b"", False)
+
+    def _chunk(self, number: int, offset: int, limit: int) -> Chunk:
+        """Whole records of a segment; remembers where they end."""
+        data, times = self._records_at(number, offset, limit)
+        if data:
+            found = Position(number, offset + len(data))
+            if len(self._places) >= _PLACES:
+                self._places.pop(next(iter(self._places)))
+            self._places[times[-1]] = _Place(found, self._file(found))
+        return Chunk(data, offset == HEADER_SIZE)
 
     def distance(self, after: int) -> tuple[int, int]:
         """How many records lie behind a TIME, and their bytes; far away both are estimated."""
@@ -594,7 +603,7 @@ class ReplicaLog:
     def records(self) -> bytes:
         """All raw records, one behind the other."""
         parts = [
-            self._records_at(number, HEADER_SIZE, 1 << 62) for number in self.stream.segments()
+            self._records_at(number, HEADER_SIZE, 1 << 62)[0] for number in self.stream.segments()
         ]
         return b"".join(parts)
 
@@ -650,7 +659,7 @@ class ReplicaLog:
                 break
             if first:
                 found = Position(number, HEADER_SIZE)
-        data = self._records_at(found.segment, HEADER_SIZE, 1 << 62)
+        data, _ = self._records_at(found.segment, HEADER_SIZE, 1 << 62)
         walk = Walk(data, 0, len(data), self.stream.max_payload)
         end = 0
         while walk.at < walk.end:
@@ -660,16 +669,18 @@ class ReplicaLog:
             end = walk.at
         return Position(found.segment, HEADER_SIZE + end)
 
-    def _records_at(self, number: int, offset: int, limit: int) -> bytes:
-        """Whole records from there on; not all of them if they are more than `limit` bytes."""
+    def _records_at(self, number: int, offset: int, limit: int) -> tuple[bytes, list[int]]:
+        """Whole records from there on, and their TIMEs; some, if they exceed `limit` bytes."""
         while True:
             data = self._read(number, offset, limit)
             found = walk_records(data, self.stream.max_payload)
-            if len(data) < limit and any(data[found.end :]):  # what is reserved ahead is zeros
+            rest = len(data) - found.end
+            # What is reserved ahead is zeros; a comparison sees that at once.
+            if len(data) < limit and data[found.end :] != bytes(rest):
                 path = self.stream.segment_path(number)
                 raise CorruptRecord(path, offset + found.end, found.reason)
             if found.end or len(data) < limit:
-                return data[: found.end]
+                return data[: found.end], found.times
             limit *= 4  # one large record
 
     def _read(self, number: int, offset: int, size: int) -> bytes:
