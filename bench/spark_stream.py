@@ -60,6 +60,7 @@ class Daemon:
     """A daemon, and a client that puts at a steady rate."""
 
     def __init__(self, work: Path) -> None:
+        work.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.data = work / "data"
         self.url = f"fj://127.0.0.1:{self.port}"
