@@ -94,9 +94,8 @@ class Limits:
 
     def check_job(self, key: bytes, payload: bytes) -> None:
         """Refuse a job that is larger than may be."""
-        if len(key) > self.max_key or len(payload) > self.max_value:
-            self.check_key(len(key))
-            self.check_value(len(payload), "a payload")
+        self.check_key(len(key))
+        self.check_value(len(payload), "a payload")
 
 
 @final
