@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path.append(str(ROOT / "bench"))
 
 from page import chart, headline, markdown_table, put_between  # noqa: E402
 from suite import PROGRAMS  # noqa: E402

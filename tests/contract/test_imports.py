@@ -116,3 +116,13 @@ def test_every_public_name_resolves(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         fastjournal.nonsense  # noqa: B018
+
+
+def test_helpers_of_tests_and_programs_of_bench_have_names_of_their_own() -> None:
+    """Both folders stand on one path, where the first of two modules of a name hides the other."""
+    helpers = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
+    programs = {path.stem for path in (ROOT / "bench").glob("*.py")}
+    assert len(helpers) > 20
+    assert len(programs) > 10
+    assert not helpers & programs
+    assert not (helpers | programs) & sys.stdlib_module_names

@@ -16,7 +16,6 @@ from uuid import UUID
 
 import pytest
 
-from core import Decisions, Nothing
 from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import TYPE_OF, decode, encode
@@ -25,6 +24,7 @@ from fastjournal.journal.state.row import READY, image, job_of
 from fastjournal.log.record import decode_many
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.model import Job, Where
+from stepped_core import Decisions, Nothing
 
 CASES = sorted(path.parent for path in (Path(__file__).parent / "workq").glob("*/expected.json"))
 STATES = {0: "W", 3: "W", 1: "C", 2: "F", 4: "P"}

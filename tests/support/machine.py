@@ -12,7 +12,6 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core import Decisions, Granted, Nothing
 from fastjournal.errors import RequestError
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import TYPE_OF, decode, encode, row_ids
@@ -33,6 +32,7 @@ from fastjournal.journal.state.row import (
 )
 from fastjournal.model import Mode, NewJob, State, Where
 from oracle import MS, SETTINGS, Oracle, Refused, S, compare_row, order
+from stepped_core import Decisions, Granted, Nothing
 
 QUEUES = [b"a", b"ab", b"b", b"w"]
 KEYS = [b"", b"k1", b"k2"]

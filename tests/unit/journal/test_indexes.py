@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core import NOW, Core, S
 from fastjournal.journal.state.row import FUTURE, LEASED, READY
 from fastjournal.model import NewJob, Where
+from stepped_core import NOW, Core, S
 
 
 def keyed(queue: bytes = b"q", key: bytes = b"k", **fields: object) -> NewJob:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from core import MS, NOW, Core, S
 from fastjournal.errors import (
     AlreadyExists,
     BadRequest,
@@ -31,6 +30,7 @@ from fastjournal.model import (
     State,
     Where,
 )
+from stepped_core import MS, NOW, Core, S
 
 
 def job(**fields: object) -> NewJob:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import NOW, Core, S
 from fastjournal.journal.decide.merge import bounded_due, later
 from fastjournal.model import Mode, NewJob, Outcome
+from stepped_core import NOW, Core, S
 
 
 def job(**fields: object) -> NewJob:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core import NOW, Core, S
 from fastjournal.journal.state.selection import MAX_PREFIXES
 from fastjournal.model import NewJob
+from stepped_core import NOW, Core, S
 
 
 def fill(core: Core, counts: dict[bytes, int], **fields: object) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from core import Core
 from fastjournal.errors import BadRequest
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.model import QueueSettings, Where
+from stepped_core import Core
 
 ROW = bytes(range(16))
 T = 1_700_000_000_000_000_000

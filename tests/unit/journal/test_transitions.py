@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
-from core import NOW, S
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import BROADCAST, TYPE_NAMES, TYPE_OF
 from fastjournal.journal.language.transitions import STEPS, TRANSITIONS, is_legal, markdown
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.model import State
+from stepped_core import NOW, S
 
 ROW = bytes(range(16))
 PUT = k.Put(ROW, b"q", b"k", 1, NOW, NOW, NOW, 0, 1, b"v")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import Decisions
 from fastjournal.errors import CorruptRecord
 from fastjournal.journal.decide.ground import everywhere_id
 from fastjournal.journal.language import commands as k
@@ -21,6 +20,7 @@ from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.model import NewJob
 from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.storage.segments import Piece
+from stepped_core import Decisions
 
 T0 = 1_700_000_000_000_000_000
 Segments = list[tuple[Piece, Buffer]]
