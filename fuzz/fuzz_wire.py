@@ -29,8 +29,10 @@ from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj import bulk, forward, hello, job_codec, lease_codec
 from fastjournal.wire.fj.replies import Pair, ReplyParser
 from fastjournal.wire.fj.requests import Limits, Refusal, Request, RequestParser, encode_request
-from fastjournal.wire.workq.client import encode
 from fastjournal.wire.workq.parse import Refused, WorkqParser
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from workq_bytes import encode
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "wire"
 LIMITS = Limits(max_key=1000, max_value=5000, max_message=20_000)

@@ -39,7 +39,6 @@ from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, encode_job, read_job,
 from fastjournal.wire.fj.lease_codec import decode_leased, encode_leased
 from fastjournal.wire.fj.replies import Pair, Reply, ReplyParser, encode_error, encode_reply
 from fastjournal.wire.fj.requests import Limits, Refusal, Request, RequestParser, encode_request
-from fastjournal.wire.workq.client import encode
 from fastjournal.wire.workq.commands import (
     Add,
     Command,
@@ -62,6 +61,7 @@ from wire_values import (
     encode_put_outcomes,
     encode_settle_outcomes,
 )
+from workq_bytes import encode
 
 # Building the table of characters for text() once is all that is slow here.
 run = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

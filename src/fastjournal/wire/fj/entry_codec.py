@@ -39,7 +39,6 @@ __all__ = [
     "MAX_NAME",
     "decode_entry",
     "decode_who",
-    "encode_entry",
     "encode_who",
     "write_entry",
 ]
@@ -97,17 +96,6 @@ def write_entry(
         put_u16(out, len(key))
         out.write(key)
     out.write(data)
-
-
-def encode_entry(entry: Entry, *, read: bool = False) -> bytes:
-    """The picture of an entry by itself; `read`: with when it was read last."""
-    out = BytesWriter()
-    write_entry(
-        out, entry.created, entry.modified, entry.expires, entry.ttl, entry.lease_until,
-        entry.token, entry.persist, entry.locked, entry.worker, entry.keys, entry.data,
-        entry.accessed if read else -1,
-    )  # fmt: skip
-    return out.getvalue()
 
 
 def decode_entry(key: bytes, kind: int, value: bytes) -> Entry:

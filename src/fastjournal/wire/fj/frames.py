@@ -426,7 +426,6 @@ _LIST: Final[i64] = 4
 _WHO: Final[i64] = 5
 _DELETE: Final[i64] = 6
 _DONE: Final[i64] = 7
-_BY_ID: Final[i64] = 8
 
 
 @final
