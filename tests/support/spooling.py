@@ -16,8 +16,8 @@ from fastjournal.spool.forwarder import Forwarder
 from fastjournal.spool.reader import read_spool
 from fastjournal.testing import Crash, MemoryFiles
 from fastjournal.testing.files import _MemoryHandle
-from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded, read_forward
+from fastjournal.wire.fj.bulk import Forwarded, read_forward
+from fastjournal.wire.fj.replies import error_text
 
 __all__ = [
     "CrashingDestination",

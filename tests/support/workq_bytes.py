@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from fastjournal.wire.workq.commands import (
+from fastjournal.wire.workq.replies import text_id
+from fastjournal.wire.workq.requests import (
     Add,
     Command,
     Complete,
@@ -19,7 +20,6 @@ from fastjournal.wire.workq.commands import (
     Run,
     Schedule,
 )
-from fastjournal.wire.workq.replies import text_id
 
 __all__ = ["encode"]
 

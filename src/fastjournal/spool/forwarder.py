@@ -43,7 +43,7 @@ from fastjournal.spool.frames import HOUR, name_of, sender_name
 from fastjournal.spool.reader import Damage, Frame, SpoolFile, job_bytes
 from fastjournal.spool.sound_frames import take_plain
 from fastjournal.spool.spool_dir import ForeignFile
-from fastjournal.wire.fj.forward import Forwarded, encode_forget, encode_forward
+from fastjournal.wire.fj.bulk import Forwarded, encode_forget, encode_forward
 
 __all__ = ["Destination", "Figures", "Forwarder"]
 

@@ -16,7 +16,7 @@ from fastjournal.spool.daemon_destination import DaemonDestination
 from fastjournal.spool.forwarded_spool import ForwardedSpool
 from fastjournal.spool.forwarder import Forwarder
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj.frames import decode_integer
+from fastjournal.wire.fj.fields import decode_integer
 from fastjournal.wire.fj.functions import OVERWRITE, PERSIST, Function, Type
 from fjpeer import FjPeer
 

@@ -405,7 +405,7 @@ HEAVY = (
     "typing", "collections", "re", "asyncio", "ssl", "socket", "logging", "pathlib", "inspect",
     "dataclasses", "threading",
     "json", "datetime", "typer", "msgspec", "rich", "structlog", "prometheus_client", "numpy",
-    "fastjournal.wire.fj.job_codec", "fastjournal.wire.fj.frames", "fastjournal.journal",
+    "fastjournal.wire.fj.job_codec", "fastjournal.wire.fj.requests", "fastjournal.journal",
     "fastjournal.model", "urllib", "subprocess",
 )  # fmt: skip
 

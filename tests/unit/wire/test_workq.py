@@ -15,8 +15,9 @@ from fastjournal.errors import (
     TimedOut,
 )
 from fastjournal.wire.workq import replies
-from fastjournal.wire.workq.commands import (
+from fastjournal.wire.workq.requests import (
     MAX_PAYLOAD,
+    MAX_REQUEST,
     Add,
     Command,
     Complete,
@@ -28,11 +29,12 @@ from fastjournal.wire.workq.commands import (
     InspectQueues,
     InspectServer,
     Lease,
+    Refused,
     Result,
     Run,
     Schedule,
+    WorkqParser,
 )
-from fastjournal.wire.workq.parse import MAX_REQUEST, Refused, WorkqParser
 from workq_bytes import encode
 
 TEXT = b"c0ffee12-3456-4abc-9def-0123456789ab"

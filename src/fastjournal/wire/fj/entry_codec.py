@@ -31,7 +31,7 @@ from mypy_extensions import i64, u8
 from fastjournal.buffers import BytesWriter, write_i64_be
 from fastjournal.entry_model import Entry
 from fastjournal.errors import BadRequest, ProtocolError
-from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u32
+from fastjournal.wire.fj.fields import get_u16, get_u32, get_u64, put_u16, put_u32
 
 __all__ = [
     "ALL",
