@@ -160,7 +160,7 @@ class DaemonStage:
         )
 
     def _told_time(self) -> int:
-        with fastjournal.connect(f"{self.url}?timeout=60") as client:
+        with Client(f"{self.url}?timeout=60") as client:
             return client.server_now()
 
     def cut_power(self) -> None:
@@ -262,7 +262,7 @@ class ClusterStage:
     def at_rest(self) -> Iterator[Client]:
         """What whoever serves now has."""
         self._nemesis.wait_well()
-        with fastjournal.connect(f"{self.url}?timeout=60") as client:
+        with Client(f"{self.url}?timeout=60") as client:
             yield client
 
     def close(self) -> None:
@@ -319,7 +319,7 @@ class ReplicaStage:
     def at_rest(self) -> Iterator[Client]:
         """What whoever serves now has."""
         self._rig.wait_joined()
-        with fastjournal.connect(self._rig.url) as client:
+        with Client(self._rig.url) as client:
             yield client
 
     def close(self) -> None:

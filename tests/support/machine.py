@@ -143,7 +143,8 @@ class JournalMachine(RuleBasedStateMachine):
     def token(self, row: Any, kind: str) -> int | None:
         if kind == "none":
             return None
-        return row["attempts"] if kind == "right" else row["attempts"] + 1
+        attempts: int = row["attempts"]
+        return attempts if kind == "right" else attempts + 1
 
     @rule(
         queue=queues,
@@ -191,6 +192,7 @@ class JournalMachine(RuleBasedStateMachine):
         outcome = self.oracle.put(job, self.clock)
         assert placed.outcome.name == outcome[0]
         assert (placed.command is None) == (outcome[0] == "STALE")
+        assert outcome[1] is not None
         if outcome[1]["id"] is None:
             outcome[1]["id"] = placed.id
         assert outcome[1]["id"] == placed.id

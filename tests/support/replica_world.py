@@ -25,6 +25,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -215,7 +216,7 @@ class World:
     def run(self) -> None:
         """Faults and requests for a while, then all is healed, and every promise is looked at."""
         for journal in self.homes:
-            self._later(self.plan.requests, lambda journal=journal: self._request(journal))
+            self._later(self.plan.requests, partial(self._request, journal))
         self._later(self.plan.each, self._fault)
         self.run_for(self.plan.seconds)
         self.noise = False
@@ -254,7 +255,7 @@ class World:
         life = node.life
         self._alive(node, life)
         for journal in node.replicas:
-            self.at(self.random.randrange(_TICK), lambda j=journal: self._tick(node, life, j))
+            self.at(self.random.randrange(_TICK), partial(self._tick, node, life, journal))
 
     def _open(self, node: Node, journal: str) -> None:
         path = Path("/", node.name, journal)
@@ -373,7 +374,7 @@ class World:
         member = node.replicas[journal].member
         before = member.log.base if isinstance(message, Part) else 0
         self._do(node, journal, lambda: member.receive(sender, message))
-        if isinstance(message, Part) and node.up and member.log.base > before:
+        if node.up and isinstance(message, Part) and member.log.base > before:  # type: ignore[redundant-expr]  # it may have died of it
             self.counted["fetched"] += 1
 
     def _reach_arbiter(self, node: Node, work: Callable[[], Any], answer: Any, lost: Any) -> None:

@@ -57,6 +57,13 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         except NotFound:
             raise KeyError(key) from None
 
+    def get(self, key: Text, default: Any = None) -> Any:
+        """The value of a key, or `default`."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
     def __setitem__(self, key: Text, value: EntryValue) -> None:
         self.set(key, value)
 
