@@ -11,8 +11,7 @@ from typing import Any
 from fastjournal import Journal
 from fastjournal.errors import Unavailable
 from fastjournal.log.files import FileHandle
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.spool.reader import read_spool
 from fastjournal.testing import Crash, MemoryFiles
 from fastjournal.testing.files import _MemoryHandle

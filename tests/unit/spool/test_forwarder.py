@@ -19,8 +19,7 @@ from fastjournal.errors import (
     Unauthorized,
     Unavailable,
 )
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of
 from fastjournal.spool.reader import read_spool
 from fastjournal.spool.service import Runner, SpoolCollector, pause

@@ -26,7 +26,7 @@ from fastjournal.errors import (
     WriteFailed,
 )
 from fastjournal.model import NewJob
-from fastjournal.spool.forwarded_spool import ForwardedSpool
+from fastjournal.spool.forwarder import ForwardedSpool
 from fastjournal.spool.frames import HEADER, HOUR, hour_of, name_of
 from fastjournal.spool.reader import Frame, job_bytes, open_to_read, read_spool
 from fastjournal.spool.spool_dir import hours
