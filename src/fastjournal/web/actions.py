@@ -28,8 +28,14 @@ from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound, OutOfRange
 from fastjournal.model import Outcome
 from fastjournal.tasks.announcing import forget_schedule
-from fastjournal.web.formatting import text
-from fastjournal.web.forms import body_bytes, read_due, read_length, read_number, read_settings
+from fastjournal.web.formatting import (
+    body_bytes,
+    read_due,
+    read_length,
+    read_number,
+    read_settings,
+    text,
+)
 from fastjournal.web.job_lookup import PLACES, find_all
 from fastjournal.web.page_templates import (
     Backstage,

@@ -17,8 +17,7 @@ from fastjournal.client import entry_calls
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import ClockSkew
 from fastjournal.spool.daemon_destination import DaemonDestination
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.tasks.scheduler import Scheduler
 from fastjournal.testing import ManualClock, MemoryFiles, wait_until
 from fastjournal.testing.daemon import LocalDaemon

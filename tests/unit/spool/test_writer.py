@@ -26,7 +26,7 @@ from fastjournal.errors import (
     WriteFailed,
 )
 from fastjournal.model import NewJob
-from fastjournal.spool.forwarded_spool import ForwardedSpool
+from fastjournal.spool.forwarder import ForwardedSpool
 from fastjournal.spool.frames import HEADER, HOUR, hour_of, name_of
 from fastjournal.spool.reader import Frame, job_bytes, open_to_read, read_spool
 from fastjournal.spool.spool_dir import hours
@@ -405,7 +405,7 @@ HEAVY = (
     "typing", "collections", "re", "asyncio", "ssl", "socket", "logging", "pathlib", "inspect",
     "dataclasses", "threading",
     "json", "datetime", "typer", "msgspec", "rich", "structlog", "prometheus_client", "numpy",
-    "fastjournal.wire.fj.job_codec", "fastjournal.wire.fj.frames", "fastjournal.journal",
+    "fastjournal.wire.fj.job_codec", "fastjournal.wire.fj.requests", "fastjournal.journal",
     "fastjournal.model", "urllib", "subprocess",
 )  # fmt: skip
 
