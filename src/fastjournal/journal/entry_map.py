@@ -348,7 +348,10 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
                         raise
                     self._freed.wait(min(left / SECOND, 0.1))
                 else:
-                    return lock.fence, lock.until
+                    time = self._engine.last_time
+                    break
+        self._engine.settle(time)
+        return lock.fence, lock.until
 
     def _unlock(self, key: bytes, fence: int) -> bool:
         with self._engine.lock:
