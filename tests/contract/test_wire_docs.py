@@ -47,6 +47,6 @@ def test_the_workq_page_states_the_limits() -> None:
 def test_the_workq_page_has_every_command_with_its_arguments() -> None:
     page = (ROOT / "docs" / "workq-protocol.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)[^`]*`[^|]*\| ([^|]*) \|", page, re.MULTILINE))
-    for word, count in requests._COUNTS.items():
+    for word, count in requests.COUNTS.items():
         told = rows[word.decode()].partition(",")[0].split()
         assert count is None or len(told) == count, word

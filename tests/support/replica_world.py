@@ -280,7 +280,7 @@ class World:
         )
         member.asks_commit = self.plan.looked_at
         node.replicas[journal] = Replica(journal, member)
-        self._do(node, journal, member.start)
+        self.do(node, journal, member.start)
 
     def kill(self, node: Node) -> None:
         """kill -9: all that was written is there."""
@@ -315,7 +315,7 @@ class World:
         if behind > 0:
             node.clock.advance(ns=behind)
 
-    def _do(self, node: Node, journal: str, work: Callable[[], Any]) -> None:
+    def do(self, node: Node, journal: str, work: Callable[[], Any]) -> None:
         """Let a member do something, carry off what it leaves, and look at the promises."""
         if not node.up:
             return
@@ -323,7 +323,7 @@ class World:
             life = node.life
             self.at(
                 node.paused_until - self.now,
-                lambda: self._do(node, journal, work) if node.life == life else None,
+                lambda: self.do(node, journal, work) if node.life == life else None,
             )
             return
         self._sync_clock(node)
@@ -351,7 +351,7 @@ class World:
     def _tick(self, node: Node, life: int, journal: str) -> None:
         if node.life == life and node.up:
             self.at(_TICK, lambda: self._tick(node, life, journal))
-            self._do(node, journal, node.replicas[journal].member.tick)
+            self.do(node, journal, node.replicas[journal].member.tick)
 
     # The network and the arbiter.
 
@@ -385,7 +385,7 @@ class World:
         messages = [*arrived]
         arrived.clear()
         before = member.log.base if isinstance(message, Part) else 0
-        self._do(node, journal, lambda: member.receive(sender, *messages))
+        self.do(node, journal, lambda: member.receive(sender, *messages))
         if node.up and isinstance(message, Part) and member.log.base > before:  # type: ignore[redundant-expr]  # it may have died of it
             self.counted["fetched"] += 1
 
@@ -415,7 +415,7 @@ class World:
         member = node.replicas[journal].member
 
         def told(answer: Any) -> None:
-            self._do(node, journal, lambda: member.answered(ask.question, answer))
+            self.do(node, journal, lambda: member.answered(ask.question, answer))
 
         self._reach_arbiter(
             node,
@@ -455,12 +455,12 @@ class World:
     def request(self, node: Node, kind: str, journal: str = "j0") -> None:
         """A client asks this node for something now."""
         replica, seen = node.replicas[journal], len(self.acknowledged[journal])
-        self._do(node, journal, lambda: self._serve(replica, kind, seen))
+        self.do(node, journal, lambda: self._serve(replica, kind, seen))
 
     def hand(self, sender: str, node: Node, message: Message, journal: str = "j0") -> None:
         """A message arrives, whoever has kept it till now."""
         member = node.replicas[journal].member
-        self._do(node, journal, lambda: member.receive(sender, message))
+        self.do(node, journal, lambda: member.receive(sender, message))
 
     def _request(self, journal: str) -> None:
         if not self.noise:
@@ -791,7 +791,7 @@ class World:
             log.install(log.last_time, make_checkpoint(content))
             self.counted["snapshots"] += 1
 
-        self._do(node, journal, take)
+        self.do(node, journal, take)
 
     def _clock(self, node: Node) -> None:
         """Of one node only: where most clocks are wrong, they are right."""
@@ -815,7 +815,7 @@ class World:
                     with contextlib.suppress(JournalError):
                         member.change_voters(voters)
 
-                self._do(node, journal, change)
+                self.do(node, journal, change)
 
     def describe(self) -> str:
         """For people who look at a seed."""

@@ -284,8 +284,7 @@ def worker(
     import socket
 
     from fastjournal.cli.stop_signal import Stop
-    from fastjournal.client.worker import Worker
-    from fastjournal.client.worker.results import check_result
+    from fastjournal.client.worker import Worker, check_result
 
     if reload:
         arguments = [word for word in sys.argv[1:] if word != "--reload"]

@@ -179,8 +179,8 @@ def test_a_length_counts_from_when_the_request_is_served(tmp_path: Path, uvloop:
     with settings as daemon, daemon.connect() as client:
         for _ in range(3):
             clock.advance(60)
-            assert client._call(call) is True
-            fence, until = client._call(lock)
+            assert client.caller.call(call) is True
+            fence, until = client.caller.call(lock)
             assert fence
             assert until == clock.now() + 10 * SECOND
 

@@ -42,6 +42,7 @@ from datetime import UTC, datetime
 from fastjournal.errors import BadRequest
 
 __all__ = [
+    "COUNTS",
     "MAX_LIMIT",
     "MAX_PAYLOAD",
     "MAX_REQUEST",
@@ -471,13 +472,13 @@ MAX_REQUEST = 1_058_576
 """Most bytes of one request: 10,000 for the line, 1 MiB for the payload."""
 
 # Number of words after the command; None = decided later. With payload: its size comes last.
-_COUNTS = {
+COUNTS = {
     b"add": 5, b"schedule": 6, b"run": 5, b"complete": 2, b"fail": 2, b"delete": 1, b"result": 2,
     b"lease": None, b"inspect": None,
 }  # fmt: skip
 _LEAST = {b"lease": 2, b"inspect": 1}
 _WITH_PAYLOAD = frozenset({b"add", b"schedule", b"run", b"complete", b"fail"})
-_LONGEST = max(map(len, _COUNTS))
+_LONGEST = max(map(len, COUNTS))
 _HTTP = frozenset(
     (
         b"GET",
@@ -607,7 +608,7 @@ class WorkqParser:
     def _is_known(self, line: bytes, out: list[Command | Refused]) -> bool:
         """Whether a line begins with a word of Workq; if not, the connection ends."""
         word = line.removesuffix(b"\r").partition(b" ")[0]
-        if word in _COUNTS:
+        if word in COUNTS:
             return True
         if word not in _HTTP:
             out.append(Refused("Unknown command"))
@@ -629,7 +630,7 @@ class WorkqParser:
             if not key or not value or key in flags:
                 refused = "Invalid command flags"
             flags[key] = value
-        count = _COUNTS[name]
+        count = COUNTS[name]
         wrong = len(words) < _LEAST[name] if count is None else len(words) != count
         if wrong and not refused:
             refused = "Invalid command args"
