@@ -61,7 +61,7 @@ CAUGHT = {
     "PromiseToAnybody": ("old backup", 105),
     "SameEpochAgain": ("old backup", 32),
     "GapsAreFine": ("lazy and late", 254),
-    "CrcIsNothing": ("damage", 2),
+    "CrcIsNothing": ("damage", 64),
     "AmnesicVotes": ("damage", 54),
     "OwnEnd": ("plain", 4),
     "TailsStay": ("plain", 3),
