@@ -57,7 +57,7 @@ TIMING = Timing(
     candidacy=SECOND,
 )
 _TICK = 50 * MILLISECOND
-_PART = 256  # bytes of a snapshot in one message
+PART = 256  # bytes of a snapshot in one message
 _START = 1_700_000_000 * SECOND
 
 
@@ -214,7 +214,7 @@ class World:
             self.now, _, work = heapq.heappop(self._events)
             self.arbiter.now = self.now
             work()
-        self.now = until
+        self.now = max(self.now, until)
 
     def run(self) -> None:
         """Faults and requests for a while, then all is healed, and every promise is looked at."""
@@ -265,7 +265,7 @@ class World:
         node.files.make_directory(path.parent)
         stream = Stream(path, WORKQ, files=node.files, clock=node.clock)
         log = ReplicaLog(
-            stream, sync=self.plan.sync, segment_size=self.plan.segment_size, part_size=_PART
+            stream, sync=self.plan.sync, segment_size=self.plan.segment_size, part_size=PART
         )
         assert node.lease is not None
         member = Member(
@@ -548,7 +548,7 @@ class World:
         member, journal = replica.member, replica.journal
         self.counted["epochs"] += 1
         records = _split(member.log.records())
-        replica.puts, replica.done = _state(member.log)
+        replica.puts, replica.done = state_of(member.log)
         base = member.log.base
         for ident, (epoch, kept) in self.acknowledged[journal].items():
             # An old primary may hear late that its MARK was on a majority.
@@ -641,7 +641,7 @@ class World:
             if self.plan.may_stall:
                 continue
             newest = max(logs, key=lambda name: logs[name][1])
-            states = {name: _state(log) for name, (log, _) in logs.items()}
+            states = {name: state_of(log) for name, (log, _) in logs.items()}
             for name, (log, commit) in logs.items():
                 alike = (log.last_time, commit) == (logs[newest][0].last_time, logs[newest][1])
                 if alike and states[name] != states[newest]:
@@ -785,8 +785,8 @@ class World:
         log = node.replicas[journal].member.log
 
         def take() -> None:
-            puts, done = _state(log)
-            content = json.dumps([sorted(puts), sorted(done)]).encode().ljust(3 * _PART)
+            puts, done = state_of(log)
+            content = json.dumps([sorted(puts), sorted(done)]).encode().ljust(3 * PART)
             log.take_part(0, content)
             log.install(log.last_time, make_checkpoint(content))
             self.counted["snapshots"] += 1
@@ -838,13 +838,13 @@ def make_checkpoint(snapshot: bytes) -> bytes:
     return facts + crc.to_bytes(4, "big")
 
 
-def _state(log: ReplicaLog) -> tuple[set[int], set[int]]:
+def state_of(log: ReplicaLog) -> tuple[set[int], set[int]]:
     """What a replay gives: the jobs that were put, and those that are done."""
     puts: set[int] = set()
     done: set[int] = set()
     facts = log.snapshot()
     if facts is not None:
-        parts = [log.read_snapshot(facts, at) for at in range(0, facts.size, _PART)]
+        parts = [log.read_snapshot(facts, at) for at in range(0, facts.size, PART)]
         try:
             puts, done = map(set, json.loads(b"".join(parts)))
         except ValueError as error:

@@ -14,6 +14,8 @@ Rules:
    them. A snapshot counts when a majority has all that it tells, and those who are there have had a
    chance to get it too: they need not fetch the snapshot then. What only lives in memory
    (`persist=0`) ends with a reign.
+5. The journal of a reign is archived as any other, but only as far as it is committed; see
+   `archive.shipping` for how the next reign goes on there.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pathlib import Path
 
 import msgspec
 
+from fastjournal.archive.source import Reign
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.config import ReplicaSettings, Settings, parse_address
 from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
@@ -300,6 +303,7 @@ async def _reign(
     log.info("leading", node=node.options.name, epoch=epoch)
     try:
         server.wait_safe = gate.wait_safe
+        server.reign = Reign(epoch, member.is_committed)
         server.before_listening = lambda: _open_gate(server, gate, front, member.log)
         await server.start()
         while member.is_serving and member.epoch == epoch and node.fault is None:
@@ -358,8 +362,11 @@ async def _make_node(
     homes = find_journals(settings, Tables({}, {}))
     if set(homes) != {name} or settings.tables or settings.journals:
         raise SettingError("a replicated daemon keeps its default journal alone", name="replica")
-    if settings.journal.archive or settings.journal.history == "archive":
-        raise SettingError("a replicated journal has no archive", name="archive")
+    if settings.journal.history == "archive":
+        raise SettingError(
+            "a replicated journal is archived at one place for all nodes: say archive",
+            name="history",
+        )
     options = node_options(told, name, settings.listen)
     arbiter = EtcdArbiter(told.arbiter)
     members = MemberSet(tuple(sorted((options.name, *options.peers))))

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fastjournal.archive.shipper import ArchiveOptions
+from fastjournal.archive.source import Reign
 from fastjournal.archive.store import join_address
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.config import (
@@ -111,6 +112,8 @@ class Server(Context):
         """Called when the journals are open and nobody was let in yet."""
         self.wait_safe: Callable[[int], None] | None = None
         """Of a replicated journal: returns when other nodes have the records up to a TIME."""
+        self.reign: Reign | None = None
+        """Of a replicated journal: as whom it is archived."""
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
@@ -246,8 +249,9 @@ class Server(Context):
         if told is not None:
             settings = journal_settings(settings, name, told.settings)
         journal = await asyncio.to_thread(
-            open_journal, path, settings, self._files, self.clock, name, self.wait_safe
-        )
+            open_journal, path, settings, self._files, self.clock, name, self.wait_safe,
+            self.reign,
+        )  # fmt: skip
         self.journals[name] = JournalLoop(name, journal, self.loop)
         queues = {} if told is None else told.queues
         if name == self.settings.default_journal:
@@ -386,6 +390,7 @@ def open_journal(
     clock: Clock = SYSTEM_CLOCK,
     name: str = "default",
     wait_safe: Callable[[int], None] | None = None,
+    reign: Reign | None = None,
 ) -> Journal:
     """Open one journal: recover and replay it."""
     try:
@@ -408,7 +413,7 @@ def open_journal(
         snapshot_bytes=options.snapshot_bytes,
         memory_limit=options.memory_limit or None,
         archive=_archive_of(options, path, name),
-        archive_options=_archive_options(options),
+        archive_options=_archive_options(options, reign),
         max_payload=settings.limits.max_payload,
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
@@ -429,7 +434,7 @@ def _archive_of(options: JournalSettings, path: Path, name: str) -> str | None:
     return None
 
 
-def _archive_options(options: JournalSettings) -> ArchiveOptions:
+def _archive_options(options: JournalSettings, reign: Reign | None) -> ArchiveOptions:
     return ArchiveOptions(
         interval=options.archive_interval,
         max_lag=options.archive_max_lag,
@@ -437,6 +442,7 @@ def _archive_options(options: JournalSettings) -> ArchiveOptions:
         keep_days=options.archive_keep_days,
         keep_versions=options.archive_keep_versions,
         compress=options.archive_compress,
+        reign=reign,
     )
 
 

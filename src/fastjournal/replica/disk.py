@@ -18,7 +18,8 @@ Rules:
 5. A snapshot stands for all records up to `base`, and only for what a majority has. Its file is
    opaque here: which records it stands for is told by the boundary of segments that it is named by.
    Numbers of segments differ between nodes, TIMEs do not: so a node leaves its segment where its
-   primary has, and gives a snapshot of another node the number of its own segment behind `base`.
+   primary has, and nowhere else, and gives a snapshot of another node the number of its own segment
+   behind `base`.
 6. That a snapshot is being installed stands in `replica.meta` first: a crash in it is finished, or
    forgotten, when the log is opened. No record goes before the snapshot counts.
 7. What has arrived together is written piece by piece and synced once, by `flush`: nothing is told
@@ -53,7 +54,7 @@ from fastjournal.log.manifest import first_time as first_time_of
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, Walk, encode
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE
+from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE, MAX_SEGMENT_SIZE
 from fastjournal.log.stream import Stream
 from fastjournal.log.synced_mark import SYNCED_MARK
 from fastjournal.log.write.appender import Appender
@@ -327,6 +328,8 @@ class ReplicaLog:
         It is as safe as the policy says once `flush` was called.
         """
         time = max(time, self.last_time + 1)
+        if self._held.position.offset >= self._segment_size:
+            self._held.rotate()
         self._held.append_encoded(encode(time, payload, self.stream.zone), time, time)
         self._unsafe = True
         return time
@@ -336,8 +339,8 @@ class ReplicaLog:
 
         They are as safe as the policy says once `flush` was called.
         """
-        if begins and self._held.position.offset > HEADER_SIZE:
-            self._held.rotate()
+        if begins:
+            self.leave_segment()
         self._held.append_encoded(data, times[0], times[-1])
         self._unsafe = True
 
@@ -346,6 +349,12 @@ class ReplicaLog:
         if self._unsafe and self.sync == "always":
             self._held.sync()
         self._unsafe = False
+
+    def leave_segment(self) -> int:
+        """Go on in a new segment, unless nothing is in this one; returns its number."""
+        if self._held.position.offset > HEADER_SIZE:
+            self._held.rotate()
+        return self._held.position.segment
 
     def begin_epoch(self, epoch: int, payload: bytes, time: int) -> int:
         """Write an epoch's MARK, its start first into `replica.meta`; returns the MARK's TIME."""
@@ -456,9 +465,7 @@ class ReplicaLog:
             incoming.close()
             number = self._number_behind(base)
             if not number:  # nothing of ours lies behind it
-                if self._held.position.offset > HEADER_SIZE:
-                    self._held.rotate()
-                number = self._held.position.segment
+                number = self.leave_segment()
             self.write_meta(replace(self.meta, installing=(number, base)))
             files.rename(path, self._beside(number, "snapshot"))
             files.sync_directory(self.stream.path)
@@ -655,9 +662,10 @@ class ReplicaLog:
             appender.unlock()
 
     def _open(self) -> Appender:
-        # `flush` syncs under `always`.
+        # `flush` syncs under `always`. Where a segment is left is the primary's to say, also if our
+        # size is another one.
         sync = "os" if self.sync == "always" else self.sync
-        appender = self.stream.open_appender(segment_size=self._segment_size, sync=sync)
+        appender = self.stream.open_appender(segment_size=MAX_SEGMENT_SIZE, sync=sync)
         appender.lock(1.0)
         try:
             for segment in verify(self.stream):

@@ -60,7 +60,7 @@ CAUGHT = {
     "AnyEpoch": ("late mail", 6),
     "PromiseToAnybody": ("old backup", 75),
     "SameEpochAgain": ("old backup", 1),
-    "GapsAreFine": ("lazy and late", 2),
+    "GapsAreFine": ("lazy and late", 5),
     "CrcIsNothing": ("damage", 24),
     "AmnesicVotes": ("damage", 4),
     "OwnEnd": ("plain", 15),

@@ -15,7 +15,8 @@ Rules:
    records outgrow the snapshot, the next one is taken.
 5. Generations of short-lived queues begin and end as `generations` says.
 6. A replicated journal is cleaned nowhere: its nodes hold the same records, up to where a snapshot
-   stands for them. Its snapshot counts when what it tells is as safe as answers are (`wait_safe`).
+   stands for them. Its snapshot counts when what it tells is as safe as answers are (`wait_safe`),
+   and what it lets go, here and on the other nodes, is archived.
 7. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
@@ -23,12 +24,13 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
 
-from fastjournal.errors import LockTimeout, NoSpace, SegmentError
+from fastjournal.errors import LockTimeout, NoSpace, ReadOnly, SegmentError
 from fastjournal.journal.disk.generations import Disposal, Generations, settings_of
 from fastjournal.journal.disk.moving import let_go, note_cleaned, note_snapshot
 from fastjournal.journal.disk.replay import Replayed
@@ -50,6 +52,8 @@ __all__ = ["Upkeep", "UpkeepStatus"]
 _PART = 500
 _PART_BYTES = 1024 * 1024
 _LOCK_WAIT = 1.0
+_MOMENT = 0.05  # seconds
+_MOMENTS = 600  # that a snapshot waits for the archive; then the next one tries it
 _ALL = 1 << 62
 
 
@@ -167,7 +171,7 @@ class Upkeep:
         first = parse_name(self._engine.log.rotate().name)
         assert first is not None
         as_of: list[int] = []
-        snapshot = write_snapshot(self._stream, first, self.parts(as_of))
+        snapshot = write_snapshot(self._stream, first, self._safe_parts(first, as_of))
         note_snapshot(self._engine, snapshot.path, first)
         self._as_of = as_of[-1]  # before the snapshot: who sees that must not see an older one
         self._snapshot = snapshot
@@ -239,8 +243,20 @@ class Upkeep:
         if ends is not None:
             yield as_of[-1], [encode(ends)]
         engine.log.sync()
-        if self._wait_safe is not None:
-            self._wait_safe(as_of[-1])
+
+    def _safe_parts(self, first: int, as_of: list[int]) -> Iterator[tuple[int, list[bytes]]]:
+        """The same; it ends when the snapshot may count (rule 6)."""
+        yield from self.parts(as_of)
+        if self._wait_safe is None:
+            return
+        self._wait_safe(as_of[-1])
+        moment, hold = threading.Event(), self._hold
+        for _ in range(_MOMENTS):
+            if hold is None or hold() >= first:
+                return
+            moment.wait(_MOMENT)
+            self._wait_safe(as_of[-1])  # which says so when the journal is about to close
+        raise ReadOnly("the archive lacks what the snapshot would let go")
 
     def _part(self, rows: Iterator[Row]) -> tuple[list[bytes], bool]:
         """Images of the next rows, and whether there may be more."""
@@ -291,8 +307,12 @@ class Upkeep:
             self._manifest.cover(min(self._snapshot.first, self._changeable()))
 
     def _changeable(self) -> int:
-        """Segments below this number may change or go (rule 1)."""
-        return _ALL if self._hold is None else self._hold()
+        """Segments below this number may change or go (rule 1).
+
+        A snapshot of a replicated journal has waited for that before it counted.
+        """
+        waited = self._wait_safe is not None
+        return _ALL if self._hold is None or waited else self._hold()
 
     def _numbers(self, numbers: list[int]) -> list[int]:
         first = 0 if self._snapshot is None else self._snapshot.first
