@@ -87,6 +87,8 @@ class Plan:
     twice: float = 0.05
     late: float = 0.02
     """How often a message takes up to 4 seconds."""
+    together: float = 0.15
+    """How often a message is read together with the next one of its sender."""
     flips: float = 0.0
     """How often a bit of shipped records is turned over."""
     requests: float = 0.06
@@ -165,6 +167,7 @@ class World:
         self.arbiter_down: set[str] = set()
         self.restoring = False
         self.blocked: set[tuple[str, str]] = set()
+        self.unread: dict[tuple[str, str, str, int], list[Message]] = {}
         self.noise = True
         words = (
             "acknowledged", "epochs", "faults", "answers", "cuts", "snapshots", "fetched", "looks",
@@ -331,6 +334,9 @@ class World:
             work()
             self._watch(node, replica)
         except Crash:
+            for one in member.outbox:  # what is shipped has left before it was synced here
+                if isinstance(one, Send) and isinstance(one.message, Append):
+                    self._send(node.name, one.to, journal, one.message)
             self._died(node)
             return
         except JournalError:  # a log that cannot be read any more: its daemon starts again
@@ -373,8 +379,14 @@ class World:
             bad[self.random.randrange(len(bad))] ^= 1 << self.random.randrange(8)
             message = message._replace(data=bytes(bad))
         member = node.replicas[journal].member
+        arrived = self.unread.setdefault((sender, to, journal, node.life), [])
+        arrived.append(message)
+        if self.noise and self.random.random() < self.plan.together:
+            return  # it is read with the next one
+        messages = [*arrived]
+        arrived.clear()
         before = member.log.base if isinstance(message, Part) else 0
-        self.do(node, journal, lambda: member.receive(sender, message))
+        self.do(node, journal, lambda: member.receive(sender, *messages))
         if node.up and isinstance(message, Part) and member.log.base > before:  # type: ignore[redundant-expr]  # it may have died of it
             self.counted["fetched"] += 1
 
