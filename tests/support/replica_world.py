@@ -38,13 +38,14 @@ from fastjournal.log import record
 from fastjournal.log.record import Walk
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.replica.arbiter import Look, MemoryArbiter
+from fastjournal.replica.arbiter import Look
 from fastjournal.replica.disk import META, ReplicaLog, read_commit
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.member import Ask, Member, Role, Send
 from fastjournal.replica.messages import Append, Decoder, Message, Part, Tail, encode
 from fastjournal.replica.rules import AHEAD_OF_FOLLOWER, MemberSet, Rules
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
+from memory_arbiter import MemoryArbiter
 
 TIMING = Timing(
     ttl=2 * SECOND,

@@ -25,7 +25,6 @@ import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
@@ -95,12 +94,7 @@ class Pin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self.close() and (error is None or isinstance(error, Exception)):
             raise Unavailable(
                 f"{self._path.parent}: the pin of this reader ended at {_text(self._until)}, before"
