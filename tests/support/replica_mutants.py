@@ -34,7 +34,7 @@ PLANS = {
         seconds=9, each=0.6, faults=("kill", "pause", "cut-off", "power"), twice=0.2, late=0.15
     ),
     "short reigns": Plan(
-        nodes=5, seconds=9, each=0.25, faults=("kill", "kill", "cut-off", "one-way"), loss=0.2
+        nodes=5, seconds=12, each=0.25, faults=("kill", "kill", "cut-off", "one-way"), loss=0.2
     ),
     "lazy and late": Plan(
         seconds=9,
@@ -52,7 +52,7 @@ PLANS = {
         seconds=9,
         each=0.5,
         faults=("pause", "pause", "cut-off", "mend"),
-        timing=replace(TIMING, look=3 * SECOND),
+        timing=replace(TIMING, look=3 * SECOND, suspicion=3 * SECOND),
     ),
     "snapshots": Plan(
         seconds=8,

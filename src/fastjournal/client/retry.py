@@ -19,7 +19,8 @@ Rules:
    then says so. One that never went out, or that was refused because the daemon is loading, did not
    happen: it may always be tried again. A later try that is refused for its age (`ClockSkew`) says
    nothing of the earlier one: what became of it is unknown, as if the daemon were lost.
-3. The pauses grow and are jittered.
+3. The pauses grow and are jittered. They stay short while nodes answer and none of them leads:
+   another one is about to.
 4. What may be sent again may be tried before the steps begin, on a connection of which nobody knows
    whether it still is one: if it is not, the next try comes at once (`failed`). Everything else
    goes out on a sound one only.
@@ -76,6 +77,7 @@ __all__ = [
 LONGEST_SILENCE = 15.0
 """Seconds without a word after which a listener asks whether its daemon is still there."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
+_LEADERLESS_PAUSE = 0.2
 _REDIRECTIONS = 4
 """Believed while one connection is made: nodes may each name another one while nobody leads."""
 
@@ -152,6 +154,8 @@ class Attempts:
             self.repeated = True
         self.out = False
         pause = self._backoff.next()
+        if isinstance(error, NotPrimary):
+            pause = min(pause, _LEADERLESS_PAUSE * random.uniform(0.5, 1.5))
         late = now + pause > self._give_up
         if late or not passes or (self.repeated and not self._again):
             raise error
@@ -164,6 +168,8 @@ class Search:
     def __init__(self, target: Target) -> None:
         self._left = target.places()
         self._redirections = 0
+        self._answered = False
+        """Somebody said that it does not lead."""
 
     def next(self) -> Target:
         """The node to try."""
@@ -173,6 +179,7 @@ class Search:
         """It does not serve; raises the error if there is nobody else to try."""
         address = ""
         if isinstance(error, NotPrimary) and not place.follower:
+            self._answered = True
             address = error.address
         if address and self._redirections < _REDIRECTIONS:
             self._redirections += 1
@@ -181,8 +188,8 @@ class Search:
             self._left = [one for one in self._left if (one.host, one.port) != where]
             self._left.append(primary)
         if not self._left:
-            if isinstance(error, NotPrimary):
-                raise Unavailable(f"{place.address}: nobody is known to lead the journal")
+            if self._answered or isinstance(error, NotPrimary):
+                raise NotPrimary(f"{place.address}: nobody is known to lead the journal")
             raise error
 
 

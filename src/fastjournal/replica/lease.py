@@ -28,6 +28,8 @@ class Timing:
     """After so long a request counts as lost."""
     look: int = SECOND
     """Between two looks at the arbiter's keys."""
+    suspicion: int = 150 * MILLISECOND
+    """The same while a primary that was heard of is silent: its key may be gone any moment."""
     beat: int = 250 * MILLISECOND
     """Between two signs of life of a primary, each of which repeats what was not acknowledged."""
     rank: int = 200 * MILLISECOND

@@ -222,6 +222,7 @@ class Member:
         self._allowance = round(catch_up * self._timing.beat / SECOND)  # for a beat (rule 7)
         self._left = self._allowance
         self._next_look = self._next_beat = self._next_question = 0
+        self._heard_at = NEVER  # of the primary, as a follower
         self._not_before = 0  # it stands in no election
         meta = log.meta
         lost = self._rules.may_have_lost(log.sync, meta.boot, log.boot_id())
@@ -460,7 +461,10 @@ class Member:
     # Looking at the arbiter.
 
     def _look(self) -> None:
-        self._next_look = self._clock.monotonic() + self._timing.look
+        now, timing = self._clock.monotonic(), self._timing
+        silent = now - self._heard_at
+        suspicious = self.role is Role.FOLLOWER and 3 * timing.beat < silent < 3 * timing.ttl
+        self._next_look = now + (timing.suspicion if suspicious else timing.look)
         self._ask(Look())
 
     def _looked(self, view: View) -> None:
@@ -519,7 +523,9 @@ class Member:
             if passed > timing.request:  # the question was lost, or its answer: look again
                 self._election = None
         elif not election.wait:
-            if passed >= timing.rank:
+            # Who is best among a majority need not wait for those who may be dead.
+            known = self._rules.has_majority(self._members, list(election.ends))
+            if known or passed >= timing.rank:
                 self._queue_up(election, now)
         elif passed >= election.wait:
             if self.view is None or self.view.leader or not self._may_lead():
@@ -1040,6 +1046,7 @@ class Member:
             self._settle()
             self._acknowledge(sender, chunk.epoch, 0, "align")
             return
+        self._heard_at = self._clock.monotonic()
         refused = self._append_chunk(chunk)
         before = self._unacknowledged
         if before is not None:

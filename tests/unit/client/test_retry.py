@@ -303,6 +303,19 @@ def test_nodes_that_name_each_other_are_given_up() -> None:
         places(Search(target_of("fj://a:1,b:2/jobs")), answers)
 
 
+def test_the_pauses_stay_short_while_nodes_answer_and_none_leads() -> None:
+    """F58: a client finds the next primary soon after it leads, the old one being gone."""
+    answers = {"a:1": NotPrimary("b:2"), "b:2": Unavailable("nobody there")}
+    attempts, now, pauses = Attempts(True, 60.0, 0.0), 0.0, []
+    while now < 10:
+        with pytest.raises(NotPrimary) as told:
+            places(Search(target_of("fj://a:1,b:2/jobs")), answers)
+        pauses.append(attempts.failed(told.value, now))
+        now += pauses[-1]
+    assert max(pauses) <= 0.3
+    assert attempts.failed(Unavailable("nobody there"), now) > 0.9
+
+
 def test_who_wants_a_follower_is_not_led_to_the_primary() -> None:
     target = target_of("fj://a:1,b:2/jobs?read=follower")
     answers = {"a:1": NotPrimary("d:4"), "b:2": NotPrimary("d:4")}

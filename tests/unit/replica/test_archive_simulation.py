@@ -204,7 +204,7 @@ def unfenced(replica: Replica) -> Reign:
 
 
 CAUGHT: dict[str, tuple[Reigns, str, int]] = {
-    "archives what is not committed": (uncommitted, "plain", 1),
+    "archives what is not committed": (uncommitted, "plain", 0),
     "no fence": (unfenced, "stopped", 0),
 }
 
