@@ -114,13 +114,15 @@ class Server(Context):
         """Of a replicated journal: returns when other nodes have the records up to a TIME."""
         self.reign: Reign | None = None
         """Of a replicated journal: as whom it is archived."""
+        self.notify = notify
+        """Tells systemd how it is."""
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
         sockets = inherited()
         if self.settings.http or any(name == "http" for name, _ in sockets):
             await self._listen_http([sock for name, sock in sockets if name == "http"])
-        notify("STATUS=replaying")
+        self.notify("STATUS=replaying")
         try:
             for name, path in find_journals(self.settings, self._tables).items():
                 await self._open(name, path)
@@ -137,7 +139,7 @@ class Server(Context):
         self._spawn(self._sweep())
         if watchdog_seconds():
             self._spawn(self._watchdog(watchdog_seconds()))
-        notify("READY=1\nSTATUS=serving")
+        self.notify("READY=1\nSTATUS=serving")
         self.log.info(
             "ready",
             fj=self.addresses["fj"],
@@ -157,7 +159,7 @@ class Server(Context):
         if self.draining:
             return
         self.draining, self.ready = True, False
-        notify("STOPPING=1")
+        self.notify("STOPPING=1")
         if self.dashboard is not None:
             await self.dashboard.stop()
         for listener in self._listeners:
@@ -186,25 +188,13 @@ class Server(Context):
 
     def reload(self, settings: Settings) -> None:
         """Take over what can change while running; see rule 3."""
-        notify("RELOADING=1")
-        try:
-            check_exposure(settings)
-            tokens = read_tokens(settings.tokens) if settings.tokens else None
-            if (tokens is None) != (self.tokens is None):
-                raise SettingError("tokens cannot be turned on or off by a reload", name="tokens")
-            if self._tls is not None:
-                server_context(settings.tls)  # refused here, if at all
-                self._tls.load_cert_chain(settings.tls.certificate, settings.tls.key or None)
-        except (JournalError, OSError) as error:
-            self.log.error("reload refused", error=str(error))
-        else:
-            self.tokens, self.settings = tokens, settings
-            self.wire_limits = wire_limits(settings)
+        self.notify("RELOADING=1")
+        if reload_context(self, settings, self._tls):
             self._bound_connections()
             for connection in list(self.connections):
                 connection.check_grant()
             self.log.info("reloaded")
-        notify("READY=1")
+        self.notify("READY=1")
 
     def has_room(self) -> bool:
         """Whether one more peer may come; those whose handshake is under way count."""
@@ -353,8 +343,26 @@ class Server(Context):
 
     async def _watchdog(self, seconds: float) -> None:
         while True:
-            notify("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await asyncio.sleep(seconds)
+
+
+def reload_context(context: Context, settings: Settings, tls: ssl.SSLContext | None) -> bool:
+    """Give a context what can change while it serves, all or nothing; whether it was taken."""
+    try:
+        check_exposure(settings)
+        tokens = read_tokens(settings.tokens) if settings.tokens else None
+        if (tokens is None) != (context.tokens is None):
+            raise SettingError("tokens cannot be turned on or off by a reload", name="tokens")
+        if tls is not None:
+            server_context(settings.tls)  # refused here, if at all
+            tls.load_cert_chain(settings.tls.certificate, settings.tls.key or None)
+    except (JournalError, OSError) as error:
+        context.log.error("reload refused", error=str(error))
+        return False
+    context.tokens, context.settings = tokens, settings
+    context.wire_limits = wire_limits(settings)
+    return True
 
 
 def declared_tables(settings: Settings) -> Tables:

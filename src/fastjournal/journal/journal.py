@@ -57,7 +57,7 @@ from fastjournal.handles import LeasedJob
 from fastjournal.journal.decide.ground import Ground, Limits
 from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
-from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
+from fastjournal.journal.disk.snapshot import first_uncovered, snapshot_path
 from fastjournal.journal.disk.upkeep import Upkeep, UpkeepStatus
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.events import Subscription
@@ -197,7 +197,6 @@ class Journal:
             values = Values(memory, logged=True, counts_unlogged=memory_limit is not None)
             self.replayed = replay(stream, state=JournalState(values), accept=accept)
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
-            remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
             self._clock.go_on_from(state.now)
             ground = Ground(state, None, chance, Limits(largest))

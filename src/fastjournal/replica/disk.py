@@ -80,6 +80,7 @@ _INCOMING = "incoming.snapshot"
 _CHECKPOINT = Struct(">8xQQII")  # header, records, size, CRC of the snapshot, CRC of this
 _SLOT = Struct(">qI")
 _CHUNK = 256 * 1024  # bytes shipped at once, unless one record is larger
+_PIECE = 1024 * 1024  # bytes whose CRC is computed at once
 _NEAR = 16  # chunks that are counted
 _PLACES = 64  # readers whose place is remembered
 _log = logging.getLogger(__name__)
@@ -401,10 +402,13 @@ class ReplicaLog:
         """The segments that are not written to any more, oldest first."""
         return [one for one in self._manifest().entries.values() if one.first]
 
-    def crc_of(self, one: Sealed) -> int:
-        """CRC-32C of what is in the file of a segment now."""
-        crc: int = google_crc32c.value(self._read(one.number, 0, one.size + 1))
-        return crc
+    def extend_crc(self, one: Sealed, at: int, crc: int) -> tuple[int, int]:
+        """CRC-32C of what is in the file of a segment now, some bytes further; how far, and what.
+
+        It is whole when it goes no further. A byte more than the segment has would be told too.
+        """
+        data = self._read(one.number, at, min(_PIECE, one.size + 1 - at))
+        return at + len(data), google_crc32c.extend(crc, data)
 
     def snapshot(self) -> SnapshotFacts | None:
         """The snapshot that the log begins behind; None: it begins at its beginning."""

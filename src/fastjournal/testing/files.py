@@ -188,6 +188,8 @@ class MemoryFiles:
         self.operations: list[str] = []
         """Every operation so far, as `kind name`."""
         self.syncs = 0
+        self.times: dict[Path, int] = {}
+        """When files were last changed, as a test says."""
         self._names: dict[Path, Inode] = {}
         self._durable_names: dict[Path, Inode] = {}
         self._changes: list[NameChange] = []
@@ -227,6 +229,10 @@ class MemoryFiles:
         with self._guard:
             inode = self._names.get(path)
             return None if inode is None else (0, id(inode))
+
+    def changed_at(self, path: Path) -> int:
+        with self._guard:
+            return self.times.get(path, 0)
 
     def make_directory(self, directory: Path) -> None:
         # A directory is durable at once: losing the whole journal's directory is not modelled.

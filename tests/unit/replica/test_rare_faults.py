@@ -270,10 +270,12 @@ def test_a_rule_that_chance_tries_too_rarely(mutant: str, caplog: pytest.LogCapt
         CASES[mutant](getattr(replica_mutants, mutant)())
 
 
+@pytest.mark.parametrize("piece", [1 << 20, 500])
 def test_a_bit_that_turns_over_under_a_follower_is_found_and_fetched_again(
-    caplog: pytest.LogCaptureFixture,
+    piece: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F58: for each segment that the primary has left it tells the CRC."""
+    """F58: for each segment that the primary has left it tells the CRC; also piece by piece."""
+    monkeypatch.setattr("fastjournal.replica.disk._PIECE", piece)
     caplog.set_level(logging.CRITICAL, "fastjournal")
     world, primary = settled(QUIET, Rules())
     victim = world.others(primary)[0]

@@ -36,7 +36,12 @@ from fastjournal.journal.disk.moving import let_go, note_cleaned, note_snapshot
 from fastjournal.journal.disk.replay import Replayed
 from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.disk.scrub import Scrub
-from fastjournal.journal.disk.snapshot import Snapshot, remove_snapshots, write_snapshot
+from fastjournal.journal.disk.snapshot import (
+    Snapshot,
+    old_snapshots,
+    remove_snapshots,
+    write_snapshot,
+)
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import PERSIST, SNAPSHOT_NOTE, Mark
@@ -109,6 +114,8 @@ class Upkeep:
         """Rows of a snapshot visited under the lock at a time."""
         self.lock_wait = _LOCK_WAIT
         """Seconds to wait for readers."""
+        if old_snapshots(stream, self._snapshot):
+            self._lock_out(self._remove_old, wait=0)  # else the next cycle does it
 
     @property
     def snapshot(self) -> tuple[Snapshot, int] | None:
@@ -180,7 +187,7 @@ class Upkeep:
         with self._engine.lock:
             mark = Mark(self._engine.clock.now(), first, 0, SNAPSHOT_NOTE)
             self._engine.commit(mark)
-        self._drop_covered()
+        self._lock_out(self._remove_below, self.lock_wait)
         let_go(self._engine)
         return snapshot
 
@@ -270,21 +277,25 @@ class Upkeep:
                     return part, True
         return part, length_hint(rows) > 0
 
-    def _drop_covered(self) -> None:
+    def _lock_out(self, work: Callable[[], None], wait: float) -> None:
+        """Do what readers must not meet, unless they cannot be locked out (rule 7)."""
         cleaner = Cleaner(self._stream, self._engine.log.sync)
         try:
-            cleaner.lock(self.lock_wait)
+            cleaner.lock(wait)
         except LockTimeout:
             self.status.skipped += 1
             return
         try:
-            self._remove_below()
+            work()
         finally:
             cleaner.unlock()
 
+    def _remove_old(self) -> None:
+        remove_snapshots(self._stream, self._snapshot, self._disposal().remove)
+
     def _remove_below(self) -> None:
         """Remove other snapshots, and the segments that this one covers, oldest first."""
-        remove_snapshots(self._stream, self._snapshot, self._disposal().remove)
+        self._remove_old()
         if self._snapshot is None:
             return
         self._cover()
