@@ -25,6 +25,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -85,6 +86,8 @@ class Plan:
     twice: float = 0.05
     late: float = 0.02
     """How often a message takes up to 4 seconds."""
+    together: float = 0.15
+    """How often a message is read together with the next one of its sender."""
     flips: float = 0.0
     """How often a bit of shipped records is turned over."""
     requests: float = 0.06
@@ -163,6 +166,7 @@ class World:
         self.arbiter_down: set[str] = set()
         self.restoring = False
         self.blocked: set[tuple[str, str]] = set()
+        self.unread: dict[tuple[str, str, str, int], list[Message]] = {}
         self.noise = True
         words = (
             "acknowledged", "epochs", "faults", "answers", "cuts", "snapshots", "fetched", "looks",
@@ -215,7 +219,7 @@ class World:
     def run(self) -> None:
         """Faults and requests for a while, then all is healed, and every promise is looked at."""
         for journal in self.homes:
-            self._later(self.plan.requests, lambda journal=journal: self._request(journal))
+            self._later(self.plan.requests, partial(self._request, journal))
         self._later(self.plan.each, self._fault)
         self.run_for(self.plan.seconds)
         self.noise = False
@@ -254,7 +258,7 @@ class World:
         life = node.life
         self._alive(node, life)
         for journal in node.replicas:
-            self.at(self.random.randrange(_TICK), lambda j=journal: self._tick(node, life, j))
+            self.at(self.random.randrange(_TICK), partial(self._tick, node, life, journal))
 
     def _open(self, node: Node, journal: str) -> None:
         path = Path("/", node.name, journal)
@@ -276,7 +280,7 @@ class World:
         )
         member.asks_commit = self.plan.looked_at
         node.replicas[journal] = Replica(journal, member)
-        self._do(node, journal, member.start)
+        self.do(node, journal, member.start)
 
     def kill(self, node: Node) -> None:
         """kill -9: all that was written is there."""
@@ -311,7 +315,7 @@ class World:
         if behind > 0:
             node.clock.advance(ns=behind)
 
-    def _do(self, node: Node, journal: str, work: Callable[[], Any]) -> None:
+    def do(self, node: Node, journal: str, work: Callable[[], Any]) -> None:
         """Let a member do something, carry off what it leaves, and look at the promises."""
         if not node.up:
             return
@@ -319,7 +323,7 @@ class World:
             life = node.life
             self.at(
                 node.paused_until - self.now,
-                lambda: self._do(node, journal, work) if node.life == life else None,
+                lambda: self.do(node, journal, work) if node.life == life else None,
             )
             return
         self._sync_clock(node)
@@ -329,6 +333,9 @@ class World:
             work()
             self._watch(node, replica)
         except Crash:
+            for one in member.outbox:  # what is shipped has left before it was synced here
+                if isinstance(one, Send) and isinstance(one.message, Append):
+                    self._send(node.name, one.to, journal, one.message)
             self._died(node)
             return
         except JournalError:  # a log that cannot be read any more: its daemon starts again
@@ -344,7 +351,7 @@ class World:
     def _tick(self, node: Node, life: int, journal: str) -> None:
         if node.life == life and node.up:
             self.at(_TICK, lambda: self._tick(node, life, journal))
-            self._do(node, journal, node.replicas[journal].member.tick)
+            self.do(node, journal, node.replicas[journal].member.tick)
 
     # The network and the arbiter.
 
@@ -371,9 +378,15 @@ class World:
             bad[self.random.randrange(len(bad))] ^= 1 << self.random.randrange(8)
             message = message._replace(data=bytes(bad))
         member = node.replicas[journal].member
+        arrived = self.unread.setdefault((sender, to, journal, node.life), [])
+        arrived.append(message)
+        if self.noise and self.random.random() < self.plan.together:
+            return  # it is read with the next one
+        messages = [*arrived]
+        arrived.clear()
         before = member.log.base if isinstance(message, Part) else 0
-        self._do(node, journal, lambda: member.receive(sender, message))
-        if isinstance(message, Part) and node.up and member.log.base > before:
+        self.do(node, journal, lambda: member.receive(sender, *messages))
+        if node.up and isinstance(message, Part) and member.log.base > before:  # type: ignore[redundant-expr]  # it may have died of it
             self.counted["fetched"] += 1
 
     def _reach_arbiter(self, node: Node, work: Callable[[], Any], answer: Any, lost: Any) -> None:
@@ -402,7 +415,7 @@ class World:
         member = node.replicas[journal].member
 
         def told(answer: Any) -> None:
-            self._do(node, journal, lambda: member.answered(ask.question, answer))
+            self.do(node, journal, lambda: member.answered(ask.question, answer))
 
         self._reach_arbiter(
             node,
@@ -442,12 +455,12 @@ class World:
     def request(self, node: Node, kind: str, journal: str = "j0") -> None:
         """A client asks this node for something now."""
         replica, seen = node.replicas[journal], len(self.acknowledged[journal])
-        self._do(node, journal, lambda: self._serve(replica, kind, seen))
+        self.do(node, journal, lambda: self._serve(replica, kind, seen))
 
     def hand(self, sender: str, node: Node, message: Message, journal: str = "j0") -> None:
         """A message arrives, whoever has kept it till now."""
         member = node.replicas[journal].member
-        self._do(node, journal, lambda: member.receive(sender, message))
+        self.do(node, journal, lambda: member.receive(sender, message))
 
     def _request(self, journal: str) -> None:
         if not self.noise:
@@ -778,7 +791,7 @@ class World:
             log.install(log.last_time, make_checkpoint(content))
             self.counted["snapshots"] += 1
 
-        self._do(node, journal, take)
+        self.do(node, journal, take)
 
     def _clock(self, node: Node) -> None:
         """Of one node only: where most clocks are wrong, they are right."""
@@ -802,7 +815,7 @@ class World:
                     with contextlib.suppress(JournalError):
                         member.change_voters(voters)
 
-                self._do(node, journal, change)
+                self.do(node, journal, change)
 
     def describe(self) -> str:
         """For people who look at a seed."""

@@ -103,8 +103,9 @@ class JournalLoop:
         self._reading = False
         self.engine.read_until = self.read_until
         self.gate: Any = None
-        """Of a replicated journal: `wrote()` ships what a turn has written, and `safe_time()` says
-        up to where it may be answered; `release` is called when that has moved."""
+        """Of a replicated journal: `wrote()` ships what a turn has written, `synced()` counts this
+        node too, and `safe_time()` says up to where may be answered; `release` is called when that
+        has moved."""
         self.closed = False
 
     def submit(self, session: Session) -> None:
@@ -275,10 +276,12 @@ class JournalLoop:
             return
         finally:
             lock.release()
+        replicated = self.gate is not None
+        if replicated:
+            self.gate.wrote()  # the others sync while we do
         if self.always and stopped is None and not log.is_slow:
             self._sync()
-        replicated = self.gate is not None
-        safe: i64 = self._ship() if replicated else log.synced_time
+        safe: i64 = self._safe_time() if replicated else log.synced_time
         for session in turn:
             session.in_turn = False
             out = session.out
@@ -297,9 +300,9 @@ class JournalLoop:
                 session.send(_taken(out))
             session.holds_for_sync = False
 
-    def _ship(self) -> i64:
-        """Send the followers what was written; up to where may be answered right now?"""
-        self.gate.wrote()
+    def _safe_time(self) -> i64:
+        """Up to where may be answered right now, by what all nodes have synced?"""
+        self.gate.synced()
         safe: i64 = self.gate.safe_time()
         return safe
 
@@ -405,7 +408,7 @@ class JournalLoop:
 
     def _after_sync(self, error: JournalError | None) -> None:
         if self.gate is not None:
-            self.gate.wrote()  # this node counts too, from now on
+            self.gate.synced()
         self._release(error)
 
     def _forced(self, done: asyncio.Future[Any]) -> None:

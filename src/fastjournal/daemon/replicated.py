@@ -119,11 +119,21 @@ class Gate:
         assert self._writer is not None
         return self._writer.engine.log.written_time
 
+    def tell_writes(self, told: Callable[[int, bytes, int, bool], object]) -> None:
+        """Tell every write of the journal."""
+        assert self._writer is not None
+        self._writer.engine.log.tell_writes(told)
+
     def wrote(self) -> None:
         """A turn has ended: ship what it wrote."""
         self._round = self._node.member.read_round
         if self._journal_loop is not None:
             self._node.do(self._node.member.wrote)
+
+    def synced(self) -> None:
+        """What was written is as safe here as the sync policy says."""
+        if self._journal_loop is not None:
+            self._node.member.synced()
 
     def safe_time(self) -> int:
         """Up to where may be answered at this moment; -1: nothing may."""
@@ -157,8 +167,14 @@ async def serve_replicated(
     node_changed = asyncio.Event()
     gates: list[Gate] = []
 
+    seen: list[object] = []
+
     def changed() -> None:
-        node_changed.set()
+        assert node is not None
+        now = [node.member.is_serving, node.member.epoch, node.fault]
+        if now != seen:  # else it is but a message, and there are thousands a second
+            seen[:] = now
+            node_changed.set()
         for gate in gates:
             gate.changed()
 

@@ -22,6 +22,8 @@ Rules:
    behind `base`.
 6. That a snapshot is being installed stands in `replica.meta` first: a crash in it is finished, or
    forgotten, when the log is opened. No record goes before the snapshot counts.
+7. What has arrived together is written piece by piece and synced once, by `flush`: nothing is told
+   of it before that.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import Struct
@@ -56,12 +58,12 @@ from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE, MAX_SEGMENT_
 from fastjournal.log.stream import Stream
 from fastjournal.log.synced_mark import SYNCED_MARK
 from fastjournal.log.write.appender import Appender
+from fastjournal.replica.recent import Chunk, RecentBytes
 from fastjournal.replica.rules import NO_PROMISE, EpochStart, Promise
 
 __all__ = [
     "COMMIT_POS",
     "META",
-    "Chunk",
     "Meta",
     "ReplicaLog",
     "SnapshotFacts",
@@ -149,14 +151,6 @@ def walk_records(data: bytes, max_payload: int = MAX_PAYLOAD) -> Stretch:
     return Stretch(times, walk.at, False)
 
 
-class Chunk(NamedTuple):
-    """Raw records of one segment."""
-
-    data: bytes
-    begins: bool
-    """They are its first."""
-
-
 class SnapshotFacts(NamedTuple):
     """The snapshot that a log begins behind."""
 
@@ -177,6 +171,9 @@ class Writer(Protocol):
 
     def written_time(self) -> int:
         """TIME of the newest record that can be read."""
+
+    def tell_writes(self, told: Callable[[int, bytes, int, bool], object]) -> None:
+        """Tell every write from now on, as `LogWriter.tell_writes` does."""
 
 
 class _Place(NamedTuple):
@@ -209,8 +206,10 @@ class ReplicaLog:
         self._commit: FileHandle | None = None
         self._slot = 0
         self._writer: Writer | None = None
+        self._recent: RecentBytes | None = None
         self._lent_at = 0
         self._appender: Appender | None = None
+        self._unsafe = False
         self._incoming: FileHandle | None = None
         self._facts: tuple[int, SnapshotFacts] | None = None
         self.fetched = (0, 0)
@@ -221,6 +220,7 @@ class ReplicaLog:
         self._based_at = 0
         self._known = Manifest()
         self._read_at: tuple[Identity, int] = (None, 0)
+        self._read_for: tuple[Appender, int] | None = None
         stream.create()
         self.known = stream.files.exists(stream.path / META)
         """Whether this node remembers anything: one that does not has forgotten its promises."""
@@ -270,6 +270,8 @@ class ReplicaLog:
     def lend_to(self, writer: Writer) -> None:
         """The journal is open: this is how far it has written."""
         self._writer = writer
+        self._recent = RecentBytes()
+        writer.tell_writes(self._recent.add)
 
     @property
     def is_lent(self) -> bool:
@@ -278,7 +280,7 @@ class ReplicaLog:
 
     def take_back(self) -> None:
         """The journal is closed: go on from what it has left."""
-        self._writer = None
+        self._writer = self._recent = None
         self._appender = self._open()
 
     @property
@@ -308,32 +310,46 @@ class ReplicaLog:
         if time <= self.commit_time:
             return
         self.commit_time = time
-        files, path = self.stream.files, self.stream.path / COMMIT_POS
         try:
             if self._commit is None:
-                self._commit = files.open_in_place(path)
+                self._commit = self.stream.files.open_in_place(self.stream.path / COMMIT_POS)
             body = time.to_bytes(8, "big", signed=True)
             data = _SLOT.pack(time, google_crc32c.value(body))
             written = self._commit.write_at(data, self._slot * _SLOT.size)
             if written != len(data):
                 raise short_write(written, len(data))
         except OSError as error:
+            path = self.stream.path / COMMIT_POS
             _log.warning("%s: not written, readers see less: %s", path, error)
         self._slot = 1 - self._slot
 
     def append(self, payload: bytes, time: int) -> int:
-        """Add a record of our own; returns its TIME, which is `time` or behind the newest one."""
+        """Add a record of our own; returns its TIME, which is `time` or behind the newest one.
+
+        It is as safe as the policy says once `flush` was called.
+        """
         time = max(time, self.last_time + 1)
         if self._held.position.offset >= self._segment_size:
             self._held.rotate()
         self._held.append_encoded(encode(time, payload, self.stream.zone), time, time)
+        self._unsafe = True
         return time
 
     def append_raw(self, data: bytes, times: Sequence[int], begins: bool = False) -> None:
-        """Add whole, checked records of another node's log; `begins`: they begin a segment."""
+        """Add whole, checked records of another node's log; `begins`: they begin a segment.
+
+        They are as safe as the policy says once `flush` was called.
+        """
         if begins:
             self.leave_segment()
         self._held.append_encoded(data, times[0], times[-1])
+        self._unsafe = True
+
+    def flush(self) -> None:
+        """Make all that was added as safe as the policy says (rule 7)."""
+        if self._unsafe and self.sync == "always":
+            self._held.sync()
+        self._unsafe = False
 
     def leave_segment(self) -> int:
         """Go on in a new segment, unless nothing is in this one; returns its number."""
@@ -347,7 +363,9 @@ class ReplicaLog:
         time = max(time, after + 1)
         kept = tuple(start for start in self.meta.history if start.first <= after)
         self.write_meta(replace(self.meta, history=(*kept, EpochStart(epoch, time, after))))
-        return self.append(payload, time)
+        self.append(payload, time)
+        self.flush()
+        return time
 
     def take_history(self, history: Sequence[EpochStart], keep: int, epoch: int) -> None:
         """Cut off what lies behind `keep`, then make this history ours (rule 2)."""
@@ -549,9 +567,14 @@ class ReplicaLog:
 
     def _manifest(self) -> Manifest:
         """What the manifest says now; read again only when it is another file, or longer."""
+        held = self._appender
+        if held is not None and self._read_for == (held, held.position.segment):
+            return self._known  # nobody else changes it
+        self._read_for = None if held is None else (held, held.position.segment)
         files, path = self.stream.files, self.stream.path / MANIFEST
         if not files.exists(path):
-            return Manifest()
+            self._known, self._read_at = Manifest(), (None, 0)
+            return self._known
         handle = files.open_read(path)
         try:
             identity, size = handle.identity(), handle.size()
@@ -570,10 +593,14 @@ class ReplicaLog:
     def _beside(self, number: int, kind: str) -> Path:
         return self.stream.path / f"{number:09d}.{kind}"
 
+    def read_recent(self, after: int, limit: int = _CHUNK) -> Chunk | None:
+        """What was just written behind a TIME, from memory; None: read it from the segments."""
+        return None if self._recent is None else self._recent.read_after(after, limit)
+
     def read_after(self, after: int, limit: int = _CHUNK) -> Chunk:
         """The raw records behind a TIME, as many as fit; at least one, if there is one."""
         if after >= self.written_time:
-            return Chunk(b"", False)
+            return Chunk(b"", False, after)
         place = self._places.get(after)
         at = place.position if place and place.file == self._file(place.position) else None
         if at is not None:  # where the last one ended: no need to look at the directory
@@ -587,7 +614,7 @@ class ReplicaLog:
             chunk = self._chunk(number, offset, limit)
             if chunk.data:
                 return chunk
-        return Chunk(b"", False)
+        return Chunk(b"", False, after)
 
     def _chunk(self, number: int, offset: int, limit: int) -> Chunk:
         """Whole records of a segment; remembers where they end."""
@@ -597,7 +624,7 @@ class ReplicaLog:
             if len(self._places) >= _PLACES:
                 self._places.pop(next(iter(self._places)))
             self._places[times[-1]] = _Place(found, self._file(found))
-        return Chunk(data, offset == HEADER_SIZE)
+        return Chunk(data, offset == HEADER_SIZE, times[-1] if times else 0)
 
     def distance(self, after: int) -> tuple[int, int]:
         """How many records lie behind a TIME, and their bytes; far away both are estimated."""
@@ -633,13 +660,16 @@ class ReplicaLog:
 
     def _let_go(self) -> None:
         appender, self._appender = self._appender, None
+        self._unsafe = False  # the appender syncs at its end
         self._places.clear()
         if appender is not None:
             appender.unlock()
 
     def _open(self) -> Appender:
-        # Where a segment is left is the primary's to say, also if our size is another one.
-        appender = self.stream.open_appender(segment_size=MAX_SEGMENT_SIZE, sync=self.sync)
+        # `flush` syncs under `always`. Where a segment is left is the primary's to say, also if our
+        # size is another one.
+        sync = "os" if self.sync == "always" else self.sync
+        appender = self.stream.open_appender(segment_size=MAX_SEGMENT_SIZE, sync=sync)
         appender.lock(1.0)
         try:
             for segment in verify(self.stream):

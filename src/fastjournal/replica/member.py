@@ -29,11 +29,15 @@ Rules (what is safe is said by `rules`, and only there):
    fetch them and do the same. Whoever is behind what a primary still holds begins with its
    snapshot. What a majority has already is shipped at a bounded rate, so that nobody who catches up
    slows down the others.
+8. Bytes are shipped as soon as they are written, several messages ahead of their acknowledgements,
+   so all nodes sync at the same time. Nobody counts, the primary included, for more than it has
+   synced: a follower says how far it is only behind its sync, once for all that arrived together.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -43,7 +47,7 @@ from fastjournal.clock import SECOND, Clock
 from fastjournal.errors import JournalError, NoSpace, ReadOnly, SegmentError
 from fastjournal.log.manifest import Sealed
 from fastjournal.replica.arbiter import ChangeSet, Look, Question, Raise, Resign, Take, View
-from fastjournal.replica.disk import Chunk, ReplicaLog, walk_records
+from fastjournal.replica.disk import ReplicaLog, walk_records
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.messages import (
     Ack,
@@ -64,12 +68,14 @@ from fastjournal.replica.messages import (
     Status,
     Tail,
 )
+from fastjournal.replica.recent import Chunk
 from fastjournal.replica.rules import NO_MEMBERS, OPEN_END, LogEnd, MemberSet, Promise, Rules
 
 __all__ = ["CATCH_UP", "NEVER", "Ask", "Member", "Outgoing", "Role", "Send"]
 
 CATCH_UP = 64 << 20
 """Bytes a second that are shipped of what a majority has already."""
+_FLYING = 16  # messages to one node that are not acknowledged yet
 NEVER = -(1 << 62)
 """A moment before all others."""
 _log = logging.getLogger(__name__)
@@ -108,7 +114,13 @@ class _Peer:
     aligned: bool = False
     stored: int = 0
     sent: int = 0
-    """Up to which TIME was sent; falls back to `stored` with each sign of life."""
+    """Up to which TIME was sent; falls back to `stored` when something was lost on the way."""
+    flying: deque[int] = field(default_factory=deque)
+    """The last TIMEs of the messages between `stored` and `sent`."""
+    beaten: int = -1
+    """What it had stored at the last sign of life."""
+    gap: int = -1
+    """What it had stored when something was missing behind that, and was sent again."""
     round: int = 0
     behind_clock: bool = False
     """It refuses our TIMEs: they lie too far ahead of its clock."""
@@ -116,6 +128,21 @@ class _Peer:
     """Up to which TIME a snapshot stands for its log."""
     compared: int = -1
     """The newest of our segments that it was told the CRC of."""
+
+    def send_again(self) -> None:
+        """All that it has not acknowledged."""
+        self.sent = self.stored
+        self.flying.clear()
+
+
+class _Taken(NamedTuple):
+    """What a follower took and has not acknowledged yet."""
+
+    sender: str
+    epoch: int
+    round: int
+    refused: str
+    commit: int
 
 
 @dataclass(slots=True)
@@ -194,6 +221,7 @@ class Member:
         self._fetching: Offer | None = None  # as a follower: the snapshot that is fetched
         self._comparing: list[tuple[Compare, Sealed]] = []  # one after the other, in pieces
         self._compared = (0, 0)  # how far the first of them was read, and the CRC up to there
+        self._unacknowledged: _Taken | None = None  # as a follower: what is to be acknowledged
         self._allowance = round(catch_up * self._timing.beat / SECOND)  # for a beat (rule 7)
         self._left = self._allowance
         self._next_look = self._next_beat = self._next_question = 0
@@ -260,8 +288,9 @@ class Member:
         """Up to which TIME a primary may answer writes at `one`, `quorum` or `all`."""
         if not self.is_serving or (level == "one" and not self.holds_lease()):
             return 0
+        stored = {} if level == "quorum" else self._stored()
         return self._rules.acknowledged_time(
-            level, self._members, self._stored(), self.name, self.commit_time
+            level, self._members, stored, self.name, self.commit_time
         )
 
     def is_committed(self, time: int) -> bool:
@@ -295,12 +324,19 @@ class Member:
             raise ReadOnly(f"{self.name} is not the primary")
         time = self.log.append(payload, self._clock.now())
         self.wrote()
+        self.log.flush()
+        self.synced()
         return time
 
     def wrote(self) -> None:
-        """As the primary, ship what was added to the log."""
+        """As the primary, ship what was added to the log: others sync it while we do."""
         if self.role is Role.PRIMARY:
-            self._ship_all()
+            for name, peer in self._peers.items():
+                self._ship(name, peer)
+
+    def synced(self) -> None:
+        """As the primary, count this node too, as far as its log is safe by now."""
+        if self.role is Role.PRIMARY:
             self._count()
 
     def change_voters(self, voters: Sequence[str]) -> None:
@@ -354,9 +390,23 @@ class Member:
             question = AskCommit(self.log.meta.promise.epoch, self.session, now)
             self._send(self.primary, question)
 
-    def receive(self, sender: str, message: Message) -> None:
-        """A message of another node has arrived."""
+    def receive(self, sender: str, *messages: Message) -> None:
+        """Messages of another node have arrived, in this order.
+
+        Appended bytes that arrived together are synced and acknowledged together (rule 8).
+        """
+        for message in messages:
+            if not isinstance(message, Append):
+                self._settle()
+                self._receive(sender, message)
+            else:
+                self._take(sender, message)
+        self._settle()
+
+    def _receive(self, sender: str, message: Message) -> None:
         match message:
+            case Ack():
+                self._acknowledged(sender, message)
             case AskStatus():
                 leads = self._epoch if self.is_serving else 0
                 self._send(sender, Status(self.end, self._eligible, leads))
@@ -369,10 +419,6 @@ class Member:
                 self._promised(sender, message)
             case Align():
                 self._align(sender, message)
-            case Append():
-                self._take(sender, message)
-            case Ack():
-                self._acknowledged(sender, message)
             case Pull(epoch, after):
                 if self._rules.may_append(self.log.meta.promise, epoch, sender):
                     chunk = self._read_after(after)
@@ -570,6 +616,7 @@ class Member:
         found = walk_records(tail.data, self.log.stream.max_payload)
         if self._rules.is_whole(found.times, self.log.last_time, found.broken):
             self.log.append_raw(tail.data, found.times, tail.begins)
+            self.log.flush()
             self._fetched(election)
 
     def _fetched(self, election: _Election) -> None:
@@ -690,14 +737,19 @@ class Member:
             self._judge_clock()
             return
         peer.behind_clock = False
+        counts = ack.round > peer.round or ack.time > self.commit_time or not peer.aligned
         peer.round = max(peer.round, ack.round)
         peer.aligned = True
         peer.base = ack.base
         peer.stored = max(peer.stored, ack.time)
         peer.sent = max(peer.sent, peer.stored)
-        if ack.refused == "gap":
-            peer.sent = peer.stored
-        self._count()
+        while peer.flying and peer.flying[0] <= peer.stored:
+            peer.flying.popleft()
+        if ack.refused == "gap" and peer.gap != peer.stored:  # once: all that flies behind it fails
+            peer.gap = peer.stored
+            peer.send_again()
+        if counts:
+            self._count()
         self._ship(sender, peer)
 
     def _judge_clock(self) -> None:
@@ -718,31 +770,37 @@ class Member:
         """Let the others go first for a while."""
         self._not_before = self._clock.monotonic() + 2 * self._timing.candidacy
 
-    def _ship_all(self) -> None:
-        for name, peer in self._peers.items():
-            self._ship(name, peer)
+    def _ship(self, name: str, peer: _Peer) -> bool:
+        """Send what comes next, as much as may be under way; returns whether there was anything."""
+        shipped = False
+        while peer.aligned and peer.sent < self.log.written_time and self._has_room(peer):
+            chunk = self._read_after(peer.sent)
+            if chunk is None:
+                self._bring_back(name, peer)
+                break
+            if not chunk.data:
+                break
+            if peer.sent < self.commit_time:
+                self._left -= len(chunk.data)
+            data, commit, number = chunk.data, self.commit_time, self.read_round
+            self._send(name, Append(self._epoch, peer.sent, commit, number, chunk.begins, data))
+            peer.sent = chunk.last
+            peer.flying.append(chunk.last)
+            shipped = True
+        return shipped
 
-    def _ship(self, name: str, peer: _Peer) -> None:
-        """Send what comes next, unless something is under way."""
-        if not peer.aligned or peer.sent > peer.stored or peer.sent >= self.log.written_time:
-            return
-        late = peer.sent < self.commit_time
-        if late and self._left <= 0:
-            return
-        chunk = self._read_after(peer.sent)
-        if chunk is None:
-            self._bring_back(name, peer)
-        elif chunk.data:
-            after = peer.sent
-            peer.sent = walk_records(chunk.data, self.log.stream.max_payload).times[-1]
-            self._left -= len(chunk.data) if late else 0
-            commit, number = self.commit_time, self.read_round
-            self._send(name, Append(self._epoch, after, commit, number, chunk.begins, chunk.data))
+    def _has_room(self, peer: _Peer) -> bool:
+        """What a majority has already goes one message at a time, at a bounded rate (rule 7)."""
+        if peer.sent < self.commit_time:
+            return not peer.flying and self._left > 0
+        return len(peer.flying) < _FLYING
 
     def _read_after(self, after: int) -> Chunk | None:
         """What comes behind a TIME; None: it was dropped."""
         fault: SegmentError | None = None
-        chunk = None
+        chunk = self.log.read_recent(after)
+        if chunk is not None:
+            return chunk
         try:
             chunk = self.log.read_after(after)
         except SegmentError as error:  # perhaps a segment was dropped in this moment
@@ -805,9 +863,11 @@ class Member:
             if not peer.aligned:
                 self._send(name, Fence(self._epoch))
                 continue
-            peer.sent = peer.stored
-            self._ship(name, peer)
-            if peer.sent == peer.stored:
+            if peer.stored == peer.beaten:  # nothing of what was sent has arrived since
+                peer.gap = -1
+                peer.send_again()
+            peer.beaten = peer.stored
+            if not self._ship(name, peer):
                 commit, number = self.commit_time, self.read_round
                 self._send(name, Append(self._epoch, peer.sent, commit, number, False, b""))
             self._offer(name, peer)
@@ -991,28 +1051,41 @@ class Member:
 
     def _take(self, sender: str, chunk: Append) -> None:
         if not self._rules.may_append(self.log.meta.promise, chunk.epoch, sender):
+            self._settle()
             if chunk.epoch > self.log.meta.promise.epoch:
                 self._acknowledge(sender, chunk.epoch, 0, "align")
             elif chunk.epoch < self.log.meta.promise.epoch:
                 self._send(sender, self._answer_fence(chunk.epoch, kept=False))
             return
         if self._aligned_in != chunk.epoch:
+            self._settle()
             self._acknowledge(sender, chunk.epoch, 0, "align")
             return
-        refused = ""
-        if chunk.data:
-            refused = self._append_chunk(chunk)
-        elif not self._rules.follows(self.log.last_time, chunk.after):
-            refused = "gap"
-        self.log.set_commit(min(chunk.commit, self.log.last_time))
+        refused = self._append_chunk(chunk)
+        before = self._unacknowledged
+        if before is not None:
+            refused = before.refused or refused  # what follows a gap is one too
+        self._unacknowledged = _Taken(sender, chunk.epoch, chunk.round, refused, chunk.commit)
+
+    def _settle(self) -> None:
+        """What was appended is made safe, then acknowledged (rule 8)."""
+        taken, self._unacknowledged = self._unacknowledged, None
+        if taken is None:
+            return
+        self.log.flush()
+        self.log.set_commit(min(taken.commit, self.log.last_time))
         self._catch_up()
-        self._acknowledge(sender, chunk.epoch, chunk.round, refused)
+        self._acknowledge(taken.sender, taken.epoch, taken.round, taken.refused)
 
     def _append_chunk(self, chunk: Append) -> str:
         """Append raw bytes; returns why not."""
         last = self.log.last_time
+        if chunk.after < last:
+            return ""  # it was sent twice
         if not self._rules.follows(last, chunk.after):
             return "gap"
+        if not chunk.data:
+            return ""
         found = walk_records(chunk.data, self.log.stream.max_payload)
         if not self._rules.is_whole(found.times, last, found.broken):
             return "broken"

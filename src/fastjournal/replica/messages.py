@@ -47,6 +47,7 @@ __all__ = [
 
 MAX_MESSAGE = 64 * 1024 * 1024
 _HEAD = Struct(">IIH")
+_to_json = json.JSONEncoder(separators=(",", ":")).encode  # made once: it costs more than its work
 
 
 class AskStatus(NamedTuple):
@@ -224,7 +225,7 @@ def encode(message: Message) -> bytes:
     """One message as bytes."""
     fields: list[Any] = list(message)
     data: bytes = fields.pop() if isinstance(message, Append | Tail | Part) else b""
-    head = json.dumps([_NAMES[type(message)], *fields], separators=(",", ":")).encode()
+    head = _to_json([_NAMES[type(message)], *fields]).encode()
     body = len(head).to_bytes(2, "big") + head + data
     crc: int = google_crc32c.value(body)
     return (len(body) + 4).to_bytes(4, "big") + crc.to_bytes(4, "big") + body

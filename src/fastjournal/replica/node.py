@@ -10,8 +10,9 @@
 
 Rules:
 
-1. A peer that does not read loses messages, not our time: at most so many wait for it. `member`
-   repeats what matters.
+1. A message goes to the peer at once, on the way of whoever has caused it. A peer that does not
+   read loses messages, not our time: at most so many bytes wait for it. `member` repeats what
+   matters.
 2. The arbiter is asked on threads of its own, few questions at a time. A question that fails, or
    finds too many before it, is answered with None.
 3. When the arbiter has taken the lead from us at our own wish, the others are told: a planned
@@ -27,11 +28,11 @@ import hmac
 import json
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from fastjournal.clock import SECOND, Clock
 from fastjournal.errors import JournalError, ProtocolError, ReadOnly
@@ -39,13 +40,15 @@ from fastjournal.replica.arbiter import Question, Resign, View
 from fastjournal.replica.disk import ReplicaLog
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.member import CATCH_UP, Member, Send
-from fastjournal.replica.messages import Decoder, Resigned, encode
+from fastjournal.replica.messages import Decoder, Message, Resigned, encode
 from fastjournal.replica.rules import Rules
 
 __all__ = ["Arbiter", "NodeOptions", "ReplicaNode"]
 
 _TICK = 0.02  # seconds
-_WAITING = 64  # messages for one peer
+_WAITING = 16 << 20  # bytes for one peer
+_LINE = 1 << 16  # bytes of a first line, at most
+_PATIENCE = 5.0  # seconds until it must be there
 _AGAIN = 0.2  # seconds until a peer is tried again
 _FAREWELL = 1.0  # seconds for what is asked of the arbiter at the end
 _QUESTIONS = 3  # under way at a time; one of them renews the lease
@@ -108,7 +111,9 @@ class ReplicaNode:
         self._lease = NodeLease(options.timing, rules)
         self._pool = ThreadPoolExecutor(_QUESTIONS, "fastjournal-arbiter")
         self._questions = 0
-        self._queues: dict[str, asyncio.Queue[bytes]] = {}
+        self._lines: dict[str, asyncio.Transport] = {}
+        """To the peers that are there."""
+        self.hearing: set[_Hearing] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._door: asyncio.Server | None = None
         self._asking: set[asyncio.Task[Any]] = set()
@@ -131,11 +136,13 @@ class ReplicaNode:
 
     async def start(self) -> None:
         """Listen, look who leads, follow or lead."""
-        self._door = await asyncio.start_server(self._hear, self.options.host, self.options.port)
+        loop = asyncio.get_running_loop()
+        self._door = await loop.create_server(
+            lambda: _Hearing(self), self.options.host, self.options.port
+        )
         self.port = self._door.sockets[0].getsockname()[1]
         for name in self.options.peers:
-            self._queues[name] = asyncio.Queue(_WAITING)
-            self._spawn(self._speak(name))
+            self._spawn(self._keep_line(name))
         self._spawn(self._keep_lease())
         self._spawn(self._tick())
         self.do(self.member.start)
@@ -149,6 +156,8 @@ class ReplicaNode:
         self._stopped = True
         if self._door is not None:
             self._door.close()
+        for transport in (*self._lines.values(), *(one.transport for one in self.hearing)):
+            transport.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -165,15 +174,26 @@ class ReplicaNode:
             self._end(error)
             return
         outbox, self.member.outbox = self.member.outbox, []
+        said, data = None, b""
         for one in outbox:
             if isinstance(one, Send):
-                queue = self._queues.get(one.to)
-                if queue is not None and not queue.full():  # rule 1
-                    queue.put_nowait(encode(one.message))
+                if one.message != said:  # most go to all
+                    said, data = one.message, encode(one.message)
+                self._say(one.to, data)
             else:
                 self._asking.add(asking := self._spawn(self._ask(one.question)))
                 asking.add_done_callback(self._asking.discard)
         self._on_change()
+
+    def _say(self, name: str, data: bytes) -> None:
+        """Send to a peer, if it is there and reads (rule 1)."""
+        line = self._lines.get(name)
+        if line is not None and line.get_write_buffer_size() <= _WAITING:
+            line.write(data)
+
+    def heard(self, sender: str, messages: Sequence[Message]) -> None:
+        """A peer has said something."""
+        self.do(partial(self.member.receive, sender, *messages))
 
     def _end(self, fault: BaseException) -> None:
         """Nothing more is done here (rule 4)."""
@@ -220,9 +240,8 @@ class ReplicaNode:
             self._questions -= 1
         self.do(lambda: member.answered(question, answer))
         if isinstance(question, Resign) and answer is True:
-            for queue in self._queues.values():
-                if not queue.full():
-                    queue.put_nowait(encode(Resigned(question.epoch)))
+            for name in self._lines:
+                self._say(name, encode(Resigned(question.epoch)))
 
     async def _keep_lease(self) -> None:
         timing = self.options.timing
@@ -241,52 +260,32 @@ class ReplicaNode:
                     self._lease.renewed(granted, sent)
             await asyncio.sleep(timing.renew / 1e9)
 
-    async def _speak(self, name: str) -> None:
-        host, port = self.options.peers[name]
-        queue = self._queues[name]
+    async def _keep_line(self, name: str) -> None:
+        """A connection to a peer, made again whenever it is lost."""
+        loop, (host, port) = asyncio.get_running_loop(), self.options.peers[name]
         hello = {"node": self.options.name, "journal": self.options.journal}
         hello["clients"] = self.options.clients
-        line = json.dumps(hello | {"secret": self.options.secret}).encode() + b"\n"
+        first = json.dumps(hello | {"secret": self.options.secret}).encode() + b"\n"
         while True:
-            writer = None
             try:
-                _, writer = await asyncio.open_connection(host, port)
-                while not queue.empty():  # what waited for a dead connection is old
-                    queue.get_nowait()
-                writer.write(line)
-                while not writer.is_closing():
-                    message = await queue.get()
-                    if not writer.is_closing():  # uvloop raises what no loop else does
-                        writer.write(message)
-                        await writer.drain()
+                line, speaking = await loop.create_connection(_Speaking, host, port)
+                self._lines[name] = line
+                try:
+                    line.write(first)
+                    await speaking.lost
+                finally:
+                    del self._lines[name]
+                    line.close()
             except OSError:
-                await asyncio.sleep(_AGAIN)
-            finally:
-                if writer is not None:
-                    writer.close()
+                pass
+            await asyncio.sleep(_AGAIN)
 
-    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            async with asyncio.timeout(5):
-                hello = self._check(await reader.readline())
-            if "command" in hello:
-                answer = self._command(str(hello["command"]), str(hello.get("member", "")))
-                writer.write(json.dumps(answer).encode() + b"\n")
-                await writer.drain()
-                return
-            sender = self._admit(hello)
-            decoder = Decoder()
-            while data := await reader.read(1 << 18):
-                for message in decoder.feed(data):
-                    self.do(partial(self.member.receive, sender, message))
-        except (OSError, TimeoutError, ValueError, ProtocolError) as error:
-            _log.warning("%s: a peer was cut: %s", self.options.name, error)
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+    def greet(self, line: bytes) -> tuple[str, dict[str, Any]]:
+        """Somebody's first line: the name of a peer, or the answer to an operator."""
+        hello = self._check(line)
+        if "command" in hello:
+            return "", self._command(str(hello["command"]), str(hello.get("member", "")))
+        return self._admit(hello), {}
 
     def _check(self, line: bytes) -> dict[str, Any]:
         try:
@@ -380,3 +379,68 @@ class ReplicaNode:
             "snapshot_time": member.log.base,
             "quorum": member.has_quorum,
         }
+
+
+class _Speaking(asyncio.Protocol):
+    """A connection to a peer, for what we say; nothing comes back."""
+
+    def __init__(self) -> None:
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+
+class _Hearing(asyncio.Protocol):
+    """A connection of a peer, or of an operator: a first line, then messages."""
+
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._line = bytearray()
+        self._sender = ""
+        self._decoder = Decoder()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none by name
+        self._node.hearing.add(self)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(_PATIENCE, self._cut, "it said nothing")
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._timer.cancel()
+        self._node.hearing.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._sender:
+                self._hear(data)
+            else:
+                self._greet(data)
+        except (ValueError, ProtocolError) as error:
+            self._cut(str(error))
+
+    def _greet(self, data: bytes) -> None:
+        self._line += data
+        line, end, rest = bytes(self._line).partition(b"\n")
+        if not end:
+            if len(line) > _LINE:
+                raise ProtocolError("a first line without an end")
+            return
+        self._timer.cancel()
+        self._sender, answer = self._node.greet(line)
+        if self._sender:
+            self._hear(rest)
+        else:
+            self.transport.write(json.dumps(answer).encode() + b"\n")
+            self.transport.close()
+
+    def _hear(self, data: bytes) -> None:
+        """All that has arrived by now, at once: it is synced once."""
+        messages = self._decoder.feed(data)
+        if messages:
+            self._node.heard(self._sender, messages)
+
+    def _cut(self, reason: str) -> None:
+        _log.warning("%s: a peer was cut: %s", self._node.options.name, reason)
+        self.transport.close()

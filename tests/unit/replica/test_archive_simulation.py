@@ -127,7 +127,7 @@ class ArchivedWorld(World):
             if shipper is not None and shipper.hold > max(log.stream.segments()) - 1:
                 super(ArchivedWorld, self).snapshot(node, journal)
 
-        self._do(node, journal, archive)
+        self.do(node, journal, archive)
 
     def _begin(self, node: Node, replica: Replica) -> None:
         super()._begin(node, replica)
@@ -204,7 +204,7 @@ def unfenced(replica: Replica) -> Reign:
 
 
 CAUGHT: dict[str, tuple[Reigns, str, int]] = {
-    "archives what is not committed": (uncommitted, "plain", 2),
+    "archives what is not committed": (uncommitted, "plain", 1),
     "no fence": (unfenced, "stopped", 0),
 }
 

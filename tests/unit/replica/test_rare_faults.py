@@ -87,7 +87,7 @@ def a_new_lease_under_an_old_reign(rules: Rules) -> None:
     world.isolate(old)
     world.run_for(3)
     for node in world.others(old):
-        world._do(node, "j0", node.replicas["j0"].member._look)
+        world.do(node, "j0", node.replicas["j0"].member._look)
     new = world.leader(2)
     world.arbiter_down.clear()
     world.run_for(2)
@@ -297,7 +297,7 @@ def test_who_is_told_that_nobody_leads_does_not_wait_to_see_it() -> None:
     """F58: a planned switchover, though nobody would look at the arbiter for an hour."""
     world, old = settled(DEAF, Rules())
     member = old.replicas["j0"].member
-    world._do(old, "j0", member.resign)
+    world.do(old, "j0", member.resign)
     world.run_for(0.1)
     for node in world.others(old):
         world.hand(old.name, node, Resigned(1))

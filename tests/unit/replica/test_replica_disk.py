@@ -31,6 +31,7 @@ def fill(log: ReplicaLog, count: int = 36) -> list[int]:
         if number == count // 2:
             times.append(log.begin_epoch(2, b"mark 2", 50_000))
         times.append(log.append(b"job %d " % number + b"x" * 200, 1000))
+    log.flush()
     return times
 
 

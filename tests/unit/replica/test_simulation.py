@@ -57,21 +57,21 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 CAUGHT = {
     "NoFence": ("plain", 4),
-    "AnyEpoch": ("late mail", 141),
-    "PromiseToAnybody": ("old backup", 105),
-    "SameEpochAgain": ("old backup", 32),
-    "GapsAreFine": ("lazy and late", 254),
-    "CrcIsNothing": ("damage", 64),
-    "AmnesicVotes": ("damage", 54),
-    "OwnEnd": ("plain", 4),
-    "TailsStay": ("plain", 3),
-    "Minority": ("plain", 1),
-    "OldMajority": ("moving", 67),
-    "LongLease": ("leases", 58),
-    "NothingLost": ("lazy sync", 3),
-    "AnyTime": ("clocks", 0),
-    "ShipsHoles": ("snapshots", 6),
-    "AnySnapshot": ("snapshots", 61),
+    "AnyEpoch": ("late mail", 6),
+    "PromiseToAnybody": ("old backup", 75),
+    "SameEpochAgain": ("old backup", 1),
+    "GapsAreFine": ("lazy and late", 5),
+    "CrcIsNothing": ("damage", 24),
+    "AmnesicVotes": ("damage", 4),
+    "OwnEnd": ("plain", 15),
+    "TailsStay": ("plain", 1),
+    "Minority": ("plain", 0),
+    "OldMajority": ("moving", 78),
+    "LongLease": ("leases", 54),
+    "NothingLost": ("lazy sync", 8),
+    "AnyTime": ("clocks", 1),
+    "ShipsHoles": ("snapshots", 16),
+    "AnySnapshot": ("snapshots", 50),
 }
 """Each rule that is taken away, the worlds that notice it, and the seed."""
 
@@ -104,7 +104,7 @@ class Placed(World):
 
 def test_twenty_journals_on_two_hundred_nodes() -> None:
     """SNAP-IDX-2, SNAP-IDX-3: each journal on its own three nodes, sixty in all."""
-    plan = Plan(nodes=200, journals=20, seconds=4, each=0.1, requests=0.2)
+    plan = Plan(nodes=200, journals=20, seconds=5, each=0.1, requests=0.2)
     world = Placed(1, plan)
     used = {name for homes in world.homes.values() for name in homes}
     assert len(used) == 60

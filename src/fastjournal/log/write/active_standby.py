@@ -94,6 +94,8 @@ class SegmentPair:
         """Syncs are counted on two threads."""
         self.sync_seconds = 0.0
         """How long a sync takes, on average of late."""
+        self.on_write: Callable[[int, bytes, int, bool], object] | None = None
+        """See `LogWriter.tell_writes`."""
         try:
             self.active, self._standby = self._open(last_time, used, floor)
         except BaseException:
@@ -126,7 +128,11 @@ class SegmentPair:
 
     def write(self, active: SegmentWriter, data: bytes, count: i64, last_time: i64) -> None:
         """Write `count` whole records, the last of which has `last_time`, to what is `ready`."""
+        after = active.last_time
+        begins = active.offset == HEADER_SIZE
         active.write(data, last_time)
+        if self.on_write is not None:
+            self.on_write(after, data, last_time, begins)
         counters = self._counters
         counters.writes += count
         counters.bytes += len(data)

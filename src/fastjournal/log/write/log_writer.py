@@ -225,6 +225,15 @@ class LogWriter:
             self._judge(error, "write")
             raise
 
+    def tell_writes(self, told: Callable[[int, bytes, int, bool], object]) -> None:
+        """Tell every write from now on, on its thread and in their order; `told` must not wait.
+
+        It gets the TIME of the record before, the bytes, the TIME of their last record, and whether
+        they are the first of their segment.
+        """
+        with self._io:
+            self._pair.on_write = told
+
     def wait_synced(self, time: i64) -> None:
         """Block until the record of that TIME is as safe as the policy promises (rule 2)."""
         if time <= self.synced_time:
