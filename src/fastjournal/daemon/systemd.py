@@ -26,6 +26,7 @@ def notify(state: str) -> None:
         address = "\0" + address[1:]
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)  # who does not read what it is told is not waited for
             sock.sendto(state.encode(), address)
     except OSError:
         pass  # whoever started us does not listen any more; that is no reason to stop
