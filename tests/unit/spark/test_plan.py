@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
@@ -264,6 +265,9 @@ def test_a_look_at_a_log_that_has_grown_asks_only_for_what_is_new(tmp_path: Path
     assert all(old is new for old, new in zip(named, after, strict=False))
     told = [piece.first for piece in after[:-1]]
     assert told == [first_time(replace(piece, first=None)) for piece in after[:-1]]
+    shipped = pickle.dumps(listing)
+    numbers = [piece.number for piece in pickle.loads(shipped).pieces()]
+    assert len(shipped) < 500 and numbers == [piece.number for piece in listing.pieces()]
 
 
 def test_a_segment_larger_than_a_pack_stands_alone() -> None:

@@ -130,6 +130,10 @@ class SegmentListing:
         self._manifest: Manifest | None = None
         self._manifest_of: tuple[int, int, int] | None = None
 
+    def __reduce__(self) -> tuple[type[SegmentListing], tuple[Path]]:
+        # Spark ships a stream's reader with every task: what was listed stays here.
+        return SegmentListing, (self.root,)
+
     def pieces(self) -> list[Piece]:
         """Each segment in order, none of them as the newest; the size of one that grows is old."""
         state = _state_of(self.root)
