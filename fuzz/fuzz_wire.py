@@ -26,11 +26,13 @@ from fuzz_record import LARGEST, mutate
 from fastjournal.buffers import BytesWriter
 from fastjournal.errors import ProtocolError, RequestError, VersionMismatch
 from fastjournal.put_request import PutRequest
-from fastjournal.wire.fj import bulk, forward, hello, job_codec, lease_codec
+from fastjournal.wire.fj import bulk, hello, job_codec
 from fastjournal.wire.fj.replies import Pair, ReplyParser
 from fastjournal.wire.fj.requests import Limits, Refusal, Request, RequestParser, encode_request
-from fastjournal.wire.workq.client import encode
-from fastjournal.wire.workq.parse import Refused, WorkqParser
+from fastjournal.wire.workq.requests import Refused, WorkqParser
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from workq_bytes import encode
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "wire"
 LIMITS = Limits(max_key=1000, max_value=5000, max_message=20_000)
@@ -141,13 +143,13 @@ VALUES: list[tuple[Callable[[bytes], object], Callable[..., bytes] | None]] = [
     (lambda data: job_codec.read_job(data, 0, len(data)), None),
     (lambda data: job_codec.read_jobs(data, 0, len(data)), None),
     (read_layout_2, bytes),
-    (lambda data: forward.read_forward(data, 0, len(data), 1), None),
+    (lambda data: bulk.read_forward(data, 0, len(data), 1), None),
     (read_settle, bulk.encode_settle),
     (bulk.decode_lease_request, bulk.encode_lease_request),
     (read_put_outcomes, None),
     (bulk.decode_settle_outcomes, None),
     (hello.decode_hello, None),
-    (lambda data: lease_codec.decode_leased(Pair(b"k", 6, data)), None),
+    (lambda data: job_codec.decode_leased(Pair(b"k", 6, data)), None),
 ]
 
 

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 from fastjournal.clock import SECOND, as_datetime
 from fastjournal.errors import BadRequest, OutOfRange, TooLarge, because
 from fastjournal.keys import MAX_KEY, MAX_QUEUE, domain
-from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, NewJob, Unchecked
+from fastjournal.model import DEFAULT_PRIORITY, MAX_INSTANT, Unchecked
 from fastjournal.put_request import MERGE, PLAIN, UNIQUE, PutRequest
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "key_bytes",
     "last_words",
     "length",
-    "new_job",
     "payload_bytes",
     "put_request",
     "queue_bytes",
@@ -272,32 +271,6 @@ def put_request(
     if max_fails != 0:
         request.max_fails = _number(max_fails, "max_fails", 2**31 - 1)
     return request
-
-
-def new_job(
-    now: int,
-    payload: object = b"",
-    key: object = None,
-    queue: object = None,
-    priority: object = DEFAULT_PRIORITY,
-    delay: object = None,
-    due: object = None,
-    ttl: object = None,
-    expires: object = None,
-    lease: object = None,
-    max_attempts: object = 0,
-    max_timeouts: object = 0,
-    max_fails: object = 0,
-    mode: object = None,
-    timestamp: object = None,
-    limit: int = MAX_VALUE,
-    id: object = b"",  # noqa: A002 - the name of the field
-) -> NewJob:
-    """The same as a `NewJob`."""
-    return put_request(
-        now, payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
-        max_timeouts, max_fails, mode, timestamp, limit, id,
-    ).new_job()  # fmt: skip
 
 
 def _text(value: object, what: str) -> bytes:

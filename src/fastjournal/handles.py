@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from mypy_extensions import mypyc_attr
@@ -170,12 +169,7 @@ class LeasedJob:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._open:
             return
         if error is None:
@@ -280,10 +274,5 @@ class HeldLock:
     def __enter__(self) -> Self:
         return self if self.fence else self.take()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.free()

@@ -381,7 +381,7 @@ def guarded(tmp_path: Path) -> Iterator[LocalDaemon]:
 
 
 @pytest.mark.parametrize("command", [*ON_JOURNALS, *ON_DAEMONS])
-def test_a_wrong_token_is_told(run: Command, guarded: LocalDaemon, command: str) -> None:
+def test_a_wrong_token_iserror_of(run: Command, guarded: LocalDaemon, command: str) -> None:
     arguments = (ON_JOURNALS | ON_DAEMONS)[command]
     wrong = guarded.url.replace("fj://", "fj://fj_wrong@")
     for url in (guarded.url, wrong):
@@ -541,7 +541,7 @@ def test_a_value_that_cannot_be_meant_is_refused_before_spark_begins(
 
 
 def test_damage_that_spark_tells_of_has_the_code_of_damage() -> None:
-    from fastjournal.cli.spark.session import _told
+    from fastjournal.cli.spark.session import error_of
     from fastjournal.errors import CorruptRecord, SegmentError, is_damage
     from fastjournal.spark.errors import ToldError
     from fastjournal.spark.errors import told as telling
@@ -549,7 +549,7 @@ def test_damage_that_spark_tells_of_has_the_code_of_damage() -> None:
     def through_spark(error: Exception) -> Exception:
         with pytest.raises(ToldError) as caught, telling():
             raise error
-        return _told(RuntimeError(f"Job aborted:\n{caught.value}\n  at java.lang"))
+        return error_of(RuntimeError(f"Job aborted:\n{caught.value}\n  at java.lang"))
 
     damage = through_spark(CorruptRecord("1.log", 888, "crc mismatch"))
     assert is_damage(damage)
@@ -558,7 +558,7 @@ def test_damage_that_spark_tells_of_has_the_code_of_damage() -> None:
     away.__cause__ = FileNotFoundError()
     assert not is_damage(through_spark(away))
     java = RuntimeError("An error occurred while calling o1.start.\n: java.lang.Error: why\n at x")
-    assert "java.lang.Error: why" in str(_told(java))
+    assert "java.lang.Error: why" in str(error_of(java))
 
 
 def test_verify_tells_damage_from_a_typo(run: Command, tmp_path: Path) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fastjournal.wire.fj import bulk, job_codec, lease_codec
+from fastjournal.wire.fj import bulk, job_codec
 from fastjournal.wire.fj.replies import ReplyParser
 from fastjournal.wire.fj.requests import Request, RequestParser
-from fastjournal.wire.workq import parse
-from fastjournal.wire.workq.commands import MAX_TTL, MAX_TTR
-from fastjournal.wire.workq.parse import MAX_REQUEST
+from fastjournal.wire.workq import requests
+from fastjournal.wire.workq.requests import MAX_REQUEST, MAX_TTL, MAX_TTR
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "fj-protocol.md").read_text()
@@ -32,7 +31,7 @@ def test_the_examples_of_the_page_are_read() -> None:
 def test_the_last_offsets_of_the_page_are_the_sizes_of_the_layouts() -> None:
     for size, what in (
         (job_codec.PUT_SIZE, "queue, key, user data"),
-        (lease_codec.LEASED_SIZE, "queue, worker, note"),
+        (job_codec.LEASED_SIZE, "queue, worker, note"),
         (bulk.LEASE_SIZE, "for each name"),
         (bulk.SETTLE_SIZE, "key, result"),
     ):
@@ -48,6 +47,6 @@ def test_the_workq_page_states_the_limits() -> None:
 def test_the_workq_page_has_every_command_with_its_arguments() -> None:
     page = (ROOT / "docs" / "workq-protocol.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)[^`]*`[^|]*\| ([^|]*) \|", page, re.MULTILINE))
-    for word, count in parse._COUNTS.items():
+    for word, count in requests.COUNTS.items():
         told = rows[word.decode()].partition(",")[0].split()
         assert count is None or len(told) == count, word

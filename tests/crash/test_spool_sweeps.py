@@ -22,8 +22,7 @@ from fastjournal.journal.engine.reserve import RESERVE_SIZE
 from fastjournal.journal.journal import Receiver
 from fastjournal.journal.language.commands import Sender
 from fastjournal.model import Mode
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of, sender_name, spool_tag
 from fastjournal.spool.reader import read_spool
 from fastjournal.spool.writer import Spool

@@ -17,7 +17,7 @@ from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.daemon.main import make_server
 from fastjournal.daemon.server import Server
 from fastjournal.testing.files import MemoryFiles
-from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.fields import encode_integer
 from fastjournal.wire.fj.functions import DATA, KEPT, OVERWRITE, Function, Type
 from fastjournal.wire.fj.replies import ReplyParser
 from fastjournal.wire.fj.requests import encode_request

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from fastjournal import model
 from fastjournal.errors import ProtocolError, RequestError, VersionMismatch
-from fastjournal.model import Job, Mode, State
+from fastjournal.model import MAX_INSTANT, Job, Mode, State
 from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.bulk import (
+    ForwardRequest,
     LeaseRequest,
     Settle,
     SettleOutcome,
@@ -20,9 +21,8 @@ from fastjournal.wire.fj.bulk import (
     decode_settle_outcomes,
     encode_lease_request,
     encode_settle,
+    read_forward,
 )
-from fastjournal.wire.fj.forward import ForwardRequest, read_forward
-from fastjournal.wire.fj.frames import MAX_INSTANT
 from fastjournal.wire.fj.functions import (
     DATA,
     GONE,
@@ -35,12 +35,24 @@ from fastjournal.wire.fj.functions import (
     Query,
 )
 from fastjournal.wire.fj.hello import Hello, decode_hello, encode_hello
-from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, encode_job, read_job, read_jobs
-from fastjournal.wire.fj.lease_codec import decode_leased, encode_leased
+from fastjournal.wire.fj.job_codec import (
+    DELAY,
+    LIFETIME,
+    decode_leased,
+    encode_job,
+    encode_leased,
+    read_job,
+    read_jobs,
+)
 from fastjournal.wire.fj.replies import Pair, Reply, ReplyParser, encode_error, encode_reply
-from fastjournal.wire.fj.requests import Limits, Refusal, Request, RequestParser, encode_request
-from fastjournal.wire.workq.client import encode
-from fastjournal.wire.workq.commands import (
+from fastjournal.wire.fj.requests import (
+    Limits,
+    Refusal,
+    Request,
+    RequestParser,
+    encode_request,
+)
+from fastjournal.wire.workq.requests import (
     Add,
     Command,
     Complete,
@@ -49,11 +61,12 @@ from fastjournal.wire.workq.commands import (
     InspectJobs,
     InspectServer,
     Lease,
+    Refused,
     Result,
     Run,
     Schedule,
+    WorkqParser,
 )
-from fastjournal.wire.workq.parse import Refused, WorkqParser
 from wire_values import (
     PutOutcome,
     decode_put_outcomes,
@@ -62,6 +75,7 @@ from wire_values import (
     encode_put_outcomes,
     encode_settle_outcomes,
 )
+from workq_bytes import encode
 
 # Building the table of characters for text() once is all that is slow here.
 run = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -22,6 +22,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.record import encode
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
@@ -99,9 +100,10 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["with a manifest", "without"])
 @pytest.mark.parametrize("segments", [1_000, 10_000])
 def test_many_segments_are_planned_read_and_followed_in_flat_time_with_few_descriptors(
-    tmp_path: Path, segments: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, segments: int, named: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def put(number: int, count: int = 3) -> None:
         records = [encode(T0 + 10 * number + n, b"\x05" + bytes(16)) for n in range(count)]
@@ -109,6 +111,9 @@ def test_many_segments_are_planned_read_and_followed_in_flat_time_with_few_descr
 
     for number in range(1, segments + 1):
         put(number)
+    manifest = ManifestFile(Stream(tmp_path, WORKQ)) if named else None
+    if manifest is not None:
+        manifest.take_in(segments - 1)
     schema = struct("records", ["time_ns"])
     settings = Settings.parse({"path": str(tmp_path), "columns": "time_ns"})
     batch = JournalReader(schema, settings)
@@ -126,6 +131,8 @@ def test_many_segments_are_planned_read_and_followed_in_flat_time_with_few_descr
     opened, times = [], []
     for trigger in range(200):
         put(segments + 1 + trigger)
+        if manifest is not None:
+            manifest.seal(segments + trigger, T0 + 10 * (segments + trigger) + 2)
         began = process_time()
         following = stream.latestOffset(offset, ReadAllAvailable())
         parts = stream.partitions(offset, following)
@@ -136,7 +143,8 @@ def test_many_segments_are_planned_read_and_followed_in_flat_time_with_few_descr
     first, last = median(times[:50]), median(times[-50:])
     with capsys.disabled():
         print(
-            f"\n{segments:,} segments: CPU to plan {planned:.3f} s, to read {took:.2f} s,"
+            f"\n{segments:,} segments, manifest: {named}:"
+            f" CPU to plan {planned:.3f} s, to read {took:.2f} s,"
             f" a trigger {1e3 * first:.1f} ms at first and {1e3 * last:.1f} ms at last"
         )
     assert max(opened) <= before + 3 and len(set(opened[10:])) == 1
@@ -163,7 +171,7 @@ def replay(**options):
     return {"rows": frame.groupBy("state").count().groupBy().sum("count").collect()[0][0]}
 
 def export():
-    told = table.export(lake, delta=True, shares=48)
+    told = table.export(lake, delta=True)
     return {"records": told.records, **told.rows}
 
 def clean():
@@ -171,14 +179,14 @@ def clean():
     return {"rows": told.live_rows, "bytes": told.bytes_after, "dropped": told.records_dropped}
 
 def every_column():
-    table.jobs(shards=24).write.format("noop").mode("overwrite").save()
+    table.jobs().write.format("noop").mode("overwrite").save()
     return {}
 
-tell("replay", lambda: replay(shards=24, columns=["state"]))
+tell("replay", lambda: replay(columns=["state"]))
 tell("replay, every column", every_column)
 tell("export", export)
 tell("clean", clean)
-tell("replay of what is left", lambda: replay(shards=24, columns=["state"]))
+tell("replay of what is left", lambda: replay(columns=["state"]))
 spark.stop()
 """
 

@@ -7,10 +7,11 @@ import http.client
 import re
 import ssl
 from http.cookies import SimpleCookie
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from fastjournal.testing.daemon import LocalDaemon
+from fastjournal.web.dashboard_server import Dashboard
 
 
 class Answer(NamedTuple):
@@ -68,7 +69,7 @@ class Visitor:
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, headers=headers)
 
-    def post(self, path: str, headers: dict[str, str] | None = None, **form: object) -> Answer:
+    def post(self, path: str, headers: dict[str, str] | None = None, **form: Any) -> Answer:
         given = {"Content-Type": "application/x-www-form-urlencoded"} | (headers or {})
         return self.ask("POST", path, urlencode(form, doseq=True).encode(), given)
 
@@ -78,14 +79,12 @@ class Visitor:
         assert found, f"{path} has no form"
         return found[1]
 
-    def act(
-        self, do: str, *, journal: str = "default", queue: bytes = b"", **form: object
-    ) -> Answer:
+    def act(self, do: str, *, journal: str = "default", queue: bytes = b"", **form: Any) -> Answer:
         """Press a button."""
         secret = self.secret(f"/j/{journal}/health")
         return self.post(f"/j/{journal}/act", secret=secret, do=do, queue=quote(queue), **form)
 
-    def log_in(self, token: str, **form: object) -> Answer:
+    def log_in(self, token: str, **form: Any) -> Answer:
         return self.post("/login", secret=self.secret("/login"), token=token, **form)
 
     def follow(self, answer: Answer) -> Answer:
@@ -98,7 +97,7 @@ class Visitor:
 def beat(daemon: LocalDaemon, journal: str = "default") -> None:
     """Let the dashboard look at its figures now."""
     dashboard = daemon.server.dashboard
-    assert dashboard is not None
+    assert isinstance(dashboard, Dashboard)
     asyncio.run_coroutine_threadsafe(
         dashboard.backstage.pulses[journal].look(), daemon.server.loop
     ).result(20)

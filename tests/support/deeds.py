@@ -51,7 +51,7 @@ def act(world: World, name: str, draw: Any) -> None:
     elif name == "add":
         row_id = bytes((number % 4,)) * 6 + b"\x40\x00\x80" + bytes(7)
         later, limits = draw(0, 0, -5 * S, 5 * S), draw((0, 0), (1, 0), (2, 3))
-        kind = k.Schedule if later else k.Add
+        kind: Any = k.Schedule if later else k.Add
         ttl = draw(1000, 60_000, 2_592_000_000)
         when = world.now + later if later else 0
         world.add(kind(row_id, b"w", 2000, ttl, draw(0, 5, -300), *limits, b"payload", when, 0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -132,12 +134,13 @@ def what_is_locked_is_read_by_all_and_changed_by_its_owner(d: Driver) -> None:
     d.alias(b"k", b"also")
     lock = d.lock(b"k", b"me")
     assert d.get(b"also").locked
-    for change in (
+    changes: list[Callable[..., Any]] = [
         lambda **h: d.set(b"k", VOID, b"", **h), lambda **h: d.delete(b"also", **h),
         lambda **h: d.add(b"k", INTEGER, integer(1), **h), lambda **h: d.rename(b"k", b"n", **h),
         lambda **h: d.alias(b"k", b"n", **h), lambda **h: d.truncate(b"k", 1, **h),
         lambda **h: d.flip(b"k", **h),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for change in changes:
         with pytest.raises(Locked):
             change()
         with pytest.raises(Locked):

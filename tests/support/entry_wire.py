@@ -16,8 +16,7 @@ from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.entry_codec import ALL, decode_entry, encode_who
-from fastjournal.wire.fj.error_text import error_from
-from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.fields import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,
@@ -29,7 +28,7 @@ from fastjournal.wire.fj.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.replies import Reply, error_from
 from fjpeer import FjPeer
 
 S = 1_000_000_000

@@ -163,10 +163,16 @@ def row_means(path: Path, **options: str) -> list[dict[str, Any]]:
         row
         for partition in reader.partitions()
         for batch in reader.read(partition)
-        for row in batch.to_pylist()
+        for row in records_of(batch)
     ]
     rows.sort(key=lambda row: bytes(row["id"]))
     return [plain(row) | {"id": row["id"].hex()} for row in rows]
+
+
+def records_of(batch: Any) -> list[dict[str, Any]]:
+    """The rows of a batch of Arrow."""
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    return rows
 
 
 def spool_means(path: Path) -> list[dict[str, Any]]:
@@ -180,7 +186,7 @@ def spool_means(path: Path) -> list[dict[str, Any]]:
         row
         for partition in reader.partitions()
         for batch in reader.read(partition)
-        for row in batch.to_pylist()
+        for row in records_of(batch)
     ]
     for row in rows:
         row["file"] = Path(row["file"]).name

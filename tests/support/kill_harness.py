@@ -86,7 +86,7 @@ def client_life(name: str, chance: random.Random, history: History) -> Script:
 
 def put_jobs(chance: random.Random, history: History) -> Script:
     """One job or several, under ids of our own."""
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {"payload": bytes(chance.randrange(200)), "queue": "jobs", "id": uuid.uuid4().bytes}
         for _ in range(chance.choice([1, 1, 1, 15]))
     ]

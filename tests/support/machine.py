@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fastjournal.errors import RequestError
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import TYPE_OF, decode, encode, row_ids
-from fastjournal.journal.language.transitions import is_legal
+from fastjournal.journal.language.transitions import STEPS
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import (
     DEAD,
@@ -121,7 +121,8 @@ class JournalMachine(RuleBasedStateMachine):
         if isinstance(command, (k.Queue, k.Mark, k.Sender)):
             return
         after = self.state.rows.get(command.id)
-        assert is_legal(was, TYPE_OF[type(command)], after.state if after else None), command
+        step = (was, after.state if after else None)
+        assert step in STEPS[TYPE_OF[type(command)]], command
 
     def both(self, ours: Any, theirs: Any) -> Any:
         """Run a decision and the oracle's; both refuse or both go on."""
@@ -142,7 +143,8 @@ class JournalMachine(RuleBasedStateMachine):
     def token(self, row: Any, kind: str) -> int | None:
         if kind == "none":
             return None
-        return row["attempts"] if kind == "right" else row["attempts"] + 1
+        attempts: int = row["attempts"]
+        return attempts if kind == "right" else attempts + 1
 
     @rule(
         queue=queues,
@@ -190,6 +192,7 @@ class JournalMachine(RuleBasedStateMachine):
         outcome = self.oracle.put(job, self.clock)
         assert placed.outcome.name == outcome[0]
         assert (placed.command is None) == (outcome[0] == "STALE")
+        assert outcome[1] is not None
         if outcome[1]["id"] is None:
             outcome[1]["id"] = placed.id
         assert outcome[1]["id"] == placed.id

@@ -355,20 +355,20 @@ class Oracle:
         now = self.now(now)
         same = [r for r in self.rows if (r["queue"], r["key"]) == (queue, key)]
         named = [r for r in same if r["state"] in "WPD"]
-        count = sum(r["state"] != "D" and not self.expired(r, now) for r in named)
+        count = sum(bool(r["state"] != "D" and not self.expired(r, now)) for r in named)
         when = max([now, *(r["modified"] + 1 for r in named)])
         for row in [r for r in named if r["id"] != tomb]:
             self.rows.remove(row)
-        row = self.row(tomb)
-        if row is None:
-            row = dict.fromkeys(
+        buried = self.row(tomb)
+        if buried is None:
+            buried = dict.fromkeys(
                 ("rank", "attempts", "lease", "max_attempts", "max_timeouts", "max_fails"), 0
             ) | {"id": tomb, "queue": queue, "key": key, "due": when, "inserted": when}
-            row |= {"workq": False, "versions": False}
-            self.rows.append(row)
+            buried |= {"workq": False, "versions": False}
+            self.rows.append(buried)
         else:
-            assert row["state"] == min((r["state"] for r in named), key="WPD".index)
-        self.bury(row, when)
+            assert buried["state"] == min((r["state"] for r in named), key="WPD".index)
+        self.bury(buried, when)
         return count
 
     def bury(self, row: Row, when: int) -> None:

@@ -29,7 +29,6 @@ import pytest
 
 import fastjournal
 import stepped_daemon
-from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError, LeaseLost
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
@@ -242,7 +241,7 @@ class Cluster:
                 self.start_etcd(name)
             self.etcds[name].send_signal(signal.SIGCONT)
             self.delay(name, 0)
-            self.clocks[name].step(-self.clocks[name].ahead / SECOND)
+            self.clocks[name].set(0)
             if self.processes[name].poll() is None:
                 self.processes[name].send_signal(signal.SIGCONT)
             self.start(name)
@@ -369,11 +368,11 @@ class Nemesis:
             path.write_bytes(bytes(content))
 
     def do_clock_ahead(self, primary: str, follower: str) -> None:
-        self.cluster.clocks[self.random.choice((primary, follower))].step(2 * 3600)
+        self.cluster.clocks[self.random.choice((primary, follower))].set(2 * 3600)
         time.sleep(TTL)
 
     def do_clock_behind(self, primary: str, follower: str) -> None:
-        self.cluster.clocks[self.random.choice((primary, follower))].step(-2 * 3600)
+        self.cluster.clocks[self.random.choice((primary, follower))].set(-2 * 3600)
         time.sleep(TTL)
 
     def do_slow_links(self, primary: str, follower: str) -> None:

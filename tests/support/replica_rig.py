@@ -125,11 +125,15 @@ class Rig:
 
     def wait_primary(self) -> str:
         """Wait until somebody serves."""
-        found: list[str] = []
-        wait_until(
-            lambda: found.append(self.primary()) or found[-1], seconds=40, what="somebody serves"
-        )
-        return found[-1]
+        found = ""
+
+        def serves() -> bool:
+            nonlocal found
+            found = self.primary()
+            return bool(found)
+
+        wait_until(serves, seconds=40, what="somebody serves")
+        return found
 
     def caught_up(self) -> bool:
         """Whether all nodes hold the same, and know it to be on a majority."""

@@ -25,6 +25,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -37,13 +38,14 @@ from fastjournal.log import record
 from fastjournal.log.record import Walk
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.replica.arbiter import Look, MemoryArbiter
+from fastjournal.replica.arbiter import Look
 from fastjournal.replica.disk import META, ReplicaLog, read_commit
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.member import Ask, Member, Role, Send
 from fastjournal.replica.messages import Append, Decoder, Message, Part, Tail, encode
 from fastjournal.replica.rules import AHEAD_OF_FOLLOWER, MemberSet, Rules
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
+from memory_arbiter import MemoryArbiter
 
 TIMING = Timing(
     ttl=2 * SECOND,
@@ -56,7 +58,7 @@ TIMING = Timing(
     candidacy=SECOND,
 )
 _TICK = 50 * MILLISECOND
-_PART = 256  # bytes of a snapshot in one message
+PART = 256  # bytes of a snapshot in one message
 _START = 1_700_000_000 * SECOND
 
 
@@ -213,12 +215,12 @@ class World:
             self.now, _, work = heapq.heappop(self._events)
             self.arbiter.now = self.now
             work()
-        self.now = until
+        self.now = max(self.now, until)
 
     def run(self) -> None:
         """Faults and requests for a while, then all is healed, and every promise is looked at."""
         for journal in self.homes:
-            self._later(self.plan.requests, lambda journal=journal: self._request(journal))
+            self._later(self.plan.requests, partial(self._request, journal))
         self._later(self.plan.each, self._fault)
         self.run_for(self.plan.seconds)
         self.noise = False
@@ -257,14 +259,14 @@ class World:
         life = node.life
         self._alive(node, life)
         for journal in node.replicas:
-            self.at(self.random.randrange(_TICK), lambda j=journal: self._tick(node, life, j))
+            self.at(self.random.randrange(_TICK), partial(self._tick, node, life, journal))
 
     def _open(self, node: Node, journal: str) -> None:
         path = Path("/", node.name, journal)
         node.files.make_directory(path.parent)
         stream = Stream(path, WORKQ, files=node.files, clock=node.clock)
         log = ReplicaLog(
-            stream, sync=self.plan.sync, segment_size=self.plan.segment_size, part_size=_PART
+            stream, sync=self.plan.sync, segment_size=self.plan.segment_size, part_size=PART
         )
         assert node.lease is not None
         member = Member(
@@ -279,7 +281,7 @@ class World:
         )
         member.asks_commit = self.plan.looked_at
         node.replicas[journal] = Replica(journal, member)
-        self._do(node, journal, member.start)
+        self.do(node, journal, member.start)
 
     def kill(self, node: Node) -> None:
         """kill -9: all that was written is there."""
@@ -314,7 +316,7 @@ class World:
         if behind > 0:
             node.clock.advance(ns=behind)
 
-    def _do(self, node: Node, journal: str, work: Callable[[], Any]) -> None:
+    def do(self, node: Node, journal: str, work: Callable[[], Any]) -> None:
         """Let a member do something, carry off what it leaves, and look at the promises."""
         if not node.up:
             return
@@ -322,7 +324,7 @@ class World:
             life = node.life
             self.at(
                 node.paused_until - self.now,
-                lambda: self._do(node, journal, work) if node.life == life else None,
+                lambda: self.do(node, journal, work) if node.life == life else None,
             )
             return
         self._sync_clock(node)
@@ -350,7 +352,7 @@ class World:
     def _tick(self, node: Node, life: int, journal: str) -> None:
         if node.life == life and node.up:
             self.at(_TICK, lambda: self._tick(node, life, journal))
-            self._do(node, journal, node.replicas[journal].member.tick)
+            self.do(node, journal, node.replicas[journal].member.tick)
 
     # The network and the arbiter.
 
@@ -384,8 +386,8 @@ class World:
         messages = [*arrived]
         arrived.clear()
         before = member.log.base if isinstance(message, Part) else 0
-        self._do(node, journal, lambda: member.receive(sender, *messages))
-        if isinstance(message, Part) and node.up and member.log.base > before:
+        self.do(node, journal, lambda: member.receive(sender, *messages))
+        if node.up and isinstance(message, Part) and member.log.base > before:  # type: ignore[redundant-expr]  # it may have died of it
             self.counted["fetched"] += 1
 
     def _reach_arbiter(self, node: Node, work: Callable[[], Any], answer: Any, lost: Any) -> None:
@@ -414,7 +416,7 @@ class World:
         member = node.replicas[journal].member
 
         def told(answer: Any) -> None:
-            self._do(node, journal, lambda: member.answered(ask.question, answer))
+            self.do(node, journal, lambda: member.answered(ask.question, answer))
 
         self._reach_arbiter(
             node,
@@ -454,12 +456,12 @@ class World:
     def request(self, node: Node, kind: str, journal: str = "j0") -> None:
         """A client asks this node for something now."""
         replica, seen = node.replicas[journal], len(self.acknowledged[journal])
-        self._do(node, journal, lambda: self._serve(replica, kind, seen))
+        self.do(node, journal, lambda: self._serve(replica, kind, seen))
 
     def hand(self, sender: str, node: Node, message: Message, journal: str = "j0") -> None:
         """A message arrives, whoever has kept it till now."""
         member = node.replicas[journal].member
-        self._do(node, journal, lambda: member.receive(sender, message))
+        self.do(node, journal, lambda: member.receive(sender, message))
 
     def _request(self, journal: str) -> None:
         if not self.noise:
@@ -547,7 +549,7 @@ class World:
         member, journal = replica.member, replica.journal
         self.counted["epochs"] += 1
         records = _split(member.log.records())
-        replica.puts, replica.done = _state(member.log)
+        replica.puts, replica.done = state_of(member.log)
         base = member.log.base
         for ident, (epoch, kept) in self.acknowledged[journal].items():
             # An old primary may hear late that its MARK was on a majority.
@@ -640,7 +642,7 @@ class World:
             if self.plan.may_stall:
                 continue
             newest = max(logs, key=lambda name: logs[name][1])
-            states = {name: _state(log) for name, (log, _) in logs.items()}
+            states = {name: state_of(log) for name, (log, _) in logs.items()}
             for name, (log, commit) in logs.items():
                 alike = (log.last_time, commit) == (logs[newest][0].last_time, logs[newest][1])
                 if alike and states[name] != states[newest]:
@@ -784,13 +786,13 @@ class World:
         log = node.replicas[journal].member.log
 
         def take() -> None:
-            puts, done = _state(log)
-            content = json.dumps([sorted(puts), sorted(done)]).encode().ljust(3 * _PART)
+            puts, done = state_of(log)
+            content = json.dumps([sorted(puts), sorted(done)]).encode().ljust(3 * PART)
             log.take_part(0, content)
             log.install(log.last_time, make_checkpoint(content))
             self.counted["snapshots"] += 1
 
-        self._do(node, journal, take)
+        self.do(node, journal, take)
 
     def _clock(self, node: Node) -> None:
         """Of one node only: where most clocks are wrong, they are right."""
@@ -814,7 +816,7 @@ class World:
                     with contextlib.suppress(JournalError):
                         member.change_voters(voters)
 
-                self._do(node, journal, change)
+                self.do(node, journal, change)
 
     def describe(self) -> str:
         """For people who look at a seed."""
@@ -837,13 +839,13 @@ def make_checkpoint(snapshot: bytes) -> bytes:
     return facts + crc.to_bytes(4, "big")
 
 
-def _state(log: ReplicaLog) -> tuple[set[int], set[int]]:
+def state_of(log: ReplicaLog) -> tuple[set[int], set[int]]:
     """What a replay gives: the jobs that were put, and those that are done."""
     puts: set[int] = set()
     done: set[int] = set()
     facts = log.snapshot()
     if facts is not None:
-        parts = [log.read_snapshot(facts, at) for at in range(0, facts.size, _PART)]
+        parts = [log.read_snapshot(facts, at) for at in range(0, facts.size, PART)]
         try:
             puts, done = map(set, json.loads(b"".join(parts)))
         except ValueError as error:

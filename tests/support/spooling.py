@@ -11,13 +11,12 @@ from typing import Any
 from fastjournal import Journal
 from fastjournal.errors import Unavailable
 from fastjournal.log.files import FileHandle
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.spool.reader import read_spool
 from fastjournal.testing import Crash, MemoryFiles
 from fastjournal.testing.files import _MemoryHandle
-from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded, read_forward
+from fastjournal.wire.fj.bulk import Forwarded, read_forward
+from fastjournal.wire.fj.replies import error_text
 
 __all__ = [
     "CrashingDestination",

@@ -15,11 +15,10 @@ from fastjournal.errors import JournalError
 from fastjournal.model import Job, Lease, State
 from fastjournal.package.compiled import describe_core
 from fastjournal.put_request import PutRequest
-from fastjournal.wire.fj import bulk, entry_codec, forward, job_codec, lease_codec
-from fastjournal.wire.fj.frames import FRAME, MORE, FrameReader, Limits
+from fastjournal.wire.fj import bulk, entry_codec, job_codec
 from fastjournal.wire.fj.functions import FUNCTIONS, Query
 from fastjournal.wire.fj.replies import Pair, ReplyParser, encode_error, encode_ok, encode_reply
-from fastjournal.wire.fj.requests import encode_request
+from fastjournal.wire.fj.requests import FRAME, MORE, FrameReader, Limits, encode_request
 
 NOW = 1_700_000_000_000_000_000
 LAST = 2**63 - 1
@@ -109,7 +108,7 @@ def leased(draw: Random) -> bytes:
     )  # fmt: skip
     lease = Lease(told, 70_000, NOW)
     short = draw.random() < 0.3
-    return (lease_codec.short_of if short else lease_codec.encode_leased)(lease).value
+    return (job_codec.short_of if short else job_codec.encode_leased)(lease).value
 
 
 def value(draw: Random) -> bytes:
@@ -121,7 +120,7 @@ def value(draw: Random) -> bytes:
         return wire_values.encode_jobs([job(draw) for _ in range(draw.randrange(4))])
     if kind == 2:
         jobs = [job_codec.encode_job(job(draw)) for _ in range(3)]
-        return forward.encode_forward([2, 9, 300], jobs)
+        return bulk.encode_forward([2, 9, 300], jobs)
     if kind == 3:
         return leased(draw)
     if kind == 4:
@@ -191,15 +190,15 @@ def replies(draw: Random, data: bytes) -> Iterator[str]:
 VALUES: tuple[Callable[[bytes], Any], ...] = (
     lambda data: job_codec.read_job(data, 0, len(data), b"", NOW, NOW),
     lambda data: job_codec.read_jobs(data, 0, len(data), NOW, NOW),
-    lambda data: forward.read_forward(data, 0, len(data), NOW, b"twelve bytes").jobs,
-    lambda data: lease_codec.decode_leased(Pair(b"k", 6, data)),
+    lambda data: bulk.read_forward(data, 0, len(data), NOW, b"twelve bytes").jobs,
+    lambda data: job_codec.decode_leased(Pair(b"k", 6, data)),
     wire_values.decode_settle,
     bulk.decode_lease_request,
     wire_values.decode_put_outcomes,
     bulk.decode_settle_outcomes,
     lambda data: entry_codec.decode_entry(b"k", 1, data),
     entry_codec.decode_who,
-    forward.decode_forwarded,
+    bulk.decode_forwarded,
 )
 
 

@@ -16,8 +16,8 @@ from fastjournal.wire.fj.bulk import (
     SettleOutcomes,
     SettleReader,
 )
+from fastjournal.wire.fj.fields import put_u32
 from fastjournal.wire.fj.job_codec import NO_ID, write_job, write_short
-from fastjournal.wire.unsigned import put_u32
 
 __all__ = [
     "PutOutcome",

@@ -160,6 +160,7 @@ class World:
         receipts = self.ask(lambda operations: put_all(operations, jobs))
         for receipt, (outcome, row) in zip(receipts, outcomes, strict=True):
             assert receipt.outcome.name == outcome
+            assert row is not None
             row["id"] = row["id"] or receipt.id
             assert row["id"] == receipt.id
 
@@ -232,7 +233,7 @@ class World:
         row = self.pick(number, "PPPWCF")
         if row is None:
             return
-        right: int | None = row["attempts"] + (token == "wrong")
+        right: Any = row["attempts"] + (token == "wrong")
         if token == "none" and what in ("complete", "fail"):
             right = None
         now, time, journal = self.now, self.next_time(), self.journal

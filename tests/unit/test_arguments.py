@@ -14,8 +14,8 @@ from fastjournal.arguments import (
     instant,
     key_bytes,
     length,
-    new_job,
     payload_bytes,
+    put_request,
     queue_bytes,
     worker_bytes,
 )
@@ -114,6 +114,10 @@ def test_payloads_are_bytes_up_to_a_limit() -> None:
         payload_bytes(b"xyz", 2)
 
 
+def new_job(*given: Any, **named: Any) -> NewJob:
+    return put_request(*given, **named).new_job()
+
+
 def test_a_plain_job_and_a_keyed_one() -> None:
     assert new_job(NOW, b"p", None, "q") == NewJob(b"q", b"p", b"", Mode.PLAIN)
     keyed = new_job(NOW, b"p", "http://example.com:80/x", priority=Priority.SLOW)
@@ -141,5 +145,5 @@ def test_a_lifetime_counts_from_the_due_time() -> None:
 def test_sums_that_cannot_be_stored_are_refused() -> None:
     for how in ({"delay": 9e9}, {"ttl": 9e9}):
         with pytest.raises(OutOfRange):
-            new_job(NOW, b"", None, "q", **how)  # type: ignore[arg-type]
+            new_job(NOW, b"", None, "q", **how)
     assert new_job(0, b"", None, "q", due=MAX_INSTANT // S).due <= MAX_INSTANT

@@ -9,7 +9,7 @@ from page_tables import fill, said, table
 
 from fastjournal import errors
 from fastjournal.errors import JournalError, JournalFault, ProtocolError, RequestError
-from fastjournal.wire.fj.error_text import CODES
+from fastjournal.wire.fj.replies import CODES
 
 __all__ = ["made"]
 

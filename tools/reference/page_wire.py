@@ -8,8 +8,8 @@ from pathlib import Path
 from page_tables import fill, table
 
 from fastjournal.wire.fj.bulk import Action, Putting, Settling
-from fastjournal.wire.fj.error_text import CODES
 from fastjournal.wire.fj.functions import FUNCTIONS, Function, Key, Spec, Type
+from fastjournal.wire.fj.replies import CODES
 from fastjournal.wire.fj.requests import BEFORE_HELLO, Limits
 
 __all__ = ["made"]

@@ -35,11 +35,12 @@ from fastjournal.archive.shipping import (
     Look,
     ReadNewest,
     RememberLineage,
+    Renumber,
     Request,
     Shipping,
     Superseded,
 )
-from fastjournal.archive.source import Changed, Content, Source, View
+from fastjournal.archive.source import Changed, Content, Reign, Source, View
 from fastjournal.archive.store import Store, open_store
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.errors import ArchiveError, JournalError, NotFound, SettingError
@@ -74,6 +75,8 @@ class ArchiveOptions:
     """Manifests to keep."""
     compress: bool = False
     """Pack sealed segments with zstd."""
+    reign: Reign | None = None
+    """Of a replicated journal: who ships it."""
 
     def __post_init__(self) -> None:
         if self.behind not in ("clean", "stop"):
@@ -129,7 +132,8 @@ class Shipper:
         lineage = self._read_lineage() if remembers else None
         if lineage is not None and lineage.repaired != self._repaired:
             lineage = None
-        self._shipping = Shipping(secrets.token_hex(8), lineage, self.options.keep_days)
+        reign = 0 if self.options.reign is None else self.options.reign.epoch
+        self._shipping = Shipping(secrets.token_hex(8), lineage, self.options.keep_days, reign)
         if self.options.compress:
             _zstd()
         self._wake = threading.Event()
@@ -159,7 +163,7 @@ class Shipper:
         self._judge_lag()  # the shipper's own thread may be inside a request that never ends
         if self.is_behind and self.options.behind == "clean":
             return 1 << 62
-        return self._shipping.hold
+        return self._shipping.hold - self._source.shift
 
     @property
     def is_behind(self) -> bool:
@@ -198,12 +202,13 @@ class Shipper:
         """One round, on the caller's thread; False if it failed, which `status` tells of."""
         try:
             self.ship_once()
-        except Superseded:
+        except Superseded as error:
             _log.error(
-                "%s: another shipper has taken over; this journal is not archived any more",
+                "%s: another shipper has taken over; this journal is not archived any more: %s",
                 self.address,
+                error,
             )
-            self._last_error = "another shipper has taken over"
+            self._last_error = f"another shipper has taken over: {error}"
         except (JournalError, OSError) as error:
             self._errors += 1
             self._failures += 1
@@ -270,6 +275,9 @@ class Shipper:
 
     def _answer(self, request: Request) -> Any:
         if isinstance(request, Look):
+            return self._source.view()
+        if isinstance(request, Renumber):
+            self._source.shift = request.shift
             return self._source.view()
         if isinstance(request, RememberLineage):
             return self._remember(request.lineage)

@@ -22,6 +22,11 @@ Rules:
 6. Once a higher epoch is there, it is over for good.
 7. Only `prune` may write a manifest in our epoch: the last one without its oldest segments. Then we
    go on behind it, without them too.
+8. Of a replicated journal the primary ships, and its claim says in which epoch of the journal it
+   reigns. Who claims has read the claim before its own, and stops if that is of a later reign: so
+   along the epochs of an archive reigns never fall, and a primary that was deposed while it stood
+   still can not take the archive back. What was archived is committed, so the next primary has it
+   too, and goes on behind it (`join`); if it does not fit, nothing is shipped, and that is told.
 """
 
 from __future__ import annotations
@@ -56,13 +61,16 @@ __all__ = [
     "CopySnapshot",
     "Create",
     "Get",
+    "Joined",
     "Lineage",
     "ListEpochs",
     "Look",
     "ReadNewest",
     "RememberLineage",
+    "Renumber",
     "Shipping",
     "Superseded",
+    "join",
     "reconcile",
 ]
 
@@ -97,6 +105,13 @@ class ListEpochs:
 @dataclass(frozen=True, slots=True)
 class Look:
     """What does the journal hold? Answer: View."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renumber:
+    """Add this to the numbers of the journal's segments from now on. Answer: View."""
+
+    shift: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +169,7 @@ class CopyPart:
 Request = (
     ListEpochs
     | Look
+    | Renumber
     | ReadNewest
     | Create
     | Get
@@ -168,10 +184,22 @@ Round = Generator[Request, Any, None]
 class Shipping:
     """What one shipper knows of its archive."""
 
-    def __init__(self, word: str, lineage: Lineage | None = None, keep_days: float = 0) -> None:
-        """`word`: drawn for this shipper alone. `lineage`: what the directory remembers."""
+    def __init__(
+        self,
+        word: str,
+        lineage: Lineage | None = None,
+        keep_days: float = 0,
+        reign: int = 0,
+    ) -> None:
+        """`word`: drawn for this shipper alone. `lineage`: what the directory remembers.
+
+        `reign`: the epoch of a replicated journal (rule 8); 0: it is not replicated.
+        """
         self._word = word
         self._lineage = lineage
+        self._reign = reign
+        self._begin = 0  # segments below this number are archived by another node's splits
+        self._shift = 0
         self._keep = int(keep_days * _DAY)
         self.epoch = 0
         """The epoch claimed; 0: none yet."""
@@ -199,12 +227,14 @@ class Shipping:
         if self._pending is not None:
             yield from self._send_again(self._pending)
         if not self.epoch:
-            if not view.complete:
+            if not view.complete or (self._reign and not view.last):  # nothing is committed yet
                 return
-            yield from self._claim(view, now)
+            view = yield from self._claim(view, now)
         if self._is_broken(view):
             if self._epoch_used:  # nothing that was named is ever written again
                 yield from self._take_epoch(now)
+            if self._shift:
+                view = yield from self._renumber(0)
             self._begin_anew(view)
         for sealed in sorted(view.sealed):
             if self._lacks(sealed):
@@ -230,7 +260,8 @@ class Shipping:
         return lacking
 
     def _lacks(self, sealed: Sealed) -> bool:
-        return sealed.number not in self._segments and sealed.number >= self._floor
+        number = sealed.number
+        return number not in self._segments and number >= max(self._floor, self._begin)
 
     def _shipped_to(self, segment: int) -> int:
         return max((one.end for one in self._parts if one.segment == segment), default=0)
@@ -245,6 +276,9 @@ class Shipping:
         if self._gathering:
             return False
         archived = max((one.last for one in self._segments.values()), default=0)
+        # What lies below the floor is told by its snapshot.
+        covered = [one.as_of for one in self._snapshots if one.number == self._floor]
+        archived = max(archived, *covered, 0)
         return view.dropped_to > archived or any(
             one.cleaned_to and self._lacks(one) for one in view.sealed
         )
@@ -257,6 +291,7 @@ class Shipping:
                 view.dropped_to,
             )
         self._segments, self._snapshots, self._parts = {}, (), []
+        self._begin = 0
         self._floor, self._gathering, self._listed = view.floor, True, False
 
     def _gather(self, view: View) -> Generator[Request, Any, bool]:
@@ -282,17 +317,33 @@ class Shipping:
         self._gathering, self._least_end = False, 0
         return True
 
-    def _claim(self, view: View, now: int) -> Round:
+    def _claim(self, view: View, now: int) -> Generator[Request, Any, View]:
         epoch = yield from self._take_epoch(now)
         old: Manifest | None = yield ReadNewest()
         after = 0 if old is None else old.epoch
-        if after > epoch:
+        if after > epoch or (after == epoch and self._reign):
             self._stop(after)
         known = self._lineage
         ours = known is not None and after in (known.epoch, known.after)
         self._lineage = Lineage(epoch, self._word, after if ours else 0)
         yield RememberLineage(self._lineage)
-        if old is not None:
+        if old is not None and self._reign:
+            joined = join(old, view)
+            self._segments = {one.number: one for one in joined.kept.segments}
+            self._snapshots, self._floor = joined.kept.snapshots, joined.kept.floor
+            self._begin = joined.begin
+            if joined.begin:
+                self._least_end = old.end
+            else:
+                _log.error(
+                    "what lies between the end of the archive, TIME %d, and %d was dropped: it"
+                    " begins anew",
+                    old.end,
+                    view.dropped_to,
+                )
+            if joined.shift:
+                view = yield from self._renumber(joined.shift)
+        elif old is not None:
             kept = reconcile(old, view, ours=ours)
             self._segments = {one.number: one for one in kept.segments}
             self._snapshots, self._floor = kept.snapshots, kept.floor
@@ -306,6 +357,12 @@ class Shipping:
                 self._least_end = old.end
         self._looked = now
         self.epoch = epoch
+        return view
+
+    def _renumber(self, shift: int) -> Generator[Request, Any, View]:
+        self._shift, self.hold = shift, 0
+        view: View = yield Renumber(shift)
+        return view
 
     def _take_epoch(self, now: int) -> Generator[Request, Any, int]:
         """Claim the next epoch that is free."""
@@ -313,7 +370,10 @@ class Shipping:
         if self.epoch and max(taken, default=0) > self.epoch:
             self._stop(max(taken))
         epoch = max(taken, default=0)
-        claim = json.dumps({"word": self._word, "at": now}).encode()
+        told: dict[str, Any] = {"word": self._word, "at": now}
+        if self._reign:
+            told["reign"] = self._reign
+        claim = json.dumps(told).encode()
         if epoch != self.epoch and epoch and (yield from self._is_mine(epoch)):
             epoch -= 1  # claimed before, and the answer was lost
         while True:
@@ -326,13 +386,18 @@ class Shipping:
         return epoch
 
     def _is_mine(self, epoch: int) -> Generator[Request, Any, bool]:
-        """Whether a claim has the word of this shipper in it."""
+        """Whether a claim has the word of this shipper in it; ends it if that of a later reign."""
         found = yield Get(claim_name(epoch))
-        return found is not None and bool(json.loads(found).get("word") == self._word)
+        if found is None:  # a folder whose claim is just being made: it is free until then
+            return bool(self._reign)
+        claim = json.loads(found)
+        if claim.get("reign", 0) > self._reign:
+            self._stop(epoch, f", which reigns in epoch {claim['reign']} of the journal")
+        return bool(claim.get("word") == self._word)
 
-    def _stop(self, epoch: int) -> NoReturn:
+    def _stop(self, epoch: int, who: str = "") -> NoReturn:
         self.superseded = True
-        raise Superseded(f"epoch {epoch} was begun by another shipper")
+        raise Superseded(f"epoch {epoch} was begun by another shipper{who}")
 
     def _ship_segment(self, sealed: Sealed) -> Generator[Request, Any, bool]:
         number, first, last, size, crc, _ = sealed
@@ -493,3 +558,81 @@ def reconcile(old: Manifest, view: View, *, ours: bool) -> Manifest:
     if old.floor and not any(one.number >= old.floor for one in snapshots):
         return replace(old, segments=(), snapshots=(), parts=(), base=0, floor=0)
     return replace(old, segments=segments, snapshots=snapshots, parts=(), base=0)
+
+
+class Joined(NamedTuple):
+    """Where a primary goes on in the archive of its journal."""
+
+    kept: Manifest
+    begin: int
+    """The number in the archive of the first segment that is ours to ship; 0: nothing is kept."""
+    shift: int
+    """What to add to the numbers of our segments for those of the archive."""
+
+
+class _Boundary(NamedTuple):
+    """A place between two segments, as both sides see it; a TIME of 0 is not known."""
+
+    before: int
+    after: int
+    number: int
+    """Of the segment behind it."""
+
+    def is_same(self, other: _Boundary) -> bool:
+        return 0 < self.before == other.before or 0 < self.after == other.after
+
+
+def join(old: Manifest, view: View) -> Joined:
+    """Where a primary goes on in the archive that the one before it has left (rule 8).
+
+    Both tell one history, so where each of them begins a segment with the same record, or behind
+    the same one, what lies before is the same. Numbers may differ, and so may, after a divergent
+    tail was cut off, the splits: we go on from the last place that both have.
+    """
+    if old.end > view.last:
+        raise ArchiveError(
+            f"the archive goes on to TIME {old.end}, and a majority has this journal up to"
+            f" {view.last}: it is another history, ship to another address"
+        )
+    local = {(one.first, one.last): one for one in view.sealed if one.first}
+    for one in old.segments:
+        mine = local.get((one.first, one.last))
+        if mine is not None and (mine.size, mine.crc) != (one.size, one.crc):
+            raise ArchiveError(f"{one.name} is another one than segment {mine.number} here")
+    archived = [(one.number, one.first, one.last) for one in old.segments]
+    theirs = _boundaries(archived, 0)
+    if old.parts:  # they are shipped anew, so nothing is gone on from behind them
+        theirs[-1] = theirs[-1]._replace(after=old.parts[0].first, number=old.parts[0].segment)
+    pieces = [(one.number, one.first, one.last) for one in sorted(view.sealed)]
+    ours = _boundaries(pieces, view.dropped_to if view.floor else 0)
+    if view.tail is not None:
+        ours[-1] = ours[-1]._replace(after=view.tail.first, number=view.tail.segment)
+    for there in reversed(theirs):
+        for here in reversed(ours):
+            if there.is_same(here):
+                kept = _kept_below(old, there.number, view.last)
+                return Joined(kept, there.number, there.number - here.number)
+    if view.dropped_to > old.end:  # what lies between them is gone: it begins anew (rule 5)
+        return Joined(replace(old, segments=(), snapshots=(), parts=(), base=0, floor=0), 0, 0)
+    raise ArchiveError("the archive has nothing in common with this journal: ship elsewhere")
+
+
+def _boundaries(pieces: list[tuple[int, int, int]], before: int) -> list[_Boundary]:
+    """Those before and behind (number, first TIME, last TIME) of segments in order."""
+    found = []
+    for number, first, last in pieces:
+        found.append(_Boundary(before, first, number))
+        before = max(before, last)
+    behind = pieces[-1][0] + 1 if pieces else 0
+    return [*found, _Boundary(before, 0, behind)]
+
+
+def _kept_below(old: Manifest, number: int, last: int) -> Manifest:
+    """What a manifest tells below a segment."""
+    return replace(
+        old,
+        segments=tuple(one for one in old.segments if one.number < number),
+        snapshots=tuple(one for one in old.snapshots if one.number <= number and one.as_of <= last),
+        parts=(),
+        base=0,
+    )

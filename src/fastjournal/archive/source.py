@@ -10,11 +10,18 @@ Rules:
    segment is sealed and not yet named, the view is not `complete`, and the tail is left out.
 4. A file that is not what its line says was cleaned meanwhile: it is not shipped, and looked at
    again.
+5. Of a replicated journal nothing is there that a majority does not have (`Reign`): a mark counts
+   once its TIME is committed, and until then the mark before it. So no record is read to find out
+   where that is.
+6. Nodes count their segments on their own. `shift` is what to add to the number of a file for its
+   number in the archive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,14 +30,16 @@ import google_crc32c
 from fastjournal.archive.store import CHUNK
 from fastjournal.errors import SegmentError
 from fastjournal.log.files import FileHandle
-from fastjournal.log.manifest import Manifest, Sealed, measure
+from fastjournal.log.manifest import Manifest, Sealed, first_time, measure
 from fastjournal.log.manifest import read as read_log_manifest
 from fastjournal.log.record import MAX_PAYLOAD, TIME_SIZE, BrokenRecord, Walk, decode_time
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.stream import Stream
 from fastjournal.log.synced_mark import Mark, SyncedMark
 
-__all__ = ["Changed", "Content", "LocalSnapshot", "Source", "Tail", "View"]
+__all__ = ["Changed", "Content", "LocalSnapshot", "Reign", "Source", "Tail", "View"]
+
+_NOTHING = Mark(0, 0, 0)
 
 
 class Tail(NamedTuple):
@@ -40,6 +49,17 @@ class Tail(NamedTuple):
     end: int
     last: int
     """TIME of the last synced record."""
+    first: int = 0
+    """TIME of the first record in it; 0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """Who ships a replicated journal: the primary of an epoch."""
+
+    epoch: int
+    is_committed: Callable[[int], bool]
+    """Whether a majority has the records up to a TIME. Asked on the shipper's thread."""
 
 
 class LocalSnapshot(NamedTuple):
@@ -85,11 +105,17 @@ class Source:
         settle: Callable[[], object] | None = None,
         synced: Callable[[], Mark | None] | None = None,
         measures: bool = False,
+        reign: Reign | None = None,
     ) -> None:
         """`snapshot`: the newest one. `settle`: syncs the log. `synced`: how far it is safe.
 
         `measures`: read through segments that are sealed and not named, for nobody will name them.
+        `reign`: of a replicated journal (rule 5).
         """
+        self.shift = 0
+        """See rule 6."""
+        self._reign = reign
+        self._committed = self._next = _NOTHING
         self._measures = measures
         self.stream = stream
         self._snapshot = snapshot
@@ -98,7 +124,13 @@ class Source:
 
     def mark(self) -> Mark:
         """How far the log is safe; costs one small read."""
-        return self._synced() or Mark(0, 0, 0)
+        if self._reign is None:
+            return self._synced() or _NOTHING
+        for _ in range(2):  # the mark that was waited for, and what was synced since
+            if self._reign.is_committed(self._next.last_time):
+                self._committed = self._next
+                self._next = self._synced() or _NOTHING
+        return self._committed
 
     def view(self) -> View:
         """Look at the directory."""
@@ -107,22 +139,39 @@ class Source:
         stream = self.stream
         mark = self.mark()
         known = read_log_manifest(stream.files, stream.path) or Manifest()
-        sealed = tuple(known.entries.values())
+        sealed, used = tuple(known.entries.values()), known.used
+        if self._reign is not None:
+            sealed = tuple(one for one in sealed if _is_before(one, mark))
+            used = max((one.number for one in sealed), default=-1)
         unnamed = [n for n in stream.segments() if known.used < n < mark.segment]
         if self._measures:
             sealed += tuple(measure(stream, number) for number in unnamed)
             unnamed = []
         last = max(mark.last_time, max((one.last for one in sealed), default=0))
         tail = None
-        if mark.segment > known.used and not unnamed and mark.offset > HEADER_SIZE:
-            tail = Tail(mark.segment, mark.offset, mark.last_time)
+        if mark.segment > used and not unnamed and mark.offset > HEADER_SIZE:
+            first = self._first_time(mark.segment)
+            tail = Tail(mark.segment, mark.offset, mark.last_time, first)
         snapshot = None if self._snapshot is None else self._snapshot()
-        used = max(known.used, max((one.number for one in sealed), default=-1))
-        return View(sealed, used, tail, snapshot, last, not unnamed, known.dropped_to, known.floor)
+        used = max(used, max((one.number for one in sealed), default=-1))
+        dropped_to, floor = known.dropped_to, known.floor
+        view = View(sealed, used, tail, snapshot, last, not unnamed, dropped_to, floor)
+        return _shifted(view, self.shift) if self.shift else view
+
+    def _first_time(self, number: int) -> int:
+        path = self.stream.segment_path(number)
+        try:
+            with closing(self.stream.files.open_read(path)) as handle:
+                return first_time(handle.read(0, HEADER_SIZE + TIME_SIZE))
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise SegmentError(path, f"cannot be read: {error}") from error
 
     def segment(self, one: Sealed) -> Content:
         """The bytes of a sealed segment."""
-        return Content(self, self.stream.segment_path(one.number), 0, one.size, one.crc)
+        path = self.stream.segment_path(one.number - self.shift)
+        return Content(self, path, 0, one.size, one.crc)
 
     def snapshot(self, one: LocalSnapshot) -> Content:
         """The bytes of a snapshot."""
@@ -130,9 +179,29 @@ class Source:
 
     def part(self, segment: int, start: int, end: int, fresh: int) -> Content:
         """A stretch of the segment that is written to; up to `fresh` it was shipped before."""
-        content = Content(self, self.stream.segment_path(segment), start, end, None)
+        path = self.stream.segment_path(segment - self.shift)
+        content = Content(self, path, start, end, None)
         content.fresh = max(fresh, HEADER_SIZE)
         return content
+
+
+def _is_before(one: Sealed, mark: Mark) -> bool:
+    """Whether a mark lies behind all of a segment."""
+    return one.number < mark.segment or (
+        one.number == mark.segment and 0 < one.last <= mark.last_time
+    )
+
+
+def _shifted(view: View, shift: int) -> View:
+    """What is there, by the numbers of the archive (rule 6)."""
+    tail, snapshot = view.tail, view.snapshot
+    return view._replace(
+        sealed=tuple(one._replace(number=one.number + shift) for one in view.sealed),
+        used=view.used + shift,
+        tail=tail and tail._replace(segment=tail.segment + shift),
+        snapshot=snapshot and snapshot._replace(number=snapshot.number + shift),
+        floor=view.floor and view.floor + shift,
+    )
 
 
 class Content:

@@ -36,7 +36,6 @@ __all__ = [
     "Found",
     "MemoryStore",
     "Store",
-    "is_address",
     "join_address",
     "open_store",
 ]
@@ -362,11 +361,6 @@ class ObjectStore:
 
 
 _in_memory: dict[str, MemoryStore] = {}
-
-
-def is_address(text: str) -> bool:
-    """Whether this is the address of a store and not the path of a directory."""
-    return "://" in text or text.startswith(("file:", "memory:"))
 
 
 def open_store(address: str | Path, *, files: Files = DISK, **options: Any) -> Store:

@@ -24,14 +24,11 @@ try:
 except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
-from fastjournal.cli import archive, daemon_commands, log, replica, spool, tasks
+from fastjournal.cli import archive, daemon, log, replica, spool, worker
 from fastjournal.cli.arguments import Json
-from fastjournal.cli.journal import entries, group, inspect_commands, jobs, operator_commands
+from fastjournal.cli.journal import entries, group, jobs, operator_commands
 from fastjournal.cli.output import tell
-from fastjournal.cli.serve import ServeCommand, serve
 from fastjournal.cli.spark import commands as spark
-from fastjournal.cli.worker import worker
-from fastjournal.cli.workq import WorkqCommand, workq
 from fastjournal.errors import JournalError, is_damage
 from fastjournal.package import __version__
 
@@ -59,22 +56,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(jobs.app)
-app.add_typer(inspect_commands.app)
 app.add_typer(operator_commands.app)
 app.add_typer(entries.app)
-app.add_typer(daemon_commands.app)
-app.add_typer(tasks.app)
-app.add_typer(daemon_commands.tokens, name="token")
+app.add_typer(daemon.app)
+app.add_typer(worker.app)
+app.add_typer(daemon.tokens, name="token")
 app.add_typer(log.app, name="log")
 app.add_typer(archive.app, name="archive")
 app.add_typer(replica.app, name="replica")
 app.add_typer(group.app, name="group")
 app.add_typer(spark.app, name="spark")
 app.add_typer(spool.app, name="spool")
-app.command(cls=ServeCommand)(serve)
+app.command(cls=daemon.ServeCommand)(daemon.serve)
 app.command()(spool.forward)
-app.command(cls=WorkqCommand)(workq)
-app.command()(worker)
+app.command(cls=daemon.WorkqCommand)(daemon.workq)
+app.command()(worker.worker)
 app.command()(archive.backup)
 app.command()(archive.restore)
 

@@ -1,10 +1,14 @@
-"""Results for people and for programs.
+"""Results for people and for programs: tables and JSON, of jobs, queues and journals too.
 
 Rules:
 
 1. People get tables, programs JSON lines: one object a line, times as integers of ns since 1970.
 2. What is printed for programs is a superset of what is printed for people.
 3. Progress and remarks go to standard error, and only to a terminal.
+4. Bytes that are text are shown as text. In JSON a payload that is not is `payload_hex` instead of
+   `payload`; so is a result.
+5. `state` is where the job stands: waiting, leased, completed, dead. For people a waiting job is
+   ready, future or held.
 """
 
 from __future__ import annotations
@@ -13,23 +17,45 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fastjournal.arguments import last_words
 from fastjournal.clock import instant_text
+from fastjournal.model import SETTING_LENGTHS, State
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fastjournal.journal.look.inspection import JournalStatus
+    from fastjournal.model import Job, Lease, QueueSettings, QueueStatus
+
 __all__ = [
+    "JOB_COLUMNS",
+    "QUEUE_COLUMNS",
+    "QUEUE_NUMBERS",
+    "STATES",
     "Advance",
     "bytes_text",
     "console",
+    "distance",
     "instant",
+    "job_lines",
+    "job_values",
     "json_line",
+    "lease_values",
     "preview",
     "progress",
+    "queue_row",
+    "queue_values",
+    "setting_text",
+    "settings_values",
+    "span",
+    "status_values",
     "table",
     "tell",
+    "text",
 ]
 
 
@@ -119,3 +145,207 @@ def progress(label: str, total: int) -> Iterator[Advance]:
     with Progress(*columns, console=console(error=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda amount: bar.advance(task, amount)
+
+
+STATES = {
+    "waiting": State.WAITING,
+    "leased": State.PROCESSING,
+    "completed": State.COMPLETED,
+    "dead": State.FAILED,
+}
+_WORDS = {state: word for word, state in STATES.items()}
+_SECOND = 1_000_000_000
+
+JOB_COLUMNS = ("id", "state", "queue", "key", "due", "tries", "payload")
+SHORT = 12
+"""Digits of an id that people are shown; commands take them for the whole."""
+QUEUE_NUMBERS = ("ready", "future", "held", "leased", "completed", "dead")
+QUEUE_COLUMNS = ("queue", *QUEUE_NUMBERS, "next", "")
+
+
+def text(data: bytes) -> str:
+    """Bytes for people: text, with what is none escaped."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def span(ns: int) -> str:
+    """A length in the largest unit that says enough: 250ms, 59s, 12m, 5h, 3d."""
+    if ns < _SECOND:
+        return f"{ns // 1_000_000}ms"
+    whole = ns // _SECOND
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def distance(time: int, now: int) -> str:
+    """How far away an instant is; a dash for none."""
+    if not time:
+        return "-"
+    return f"in {span(time - now)}" if time > now else f"{span(now - time)} ago"
+
+
+def job_values(job: Job) -> dict[str, Any]:
+    """A job for programs."""
+    values: dict[str, Any] = {
+        "id": job.id.hex(),
+        "state": _WORDS.get(job.state, "deleted"),
+        "queue": text(job.queue_bytes),
+        "key": text(job.key_bytes),
+        "priority": job.priority,
+        "due": job.due,
+        "inserted": job.inserted,
+        "modified": job.modified,
+        "expires": job.expires,
+        "held": job.held,
+        "attempts": job.attempts,
+        "timeouts": job.timeouts,
+        "fails": job.fails,
+        "max_attempts": job.max_attempts,
+        "max_timeouts": job.max_timeouts,
+        "max_fails": job.max_fails,
+        "lease": job.lease,
+        "lease_start": job.lease_start,
+        "lease_until": job.lease_until,
+        "schema": job.schema,
+        "worker": text(job.worker),
+        "note": text(job.note),
+        **_content("payload", job.payload),
+    }
+    if job.state in (State.COMPLETED, State.FAILED):
+        values |= _content("result", job.result)
+    return values
+
+
+def lease_values(lease: Lease) -> dict[str, Any]:
+    """A leased job for programs, its token first."""
+    values = job_values(lease.job)
+    return {"id": values.pop("id"), "token": lease.token, "until": lease.until, **values}
+
+
+def job_lines(jobs: Sequence[Job], now: int, width: int) -> list[str]:
+    """Jobs for people: a line for each, at most `width` columns wide.
+
+    Below a job that failed stands the last line of the reason. Queues and keys share what the short
+    columns leave, the payload gets the rest.
+    """
+    rows = [_job_row(job, now) for job in jobs]
+    columns = list(zip(JOB_COLUMNS, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    room = width - 2 * (len(widths) - 1) - sum(widths[number] for number in _SHORT_COLUMNS)
+    widths[2] = min(widths[2], max(5, room // 4))
+    widths[3] = min(widths[3], max(5, (room - widths[2]) * 2 // 3))
+    widths[6] = max(7, min(widths[6], room - widths[2] - widths[3]))
+    lines = [_line(JOB_COLUMNS, widths)]
+    for job, row in zip(jobs, rows, strict=True):
+        lines.append(_line(row, widths))
+        reason = b"" if job.state is State.COMPLETED else job.result or job.note
+        if reason:
+            lines.append(" " * (SHORT + 2) + _cut(last_words(reason, 1000), width - SHORT - 2))
+    return lines
+
+
+_SHORT_COLUMNS = (0, 1, 4, 5)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    shown = [_cut(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    placed = [
+        cell.rjust(width) if name == "tries" else cell.ljust(width)
+        for name, cell, width in zip(JOB_COLUMNS, shown, widths, strict=True)
+    ]
+    return "  ".join(placed).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _job_row(job: Job, now: int) -> list[str]:
+    """The cells of `JOB_COLUMNS`."""
+    word = _WORDS.get(job.state, "deleted")
+    if job.state is State.WAITING:
+        word = "held" if job.held else "future" if job.due > now else "ready"
+    when = job.lease_until if job.state is State.PROCESSING else job.due
+    return [
+        job.id.hex()[:SHORT],
+        word,
+        text(job.queue_bytes),
+        text(job.key_bytes),
+        distance(when, now),
+        str(job.attempts),
+        preview(job.payload, 100),
+    ]
+
+
+def queue_values(queue: QueueStatus) -> dict[str, Any]:
+    """A queue for programs."""
+    return {
+        "queue": text(queue.name_bytes),
+        **{name: getattr(queue, name) for name in QUEUE_NUMBERS},
+        "next_due": queue.next_due,
+        "settings": settings_values(queue.settings),
+    }
+
+
+def queue_row(queue: QueueStatus, now: int) -> list[str]:
+    """A queue for people: the cells of `QUEUE_COLUMNS`."""
+    words = [word for word in ("paused", "draining") if getattr(queue.settings, word)]
+    return [
+        text(queue.name_bytes),
+        *(f"{getattr(queue, name):,}" for name in QUEUE_NUMBERS),
+        distance(queue.next_due, now),
+        ", ".join(words),
+    ]
+
+
+def settings_values(settings: QueueSettings) -> dict[str, Any]:
+    """The settings of a queue for programs; lengths in ns."""
+    return asdict(settings)
+
+
+def setting_text(name: str, value: Any) -> str:
+    """One setting as it is typed in `fastjournal configure`."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name in SETTING_LENGTHS:
+        return f"{value / _SECOND:g}s"
+    return str(value)
+
+
+def status_values(status: JournalStatus) -> dict[str, Any]:
+    """A journal for programs."""
+    return {
+        "rows": status.rows,
+        "jobs": status.jobs,
+        "entries": status.entries,
+        "queues": status.queues,
+        **{name: getattr(status, name) for name in QUEUE_NUMBERS},
+        "memory_limit": status.memory_limit,
+        "value_bytes": status.value_bytes,
+        "unlogged_bytes": status.unlogged_bytes,
+        "log_bytes": status.log.counters.bytes,
+        "log_records": status.log.counters.writes,
+        "written_time": status.log.written_time,
+        "written_at": instant(status.log.written_time),
+        "segment": Path(status.log.active).name,  # a daemon tells the name only
+        "replayed_records": status.replayed_records,
+        "replay_seconds": status.replay_seconds,
+        "clean_start": status.clean_start,
+        "archive": _archive_values(getattr(status, "archive", None)),
+    }
+
+
+def _archive_values(archive: Any) -> dict[str, Any] | None:
+    """How far an archive is, as the journal or a daemon tells it."""
+    if archive is None:
+        return None
+    return dict(archive._asdict()) if hasattr(archive, "_asdict") else asdict(archive)
+
+
+def _content(name: str, data: bytes) -> dict[str, str]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_hex": data.hex()}

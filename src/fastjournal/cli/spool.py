@@ -61,7 +61,7 @@ def forward(
     from fastjournal.client.urls import Target, parse_url
     from fastjournal.errors import SettingError, Unauthorized
     from fastjournal.spool.daemon_destination import DaemonDestination
-    from fastjournal.spool.forwarded_spool import SpoolDisk
+    from fastjournal.spool.forwarder import SpoolDisk
     from fastjournal.spool.service import Runner, Service
 
     logging.basicConfig(
@@ -145,7 +145,7 @@ def stat(directory: _Directory, as_json: Json = False) -> None:
         fastjournal spool stat ./spool
     """
     from fastjournal.cli.output import bytes_text, instant, json_line, table
-    from fastjournal.spool.forwarded_spool import QUARANTINE
+    from fastjournal.spool.forwarder import QUARANTINE
     from fastjournal.spool.spool_dir import used
 
     files: dict[str, dict[str, Any]] = {}

@@ -59,7 +59,7 @@ _MOVED = {
     "operating": ("operator_calls",),
     "protocol": ("calls",),
     "retrying": ("retry",),
-    "worker_contract": ("worker.results",),
+    "worker_contract": ("worker",),
 }
 MovedModules(
     {

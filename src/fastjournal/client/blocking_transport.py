@@ -35,8 +35,7 @@ from fastjournal.client.calls import Call, numbered, read_answer
 from fastjournal.client.retry import Search, told_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, ProtocolError, Unavailable
-from fastjournal.wire.fj.error_text import error_from
-from fastjournal.wire.fj.replies import Reply, ReplyParser
+from fastjournal.wire.fj.replies import Reply, ReplyParser, error_from
 
 __all__ = ["Connection", "Lock", "Pool", "Sent", "at_once", "open_socket", "sleep"]
 

@@ -17,13 +17,11 @@ from typing import Any, Final, final
 from mypy_extensions import i64
 
 from fastjournal.errors import ProtocolError, TooLarge
-from fastjournal.wire.fj.error_text import error_from
-from fastjournal.wire.fj.frames import FRAME, FrameReader, Limits
+from fastjournal.wire.fj.fields import get_u16
 from fastjournal.wire.fj.functions import AGAIN, FUNCTIONS, PERSIST, VALUE_BITS
 from fastjournal.wire.fj.job_codec import read_job
-from fastjournal.wire.fj.replies import Reply
-from fastjournal.wire.fj.requests import encode_request
-from fastjournal.wire.unsigned import get_u16
+from fastjournal.wire.fj.replies import Reply, error_from
+from fastjournal.wire.fj.requests import FRAME, FrameReader, Limits, encode_request
 
 __all__ = [
     "SMALL",

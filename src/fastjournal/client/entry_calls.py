@@ -20,7 +20,7 @@ from fastjournal.entry_value import EntryValue, from_value, to_value
 from fastjournal.errors import BadRequest, NotFound, ProtocolError
 from fastjournal.model import MAX_INSTANT
 from fastjournal.wire.fj.entry_codec import ALL, decode_entry, encode_who
-from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.fields import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,

@@ -36,13 +36,17 @@ from fastjournal.wire.fj.bulk import (
     encode_lease_request,
     encode_settle,
 )
-from fastjournal.wire.fj.error_text import error_from
-from fastjournal.wire.fj.frames import encode_integer, value_class, write_key, write_value_head
+from fastjournal.wire.fj.fields import (
+    encode_integer,
+    put_u32,
+    value_class,
+    write_key,
+    write_value_head,
+)
 from fastjournal.wire.fj.functions import BY_ID, VALUE_SHIFT, Function, Type
-from fastjournal.wire.fj.lease_codec import decode_leased
-from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.job_codec import decode_leased
+from fastjournal.wire.fj.replies import Reply, error_from
 from fastjournal.wire.fj.requests import encode_request, write_request_head
-from fastjournal.wire.unsigned import put_u32
 
 __all__ = [
     "complete",

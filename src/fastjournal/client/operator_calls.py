@@ -27,7 +27,7 @@ from fastjournal.model import (
     QueueStatus,
     State,
 )
-from fastjournal.wire.fj.frames import decode_integer
+from fastjournal.wire.fj.fields import decode_integer
 from fastjournal.wire.fj.functions import BY_ID, JOBS, WORKED_ON, Function, Query, Type
 from fastjournal.wire.fj.hello import DESCRIBE, FOLLOWER, Hello, encode_hello
 from fastjournal.wire.fj.json_values import dump, job_from_json, load, queue_from_json

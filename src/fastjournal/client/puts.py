@@ -20,8 +20,7 @@ from fastjournal.errors import JournalError, ProtocolError
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, Outcome, Receipt
 from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.bulk import REFUSED, PutOutcomeReader
-from fastjournal.wire.fj.error_text import error_from
-from fastjournal.wire.fj.frames import value_class, write_value_head
+from fastjournal.wire.fj.fields import put_u32, value_class, write_value_head
 from fastjournal.wire.fj.functions import PERSIST, VALUE_SHIFT
 from fastjournal.wire.fj.job_codec import (
     DELAY,
@@ -31,9 +30,8 @@ from fastjournal.wire.fj.job_codec import (
     job_size,
     write_job,
 )
-from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.replies import Reply, error_from
 from fastjournal.wire.fj.requests import write_request_head
-from fastjournal.wire.unsigned import put_u32
 
 __all__ = ["new_id", "put", "puts", "taken"]
 

@@ -17,7 +17,8 @@ Rules:
    (`QueueFull`, where nothing went out yet).
 2. A call whose earlier try may have happened is sent again only if it may be (`Call.again`), and
    then says so. One that never went out, or that was refused because the daemon is loading, did not
-   happen: it may always be tried again.
+   happen: it may always be tried again. A later try that is refused for its age (`ClockSkew`) says
+   nothing of the earlier one: what became of it is unknown, as if the daemon were lost.
 3. The pauses grow and are jittered. They stay short while nodes answer and none of them leads:
    another one is about to.
 4. What may be sent again may be tried before the steps begin, on a connection of which nobody knows
@@ -42,6 +43,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fastjournal.client.calls import SMALL, Call, check_size, sent_again
 from fastjournal.client.urls import Target
 from fastjournal.errors import (
+    ClockSkew,
     Closed,
     GarbledAnswer,
     JournalError,
@@ -51,6 +53,7 @@ from fastjournal.errors import (
     QueueFull,
     Unavailable,
     VersionMismatch,
+    because,
 )
 
 __all__ = [
@@ -144,6 +147,8 @@ class Attempts:
 
     def failed(self, error: JournalError, now: float) -> float:
         """Seconds until the next try; raises the error if there is none."""
+        if self.repeated and isinstance(error, ClockSkew):
+            raise _of_earlier(error)
         passes = is_passing(error) or (isinstance(error, QueueFull) and not self.out)
         if self.out and not isinstance(error, Loading):
             self.repeated = True
@@ -251,6 +256,7 @@ def carry_out_many(
     sent: deque[Any] | None = None  # what is on its way; None: there is no connection
     values: list[Any] = []
     is_more = True
+    repeated = 0  # of those waiting, whose earlier try may have happened
     attempts = Attempts(again, limit, clock())
     while True:
         # Outside of `try`: an error of whoever makes the calls is no error of ours.
@@ -280,6 +286,9 @@ def carry_out_many(
                 if again:
                     _raise_passing(answers)
                 waiting.popleft()
+                if repeated:
+                    repeated -= 1
+                    answers = [_of_earlier(one) for one in answers]
                 values += answers
                 attempts = Attempts(again, limit, clock())
                 attempts.out = bool(sent)
@@ -288,6 +297,7 @@ def carry_out_many(
             pause = attempts.failed(error, clock())
         sent = None
         if attempts.repeated:
+            repeated = len(waiting)
             waiting = deque([sent_again(call) for call in piece] for piece in waiting)
         yield Sleep(pause)
 
@@ -305,6 +315,15 @@ def told_of_end(error: JournalError, address: str, *, greeted: bool) -> JournalE
     if isinstance(error, (ProtocolError, VersionMismatch)):
         return GarbledAnswer(text)
     return Unavailable(text)
+
+
+def _of_earlier(answer: Any) -> Any:
+    """What the answer to a later try says of the earlier one, of which nobody heard."""
+    if isinstance(answer, ClockSkew):
+        return because(
+            Unavailable(f"it may have been done when it was sent first: {answer}"), answer
+        )
+    return answer
 
 
 def _raise_passing(answers: list[Any]) -> None:

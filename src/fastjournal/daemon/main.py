@@ -112,27 +112,31 @@ async def _serve(
             raise SystemExit(130)
         stop.set()
 
+    def on_reload(take: Callable[[Settings], object]) -> None:
+        """From now on `take` is given what the settings are when SIGHUP comes."""
+
+        def asked_to_reload() -> None:
+            if reload is None:
+                return
+            try:
+                changed = reload()
+            except JournalError as error:
+                log.error("reload refused", error=str(error))
+                return
+            log.level, log.form = LEVELS[changed.log.level], changed.log.format
+            take(changed)
+
+        loop.add_signal_handler(signal.SIGHUP, asked_to_reload)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
     if settings.replica.name:
         from fastjournal.daemon.replicated import serve_replicated  # nobody else pays for it
 
-        await serve_replicated(settings, make_server, log, stop, clock)
+        await serve_replicated(settings, make_server, log, stop, clock, on_reload)
         return 0
     server = make_server(settings, log=log, clock=clock)
-
-    def asked_to_reload() -> None:
-        if reload is None:
-            return
-        try:
-            changed = reload()
-        except JournalError as error:
-            server.log.error("reload refused", error=str(error))
-            return
-        log.level, log.form = LEVELS[changed.log.level], changed.log.format
-        server.reload(changed)
-
-    loop.add_signal_handler(signal.SIGHUP, asked_to_reload)
+    on_reload(server.reload)
     await server.start()
     # What was replayed is no garbage: looking through 300,000 rows takes a third of a second.
     gc.freeze()

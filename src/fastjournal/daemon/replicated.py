@@ -4,7 +4,7 @@ Rules:
 
 1. The ports of `listen` are open on every node. Who does not lead says who does, and lets those
    look who take what is a little old (`standby`); nothing else is open on it but the port of
-   /metrics, /healthz and /readyz.
+   /metrics, /healthz and /readyz. To systemd a node is ready, and alive, whether it leads or not.
 2. A reign begins when the epoch's MARK is on a majority: then the journal is opened on the log that
    the member lends, and replayed. It ends with the member's word, and nothing more is answered:
    connections are cut, the journal is closed, and the log goes back.
@@ -14,6 +14,9 @@ Rules:
    them. A snapshot counts when a majority has all that it tells, and those who are there have had a
    chance to get it too: they need not fetch the snapshot then. What only lives in memory
    (`persist=0`) ends with a reign.
+5. A reload counts for whoever waits and for the next reign as for this one.
+6. The journal of a reign is archived as any other, but only as far as it is committed; see
+   `archive.shipping` for how the next reign goes on there.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from pathlib import Path
 
 import msgspec
 
+from fastjournal.archive.source import Reign
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.config import ReplicaSettings, Settings, parse_address
 from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
@@ -36,7 +40,8 @@ from fastjournal.daemon.health_http import HttpConnection
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.daemon.listener import Listener, bind, bind_unix
 from fastjournal.daemon.log_lines import Log
-from fastjournal.daemon.server import Server, find_journals
+from fastjournal.daemon.server import Server, find_journals, reload_context
+from fastjournal.daemon.systemd import notify, watchdog_seconds
 from fastjournal.errors import JournalError, ReadOnly, SettingError
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import Mark
@@ -152,8 +157,12 @@ async def serve_replicated(
     log: Log,
     stop: asyncio.Event,
     clock: Clock = SYSTEM_CLOCK,
+    on_reload: Callable[[Callable[[Settings], None]], None] | None = None,
 ) -> None:
-    """Follow, lead, and serve while leading, until told to stop."""
+    """Follow, lead, and serve while leading, until told to stop.
+
+    `on_reload` is told who takes settings that have changed.
+    """
     check_exposure(settings)
     node_changed = asyncio.Event()
     gates: list[Gate] = []
@@ -178,16 +187,28 @@ async def serve_replicated(
     waiting.replica = node.report
     contexts = [waiting]
     front = _Front(waiting, node)
+
+    def reload(changed: Settings) -> None:
+        for context in contexts[1:]:
+            assert isinstance(context, Server)
+            context.reload(_as_primary(changed))
+        front.reload(changed)
+
+    if on_reload is not None:
+        on_reload(reload)
     doors = await _listen_http(settings.http, lambda: HttpConnection(contexts[-1]))
     log.info("replicating", node=node.options.name, port=node.port)
+    alive = asyncio.create_task(_watchdog(watchdog_seconds()))
     try:
         await front.open()
+        notify("READY=1\nSTATUS=replicating")
         while not stop.is_set() and node.fault is None:
             if node.member.is_serving:
                 gate = Gate(node, settings.replica.ack)
                 gates[:] = [gate]
-                server = make_server(_as_primary(settings), log=log, clock=clock)
+                server = make_server(_as_primary(waiting.settings), log=log, clock=clock)
                 server.replica = node.report
+                server.notify = lambda state: None
                 contexts.append(server)
                 await _reign(server, log, node, gate, front, node_changed, stop)
                 contexts.pop()
@@ -196,6 +217,8 @@ async def serve_replicated(
             else:
                 await _either(node_changed, stop)
     finally:
+        notify("STOPPING=1")
+        alive.cancel()
         gates.clear()
         front.close()
         for door in doors:
@@ -205,11 +228,18 @@ async def serve_replicated(
         raise node.fault
 
 
+async def _watchdog(seconds: float) -> None:
+    while seconds:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(seconds)
+
+
 class _Front:
     """The ports for clients while this node does not lead (rule 1)."""
 
     def __init__(self, context: Context, node: ReplicaNode) -> None:
         self._context = context
+        self._tls = server_context(context.settings.tls)
         self._doors: list[Listener] = []
         member = node.member
 
@@ -243,7 +273,7 @@ class _Front:
                 log.warning("clients are not told who leads", listen=address, error=str(error))
                 continue
             for sock in sockets:
-                self._doors.append(self._door(sock))
+                self._doors.append(self._door(sock, made=address.startswith("unix:")))
         for door in self._doors:
             door.open()
 
@@ -254,20 +284,27 @@ class _Front:
         self._doors.clear()
         self._standby.close()
 
-    def _door(self, sock: socket.socket) -> Listener:
+    def reload(self, settings: Settings) -> None:
+        """Take over what can change while running; who looks here comes in again by it."""
+        if reload_context(self._context, settings, self._tls):
+            if self._context.tokens is not None:  # theirs may be gone: they say HELLO again
+                for connection in list(self._standby.connections):
+                    connection.cut()
+            self._context.log.info("reloaded", node=settings.replica.name)
+
+    def _door(self, sock: socket.socket, *, made: bool = False) -> Listener:
         context, standby = self._context, self._standby
-        limits = context.settings.limits
         is_local = sock.family == socket.AF_UNIX
         return Listener(
             context.loop,
             sock,
             lambda: StandbyConnection(standby),
-            has_room=lambda: len(standby.connections) < limits.max_connections,
+            has_room=lambda: len(standby.connections) < context.settings.limits.max_connections,
             refusal=lambda: encode_error(0, "FULL too many connections", context.clock.now()),
             log=context.log,
-            tls=None if is_local else server_context(context.settings.tls),
-            patience=lambda: limits.hello_timeout,
-            made=is_local,
+            tls=None if is_local else self._tls,
+            patience=lambda: context.settings.limits.hello_timeout,
+            made=made,
         )
 
 
@@ -300,6 +337,7 @@ async def _reign(
     log.info("leading", node=node.options.name, epoch=epoch)
     try:
         server.wait_safe = gate.wait_safe
+        server.reign = Reign(epoch, member.is_committed)
         server.before_listening = lambda: _open_gate(server, gate, front, member.log)
         await server.start()
         while member.is_serving and member.epoch == epoch and node.fault is None:
@@ -358,8 +396,11 @@ async def _make_node(
     homes = find_journals(settings, Tables({}, {}))
     if set(homes) != {name} or settings.tables or settings.journals:
         raise SettingError("a replicated daemon keeps its default journal alone", name="replica")
-    if settings.journal.archive or settings.journal.history == "archive":
-        raise SettingError("a replicated journal has no archive", name="archive")
+    if settings.journal.history == "archive":
+        raise SettingError(
+            "a replicated journal is archived at one place for all nodes: say archive",
+            name="history",
+        )
     options = node_options(told, name, settings.listen)
     arbiter = EtcdArbiter(told.arbiter)
     members = MemberSet(tuple(sorted((options.name, *options.peers))))

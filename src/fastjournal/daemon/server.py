@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fastjournal.archive.shipper import ArchiveOptions
+from fastjournal.archive.source import Reign
 from fastjournal.archive.store import join_address
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.config import (
@@ -111,13 +112,17 @@ class Server(Context):
         """Called when the journals are open and nobody was let in yet."""
         self.wait_safe: Callable[[int], None] | None = None
         """Of a replicated journal: returns when other nodes have the records up to a TIME."""
+        self.reign: Reign | None = None
+        """Of a replicated journal: as whom it is archived."""
+        self.notify = notify
+        """Tells systemd how it is."""
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
         sockets = inherited()
         if self.settings.http or any(name == "http" for name, _ in sockets):
             await self._listen_http([sock for name, sock in sockets if name == "http"])
-        notify("STATUS=replaying")
+        self.notify("STATUS=replaying")
         try:
             for name, path in find_journals(self.settings, self._tables).items():
                 await self._open(name, path)
@@ -134,7 +139,7 @@ class Server(Context):
         self._spawn(self._sweep())
         if watchdog_seconds():
             self._spawn(self._watchdog(watchdog_seconds()))
-        notify("READY=1\nSTATUS=serving")
+        self.notify("READY=1\nSTATUS=serving")
         self.log.info(
             "ready",
             fj=self.addresses["fj"],
@@ -154,7 +159,7 @@ class Server(Context):
         if self.draining:
             return
         self.draining, self.ready = True, False
-        notify("STOPPING=1")
+        self.notify("STOPPING=1")
         if self.dashboard is not None:
             await self.dashboard.stop()
         for listener in self._listeners:
@@ -183,25 +188,13 @@ class Server(Context):
 
     def reload(self, settings: Settings) -> None:
         """Take over what can change while running; see rule 3."""
-        notify("RELOADING=1")
-        try:
-            check_exposure(settings)
-            tokens = read_tokens(settings.tokens) if settings.tokens else None
-            if (tokens is None) != (self.tokens is None):
-                raise SettingError("tokens cannot be turned on or off by a reload", name="tokens")
-            if self._tls is not None:
-                server_context(settings.tls)  # refused here, if at all
-                self._tls.load_cert_chain(settings.tls.certificate, settings.tls.key or None)
-        except (JournalError, OSError) as error:
-            self.log.error("reload refused", error=str(error))
-        else:
-            self.tokens, self.settings = tokens, settings
-            self.wire_limits = wire_limits(settings)
+        self.notify("RELOADING=1")
+        if reload_context(self, settings, self._tls):
             self._bound_connections()
             for connection in list(self.connections):
                 connection.check_grant()
             self.log.info("reloaded")
-        notify("READY=1")
+        self.notify("READY=1")
 
     def has_room(self) -> bool:
         """Whether one more peer may come; those whose handshake is under way count."""
@@ -246,8 +239,9 @@ class Server(Context):
         if told is not None:
             settings = journal_settings(settings, name, told.settings)
         journal = await asyncio.to_thread(
-            open_journal, path, settings, self._files, self.clock, name, self.wait_safe
-        )
+            open_journal, path, settings, self._files, self.clock, name, self.wait_safe,
+            self.reign,
+        )  # fmt: skip
         self.journals[name] = JournalLoop(name, journal, self.loop)
         queues = {} if told is None else told.queues
         if name == self.settings.default_journal:
@@ -349,8 +343,26 @@ class Server(Context):
 
     async def _watchdog(self, seconds: float) -> None:
         while True:
-            notify("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await asyncio.sleep(seconds)
+
+
+def reload_context(context: Context, settings: Settings, tls: ssl.SSLContext | None) -> bool:
+    """Give a context what can change while it serves, all or nothing; whether it was taken."""
+    try:
+        check_exposure(settings)
+        tokens = read_tokens(settings.tokens) if settings.tokens else None
+        if (tokens is None) != (context.tokens is None):
+            raise SettingError("tokens cannot be turned on or off by a reload", name="tokens")
+        if tls is not None:
+            server_context(settings.tls)  # refused here, if at all
+            tls.load_cert_chain(settings.tls.certificate, settings.tls.key or None)
+    except (JournalError, OSError) as error:
+        context.log.error("reload refused", error=str(error))
+        return False
+    context.tokens, context.settings = tokens, settings
+    context.wire_limits = wire_limits(settings)
+    return True
 
 
 def declared_tables(settings: Settings) -> Tables:
@@ -386,6 +398,7 @@ def open_journal(
     clock: Clock = SYSTEM_CLOCK,
     name: str = "default",
     wait_safe: Callable[[int], None] | None = None,
+    reign: Reign | None = None,
 ) -> Journal:
     """Open one journal: recover and replay it."""
     try:
@@ -408,7 +421,7 @@ def open_journal(
         snapshot_bytes=options.snapshot_bytes,
         memory_limit=options.memory_limit or None,
         archive=_archive_of(options, path, name),
-        archive_options=_archive_options(options),
+        archive_options=_archive_options(options, reign),
         max_payload=settings.limits.max_payload,
         on_failure=options.on_failure,
         zone_bytes=options.zone_bytes,
@@ -429,7 +442,7 @@ def _archive_of(options: JournalSettings, path: Path, name: str) -> str | None:
     return None
 
 
-def _archive_options(options: JournalSettings) -> ArchiveOptions:
+def _archive_options(options: JournalSettings, reign: Reign | None) -> ArchiveOptions:
     return ArchiveOptions(
         interval=options.archive_interval,
         max_lag=options.archive_max_lag,
@@ -437,6 +450,7 @@ def _archive_options(options: JournalSettings) -> ArchiveOptions:
         keep_days=options.archive_keep_days,
         keep_versions=options.archive_keep_versions,
         compress=options.archive_compress,
+        reign=reign,
     )
 
 

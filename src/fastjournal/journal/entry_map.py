@@ -57,6 +57,13 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         except NotFound:
             raise KeyError(key) from None
 
+    def get(self, key: Text, default: Any = None) -> Any:
+        """The value of a key, or `default`."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
     def __setitem__(self, key: Text, value: EntryValue) -> None:
         self.set(key, value)
 
@@ -341,7 +348,10 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
                         raise
                     self._freed.wait(min(left / SECOND, 0.1))
                 else:
-                    return lock.fence, lock.until
+                    time = self._engine.last_time
+                    break
+        self._engine.settle(time)
+        return lock.fence, lock.until
 
     def _unlock(self, key: bytes, fence: int) -> bool:
         with self._engine.lock:

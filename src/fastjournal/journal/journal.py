@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from mypy_extensions import i64
@@ -58,7 +57,7 @@ from fastjournal.handles import LeasedJob
 from fastjournal.journal.decide.ground import Ground, Limits
 from fastjournal.journal.disk.background import Background
 from fastjournal.journal.disk.replay import CLEAN_NOTE, replay
-from fastjournal.journal.disk.snapshot import first_uncovered, remove_snapshots, snapshot_path
+from fastjournal.journal.disk.snapshot import first_uncovered, snapshot_path
 from fastjournal.journal.disk.upkeep import Upkeep, UpkeepStatus
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.events import Subscription
@@ -198,7 +197,6 @@ class Journal:
             values = Values(memory, logged=True, counts_unlogged=memory_limit is not None)
             self.replayed = replay(stream, state=JournalState(values), accept=accept)
             self.replay_seconds = (self._clock.monotonic() - started) / SECOND
-            remove_snapshots(stream, keep=self.replayed.snapshot)
             state = self.replayed.state
             self._clock.go_on_from(state.now)
             ground = Ground(state, None, chance, Limits(largest))
@@ -865,12 +863,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except JournalError:

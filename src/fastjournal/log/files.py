@@ -113,6 +113,9 @@ class Files(Protocol):
     def identity(self, path: Path) -> Identity:
         """Which file has this name; None if there is none, or if that cannot be told."""
 
+    def changed_at(self, path: Path) -> int:
+        """When the content of a file was last changed, ns since 1970; 0: there is none."""
+
     def make_directory(self, directory: Path) -> None:
         """Create a directory unless it exists; its parent must exist."""
 
@@ -235,6 +238,12 @@ class DiskFiles:
 
     def identity(self, path: Path) -> Identity:
         return _identity(path)
+
+    def changed_at(self, path: Path) -> int:
+        try:
+            return os.stat(path).st_mtime_ns
+        except FileNotFoundError:
+            return 0
 
     def make_directory(self, directory: Path) -> None:
         with contextlib.suppress(FileExistsError):

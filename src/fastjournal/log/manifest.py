@@ -43,7 +43,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 import google_crc32c
@@ -70,6 +72,7 @@ __all__ = [
     "MANIFEST_LOCK",
     "Change",
     "Digest",
+    "FollowedManifest",
     "Manifest",
     "ManifestFile",
     "Sealed",
@@ -90,6 +93,7 @@ _VERSION = 1
 _LOCK_SECONDS = 10.0  # a change takes milliseconds
 _SLACK = 100  # lines of the past that are not worth a new file
 _CHUNK = 1024 * 1024
+_LAST = attrgetter("last")
 
 
 class Sealed(NamedTuple):
@@ -140,7 +144,7 @@ class Manifest:
     @property
     def last_time(self) -> int:
         """The largest TIME that is known to have been in the log; 0 if none is."""
-        return max(self.dropped_to, *(one.last for one in self.entries.values()), 0)
+        return max(self.dropped_to, max(map(_LAST, self.entries.values()), default=0))
 
     def fault(self, number: int, size: int, first: int, crc: int | None = None) -> str:
         """What is wrong with the file of a segment; empty if it is what it should be.
@@ -181,6 +185,39 @@ def read(files: Files, directory: Path) -> Manifest | None:
     """The manifest of a directory; None if there is none. Damage to it is a `SegmentError`."""
     text = _text(files, directory / MANIFEST)
     return None if text is None else _Lines.parse(text, directory / MANIFEST).manifest
+
+
+class FollowedManifest:
+    """The manifest of a directory for who looks at it again and again: only new lines are read.
+
+    `Manifest.entries` goes on: what was given before is not the picture of an earlier moment.
+    """
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._path = directory / MANIFEST
+        self._lock = Lock()
+        self._known: _Lines | None = None
+
+    def read(self) -> Manifest | None:
+        """As `read` of the module."""
+        with self._lock:
+            if self._known is None or not self._go_on(self._known):
+                self._known = None
+                text = _text(self._files, self._path)
+                self._known = None if text is None else _Lines.parse(text, self._path)
+            return None if self._known is None else self._known.manifest
+
+    def _go_on(self, known: _Lines) -> bool:
+        """Take the lines behind those that are known; False if the file is another one."""
+        try:
+            with closing(self._files.open_read(self._path)) as handle:
+                head, size = handle.read(0, len(known.head) + 1), handle.size()
+                if head != known.head + b"\n" or size < known.end:
+                    return False
+                return known.add(handle.read(known.end, size - known.end))
+        except OSError:
+            return False
 
 
 def faults(
@@ -486,6 +523,19 @@ class _Lines:
         self = cls(Manifest({}, generation, used, floor, dropped_to))
         self.past = count
         return self
+
+    def add(self, text: bytes) -> bool:
+        """Apply the lines that follow; False if they are not sound: all of it must be parsed."""
+        for line in text.split(b"\n")[:-1]:
+            content = _content(line)
+            try:
+                if content is None:
+                    return False
+                self.take(content)
+            except (ValueError, KeyError, IndexError):
+                return False
+            self.end += len(line) + 1
+        return True
 
     def take(self, text: str, *, counted: bool = True) -> None:
         """Apply one line."""

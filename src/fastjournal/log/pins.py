@@ -13,9 +13,11 @@ Rules:
 3. A pin ends at its instant. Its reader moves that on in time, under the same name: who lists a
    directory while names change may see neither. What a reader has left that died is over by itself,
    and is removed by the next who comes to change something.
-4. A reader whose pin has ended before its work says so, whatever it has read: segments may have
+4. A pin that cannot be read may have been moved on: it stands for a whole lease from when its file
+   was last changed.
+5. A reader whose pin has ended before its work says so, whatever it has read: segments may have
    changed or gone meanwhile.
-5. Instants are those of wall clocks: those of reader and cleaner differ by less than a few minutes.
+6. Instants are those of wall clocks: those of reader and cleaner differ by less than a few minutes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
@@ -65,7 +66,7 @@ class Pin:
 
     def _keep(self) -> None:
         while not self._over.wait(self._lease / SECOND / 3):
-            with suppress(OSError):  # the next turn may have more luck; if not, rule 4
+            with suppress(OSError):  # the next turn may have more luck; if not, rule 5
                 self.renew()
 
     def renew(self) -> None:
@@ -95,12 +96,7 @@ class Pin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self.close() and (error is None or isinstance(error, Exception)):
             raise Unavailable(
                 f"{self._path.parent}: the pin of this reader ended at {_text(self._until)}, before"
@@ -125,15 +121,17 @@ def pinned_until(files: Files, directory: Path, now: int) -> str:
 
 
 def _moved(files: Files, path: Path) -> int:
-    """The instant inside a pin; 0: none."""
+    """The instant inside a pin; 0: none, or it is gone."""
     try:
         handle = files.open_read(path)
         try:
             return int(handle.read(0, 20) or b"0")
         finally:
             handle.close()
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return 0
+    except (OSError, ValueError):
+        return files.changed_at(path) + LEASE  # rule 4
 
 
 def _text(instant: int) -> str:

@@ -92,13 +92,10 @@ CORE = (
     "fastjournal.wire.fj.bulk",
     "fastjournal.wire.fj.client",
     "fastjournal.wire.fj.entry_codec",
-    "fastjournal.wire.fj.forward",
-    "fastjournal.wire.fj.frames",
-    "fastjournal.wire.fj.job_codec",
-    "fastjournal.wire.fj.lease_codec",
-    "fastjournal.wire.fj.replies",
     "fastjournal.wire.fj.requests",
-    "fastjournal.wire.unsigned",
+    "fastjournal.wire.fj.fields",
+    "fastjournal.wire.fj.job_codec",
+    "fastjournal.wire.fj.replies",
 )
 """The modules that are compiled, in no order."""
 

@@ -18,7 +18,8 @@ Rules:
 5. A snapshot stands for all records up to `base`, and only for what a majority has. Its file is
    opaque here: which records it stands for is told by the boundary of segments that it is named by.
    Numbers of segments differ between nodes, TIMEs do not: so a node leaves its segment where its
-   primary has, and gives a snapshot of another node the number of its own segment behind `base`.
+   primary has, and nowhere else, and gives a snapshot of another node the number of its own segment
+   behind `base`.
 6. That a snapshot is being installed stands in `replica.meta` first: a crash in it is finished, or
    forgotten, when the log is opened. No record goes before the snapshot counts.
 7. What has arrived together is written piece by piece and synced once, by `flush`: nothing is told
@@ -53,7 +54,7 @@ from fastjournal.log.manifest import first_time as first_time_of
 from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import MAX_PAYLOAD, BrokenRecord, Walk, encode
 from fastjournal.log.segment import HEADER_SIZE, Position
-from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE
+from fastjournal.log.segment_directory import DEFAULT_SEGMENT_SIZE, MAX_SEGMENT_SIZE
 from fastjournal.log.stream import Stream
 from fastjournal.log.synced_mark import SYNCED_MARK
 from fastjournal.log.write.appender import Appender
@@ -79,6 +80,7 @@ _INCOMING = "incoming.snapshot"
 _CHECKPOINT = Struct(">8xQQII")  # header, records, size, CRC of the snapshot, CRC of this
 _SLOT = Struct(">qI")
 _CHUNK = 256 * 1024  # bytes shipped at once, unless one record is larger
+_PIECE = 1024 * 1024  # bytes whose CRC is computed at once
 _NEAR = 16  # chunks that are counted
 _PLACES = 64  # readers whose place is remembered
 _log = logging.getLogger(__name__)
@@ -327,6 +329,8 @@ class ReplicaLog:
         It is as safe as the policy says once `flush` was called.
         """
         time = max(time, self.last_time + 1)
+        if self._held.position.offset >= self._segment_size:
+            self._held.rotate()
         self._held.append_encoded(encode(time, payload, self.stream.zone), time, time)
         self._unsafe = True
         return time
@@ -336,8 +340,8 @@ class ReplicaLog:
 
         They are as safe as the policy says once `flush` was called.
         """
-        if begins and self._held.position.offset > HEADER_SIZE:
-            self._held.rotate()
+        if begins:
+            self.leave_segment()
         self._held.append_encoded(data, times[0], times[-1])
         self._unsafe = True
 
@@ -346,6 +350,12 @@ class ReplicaLog:
         if self._unsafe and self.sync == "always":
             self._held.sync()
         self._unsafe = False
+
+    def leave_segment(self) -> int:
+        """Go on in a new segment, unless nothing is in this one; returns its number."""
+        if self._held.position.offset > HEADER_SIZE:
+            self._held.rotate()
+        return self._held.position.segment
 
     def begin_epoch(self, epoch: int, payload: bytes, time: int) -> int:
         """Write an epoch's MARK, its start first into `replica.meta`; returns the MARK's TIME."""
@@ -392,10 +402,13 @@ class ReplicaLog:
         """The segments that are not written to any more, oldest first."""
         return [one for one in self._manifest().entries.values() if one.first]
 
-    def crc_of(self, one: Sealed) -> int:
-        """CRC-32C of what is in the file of a segment now."""
-        crc: int = google_crc32c.value(self._read(one.number, 0, one.size + 1))
-        return crc
+    def extend_crc(self, one: Sealed, at: int, crc: int) -> tuple[int, int]:
+        """CRC-32C of what is in the file of a segment now, some bytes further; how far, and what.
+
+        It is whole when it goes no further. A byte more than the segment has would be told too.
+        """
+        data = self._read(one.number, at, min(_PIECE, one.size + 1 - at))
+        return at + len(data), google_crc32c.extend(crc, data)
 
     def snapshot(self) -> SnapshotFacts | None:
         """The snapshot that the log begins behind; None: it begins at its beginning."""
@@ -456,9 +469,7 @@ class ReplicaLog:
             incoming.close()
             number = self._number_behind(base)
             if not number:  # nothing of ours lies behind it
-                if self._held.position.offset > HEADER_SIZE:
-                    self._held.rotate()
-                number = self._held.position.segment
+                number = self.leave_segment()
             self.write_meta(replace(self.meta, installing=(number, base)))
             files.rename(path, self._beside(number, "snapshot"))
             files.sync_directory(self.stream.path)
@@ -655,9 +666,10 @@ class ReplicaLog:
             appender.unlock()
 
     def _open(self) -> Appender:
-        # `flush` syncs under `always`.
+        # `flush` syncs under `always`. Where a segment is left is the primary's to say, also if our
+        # size is another one.
         sync = "os" if self.sync == "always" else self.sync
-        appender = self.stream.open_appender(segment_size=self._segment_size, sync=sync)
+        appender = self.stream.open_appender(segment_size=MAX_SEGMENT_SIZE, sync=sync)
         appender.lock(1.0)
         try:
             for segment in verify(self.stream):

@@ -45,6 +45,7 @@ from typing import NamedTuple, TypeAlias
 
 from fastjournal.clock import SECOND, Clock
 from fastjournal.errors import JournalError, NoSpace, ReadOnly, SegmentError
+from fastjournal.log.manifest import Sealed
 from fastjournal.replica.arbiter import ChangeSet, Look, Question, Raise, Resign, Take, View
 from fastjournal.replica.disk import ReplicaLog, walk_records
 from fastjournal.replica.lease import NodeLease, Timing
@@ -219,6 +220,8 @@ class Member:
         self._goal = 0
         self._fetching: Offer | None = None  # as a follower: the snapshot that is fetched
         self._unacknowledged: _Taken | None = None  # as a follower: what is to be acknowledged
+        self._comparing: list[tuple[Compare, Sealed]] = []  # one after the other, in pieces
+        self._compared = (0, 0)  # how far the first of them was read, and the CRC up to there
         self._allowance = round(catch_up * self._timing.beat / SECOND)  # for a beat (rule 7)
         self._left = self._allowance
         self._next_look = self._next_beat = self._next_question = 0
@@ -374,6 +377,8 @@ class Member:
     def tick(self) -> None:
         """Let what is due happen."""
         now = self._clock.monotonic()
+        if self._comparing:
+            self._go_on_comparing()
         if now >= self._next_look:
             self._look()
         if self.role is Role.PRIMARY:
@@ -963,6 +968,7 @@ class Member:
         self._lose()
         self.fresh_at = NEVER
         self._aligned_in = 0
+        self._comparing, self._compared = [], (0, 0)
         self.log.begin_anew(reason)
 
     def _offered(self, sender: str, offer: Offer) -> None:
@@ -1013,10 +1019,25 @@ class Member:
             return
         for one in self.log.sealed():
             if (one.first, one.last) == (told.first, told.last):
-                if (one.size, self.log.crc_of(one)) != (told.size, told.crc):
-                    path = self.log.stream.segment_path(one.number)
-                    self._begin_anew(f"{path.name} is not what the primary has")
+                self._comparing.append((told, one))
+                if len(self._comparing) == 1:
+                    self._go_on_comparing()
                 return
+
+    def _go_on_comparing(self) -> None:
+        """A piece of a segment at a time: whoever waits for this node does not wait for that."""
+        told, one = self._comparing[0]
+        if self._aligned_in == told.epoch and not self.log.is_lent and one in self.log.sealed():
+            at, crc = self.log.extend_crc(one, *self._compared)
+            if self._compared[0] < at < one.size:
+                self._compared = at, crc
+                return
+            if (one.size, crc) != (told.size, told.crc):
+                path = self.log.stream.segment_path(one.number)
+                self._begin_anew(f"{path.name} is not what the primary has")
+                return
+        self._comparing.pop(0)
+        self._compared = (0, 0)
 
     def _committed(self, sender: str, told: Committed) -> None:
         """How far a majority was when we asked, or later (rule 5)."""

@@ -33,18 +33,17 @@ from fastjournal.errors import (
 )
 from fastjournal.model import NewJob
 from fastjournal.spool.watch import readable
-from fastjournal.wire.fj.client import Conversation
-from fastjournal.wire.fj.error_text import error_from
-from fastjournal.wire.fj.forward import (
+from fastjournal.wire.fj.bulk import (
     Forwarded,
     decode_forwarded,
     encode_forget,
     encode_forward,
 )
+from fastjournal.wire.fj.client import Conversation
 from fastjournal.wire.fj.functions import PERSIST, Function, Type
 from fastjournal.wire.fj.hello import Hello, encode_hello
 from fastjournal.wire.fj.job_codec import encode_job, fitting_request
-from fastjournal.wire.fj.replies import Reply
+from fastjournal.wire.fj.replies import Reply, error_from
 
 __all__ = ["DaemonDestination", "Delivered", "Delivery", "open_delivery"]
 

@@ -8,7 +8,7 @@
             u8                   0
             u32                  length of the message
             u32                  CRC-32C of the message
-            message              a complete FJ request: SET of type 6, see `wire.fj.frames`
+            message              a complete FJ request: SET of type 6, see `wire.fj.requests`
 
 Rules:
 

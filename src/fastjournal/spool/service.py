@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.errors import JournalError, NotFound, Unauthorized
-from fastjournal.spool.forwarded_spool import ForwardedSpool, SpoolFiles
-from fastjournal.spool.forwarder import Destination, Figures, Forwarder
+from fastjournal.spool.forwarder import Destination, Figures, ForwardedSpool, Forwarder, SpoolFiles
 from fastjournal.spool.watch import Watch, readable, watch
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from fastjournal.buffers import BytesWriter, read_i32_be, write_i64_be
 from fastjournal.spool.frames import DONE, HEAD_SIZE, MAX_FRAME, READY
+from fastjournal.wire.fj.fields import get_u16, get_u32, get_u64
 from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, VALUE_BITS
 from fastjournal.wire.fj.job_codec import DELAY, PUT_SIZE
-from fastjournal.wire.unsigned import get_u16, get_u32, get_u64
 
 __all__ = ["Frame", "done_runs", "plain_job", "sound_frames", "take_plain"]
 

@@ -238,12 +238,12 @@ class Spool:
 
     def _any(self, now: int, **given: Any) -> bytes:
         """The frame of any job; refuses what `Journal.put` refuses."""
-        from fastjournal.arguments import new_job
+        from fastjournal.arguments import put_request
 
         try:
-            job = new_job(now, **{"payload": b"", **given, "limit": self.max_payload})
+            job = put_request(now, **{**given, "limit": self.max_payload}).new_job()
         except TypeError as error:
-            raise BadRequest(str(error).replace("new_job()", "put")) from None
+            raise BadRequest(str(error).replace("put_request()", "put")) from None
         return self._encode(job, now)
 
     def _checked(self, job: Any, now: int) -> bytes:

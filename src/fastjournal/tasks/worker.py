@@ -26,8 +26,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from fastjournal.arguments import Length
-from fastjournal.client.worker import Retry, Worker, WorkerCounts
-from fastjournal.client.worker.jobs_in_hand import Running
+from fastjournal.client.worker import Retry, Running, Worker, WorkerCounts
 from fastjournal.clock import SECOND
 from fastjournal.errors import BadRequest, JournalError, SettingError, Unauthorized
 from fastjournal.handles import LeasedJob

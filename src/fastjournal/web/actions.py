@@ -28,8 +28,14 @@ from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound, OutOfRange
 from fastjournal.model import Outcome
 from fastjournal.tasks.announcing import forget_schedule
-from fastjournal.web.formatting import text
-from fastjournal.web.forms import body_bytes, read_due, read_length, read_number, read_settings
+from fastjournal.web.formatting import (
+    body_bytes,
+    read_due,
+    read_length,
+    read_number,
+    read_settings,
+    text,
+)
 from fastjournal.web.job_lookup import PLACES, find_all
 from fastjournal.web.page_templates import (
     Backstage,
@@ -40,7 +46,7 @@ from fastjournal.web.page_templates import (
     read_form,
 )
 
-__all__ = ["Actions"]
+__all__ = ["DEEDS", "Actions"]
 
 _AT_ONCE = 200  # jobs under one hold of the lock
 _MAX_IDS = 1000
@@ -93,7 +99,7 @@ class Actions:
         if not viewer.admin:
             raise HTTPException(403, "only the role admin may change anything")
         name = form.text("do")
-        work = _WORK.get(name)
+        work = DEEDS.get(name)
         if work is None:
             raise BadRequest(f"nothing is done by {name[:40]!r}")
         said, count = await self._backstage.beside(lambda: work(host, form))
@@ -282,7 +288,7 @@ def _clean(host: JournalLoop, form: Fields) -> tuple[str, int]:
     return "cleaned", 0
 
 
-_WORK: dict[str, Callable[[JournalLoop, Fields], tuple[str, int]]] = {
+DEEDS: dict[str, Callable[[JournalLoop, Fields], tuple[str, int]]] = {
     "pause": _configure("paused", paused=True),
     "drain": _configure("draining", draining=True),
     "resume": _configure("resumed", paused=False, draining=False),

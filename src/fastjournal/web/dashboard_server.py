@@ -46,7 +46,7 @@ try:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from fastjournal.web.actions import Actions
-    from fastjournal.web.live import Pulse
+    from fastjournal.web.figures import Pulse
     from fastjournal.web.login import Doors
     from fastjournal.web.page_templates import Backstage, Renderer
     from fastjournal.web.pages import Pages

@@ -26,8 +26,8 @@ from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import BadRequest, TooLarge
 from fastjournal.package import __version__
 from fastjournal.web import formatting
+from fastjournal.web.figures import Pulse
 from fastjournal.web.job_lookup import PLACES, Asked
-from fastjournal.web.live import Pulse
 from fastjournal.web.login import Doors, Viewer
 
 if TYPE_CHECKING:

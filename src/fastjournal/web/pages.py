@@ -5,6 +5,10 @@ Rules:
 1. Figures come from the pulse, so a page costs the journal nothing; jobs and their lives are looked
    up in a thread.
 2. A journal that the viewer may not see is as good as missing.
+3. The workers are those that announce themselves, and whoever else holds leases. What one runs is
+   what the journal has handed to it, at this moment; what it is, it has announced itself, ten
+   seconds ago at most.
+4. At most `MOST` leases are looked at; the page says if there are more.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -27,10 +32,9 @@ from fastjournal.log.files import file_size
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import DEFAULT_SETTINGS, Job, State
-from fastjournal.tasks.announcing import known_schedules
-from fastjournal.web.formatting import quoted, span
-from fastjournal.web.forms import setting_fields
-from fastjournal.web.hours import SLOT, SLOTS, Done, Latency
+from fastjournal.tasks.announcing import WorkerInfo, known_schedules, known_workers
+from fastjournal.web.figures import PLACES, SLOT, SLOTS, Done, Latency, QueueFigures
+from fastjournal.web.formatting import quoted, setting_fields, span
 from fastjournal.web.job_lookup import (
     MAX_ALL,
     Asked,
@@ -40,7 +44,6 @@ from fastjournal.web.job_lookup import (
     phases_of,
     place_of,
 )
-from fastjournal.web.live import PLACES, QueueFigures
 from fastjournal.web.login import Viewer
 from fastjournal.web.page_templates import (
     Backstage,
@@ -50,9 +53,80 @@ from fastjournal.web.page_templates import (
     host_of,
     read_query,
 )
-from fastjournal.web.workers import MOST, crew_of
 
-__all__ = ["Pages"]
+__all__ = ["MOST", "Busy", "Crew", "Pages", "Worker", "crew_of"]
+
+
+MOST = 2000
+
+
+class Busy(NamedTuple):
+    """A job that somebody works on."""
+
+    id: str
+    queue: bytes
+    key: bytes
+    task: str
+    """Empty: it is not known."""
+    since: int
+    until: int
+    attempts: int
+
+
+class Worker(NamedTuple):
+    """Somebody who works."""
+
+    name: str
+    info: WorkerInfo | None
+    """What it has announced; None: it only leases."""
+    jobs: list[Busy]
+    """What it has in hand, the oldest first."""
+
+
+class Crew(NamedTuple):
+    """Everybody who works on a journal."""
+
+    workers: list[Worker]
+    cut: bool
+    """There are more leases than were looked at."""
+
+    @property
+    def places(self) -> int:
+        """How many jobs the workers that announce themselves can run at a time."""
+        return sum(one.info.concurrency for one in self.workers if one.info is not None)
+
+    @property
+    def running(self) -> int:
+        """How many jobs are being worked on."""
+        return sum(len(one.jobs) for one in self.workers)
+
+
+def crew_of(host: JournalLoop) -> Crew:
+    """Everybody who works on this journal."""
+    announced = {info.name: info for info in known_workers(host.journal)}
+    tasks = {job.id: job.task for info in announced.values() for job in info.running}
+    held: dict[str, list[Busy]] = {}
+    with host.engine.lock:
+        lanes = [lane for lane in host.state.queues.values() if lane.name]
+        leased = (row for lane in lanes for row in lane.leases)
+        rows = list(islice(leased, MOST + 1))
+        for row in sorted(rows[:MOST], key=lambda row: row.rare.start):
+            name = row.rare.worker.decode("utf-8", "backslashreplace")
+            held.setdefault(name, []).append(
+                Busy(
+                    row.id.hex(),
+                    row.queue.name,
+                    row.key,
+                    tasks.get(row.id.hex(), ""),
+                    row.rare.start,
+                    row.lease_until,
+                    row.attempts,
+                )
+            )
+    names = sorted({*announced, *held}, key=lambda name: (name not in announced, name))
+    workers = [Worker(name, announced.get(name), held.get(name, [])) for name in names]
+    return Crew(workers, len(rows) > MOST)
+
 
 _PAGE = 50
 _MAX_PAGES = 2000

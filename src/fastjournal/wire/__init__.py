@@ -2,5 +2,5 @@
 
 `fj` is the binary protocol, `workq` the text protocol of Workq. Both take bytes however they were
 cut, and write bytes into a buffer that is handed in; who reads and sends them is the business of
-daemon, client and spool. `unsigned` has the numbers that the buffers do not know.
+daemon, client and spool.
 """

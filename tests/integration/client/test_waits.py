@@ -25,7 +25,7 @@ from fastjournal.entry_model import watched
 from fastjournal.errors import Closed, GarbledAnswer, ProtocolError, Unavailable
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.fields import encode_integer
 from fastjournal.wire.fj.functions import Function, Type
 from fastjournal.wire.fj.replies import (
     Pair,

@@ -385,7 +385,7 @@ def test_a_lost_lease_is_not_settled(journal: Any) -> None:
 def test_a_worker_survives_a_restart_of_the_daemon_and_tells_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastjournal.client.worker.loop.PATIENCE", 0.05)
+    monkeypatch.setattr("fastjournal.client.worker.PATIENCE", 0.05)
     settings = {"listen": [f"unix:{tmp_path / 's'}"]}
     first = LocalDaemon(tmp_path / "d", settings=settings).start()
     done: list[bytes] = []

@@ -155,13 +155,15 @@ def test_a_put_sent_again_after_its_job_has_ended_is_no_new_job(
     """FJ-1, promise of put: a lost answer does not make two jobs of one."""
     call = put_calls.put(b"x", queue="q", delay=delay)
     with daemon.connect() as client:
-        first = client._call(call)
+        first = client.caller.call(call)
         worked_off(daemon, 1)
-        again = client._call(calls.sent_again(call))
+        again = client.caller.call(calls.sent_again(call))
         assert (first.outcome, again.outcome) == (Outcome.NEW, Outcome.STALE)
         assert first.id == again.id
         assert client.lease("q") is None
-        assert client._call(call).outcome is Outcome.NEW  # not said to be sent again: a new one
+        assert (
+            client.caller.call(call).outcome is Outcome.NEW
+        )  # not said to be sent again: a new one
 
 
 def test_of_a_batch_sent_again_only_what_never_came_is_put(daemon: LocalDaemon) -> None:
@@ -169,9 +171,9 @@ def test_of_a_batch_sent_again_only_what_never_came_is_put(daemon: LocalDaemon) 
     (first,) = put_calls.puts(jobs[1:4])
     (whole,) = put_calls.puts(jobs)
     with daemon.connect() as client:
-        client._call(first)
+        client.caller.call(first)
         worked_off(daemon, 2)
-        receipts = client._call(calls.sent_again(whole))
+        receipts = client.caller.call(calls.sent_again(whole))
         assert [one.id for one in receipts] == [job["id"] for job in jobs]
         assert [one.outcome for one in receipts] == [
             Outcome.NEW, Outcome.STALE, Outcome.STALE, Outcome.STALE, Outcome.NEW, Outcome.NEW,

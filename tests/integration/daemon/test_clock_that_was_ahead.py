@@ -17,8 +17,7 @@ from fastjournal.client import entry_calls
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import ClockSkew
 from fastjournal.spool.daemon_destination import DaemonDestination
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.tasks.scheduler import Scheduler
 from fastjournal.testing import ManualClock, MemoryFiles, wait_until
 from fastjournal.testing.daemon import LocalDaemon
@@ -180,8 +179,8 @@ def test_a_length_counts_from_when_the_request_is_served(tmp_path: Path, uvloop:
     with settings as daemon, daemon.connect() as client:
         for _ in range(3):
             clock.advance(60)
-            assert client._call(call) is True
-            fence, until = client._call(lock)
+            assert client.caller.call(call) is True
+            fence, until = client.caller.call(lock)
             assert fence
             assert until == clock.now() + 10 * SECOND
 

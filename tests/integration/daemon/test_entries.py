@@ -16,7 +16,7 @@ from fastjournal.daemon.fj.connection import FjConnection
 from fastjournal.journal.entries.cursor import KeyQuery
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.fields import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,

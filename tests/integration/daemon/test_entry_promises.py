@@ -369,7 +369,7 @@ def test_adversarial_patterns_cost_little_over_many_keys(tmp_path: Path) -> None
         entries.update((b"a" * 30 + b"%05d" % number, None) for number in range(12_000))
         for pattern in ("(a+)+$", "(a|aa)+$", "(.*a){20}x", "(x+x+)+y", "([a-z]+)*!"):
             assert list(entries.match(pattern)) == []
-        first = client._call(page_call(match="nothing holds this"))
+        first = client.caller.call(page_call(match="nothing holds this"))
         assert first.entries == [] and first.cursor, "an empty page may come with a cursor"
 
 

@@ -27,7 +27,7 @@ from fastjournal.wire.fj.bulk import (
     encode_settle,
 )
 from fastjournal.wire.fj.entry_codec import encode_who
-from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.fields import encode_integer
 from fastjournal.wire.fj.functions import (
     BY_ID,
     LISTEN,

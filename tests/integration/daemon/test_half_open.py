@@ -17,7 +17,7 @@ import pytest
 from fastjournal.daemon.transport import Connection
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.fields import encode_integer
 from fastjournal.wire.fj.functions import WORKED_ON, Function
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes

@@ -13,9 +13,9 @@ from fastjournal import Journal
 from fastjournal.errors import Locked, WrongType
 from fastjournal.put_request import PutRequest
 from fastjournal.testing.daemon import LocalDaemon
+from fastjournal.wire.fj.bulk import decode_forwarded, encode_forward
 from fastjournal.wire.fj.entry_codec import ALL, ALL_READ, decode_entry
-from fastjournal.wire.fj.forward import decode_forwarded, encode_forward
-from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.fields import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     EXACT,

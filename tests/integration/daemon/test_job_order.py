@@ -13,10 +13,9 @@ from fastjournal import Journal, Outcome, Spool, aconnect
 from fastjournal.clock import SECOND, SYSTEM_CLOCK
 from fastjournal.errors import ClockSkew, NotFound
 from fastjournal.spool.daemon_destination import DaemonDestination
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj.frames import decode_integer
+from fastjournal.wire.fj.fields import decode_integer
 from fastjournal.wire.fj.functions import OVERWRITE, PERSIST, Function, Type
 from fjpeer import FjPeer
 

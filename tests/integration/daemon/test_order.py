@@ -53,8 +53,7 @@ class Held:
             held.set()
             self._go_on.wait(30)
 
-        assert daemon._loop is not None
-        daemon._loop.call_soon_threadsafe(hold)
+        threading.Thread(target=daemon.call, args=(hold,), daemon=True).start()
         held.wait(30)
 
     def let_go(self) -> None:

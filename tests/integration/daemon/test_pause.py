@@ -48,8 +48,7 @@ class Stopped:
             stopped.set()
             self._go_on.wait(30)
 
-        assert daemon._loop is not None
-        daemon._loop.call_soon_threadsafe(stop)
+        threading.Thread(target=daemon.call, args=(stop,), daemon=True).start()
         stopped.wait(30)
 
     def go_on(self) -> None:

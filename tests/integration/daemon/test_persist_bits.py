@@ -34,8 +34,7 @@ from fastjournal.wire.fj.functions import (
     Function,
     Type,
 )
-from fastjournal.wire.fj.job_codec import encode_job
-from fastjournal.wire.fj.lease_codec import decode_leased
+from fastjournal.wire.fj.job_codec import decode_leased, encode_job
 from fjpeer import FjPeer
 
 LOOPS = pytest.mark.parametrize("on_uvloop", [False, True], ids=["asyncio", "uvloop"])

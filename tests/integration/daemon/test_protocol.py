@@ -26,12 +26,13 @@ from fastjournal.wire.fj.bulk import (
     Putting,
     Settle,
     Settling,
+    decode_forwarded,
     decode_settle_outcomes,
+    encode_forward,
     encode_lease_request,
     encode_settle,
 )
-from fastjournal.wire.fj.forward import decode_forwarded, encode_forward
-from fastjournal.wire.fj.frames import decode_integer, encode_integer
+from fastjournal.wire.fj.fields import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     BY_ID,
     DATA,
@@ -44,9 +45,8 @@ from fastjournal.wire.fj.functions import (
     Query,
     Type,
 )
-from fastjournal.wire.fj.job_codec import encode_job
+from fastjournal.wire.fj.job_codec import decode_leased, encode_job
 from fastjournal.wire.fj.json_values import load
-from fastjournal.wire.fj.lease_codec import decode_leased
 from fastjournal.wire.fj.replies import Reply
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes

@@ -15,7 +15,7 @@ from fastjournal import Journal
 from fastjournal.put_request import PutRequest
 from fastjournal.testing import ManualClock, MemoryFiles
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.fields import encode_integer
 from fastjournal.wire.fj.functions import KEPT, OVERWRITE, Function, Type
 from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer

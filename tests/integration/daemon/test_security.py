@@ -34,7 +34,7 @@ from fastjournal.model import Mode
 from fastjournal.put_request import PutRequest
 from fastjournal.spool.daemon_destination import DaemonDestination
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.wire.fj.forward import decode_forwarded, encode_forget, encode_forward
+from fastjournal.wire.fj.bulk import decode_forwarded, encode_forget, encode_forward
 from fastjournal.wire.fj.functions import FUNCTIONS, Function, Type
 from fastjournal.wire.fj.job_codec import encode_job
 from fastjournal.wire.fj.replies import Reply

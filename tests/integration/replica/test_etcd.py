@@ -10,10 +10,11 @@ import pytest
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import Unavailable
-from fastjournal.replica.arbiter import ChangeSet, Look, MemoryArbiter, Raise, Resign, Take, View
+from fastjournal.replica.arbiter import ChangeSet, Look, Raise, Resign, Take, View
 from fastjournal.replica.etcd import EtcdArbiter
 from fastjournal.replica.rules import MemberSet
 from fastjournal.testing import wait_until
+from memory_arbiter import MemoryArbiter
 from replica_rig import Etcd
 
 ABC = MemberSet(("a", "b", "c"))

@@ -100,11 +100,12 @@ def test_a_node_that_answers_no_more_still_tells_how_far_its_log_is(tmp_path: Pa
         daemon.server.default.gate = None
 
 
-async def test_an_archive_of_a_replicated_journal_is_refused_not_forgotten(tmp_path: Path) -> None:
+async def test_an_archive_inside_each_node_is_refused_not_forgotten(tmp_path: Path) -> None:
+    """One archive for all: what a node keeps beside its log dies with it."""
     settings = Settings(
         data=str(tmp_path),
-        journal=JournalSettings(archive=str(tmp_path / "archive")),
+        journal=JournalSettings(history="archive"),
         replica=ReplicaSettings(name="a", arbiter=("http://127.0.0.1:1",)),
     )
-    with pytest.raises(SettingError, match="no archive"):
+    with pytest.raises(SettingError, match="one place"):
         await serve_replicated(settings, make_server, Lines(sys.stderr), asyncio.Event())

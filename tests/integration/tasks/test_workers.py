@@ -18,8 +18,7 @@ import task_app
 from fastjournal import SettingError, Spool, TaskFailed, Tasks
 from fastjournal.errors import TimedOut
 from fastjournal.spool.daemon_destination import DaemonDestination
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.tasks import TaskWorker, known_workers
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon

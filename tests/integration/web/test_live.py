@@ -16,7 +16,7 @@ from dashboard import Visitor, beat
 from fastjournal import Journal
 from fastjournal.daemon.auth import add_token, remove_token
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.web.live import MAX_QUEUES, Pulse, rest_after
+from fastjournal.web.figures import MAX_QUEUES, Pulse, rest_after
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fastjournal.tasks.announcing import RunningJob, WorkerInfo, announce_worker
 from fastjournal.tasks.scheduler import Scheduler
 from fastjournal.testing.clock import ManualClock
 from fastjournal.testing.daemon import LocalDaemon
-from fastjournal.web.hours import SLOT, SLOTS
+from fastjournal.web.figures import SLOT, SLOTS
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_a_dump_of_a_log_says_what_its_records_say(tmp_path: Path) -> None:
 
 
 def test_a_log_of_something_else_is_dumped_as_bytes(tmp_path: Path) -> None:
-    from fastjournal.cli.command_text import command_values
+    from fastjournal.cli.log import command_values
 
     assert command_values(b"\xff\xfe nothing of ours") is None
     assert command_values(b"") is None

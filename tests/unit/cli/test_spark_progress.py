@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastjournal.cli.spark.session import _progress, end_progress
+from fastjournal.cli.spark.session import end_progress, task_bar
 
 pytest.importorskip("pyspark")
 
@@ -47,7 +47,7 @@ def test_results_go_to_standard_output_while_a_bar_is_shown(
     out, err = io.StringIO(), Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
-    with _progress(Session()):  # type: ignore[arg-type]
+    with task_bar(Session()):  # type: ignore[arg-type]
         print('{"n": 63}')
     assert out.getvalue() == '{"n": 63}\n'
     assert "tasks" in err.getvalue() and "63" not in err.getvalue()
@@ -56,7 +56,7 @@ def test_results_go_to_standard_output_while_a_bar_is_shown(
 def test_once_the_bar_is_ended_nothing_more_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     err = Terminal()
     monkeypatch.setattr(sys, "stderr", err)
-    with _progress(Session()):  # type: ignore[arg-type]
+    with task_bar(Session()):  # type: ignore[arg-type]
         end_progress()
         drawn = err.getvalue()
     assert err.getvalue() == drawn
@@ -65,6 +65,6 @@ def test_once_the_bar_is_ended_nothing_more_is_drawn(monkeypatch: pytest.MonkeyP
 def test_where_nobody_looks_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     err = io.StringIO()
     monkeypatch.setattr(sys, "stderr", err)
-    with _progress(Session()):  # type: ignore[arg-type]
+    with task_bar(Session()):  # type: ignore[arg-type]
         pass
     assert err.getvalue() == ""

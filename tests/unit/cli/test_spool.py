@@ -14,7 +14,7 @@ from fastjournal.cli.app import app
 from fastjournal.clock import SECOND
 from fastjournal.errors import NotFound, SettingError
 from fastjournal.model import DEFAULT_PRIORITY
-from fastjournal.spool.forwarded_spool import ForwardedSpool
+from fastjournal.spool.forwarder import ForwardedSpool
 from fastjournal.spool.frames import HOUR, name_of
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fastjournal import Journal
-from fastjournal.cli.journal.inspect_commands import Top, show_again
+from fastjournal.cli.journal.operator_commands import Top, show_again
 from fastjournal.journal.look.read_only import JournalView
 from fastjournal.testing import ManualClock, MemoryFiles
 

@@ -24,6 +24,7 @@ from fastjournal.client.retry import (
 )
 from fastjournal.client.urls import Target, target_of
 from fastjournal.errors import (
+    ClockSkew,
     Closed,
     GarbledAnswer,
     JournalError,
@@ -330,3 +331,26 @@ def test_a_token_follows_no_redirection_in_clear() -> None:
     assert target.moved("127.0.0.1:9").journal == "jobs"
     with pytest.raises(ProtocolError):
         Target().moved("no address:x")
+
+
+def test_a_repeat_that_is_too_old_says_nothing_of_the_first_try() -> None:
+    """Nothing is known: the daemon may have added and forgotten the number since."""
+    driver = Driver("connected", Unavailable("lost"), "connected", ClockSkew("too old"))
+    with pytest.raises(Unavailable, match="sent first: too old") as caught:
+        driver.call(a_put())
+    assert isinstance(caught.value.__cause__, ClockSkew)
+    first = Driver("connected", ClockSkew("too old"))
+    with pytest.raises(ClockSkew):
+        first.call(a_put())
+
+
+def test_so_does_one_of_many() -> None:
+    calls = [a_put(), a_put()]
+    driver = Driver(
+        "connected", 1, 2, Unavailable("lost"), "connected", 1, 2, [ClockSkew("old")], [b"fine"]
+    )
+    told = driver.many(calls)
+    assert type(told[0]) is Unavailable
+    assert told[1] == b"fine"
+    fresh = Driver("connected", 1, 2, [ClockSkew("old")], [b"fine"])
+    assert type(fresh.many(calls)[0]) is ClockSkew

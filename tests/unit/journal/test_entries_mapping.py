@@ -260,3 +260,28 @@ def test_a_pattern_that_backtracking_never_ends_is_searched_in_time(pattern: str
     with Journal("/j", files=files, sync="os", background=False) as journal:
         journal.entries.update((b"a" * 60 + b"%05d" % number, None) for number in range(50))
         assert list(journal.entries.match(pattern)) == []
+
+
+@pytest.mark.parametrize("back", [0, 7200])
+def test_fencing_numbers_grow_over_a_power_cut_and_a_clock_that_was_set_back(back: int) -> None:
+    """A lock lives in memory, its number does not: nothing else was written before the cut."""
+    files, clock = MemoryFiles(), ManualClock()
+    with Journal(Path("/jobs"), files=files, clock=clock, sync="always") as journal:
+        journal.entries["k"] = 1
+        clock.advance(60)
+        told = journal.entries.lock("k", 10).fence
+        images = list(files.images(samples=20))
+    assert images
+    clock.step(-back)
+    for image in images:
+        with Journal(Path("/jobs"), files=image, clock=clock, sync="always") as journal:
+            assert journal.entries.lock("k", 10).fence > told
+
+
+def test_a_lock_that_is_kept_costs_no_record() -> None:
+    with Journal(Path("/jobs"), files=MemoryFiles(), clock=ManualClock()) as journal:
+        held = journal.entries.lock("k", 10)
+        written = journal.engine.last_time
+        assert held.fence == written
+        held.keep(20)
+        assert journal.engine.last_time == written

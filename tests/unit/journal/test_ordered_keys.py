@@ -128,3 +128,26 @@ def test_a_number_of_a_clock_that_is_ahead_does_not_make_others_forgotten() -> N
     kept = remembered(None, operation_of(b"right", start), (start, 3, b"1"))
     kept = remembered(kept, operation_of(b"ahead", start + 3600 * SECOND), (start + 1, 3, b"2"))
     assert made(kept, operation_of(b"right", start), start, start + 2) == (start, 3, b"1")
+
+
+def test_a_number_is_known_behind_a_leap_of_the_clock() -> None:
+    """Who asks again after the leap, by a time that follows it, is not counted twice (D-21)."""
+    start, leap = 1_700_000_000 * SECOND, 7200 * SECOND
+    first = operation_of(b"me", start)
+    kept = remembered(None, first, (start, 3, b"1"))
+    for number in range(300):
+        at = start + leap + number * SECOND
+        kept = remembered(kept, operation_of(b"other", at), (at, 3, b"%d" % number))
+    known = made(kept, first, start + leap, start + leap + 300 * SECOND)
+    assert known is not None
+    assert known[2] == b"1"
+
+
+def test_numbers_of_a_key_that_rests_do_not_pile_up() -> None:
+    at = 1_700_000_000 * SECOND
+    kept: Operations | None = None
+    for number in range(1000):
+        at += 7200 * SECOND
+        kept = remembered(kept, operation_of(b"me", at), (at, 3, b"%d" % number))
+    assert kept is not None
+    assert 2 <= len(kept) <= 16

@@ -40,6 +40,41 @@ def contents(files: MemoryFiles) -> dict[Path, bytes]:
     return {path: data for path, data in files.snapshot().items() if path.suffix == ".log"}
 
 
+def test_a_pin_that_cannot_be_read_stands_for_a_lease_from_its_last_change(
+    files: MemoryFiles, clock: ManualClock
+) -> None:
+    """WQ-CLN-5: it may have been moved on; by its name alone it would be over."""
+    stream = Stream(HOME, WORKQ, files=files, clock=clock)
+    stream.create()
+    path = HOME / f"pin-{clock.now() + 1}-word"
+    files.put(path, b"\xff" * 20)
+    files.times[path] = clock.now()
+    clock.advance(1)
+    with pytest.raises(LockTimeout):
+        stream.lock_readers(exclusive=True, timeout=0)
+    clock.advance(LEASE / 1e9)
+    stream.lock_readers(exclusive=True, timeout=0).release()
+    assert not files.exists(path)
+
+
+def test_opening_a_journal_leaves_the_snapshot_that_a_pinned_reader_began_with(
+    files: MemoryFiles, clock: ManualClock
+) -> None:
+    """WQ-CLN-5, M3F-SNAP-1: it goes when the reader is done."""
+    with journal_of(files, clock) as journal:
+        journal.snapshot()
+        with Pin(HOME, files=files, clock=clock):
+            journal.put(b"more", queue="q")
+            journal.snapshot()
+            both = [name for name in files.names(HOME) if name.endswith(".snapshot")]
+            journal.close()
+            Journal(HOME, files=files, clock=clock, background=False).close()
+            assert [name for name in files.names(HOME) if name.endswith(".snapshot")] == both
+    assert len(both) == 2
+    with Journal(HOME, files=files, clock=clock, background=False):
+        assert len([name for name in files.names(HOME) if name.endswith(".snapshot")]) == 1
+
+
 def test_a_pinned_log_grows_and_is_neither_cleaned_nor_dropped(
     files: MemoryFiles, clock: ManualClock
 ) -> None:

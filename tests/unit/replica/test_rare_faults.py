@@ -87,7 +87,7 @@ def a_new_lease_under_an_old_reign(rules: Rules) -> None:
     world.isolate(old)
     world.run_for(3)
     for node in world.others(old):
-        world._do(node, "j0", node.replicas["j0"].member._look)
+        world.do(node, "j0", node.replicas["j0"].member._look)
     new = world.leader(2)
     world.arbiter_down.clear()
     world.run_for(2)
@@ -270,10 +270,12 @@ def test_a_rule_that_chance_tries_too_rarely(mutant: str, caplog: pytest.LogCapt
         CASES[mutant](getattr(replica_mutants, mutant)())
 
 
+@pytest.mark.parametrize("piece", [1 << 20, 500])
 def test_a_bit_that_turns_over_under_a_follower_is_found_and_fetched_again(
-    caplog: pytest.LogCaptureFixture,
+    piece: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F58: for each segment that the primary has left it tells the CRC."""
+    """F58: for each segment that the primary has left it tells the CRC; also piece by piece."""
+    monkeypatch.setattr("fastjournal.replica.disk._PIECE", piece)
     caplog.set_level(logging.CRITICAL, "fastjournal")
     world, primary = settled(QUIET, Rules())
     victim = world.others(primary)[0]
@@ -298,7 +300,7 @@ def test_who_is_told_that_nobody_leads_does_not_wait_to_see_it() -> None:
     """F58: a planned switchover, though nobody would look at the arbiter for an hour."""
     world, old = settled(DEAF, Rules())
     member = old.replicas["j0"].member
-    world._do(old, "j0", member.resign)
+    world.do(old, "j0", member.resign)
     world.run_for(0.1)
     for node in world.others(old):
         world.hand(old.name, node, Resigned(1))

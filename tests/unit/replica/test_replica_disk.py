@@ -261,3 +261,36 @@ def test_a_damaged_snapshot_is_set_aside_with_its_log() -> None:
     assert "damaged" in again.damage
     assert again.last_time == 0
     assert again.snapshot() is None
+
+
+def test_the_crc_of_a_segment_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F58: a large one is not read whole while others wait for this node."""
+    monkeypatch.setattr("fastjournal.replica.disk._PIECE", 1000)
+    log = open_log(MemoryFiles())
+    while not log.sealed():
+        log.append(b"x" * 100, 1)
+    (one,) = log.sealed()
+    at, crc, pieces = 0, 0, 0
+    while at < one.size:
+        before = at
+        at, crc = log.extend_crc(one, at, crc)
+        assert 0 < at - before <= 1000
+        pieces += 1
+    assert (at, crc) == (one.size, one.crc) and pieces > 3
+    assert log.extend_crc(one, at, crc) == (at, crc)
+
+
+def test_a_follower_leaves_its_segments_where_the_primary_does_and_nowhere_else() -> None:
+    """F58: also where one chunk of many ends behind its own size: archives compare segments."""
+    files = MemoryFiles()
+    files.make_directory(HOME.parent)
+    stream = Stream(HOME, WORKQ, files=files, clock=ManualClock())
+    one, two = ReplicaLog(stream, segment_size=65536), open_log(MemoryFiles())
+    fill(one, 400)
+    last = 0
+    while data := (chunk := one.read_after(last, 1000)).data:
+        times = walk_records(data).times
+        two.append_raw(data, times, chunk.begins)
+        last = times[-1]
+    assert [(s.size, s.crc) for s in two.sealed()] == [(s.size, s.crc) for s in one.sealed()]
+    assert len(one.sealed()) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from fastjournal.clock import SECOND
 from fastjournal.errors import ProtocolError
-from fastjournal.replica.arbiter import ChangeSet, Look, MemoryArbiter, Raise, Resign, Take, View
+from fastjournal.replica.arbiter import ChangeSet, Look, Raise, Resign, Take, View
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.messages import (
     Ack,
@@ -31,6 +31,7 @@ from fastjournal.replica.messages import (
     encode,
 )
 from fastjournal.replica.rules import OPEN_END, EpochStart, LogEnd, MemberSet, Promise, Rules
+from memory_arbiter import MemoryArbiter
 
 RULES = Rules()
 ABC = MemberSet(("a", "b", "c"))

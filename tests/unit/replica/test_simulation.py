@@ -61,7 +61,7 @@ CAUGHT = {
     "PromiseToAnybody": ("old backup", 87),
     "SameEpochAgain": ("old backup", 5),
     "GapsAreFine": ("lazy and late", 3),
-    "CrcIsNothing": ("damage", 23),
+    "CrcIsNothing": ("damage", 33),
     "AmnesicVotes": ("damage", 29),
     "OwnEnd": ("plain", 3),
     "TailsStay": ("plain", 13),

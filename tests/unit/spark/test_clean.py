@@ -117,8 +117,9 @@ def rows_of(directory: Path) -> dict[bytes, list[bytes]]:
 
 def clean_locally(directory: Path) -> None:
     stream = Stream(directory, WORKQ)
-    retention = Retention(state_of(directory))
-    disposal = Disposal(stream, settings_of(retention._state))
+    state = state_of(directory)
+    retention = Retention(state)
+    disposal = Disposal(stream, settings_of(state))
     with Cleaner(stream, disposal=disposal) as cleaner:
         sealed = sealed_segments(stream)
         for number in sealed:

@@ -152,13 +152,20 @@ def test_where_nobody_knows_the_cluster_packs_are_small_and_a_wish_for_more_is_g
 
 
 @pytest.mark.parametrize(("size", "cores", "asked", "count"), [
-    (1 << 40, 1000, 0, 24), (1 << 40, 3, 0, 3), (1 << 40, 0, 0, 2), (17 << 20, 1000, 0, 3),
-    (0, 8, 0, 1), (1 << 40, 8, 100, 100),
+    (1 << 40, 1000, 0, 24), (1 << 40, 3, 0, 24), (1 << 28, 3, 0, 3), (1 << 28, 0, 0, 2),
+    (17 << 20, 1000, 0, 3), (3 << 30, 2, 0, 24), (5 << 28, 2, 0, 10), (0, 8, 0, 1),
+    (1 << 40, 8, 100, 100),
 ])  # fmt: skip
 def test_shares_follow_the_cluster_and_never_the_machine_that_plans(
     size: int, cores: int, asked: int, count: int
 ) -> None:
     assert share_count(size, cores, asked) == count
+
+
+def test_a_share_never_tells_of_more_log_than_it_may() -> None:
+    assert share_count(3 << 30, 2, most=64 << 20) == 48
+    assert share_count(100 << 20, 8, most=64 << 20) == 8
+    assert share_count(3 << 30, 2, 5, most=64 << 20) == 5
 
 
 def test_more_segments_than_descriptors_are_mapped_as_of_one_moment(tmp_path: Path) -> None:
@@ -218,16 +225,45 @@ def test_a_listing_that_is_kept_is_read_again_only_when_the_directory_has_change
     def numbers() -> list[int]:
         return [p.number for p in journal_segments(tmp_path, whole=False, listing=listing)]
 
+    def add(number: int, seen_at: int) -> None:
+        """A segment that comes in the same tick of the file system's clock as the last look."""
+        record = encode(T0 + 5000 + number, b"\x05" + bytes(16))
+        (tmp_path / segment_name(number)).write_bytes(WORKQ.encode() + record)
+        os.utime(tmp_path, ns=(seen_at, seen_at))
+
     assert numbers() == [1, 2]
-    assert listing.files() is not listing.files()  # the last change is too young to be trusted
+    add(4, tmp_path.stat().st_mtime_ns)
+    assert numbers() == [1, 2, 3, 4]  # the last change was too young to be trusted
     os.utime(tmp_path, ns=(T0, T0))
-    seen = listing.files()
-    assert numbers() == [1, 2] and listing.files() is seen
+    assert numbers() == [1, 2, 3, 4]
+    add(5, T0)
+    assert numbers() == [1, 2, 3, 4]
+    (tmp_path / segment_name(1)).unlink()
+    assert numbers() == [2, 3, 4, 5]
+    for number in (4, 5):
+        (tmp_path / segment_name(number)).unlink()
+    assert numbers() == [2]
+    os.utime(tmp_path, ns=(T0, T0))
+    assert numbers() == [2]
     with standby.open("ab") as file:
         file.write(encode(T0 + 5000, b"\x05" + bytes(16)))
-    assert numbers() == [1, 2, 3] and listing.files() is seen
-    (tmp_path / segment_name(1)).unlink()
-    assert numbers() == [2, 3] and listing.files() is not seen
+    assert numbers() == [2, 3]
+
+
+def test_a_look_at_a_log_that_has_grown_asks_only_for_what_is_new(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j", segment_size=4096, clock=ManualClock(T0)) as journal:
+        for n in range(200):
+            journal.put(b"x" * 100, queue="q", key=b"%d" % n)
+        listing = SegmentListing(tmp_path / "j")
+        before = journal_segments(tmp_path / "j", listing=listing)
+        for _ in range(100):
+            journal.put(b"x" * 100, queue="q")
+    after = journal_segments(tmp_path / "j", listing=listing)
+    named = [piece for piece in before if piece.first is not None]
+    assert 4 < len(named) < len(after)
+    assert all(old is new for old, new in zip(named, after, strict=False))
+    told = [piece.first for piece in after[:-1]]
+    assert told == [first_time(replace(piece, first=None)) for piece in after[:-1]]
 
 
 def test_a_segment_larger_than_a_pack_stands_alone() -> None:

@@ -15,8 +15,7 @@ from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalFault, SettingError
 from fastjournal.log.files import DISK
-from fastjournal.spool.forwarded_spool import LOCK, QUARANTINE, ForwardedSpool, SpoolDisk
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import LOCK, QUARANTINE, ForwardedSpool, Forwarder, SpoolDisk
 from fastjournal.spool.frames import HEADER, HOUR, frame, name_of
 from fastjournal.spool.reader import read_spool
 from fastjournal.spool.spool_dir import ForeignFile
@@ -298,7 +297,7 @@ def test_a_producer_wakes_nobody_through_a_link(
     with Spool(spool, clock=clock) as producer:
         producer.put(b"a", queue="q")
     with pytest.raises(BlockingIOError):
-        other._sock.recv(16)
+        os.read(other.fileno(), 16)
     other.close()
 
 

@@ -19,15 +19,14 @@ from fastjournal.errors import (
     Unauthorized,
     Unavailable,
 )
-from fastjournal.spool.forwarded_spool import ForwardedSpool
-from fastjournal.spool.forwarder import Forwarder
+from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.spool.frames import HOUR, frame, name_of
 from fastjournal.spool.reader import read_spool
 from fastjournal.spool.service import Runner, SpoolCollector, pause
 from fastjournal.spool.watch import InotifyWatch, PingWatch, watch
 from fastjournal.spool.writer import Spool
 from fastjournal.testing import ManualClock, MemoryFiles
-from fastjournal.wire.fj.forward import Forwarded, read_forward
+from fastjournal.wire.fj.bulk import Forwarded, read_forward
 from fastjournal.wire.fj.functions import Function
 from fastjournal.wire.fj.requests import encode_request
 from spooling import JournalDestination, SpoolMemory, drain, payloads, rows

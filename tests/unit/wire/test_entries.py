@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastjournal.buffers import BytesWriter
 from fastjournal.entry_model import Entry, Watched, watched
 from fastjournal.errors import BadRequest, ProtocolError
 from fastjournal.wire.fj.entry_codec import (
     decode_entry,
     decode_who,
-    encode_entry,
     encode_who,
+    write_entry,
 )
 
 INSTANT = st.integers(0, 2**63 - 1)
@@ -37,6 +38,17 @@ ENTRIES = st.builds(
     accessed=st.integers(0, 2**63 - 1),
 )
 T = 1_700_000_000_000_000_000
+
+
+def encode_entry(entry: Entry, *, read: bool = False) -> bytes:
+    """The picture of an entry; `read`: with when it was read last."""
+    out = BytesWriter()
+    write_entry(
+        out, entry.created, entry.modified, entry.expires, entry.ttl, entry.lease_until,
+        entry.token, entry.persist, entry.locked, entry.worker, entry.keys, entry.data,
+        entry.accessed if read else -1,
+    )  # fmt: skip
+    return out.getvalue()
 
 
 @given(ENTRIES)

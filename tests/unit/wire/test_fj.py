@@ -19,8 +19,7 @@ from fastjournal.errors import (
     VersionMismatch,
 )
 from fastjournal.wire.fj.client import Conversation
-from fastjournal.wire.fj.error_text import CODES, error_from, error_text
-from fastjournal.wire.fj.frames import FRAME, MORE, FrameReader, decode_integer, encode_integer
+from fastjournal.wire.fj.fields import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     FUNCTIONS,
@@ -37,15 +36,21 @@ from fastjournal.wire.fj.functions import (
 )
 from fastjournal.wire.fj.hello import FOLLOWER, Hello, decode_hello, encode_hello
 from fastjournal.wire.fj.replies import (
+    CODES,
     Pair,
     ReplyParser,
     encode_error,
     encode_ok,
     encode_push,
     encode_reply,
+    error_from,
+    error_text,
 )
 from fastjournal.wire.fj.requests import (
     BEFORE_HELLO,
+    FRAME,
+    MORE,
+    FrameReader,
     Limits,
     Refusal,
     Request,

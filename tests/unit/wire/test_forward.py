@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fastjournal.errors import BadRequest, JournalError, OutOfRange, RequestError, TooLarge
 from fastjournal.model import Mode, NewJob
 from fastjournal.put_request import PutRequest
-from fastjournal.wire.fj.forward import (
+from fastjournal.wire.fj.bulk import (
     Forwarded,
     ForwardRequest,
     decode_forwarded,

@@ -30,12 +30,14 @@ from fastjournal.wire.fj.job_codec import (
     DELAY,
     LIFETIME,
     NO_ID,
+    decode_leased,
     encode_job,
+    encode_leased,
     fitting_request,
     read_job,
     read_jobs,
+    short_of,
 )
-from fastjournal.wire.fj.lease_codec import decode_leased, encode_leased, short_of
 from fastjournal.wire.fj.replies import Pair, encode_reply
 from wire_values import (
     PutOutcome,

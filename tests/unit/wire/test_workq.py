@@ -11,14 +11,13 @@ from fastjournal.errors import (
     BadRequest,
     NoSpace,
     NotFound,
-    ProtocolError,
     Stopped,
     TimedOut,
 )
 from fastjournal.wire.workq import replies
-from fastjournal.wire.workq.client import AnswerReader, Kind, encode, kind_of
-from fastjournal.wire.workq.commands import (
+from fastjournal.wire.workq.requests import (
     MAX_PAYLOAD,
+    MAX_REQUEST,
     Add,
     Command,
     Complete,
@@ -30,11 +29,13 @@ from fastjournal.wire.workq.commands import (
     InspectQueues,
     InspectServer,
     Lease,
+    Refused,
     Result,
     Run,
     Schedule,
+    WorkqParser,
 )
-from fastjournal.wire.workq.parse import MAX_REQUEST, Refused, WorkqParser
+from workq_bytes import encode
 
 TEXT = b"c0ffee12-3456-4abc-9def-0123456789ab"
 ID = bytes.fromhex("c0ffee1234564abc9def0123456789ab")
@@ -545,58 +546,6 @@ def test_errors_become_workq_s_answers(fault: Exception, reply: bytes) -> None:
     assert replies.error(fault) == reply
 
 
-# The client's side.
-
-
 @pytest.mark.parametrize("command", [command for _, command in VALID], ids=str)
-def test_what_the_client_writes_the_server_reads(command: Command) -> None:
+def test_what_a_client_writes_the_server_reads(command: Command) -> None:
     assert feed(encode(command)) == [command]
-
-
-def test_the_client_reads_every_kind_of_answer_byte_by_byte() -> None:
-    reader = AnswerReader()
-    for kind in (Kind.PLAIN, Kind.SIZED, Kind.SIZED, Kind.BLOCKS, Kind.SERVER, Kind.PLAIN):
-        reader.expect(kind)
-    stream = (
-        replies.OK
-        + replies.leased(ID, "q1", 1000, b"p\r\n+OK")
-        + replies.TIMEOUT
-        + replies.inspect_jobs([JOB, JOB._replace(time=T)])
-        + replies.inspect_server(1, 2, T)
-        + replies.client_error("Duplicate job")
-    )
-    answers = []
-    for n in range(len(stream)):
-        answers += reader.feed(stream[n : n + 1])
-    plain, leased, timeout, jobs, server, duplicate = answers
-    assert (plain.error, timeout.error, duplicate.error) == (
-        "", "TIMEOUT", "CLIENT-ERROR Duplicate job",
-    )  # fmt: skip
-    assert leased.blocks[0].words == (TEXT, b"q1", b"1000", b"6")
-    assert leased.blocks[0].data == b"p\r\n+OK"
-    assert [block.keys[b"payload"] for block in jobs.blocks] == [b"pay\r\nload"] * 2
-    assert jobs.blocks[1].keys[b"time"] == WHEN
-    assert server.blocks[0].keys == {
-        b"active-clients": b"1", b"evicted-jobs": b"2", b"started": WHEN,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("data", [b"OK\r\n", b"+OK x\r\n", b"+FINE\r\n", b"+OK 1\r\nx y\r\n"])
-def test_the_client_refuses_what_is_no_answer(data: bytes) -> None:
-    reader = AnswerReader()
-    reader.expect(Kind.SIZED)
-    with pytest.raises(ProtocolError):
-        reader.feed(data)
-
-
-def test_an_answer_to_nothing_is_refused() -> None:
-    with pytest.raises(ProtocolError):
-        AnswerReader().feed(replies.OK)
-
-
-def test_the_shape_of_an_answer_follows_from_the_command() -> None:
-    kinds = {type(command).__name__: kind_of(command) for _, command in VALID}
-    assert kinds["Lease"] is kinds["Run"] is kinds["Result"] is Kind.SIZED
-    assert kinds["Add"] is kinds["Delete"] is Kind.PLAIN
-    assert kinds["InspectQueues"] is Kind.BLOCKS
-    assert kinds["InspectServer"] is Kind.SERVER

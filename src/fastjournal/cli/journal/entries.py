@@ -40,9 +40,8 @@ from fastjournal.cli.arguments import (
     seconds,
     yes_or_no,
 )
-from fastjournal.cli.journal.job_tables import text
 from fastjournal.cli.journal.open_journal import open_journal
-from fastjournal.cli.output import instant, json_line, preview, table, tell
+from fastjournal.cli.output import instant, json_line, preview, table, tell, text
 from fastjournal.entry_model import EntryChange, Watched, watched
 from fastjournal.errors import BadRequest, LeaseLost, Locked, NotFound, Unavailable
 

@@ -32,9 +32,8 @@ from fastjournal.cli.arguments import (
     payload_given,
     seconds,
 )
-from fastjournal.cli.journal.job_tables import lease_values, text
 from fastjournal.cli.journal.open_journal import open_journal, whole_id
-from fastjournal.cli.output import json_line, preview, table, tell
+from fastjournal.cli.output import json_line, lease_values, preview, table, tell, text
 from fastjournal.errors import BadRequest
 
 __all__ = ["app"]

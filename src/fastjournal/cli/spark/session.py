@@ -41,9 +41,11 @@ __all__ = [
     "Place",
     "TaskCount",
     "end_progress",
+    "error_of",
     "print_frame",
     "spark_session",
     "stopping",
+    "task_bar",
 ]
 
 Directory = Annotated[Path, typer.Argument(help="Directory of the journal.", metavar="DIRECTORY")]
@@ -112,15 +114,15 @@ def spark_session(
     try:
         with quietly(log):
             spark = local_session(master, **settings)
-        with _progress(spark) if bar else nullcontext():
+        with task_bar(spark) if bar else nullcontext():
             yield spark
         failed = False
     except (typer.Exit, JournalError, BrokenPipeError):
         failed = False
         raise
     except Exception as error:
-        failed = isinstance(_told(error), Unavailable)
-        raise _told(error, log) from error
+        failed = isinstance(error_of(error), Unavailable)
+        raise error_of(error, log) from error
     finally:
         if spark is not None and found is None:
             spark.stop()
@@ -160,7 +162,7 @@ def _small_conf(master: str, directories: Sequence[Path | str]) -> dict[str, str
     }
 
 
-def _told(error: Exception, log: Path | None = None) -> JournalError:
+def error_of(error: Exception, log: Path | None = None) -> JournalError:
     """An error of Spark as one of ours, in one line."""
     from fastjournal.spark.errors import explain, tells_damage
 
@@ -235,7 +237,7 @@ def end_progress() -> None:
 
 
 @contextmanager
-def _progress(spark: SparkSession) -> Iterator[None]:
+def task_bar(spark: SparkSession) -> Iterator[None]:
     if sys.stderr.isatty():
         _shown.append(_Bar(spark))
     try:

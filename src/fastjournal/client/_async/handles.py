@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from mypy_extensions import mypyc_attr
@@ -171,12 +170,7 @@ class AsyncLeasedJob:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._open:
             return
         if error is None:
@@ -281,10 +275,5 @@ class AsyncHeldLock:
     async def __aenter__(self) -> Self:
         return self if self.fence else await self.take()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.free()

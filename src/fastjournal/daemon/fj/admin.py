@@ -20,7 +20,7 @@ from fastjournal.journal.look.listing import Listing
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import Row, job_of
 from fastjournal.model import State
-from fastjournal.wire.fj.frames import encode_integer
+from fastjournal.wire.fj.fields import encode_integer
 from fastjournal.wire.fj.functions import (
     DATA,
     Query,

@@ -27,8 +27,6 @@ from fastjournal.daemon.fj.dispatch import SERVED, carry_out
 from fastjournal.daemon.session import Waiter
 from fastjournal.daemon.transport import QUEUED, TURN, Connection
 from fastjournal.errors import BadRequest, JournalError, NotFound, ReadOnly, Unauthorized
-from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.frames import BEFORE_HELLO, FRAME, LOST, MORE, FrameReader
 from fastjournal.wire.fj.functions import PERSIST, PERSIST_SET, STABLE, Function, Type
 from fastjournal.wire.fj.hello import DESCRIBE, decode_hello
 from fastjournal.wire.fj.json_values import dump
@@ -38,9 +36,18 @@ from fastjournal.wire.fj.replies import (
     encode_ok,
     encode_push,
     encode_reply,
+    error_text,
     write_error,
 )
-from fastjournal.wire.fj.requests import Request, request_of
+from fastjournal.wire.fj.requests import (
+    BEFORE_HELLO,
+    FRAME,
+    LOST,
+    MORE,
+    FrameReader,
+    Request,
+    request_of,
+)
 
 __all__ = ["FjConnection"]
 

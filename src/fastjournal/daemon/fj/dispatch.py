@@ -21,10 +21,9 @@ from fastjournal.daemon.auth import function_bits
 from fastjournal.daemon.fj import admin, entries, jobs
 from fastjournal.daemon.session import KEY, QUEUE, RANGE, Session, Subject
 from fastjournal.errors import BadFunction, BadRequest
-from fastjournal.wire.fj.frames import FrameReader
 from fastjournal.wire.fj.functions import WORKED_ON, Function, Query, Type
 from fastjournal.wire.fj.replies import encode_ok, write_ok
-from fastjournal.wire.fj.requests import Request, request_of
+from fastjournal.wire.fj.requests import FrameReader, Request, request_of
 
 __all__ = ["SERVED", "carry_out"]
 

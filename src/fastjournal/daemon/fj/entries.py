@@ -28,7 +28,7 @@ from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.journal.state.row import DELETED_ROW, Row
 from fastjournal.wire.fj.entry_codec import ALL, ALL_READ, decode_who, write_entry
-from fastjournal.wire.fj.frames import NO_VALUE, FrameReader, decode_integer, encode_integer
+from fastjournal.wire.fj.fields import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     BY_ID,
     DATA,
@@ -50,7 +50,7 @@ from fastjournal.wire.fj.functions import (
     Type,
 )
 from fastjournal.wire.fj.replies import Pair, write_ok, write_reply, write_value_reply
-from fastjournal.wire.fj.requests import request_of
+from fastjournal.wire.fj.requests import NO_VALUE, FrameReader, request_of
 
 __all__ = [
     "add",

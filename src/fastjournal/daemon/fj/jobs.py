@@ -44,16 +44,17 @@ from fastjournal.model import MAX_INSTANT, Outcome, State, Where
 from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.bulk import (
     Action,
+    Forwarded,
     PutOutcomes,
     SettleOutcomes,
     SettleReader,
     Settling,
     decode_lease_request,
+    encode_forwarded,
+    read_forward,
     write_put_reply,
 )
-from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.forward import Forwarded, encode_forwarded, read_forward
-from fastjournal.wire.fj.frames import NO_VALUE, FrameReader, decode_integer, encode_integer
+from fastjournal.wire.fj.fields import decode_integer, encode_integer
 from fastjournal.wire.fj.functions import (
     AGAIN,
     DATA,
@@ -71,10 +72,11 @@ from fastjournal.wire.fj.functions import (
     WORKED_ON,
     Type,
 )
-from fastjournal.wire.fj.job_codec import read_job, read_jobs
-from fastjournal.wire.fj.lease_codec import (
+from fastjournal.wire.fj.job_codec import (
     encode_leased,
     leased_size,
+    read_job,
+    read_jobs,
     short_of,
     write_lease_head,
     write_leased,
@@ -84,11 +86,12 @@ from fastjournal.wire.fj.replies import (
     Pair,
     encode_ok,
     encode_reply,
+    error_text,
     write_ok,
     write_reply,
     write_value_reply,
 )
-from fastjournal.wire.fj.requests import Request
+from fastjournal.wire.fj.requests import NO_VALUE, FrameReader, Request
 
 __all__ = [
     "check_may_delete",

@@ -28,13 +28,19 @@ from fastjournal.daemon.context import Context
 from fastjournal.daemon.fj.looks import SeenJournal, carry_out_look
 from fastjournal.errors import BadRequest, JournalError, NotFound, NotPrimary, Unauthorized
 from fastjournal.journal.look.read_only import JournalView
-from fastjournal.wire.fj.error_text import error_text
-from fastjournal.wire.fj.frames import BEFORE_HELLO, FRAME, LOST, MORE, FrameReader
 from fastjournal.wire.fj.functions import Function, Type
 from fastjournal.wire.fj.hello import DESCRIBE, FOLLOWER, decode_hello
 from fastjournal.wire.fj.json_values import dump
-from fastjournal.wire.fj.replies import Pair, encode_error, encode_ok, encode_reply
-from fastjournal.wire.fj.requests import Request, request_of
+from fastjournal.wire.fj.replies import Pair, encode_error, encode_ok, encode_reply, error_text
+from fastjournal.wire.fj.requests import (
+    BEFORE_HELLO,
+    FRAME,
+    LOST,
+    MORE,
+    FrameReader,
+    Request,
+    request_of,
+)
 
 __all__ = ["Progress", "Standby", "StandbyConnection"]
 

@@ -35,9 +35,9 @@ from fastjournal.journal.engine.engine import leases_of
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.state.row import FUTURE, READY, Row
 from fastjournal.model import State, Where
-from fastjournal.wire.workq import commands as w
 from fastjournal.wire.workq import replies as answer
-from fastjournal.wire.workq.parse import Refused, WorkqParser
+from fastjournal.wire.workq import requests as w
+from fastjournal.wire.workq.requests import Refused, WorkqParser
 
 __all__ = ["QueueNames", "WorkqConnection"]
 

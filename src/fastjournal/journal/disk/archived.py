@@ -50,7 +50,7 @@ def make_shipper(
 
     # Under `os` nothing syncs the log by itself, and nothing is shipped that is not synced.
     settle = log.sync if log.options.sync == "os" else None
-    source = Source(stream, newest, settle=settle)
+    source = Source(stream, newest, settle=settle, reign=options.reign if options else None)
     shipper = Shipper(source, address, options, clock=clock)
     shipper.on_behind = lambda told: log.stop(Stopped(told))
     return shipper

@@ -45,6 +45,7 @@ __all__ = [
     "first_uncovered",
     "needed_snapshot",
     "newest_snapshot",
+    "old_snapshots",
     "older_snapshot",
     "read_snapshot",
     "remove_snapshots",
@@ -233,19 +234,28 @@ def checkpoint_path(stream: SegmentDirectory, first: int) -> Path:
 def remove_snapshots(
     stream: SegmentDirectory, keep: Snapshot | None, remove: Callable[[Path], None] | None = None
 ) -> list[Path]:
-    """Remove all but `keep`: older ones, and those that were never finished."""
-    removed = []
-    for kind in ("checkpoint", "snapshot"):  # in this order: never a checkpoint alone
-        for number in _numbers(stream, kind):
-            if keep is None or number != keep.first:
-                path = _path(stream, number, kind)
-                try:
-                    (remove or stream.files.remove)(path)
-                    stream.files.sync_directory(stream.path)
-                except OSError as error:
-                    raise SegmentError(path, f"cannot be removed: {error}") from error
-                removed.append(path)
-    return removed
+    """Remove all but `keep`: older ones, and those that were never finished.
+
+    The caller has locked readers out: one of them may have begun with an older one.
+    """
+    old = old_snapshots(stream, keep)
+    for path in old:
+        try:
+            (remove or stream.files.remove)(path)
+            stream.files.sync_directory(stream.path)
+        except OSError as error:
+            raise SegmentError(path, f"cannot be removed: {error}") from error
+    return old
+
+
+def old_snapshots(stream: SegmentDirectory, keep: Snapshot | None) -> list[Path]:
+    """The files of all snapshots but one, in the order in which they may go."""
+    return [
+        _path(stream, number, kind)
+        for kind in ("checkpoint", "snapshot")  # never a checkpoint alone
+        for number in _numbers(stream, kind)
+        if keep is None or number != keep.first
+    ]
 
 
 _MARK_TYPE = encode(Mark(0, 0, 0, b""))[0]

@@ -15,7 +15,8 @@ Rules:
    records outgrow the snapshot, the next one is taken.
 5. Generations of short-lived queues begin and end as `generations` says.
 6. A replicated journal is cleaned nowhere: its nodes hold the same records, up to where a snapshot
-   stands for them. Its snapshot counts when what it tells is as safe as answers are (`wait_safe`).
+   stands for them. Its snapshot counts when what it tells is as safe as answers are (`wait_safe`),
+   and what it lets go, here and on the other nodes, is archived.
 7. Readers are locked out while files change; if they cannot be within a second, the cycle is
    skipped and counted. Nothing here holds the journal's lock for longer than a part of a snapshot.
 """
@@ -23,18 +24,24 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
 
-from fastjournal.errors import LockTimeout, NoSpace, SegmentError
+from fastjournal.errors import LockTimeout, NoSpace, ReadOnly, SegmentError
 from fastjournal.journal.disk.generations import Disposal, Generations, settings_of
 from fastjournal.journal.disk.moving import let_go, note_cleaned, note_snapshot
 from fastjournal.journal.disk.replay import Replayed
 from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.disk.scrub import Scrub
-from fastjournal.journal.disk.snapshot import Snapshot, remove_snapshots, write_snapshot
+from fastjournal.journal.disk.snapshot import (
+    Snapshot,
+    old_snapshots,
+    remove_snapshots,
+    write_snapshot,
+)
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import PERSIST, SNAPSHOT_NOTE, Mark
@@ -50,6 +57,8 @@ __all__ = ["Upkeep", "UpkeepStatus"]
 _PART = 500
 _PART_BYTES = 1024 * 1024
 _LOCK_WAIT = 1.0
+_MOMENT = 0.05  # seconds
+_MOMENTS = 600  # that a snapshot waits for the archive; then the next one tries it
 _ALL = 1 << 62
 
 
@@ -105,6 +114,8 @@ class Upkeep:
         """Rows of a snapshot visited under the lock at a time."""
         self.lock_wait = _LOCK_WAIT
         """Seconds to wait for readers."""
+        if old_snapshots(stream, self._snapshot):
+            self._lock_out(self._remove_old, wait=0)  # else the next cycle does it
 
     @property
     def snapshot(self) -> tuple[Snapshot, int] | None:
@@ -167,7 +178,7 @@ class Upkeep:
         first = parse_name(self._engine.log.rotate().name)
         assert first is not None
         as_of: list[int] = []
-        snapshot = write_snapshot(self._stream, first, self.parts(as_of))
+        snapshot = write_snapshot(self._stream, first, self._safe_parts(first, as_of))
         note_snapshot(self._engine, snapshot.path, first)
         self._as_of = as_of[-1]  # before the snapshot: who sees that must not see an older one
         self._snapshot = snapshot
@@ -176,7 +187,7 @@ class Upkeep:
         with self._engine.lock:
             mark = Mark(self._engine.clock.now(), first, 0, SNAPSHOT_NOTE)
             self._engine.commit(mark)
-        self._drop_covered()
+        self._lock_out(self._remove_below, self.lock_wait)
         let_go(self._engine)
         return snapshot
 
@@ -239,8 +250,20 @@ class Upkeep:
         if ends is not None:
             yield as_of[-1], [encode(ends)]
         engine.log.sync()
-        if self._wait_safe is not None:
-            self._wait_safe(as_of[-1])
+
+    def _safe_parts(self, first: int, as_of: list[int]) -> Iterator[tuple[int, list[bytes]]]:
+        """The same; it ends when the snapshot may count (rule 6)."""
+        yield from self.parts(as_of)
+        if self._wait_safe is None:
+            return
+        self._wait_safe(as_of[-1])
+        moment, hold = threading.Event(), self._hold
+        for _ in range(_MOMENTS):
+            if hold is None or hold() >= first:
+                return
+            moment.wait(_MOMENT)
+            self._wait_safe(as_of[-1])  # which says so when the journal is about to close
+        raise ReadOnly("the archive lacks what the snapshot would let go")
 
     def _part(self, rows: Iterator[Row]) -> tuple[list[bytes], bool]:
         """Images of the next rows, and whether there may be more."""
@@ -254,21 +277,25 @@ class Upkeep:
                     return part, True
         return part, length_hint(rows) > 0
 
-    def _drop_covered(self) -> None:
+    def _lock_out(self, work: Callable[[], None], wait: float) -> None:
+        """Do what readers must not meet, unless they cannot be locked out (rule 7)."""
         cleaner = Cleaner(self._stream, self._engine.log.sync)
         try:
-            cleaner.lock(self.lock_wait)
+            cleaner.lock(wait)
         except LockTimeout:
             self.status.skipped += 1
             return
         try:
-            self._remove_below()
+            work()
         finally:
             cleaner.unlock()
 
+    def _remove_old(self) -> None:
+        remove_snapshots(self._stream, self._snapshot, self._disposal().remove)
+
     def _remove_below(self) -> None:
         """Remove other snapshots, and the segments that this one covers, oldest first."""
-        remove_snapshots(self._stream, self._snapshot, self._disposal().remove)
+        self._remove_old()
         if self._snapshot is None:
             return
         self._cover()
@@ -291,8 +318,12 @@ class Upkeep:
             self._manifest.cover(min(self._snapshot.first, self._changeable()))
 
     def _changeable(self) -> int:
-        """Segments below this number may change or go (rule 1)."""
-        return _ALL if self._hold is None else self._hold()
+        """Segments below this number may change or go (rule 1).
+
+        A snapshot of a replicated journal has waited for that before it counted.
+        """
+        waited = self._wait_safe is not None
+        return _ALL if self._hold is None or waited else self._hold()
 
     def _numbers(self, numbers: list[int]) -> list[int]:
         first = 0 if self._snapshot is None else self._snapshot.first

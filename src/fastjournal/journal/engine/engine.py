@@ -31,7 +31,6 @@ Rules:
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, TypeVar, final
 
 from mypy_extensions import i64
@@ -645,12 +644,7 @@ class Batch:
             self._engine.batching = self
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._leads:
             return
         engine = self._engine

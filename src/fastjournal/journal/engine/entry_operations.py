@@ -29,6 +29,7 @@ from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.journal.entries.once import EntryChanges
 from fastjournal.journal.entries.reads import EntryReads, Page, Reading
 from fastjournal.journal.entries.writes import EntryWrites
+from fastjournal.journal.language.commands import LOCK_NOTE, Mark
 from fastjournal.journal.state.row import IDLE, LEASED, Row, value_of
 
 __all__ = ["EntryOperations"]
@@ -178,7 +179,11 @@ class EntryOperations:
         ground = self.ground
         ground.check_key(key)
         now = ground.base.time(self._now())
-        return self.locks.lock(ground.names(key, now), owner, now, until)
+        return self.locks.lock(ground.names(key, now), owner, now, until, self._new_fence)
+
+    def _new_fence(self) -> int:
+        self._engine.check_room_to_grow()
+        return self._engine.commit(Mark(self._now(), 0, 0, LOCK_NOTE))
 
     def unlock(self, key: bytes, by: Writer) -> bool:
         """Free a lock; False if there is none any more."""

@@ -4,12 +4,15 @@ Rules:
 
 1. A lock ends at its deadline, whatever becomes of its owner: 10 seconds unless told, an hour at
    most (D-22). It lives in memory only: a restart frees all.
-2. Every lock has a fencing number, larger than all before it. A change that names one is made only
-   while that very lock is held: the late write of an owner that lost its lock is refused.
+2. Every lock has a fencing number, larger than all before it, whatever becomes of clocks and
+   machines: the TIME of a record, which is as safe as any other before the lock is told. A change
+   that names one is made only while that very lock is held: the late write of an owner that lost
+   its lock is refused.
 3. An owner that locks again keeps its number and moves the deadline.
 4. All keys of an entry are one: a lock on any of them locks it.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import mypyc_attr
@@ -55,7 +58,6 @@ class Locks:
 
     def __init__(self) -> None:
         self._locks: dict[bytes, Lock] = {}
-        self._fence = 0
 
     def __len__(self) -> int:
         """How many are held, or have just ended."""
@@ -81,8 +83,15 @@ class Locks:
         elif held is not None and (not by.owner or held.owner != by.owner):
             raise Locked(f"{held.key!r} is locked")
 
-    def lock(self, keys: tuple[bytes, ...], owner: bytes, now: int, until: int = 0) -> Lock:
-        """Lock the first of an entry's keys until an instant."""
+    def lock(
+        self,
+        keys: tuple[bytes, ...],
+        owner: bytes,
+        now: int,
+        until: int,
+        new_fence: Callable[[], int],
+    ) -> Lock:
+        """Lock the first of an entry's keys until an instant; 0: for the usual length."""
         until = until or now + DEFAULT_LENGTH
         if not now < until <= now + MAX_LENGTH:
             raise OutOfRange("a lock lasts up to an hour from now on")
@@ -90,8 +99,7 @@ class Locks:
         if held is None:
             if len(self._locks) >= _MOST:
                 self._forget(now)
-            self._fence = max(now, self._fence + 1)
-            lock = Lock(owner, until, self._fence, keys[0])
+            lock = Lock(owner, until, new_fence(), keys[0])
         elif held.owner != owner:
             raise Locked(f"{held.key!r} is locked")
         else:

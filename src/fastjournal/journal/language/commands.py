@@ -42,6 +42,7 @@ __all__ = [
     "KEEP_VERSIONS",
     "KEYS",
     "LEASE",
+    "LOCK_NOTE",
     "MARK",
     "PERSIST",
     "PLAIN_END",
@@ -137,6 +138,8 @@ TIMED_OUT: Final = 3
 """Why a row waits again."""
 SNAPSHOT_NOTE: Final = b"snapshot"
 """Note of the MARK behind a snapshot, whose number it names: the log below it may go."""
+LOCK_NOTE: Final = b"lock"
+"""Note of the MARK whose TIME is the fencing number of a lock."""
 
 PLAIN_END: Final[i64] = 1 << 56
 """How most images end, as one number: the flag PERSIST and seven zeros."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from fastjournal.journal.language import commands as k
 from fastjournal.model import State
 
-__all__ = ["STEPS", "TRANSITIONS", "Transition", "is_legal", "markdown"]
+__all__ = ["STEPS", "TRANSITIONS", "Transition", "markdown"]
 
 W, P, C, F, D = State
 _NONE: State | None = None
@@ -142,11 +142,6 @@ STEPS: dict[int, frozenset[tuple[State | None, State | None]]] = {
     k.RETRY: frozenset({(P, W), (W, W)}),
     k.REDRIVE: frozenset({(F, W)}),
 }
-
-
-def is_legal(before: State | None, record: int, after: State | None) -> bool:
-    """A record of this type may have made this change."""
-    return (before, after) in STEPS.get(record, frozenset())
 
 
 def markdown() -> str:

@@ -9,6 +9,8 @@ Rules:
    whoever asks again hears what it would have heard the first time (D-21).
 2. Which numbers are kept follows from the records alone, never from a clock: replay keeps the same.
    It goes by the times of the changes, for senders' clocks may differ.
+   More than a minute between two changes counts as a minute: nobody can tell rest from a clock
+   that has leapt, and whoever asks again after a leap must still be known.
 3. A number too old to be told from a forgotten one is refused, never guessed.
 """
 
@@ -21,7 +23,8 @@ __all__ = ["WINDOW", "Answer", "Operations", "made", "operation_of", "remembered
 
 WINDOW = 600 * SECOND
 """How long a change may be asked for again."""
-_KEPT = WINDOW + 10 * SECOND  # longer than asked for, by more than a sender's clock may be ahead
+_LEAP = 60 * SECOND  # the longest time between two changes that is taken for what it is
+_KEPT = WINDOW + 5 * _LEAP  # longer than asked for: five leaps, or a sender's clock that is ahead
 _MOST = 16_384  # numbers of one row
 
 
@@ -60,6 +63,11 @@ def remembered(operations: Operations | None, operation: bytes, answer: Answer) 
     """The numbers to keep when this one was made: those of the window, and not too many."""
     if operations is None:
         return {operation: answer}
+    leap = answer[0] - next(reversed(operations.values()))[0] - _LEAP
+    if leap > 0:
+        operations = {
+            number: (when + leap, kind, data) for number, (when, kind, data) in operations.items()
+        }
     operations[operation] = answer
     oldest = answer[0] - _KEPT
     while len(operations) > _MOST or next(iter(operations.values()))[0] < oldest:

@@ -25,8 +25,7 @@ from pathlib import Path
 
 from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError
 from fastjournal.log.files import Files, make_file
-from fastjournal.log.manifest import Manifest, check_segments
-from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.manifest import FollowedManifest, Manifest, check_segments
 from fastjournal.log.scan.resync import fault_reason
 from fastjournal.log.scan.scan import FAILFAST, verify
 from fastjournal.log.segment import HEADER_SIZE, NEW_SUFFIX, REWRITE_SUFFIX
@@ -97,10 +96,14 @@ class Safe:
     """The operating system started again since: what was not synced may have holes."""
 
     @classmethod
-    def of(cls, stream: SegmentDirectory) -> Safe:
-        """What the side file of a stream says, and its manifest: what is sealed was synced."""
+    def of(cls, stream: SegmentDirectory, followed: FollowedManifest | None = None) -> Safe:
+        """What the side file of a stream says, and its manifest: what is sealed was synced.
+
+        `followed`: the manifest, for who asks again and again.
+        """
         mark = SyncedMark.read(stream.files, stream.path) or Mark(0, 0, 0)
-        manifest = read_manifest(stream.files, stream.path) or Manifest()
+        followed = followed or FollowedManifest(stream.files, stream.path)
+        manifest = followed.read() or Manifest()
         boot = stream.files.boot_id()
         restarted = bool(boot and mark.boot and boot != mark.boot)
         last_time = max(mark.last_time, manifest.last_time)

@@ -19,7 +19,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 from fastjournal.errors import (
@@ -279,12 +278,7 @@ class Appender:
         self.lock()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.unlock()
         except AppenderPoisoned:

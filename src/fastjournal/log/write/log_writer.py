@@ -26,7 +26,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import get_ident
-from types import TracebackType
 from typing import Any, Final, Self
 
 from mypy_extensions import i64
@@ -419,12 +418,7 @@ class LogWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except JournalError:

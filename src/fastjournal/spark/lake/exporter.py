@@ -76,6 +76,10 @@ if TYPE_CHECKING:
 __all__ = ["ExportReport", "export", "files_of"]
 
 
+_SHARE_BYTES = 64 << 20
+"""Log that a task tells of: it holds rows, their images and what it is about to write."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExportReport:
     """What an export did."""
@@ -138,7 +142,8 @@ def export(
             plan = _Plan.of(history, last, until)
             if plan.upto <= plan.after:
                 return plan, []
-            count = share_count(sum(piece.size for piece in plan.pieces), cores, shares)
+            size = sum(piece.size for piece in plan.pieces)
+            count = share_count(size, cores, shares, most=_SHARE_BYTES)
             steps.folder.make_ready()
             answers = run(
                 [

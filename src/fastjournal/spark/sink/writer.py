@@ -23,7 +23,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -171,7 +171,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     OpenTarget = AbstractContextManager[Target]
-    Opener = Callable[[str], OpenTarget]
 
 
 def _staging(given: str | None, target: str, checkpoint: str) -> str:

@@ -28,10 +28,14 @@ Rules:
 from __future__ import annotations
 
 import os
+import stat
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from socket import gethostname
 from typing import TypeVar
@@ -39,8 +43,7 @@ from typing import TypeVar
 from fastjournal.errors import JournalFault, NotFound, SegmentError
 from fastjournal.log.care.recovery import Safe
 from fastjournal.log.files import DISK
-from fastjournal.log.manifest import MANIFEST, Manifest
-from fastjournal.log.manifest import read as read_manifest
+from fastjournal.log.manifest import MANIFEST, FollowedManifest, Manifest
 from fastjournal.log.pins import Pin
 from fastjournal.log.record import BrokenRecord, decode_time
 from fastjournal.log.scan.scan import Buffer, TearRule, next_valid, verify
@@ -65,6 +68,7 @@ __all__ = [
     "newest_time",
     "pack",
     "plan",
+    "safe_part",
     "share_count",
     "split_large",
     "tear_rule",
@@ -78,6 +82,7 @@ _LEAST_PACK = 32 << 20
 _LEAST_SPLIT = 4 << 10
 _NEVER = 1 << 63
 _LEAST_SHARE = 8 << 20  # a smaller share does not pay for its task
+_SHARE_BYTES = 128 << 20  # some 400,000 jobs that wait, 700 MB in a task
 _FEW_SHARES = 2
 _SETTLED = 1_000_000_000  # ns; file systems tell times of changes in ticks of up to some 10 ms
 _LISTINGS = 20
@@ -108,34 +113,106 @@ class SegmentListing:
     """What a directory and its manifest say, read again only when they have changed.
 
     For those who look at the same log again and again: a look costs as much as the log has grown,
-    not as long as it is. A segment that stands by may be written without a change of the directory.
+    not as long as it is. Segments are numbered one by one, and one that goes is named by the
+    manifest first: as long as that tells of none, only the next numbers are asked for. Without a
+    manifest all names are read. A segment that stands by may be written without a change of the
+    directory.
     """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._files: list[tuple[int, str, int]] = []
-        self._files_of: tuple[int, int, int] | None = None
+        self._pieces: list[Piece] = []
+        self._names: set[str] = set()
+        self._names_of: tuple[int, int, int] | None = None
+        self._unnamed: int | None = None
+        """How many more there are than the manifest names, up to the last that it does."""
+        self._followed = FollowedManifest(DISK, self.root)
         self._manifest: Manifest | None = None
         self._manifest_of: tuple[int, int, int] | None = None
 
-    def files(self) -> list[tuple[int, str, int]]:
-        """Number, path and size of each segment in order; the size of one that grows is old."""
+    def pieces(self) -> list[Piece]:
+        """Each segment in order, none of them as the newest; the size of one that grows is old."""
         state = _state_of(self.root)
-        if state is None or state != self._files_of:
+        if state is None or state != self._names_of:
             began = time.time_ns()
-            self._files = _scanned(self.root)
+            if not self._ask_for_next():
+                self._list()
             # A change in the same tick of the file system's clock would not be seen.
             settled = state is not None and began - state[1] > _SETTLED
-            self._files_of = state if settled else None
-        return self._files
+            self._names_of = state if settled else None
+        return self._pieces
+
+    def _ask_for_next(self) -> bool:
+        """Take in the segments that follow; False if that does not tell all there is."""
+        manifest = _manifest(self, whole=False)
+        if manifest is None or self._unnamed is None:
+            return False
+        while self._pieces and self._pieces[-1].number > manifest.used:
+            self._names.discard(segment_name(self._pieces.pop().number))  # one may stand by no more
+        if not self._pieces:
+            return False
+        number = self._pieces[-1].number + 1
+        while (piece := self._piece(segment_name(number), number)) is not None:
+            self._pieces.append(piece)
+            self._names.add(segment_name(number))
+            number += 1
+        manifest = _manifest(self, whole=False)
+        return (
+            manifest is not None
+            and manifest.used < number
+            and self._beside(manifest) == self._unnamed
+        )
+
+    def _beside(self, manifest: Manifest) -> int:
+        there = bisect_right(self._pieces, manifest.used, key=attrgetter("number"))
+        return there - len(manifest.entries)
+
+    def _list(self) -> None:
+        manifest = _manifest(self, whole=False)
+        names = set(os.listdir(self.root))  # noqa: PTH208 - names are enough, and there are many
+        if not self._names <= names:
+            self._names, self._pieces = set(), []
+        fresh = []
+        for name in names - self._names:
+            number = parse_name(name)
+            piece = None if number is None else self._piece(name, number)
+            if piece is not None:
+                fresh.append(piece)
+                self._names.add(name)
+        if fresh:
+            self._pieces = sorted([*self._pieces, *fresh], key=attrgetter("number"))
+        self._unnamed = None if manifest is None else self._beside(manifest)
+
+    def _piece(self, name: str, number: int) -> Piece | None:
+        path = f"{self.root}/{name}"
+        try:
+            found = os.stat(path)  # noqa: PTH116 - as above
+        except FileNotFoundError:
+            return None
+        is_file = stat.S_ISREG(found.st_mode)
+        return Piece(path, number, found.st_size, newest=False) if is_file else None
 
     def manifest(self) -> Manifest | None:
         """The manifest; None: there is none. Damage to it is a SegmentError."""
         state = _state_of(self.root / MANIFEST)
         if state is None or state != self._manifest_of:
-            self._manifest = read_manifest(DISK, self.root)
+            self._manifest = self._followed.read()
             self._manifest_of = state
         return self._manifest
+
+    def tell_first(self, manifest: Manifest) -> None:
+        """Note the TIMEs with which segments begin, newest first, as far as they are not known.
+
+        Cleaning may take the first record while we look: what it leaves is later, and still before
+        all of the next segment.
+        """
+        pieces = self._pieces
+        for n in range(len(pieces) - 1, -1, -1):
+            if pieces[n].first is not None:
+                return
+            sealed = manifest.entries.get(pieces[n].number)
+            if sealed is not None and sealed.size > HEADER_SIZE:
+                pieces[n] = replace(pieces[n], first=sealed.first)
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
@@ -166,12 +243,12 @@ def journal_segments(
         ]
         return _seen(directory, found, least)
     listing = listing or SegmentListing(directory)
-    known = _named(listing, whole)
-    found = _listed(listing, known)
-    missing = known.keys() - {piece.number for piece in found}
-    if whole and missing:
+    manifest = _manifest(listing, whole)
+    found = _listed(listing, manifest)
+    if whole and manifest is not None:
+        missing = _named(manifest) - {piece.number for piece in found}
         # What the manifest named before and names still was not taken by a cleaner meanwhile.
-        for number in sorted(missing & _named(listing, whole).keys()):
+        for number in sorted(missing & _named(_manifest(listing, whole))) if missing else ():
             path = Path(directory) / segment_name(number)
             raise SegmentError(path, f"is missing on {gethostname()}: the manifest names it")
     return _seen(directory, found, least)
@@ -186,36 +263,32 @@ def _seen(directory: str | Path, found: list[Piece], least: int) -> list[Piece]:
     return found
 
 
-def _named(listing: SegmentListing, whole: bool) -> dict[int, int]:
-    """The sealed segments that hold a record, with its TIME, as the manifest says.
-
-    None where there is none. Cleaning may take the first record while we look: what it leaves is
-    later, and still before all of the next segment.
-    """
+def _manifest(listing: SegmentListing, whole: bool) -> Manifest | None:
     try:
-        manifest = listing.manifest()
+        return listing.manifest()
     except JournalFault:
         if whole:
             raise
-        return {}
-    if manifest is None:
-        return {}
-    entries = manifest.entries.values()
-    return {one.number: one.first for one in entries if one.size > HEADER_SIZE}
+        return None
 
 
-def _listed(listing: SegmentListing, known: dict[int, int]) -> list[Piece]:
+def _named(manifest: Manifest | None) -> set[int]:
+    """The sealed segments that hold a record."""
+    entries = manifest.entries.values() if manifest is not None else ()
+    return {one.number for one in entries if one.size > HEADER_SIZE}
+
+
+def _listed(listing: SegmentListing, manifest: Manifest | None) -> list[Piece]:
     root = listing.root
     for _ in range(_LISTINGS):
         try:
-            found = listing.files()
+            found = listing.pieces()
+            if manifest is not None:
+                listing.tell_first(manifest)
             end = len(found)
-            while end and not _written(found[end - 1][1]):
+            while end and not _written(found[end - 1].path):
                 end -= 1
-            return [
-                Piece(path, number, size, n == end - 1, first=known.get(number))
-                for n, (number, path, size) in enumerate(found[:end])
-            ]
+            return [*found[: end - 1], replace(found[end - 1], newest=True)] if end else []
         except FileNotFoundError:
             # A file may go while the directory is being read; then it is read again.
             if not root.exists():
@@ -223,17 +296,6 @@ def _listed(listing: SegmentListing, known: dict[int, int]) -> list[Piece]:
         except NotADirectoryError:
             raise NotFound(f"a journal is a directory: {root}") from None
     raise NotFound(f"{root}: files that are listed are not there on {gethostname()}")
-
-
-def _scanned(root: Path) -> list[tuple[int, str, int]]:
-    found = []
-    with os.scandir(root) as entries:
-        for entry in entries:
-            number = parse_name(entry.name)
-            if number is not None and entry.is_file():
-                found.append((number, entry.path, entry.stat().st_size))
-    found.sort()
-    return found
 
 
 def _written(path: str) -> bool:
@@ -251,8 +313,18 @@ def tear_rule(piece: Piece) -> TearRule:
     """What is a torn tail of this segment and no damage; the rule of recovery."""
     if not piece.newest:
         return lambda at, following: False
-    safe = Safe.of(Stream(piece.directory, WORKQ))
+    safe = safe_part(piece.directory)
     return lambda at, following: safe.is_torn(piece.number, at, following)
+
+
+def safe_part(directory: str) -> Safe:
+    """What of a log is known to have been synced; its manifest is read on, not anew."""
+    return Safe.of(Stream(directory, WORKQ), _followed(directory))
+
+
+@lru_cache(maxsize=16)
+def _followed(directory: str) -> FollowedManifest:
+    return FollowedManifest(DISK, Path(directory))
 
 
 def load_unless_gone(piece: Piece) -> Buffer:
@@ -500,9 +572,13 @@ def pack(pieces: Sequence[Piece], most: int, cores: int = 0, least: int = 0) -> 
     return packs
 
 
-def share_count(size: int, cores: int, shares: int = 0) -> int:
+def share_count(size: int, cores: int, shares: int = 0, *, most: int = 0) -> int:
     """Into how many shares of its rows a log of this size is split; `shares`: what was asked for.
 
-    Every share is a walk of the whole log, so there are few.
+    Every share is a walk of the whole log, so there are few: as many as cores, or as many as it
+    takes that none tells of more than `most` bytes of log, because a task holds its rows in memory.
+    Without `most` that is a usual size, and there are no more than `MAX_SHARDS`.
     """
-    return shares or max(1, min(cores or _FEW_SHARES, MAX_SHARDS, -(-size // _LEAST_SHARE)))
+    busy = min(cores or _FEW_SHARES, MAX_SHARDS, -(-size // _LEAST_SHARE))
+    bounded = -(-size // most) if most else min(-(-size // _SHARE_BYTES), MAX_SHARDS)
+    return shares or max(1, busy, bounded)

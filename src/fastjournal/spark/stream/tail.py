@@ -15,24 +15,28 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Reversible, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from fastjournal.log.care.recovery import Safe
+from fastjournal.log.manifest import Sealed
 from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan
-from fastjournal.log.segment import HEADER_SIZE, WORKQ
+from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.segment_directory import read_growing
-from fastjournal.log.stream import Stream
 from fastjournal.spark.storage.segments import (
     Piece,
     SegmentListing,
     check_gone,
     first_time,
     journal_segments,
+    safe_part,
 )
 
 __all__ = ["Limit", "Reached", "Tail", "pieces_between"]
+
+S = TypeVar("S", Piece, Sealed)
 
 _CRC_SIZE = 4
 _OVERHEAD = 20  # bytes of a record around its payload, nearly always
@@ -73,7 +77,7 @@ class _Open:
 
         `offset` is the end of the sound part walked so far.
         """
-        safe = Safe.of(Stream(self._piece.directory, WORKQ)) if self._piece.newest else None
+        safe = safe_part(self._piece.directory) if self._piece.newest else None
         number = self._piece.number
         while True:
             base = self.offset
@@ -155,6 +159,11 @@ def pieces_between(pieces: Sequence[Piece], after: int, upto: int) -> list[Piece
     return found[::-1]
 
 
+def _since(number: int, segments: Reversible[S]) -> list[S]:
+    """Those from a number on: what was read long ago is not looked at."""
+    return list(takewhile(lambda one: one.number >= number, reversed(segments)))[::-1]
+
+
 class Tail:
     """Follows one journal; keeps places, no open files."""
 
@@ -229,15 +238,19 @@ class Tail:
         """Evidence that records behind `start` were cleaned away unread; None: there is none."""
         directory = self.directory
         pieces = self._pieces()
+        if not all(Path(one.path).exists() for one in _since(start.segment, pieces)):
+            self._listing = SegmentListing(directory)  # not by a cleaner, or since the last look
+            pieces = self._pieces()
         if not start.segment or not pieces:
             return None
-        numbers = [piece.number for piece in pieces]
+        numbers = [one.number for one in _since(start.segment, pieces)]
         manifest = self._listing.manifest()
         if manifest is not None:
-            missing = [one.number for one in manifest.missing(numbers) if one.last > start.time]
+            named = _since(start.segment, manifest.entries.values())
+            missing = {one.number for one in named if one.last > start.time} - set(numbers)
             # Those that went while we looked are among what was dropped.
             manifest = self._listing.manifest() or manifest
-            for number in missing:
+            for number in sorted(missing):
                 if number in manifest.entries:
                     return f"segment {number} of {directory} is missing: the manifest names it"
             if manifest.dropped_to > start.time:

@@ -1,4 +1,4 @@
-"""Values of the bulk functions: outcomes of PUTS, what LEASE asks for, SETTLE and its outcomes.
+"""Values of the bulk functions: outcomes of PUTS, what LEASE asks for, SETTLE, FORWARD.
 
 Outcomes of PUTS, also the value of the reply to a SET of type 6 layout 2 (count 1):
 
@@ -35,31 +35,52 @@ Outcomes of SETTLE:
     per lease: u8 outcome, u64 instant, ns (new lease deadline, or when it is due again; else 0)
     per refused lease, in order: u16 size, text `CODE ...`
 
+FORWARD, jobs out of a spool; its key is the sender, one for each file of a spool:
+
+    u8   1                     u32  count
+    u8   flags, see below      per job: u32 mark, growing
+    u16  0                     per job: layout 2 of type 6, key inside
+
+    flags: bit 0 forget the sender: all of it is done and nothing of it will be sent again
+
+Its reply:
+
+    u32  mark: all jobs of this sender up to it have been decided, now or before
+    u32  how many are new, merged, twin, stale, refused, and how many came again
+    per refused job: u32 mark, u16 size, text `CODE ...`
+
 Rules:
 
 1. One outcome per item, in the order of the request; a refused item changes nothing and does not
    stop the others. A malformed value refuses the whole message and changes nothing.
 2. Counts are compared with the size of the value before anything is allocated for them.
 3. Outcome 255 = refused; its text is an error of the protocol.
+4. FORWARD: a job whose mark is not above the sender's is not looked at: it came before. Marks grow
+   along the request, from 2 on; a request whose marks do not is refused as a whole. A refused job
+   is decided too: sending it again changes nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
 from fastjournal.buffers import BytesWriter, read_i64_be, write_i64_be
-from fastjournal.errors import BadRequest, OutOfRange, TooLarge
+from fastjournal.errors import BadRequest, OutOfRange, RequestError, TooLarge
 from fastjournal.model import MAX_INSTANT
-from fastjournal.wire.fj.job_codec import NO_ID
+from fastjournal.put_request import PutRequest
+from fastjournal.wire.fj.fields import get_u16, get_u32, get_u64, put_u16, put_u32
+from fastjournal.wire.fj.job_codec import MAX_JOBS, NO_ID, JobReader
 from fastjournal.wire.fj.replies import write_value_reply
-from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u32
 
 __all__ = [
+    "FORGET",
     "MAX_ITEMS",
     "REFUSED",
     "Action",
+    "ForwardRequest",
+    "Forwarded",
     "LeaseRequest",
     "PutOutcomeReader",
     "PutOutcomes",
@@ -69,12 +90,18 @@ __all__ = [
     "SettleOutcomes",
     "SettleReader",
     "Settling",
+    "decode_forwarded",
     "decode_lease_request",
     "decode_settle_outcomes",
+    "encode_forget",
+    "encode_forward",
+    "encode_forwarded",
     "encode_lease_request",
     "encode_settle",
+    "read_forward",
     "write_put_reply",
 ]
+
 
 MAX_ITEMS: Final = 65_535
 """Most items in one message."""
@@ -579,3 +606,140 @@ def _text_end(data: bytes, at: i64, end: i64) -> i64:
     if stop > end:
         raise BadRequest("text of a refused item is cut off")
     return stop
+
+
+FORGET: Final = 1
+
+_HEAD_SIZE: Final = 8
+_REPLY_SIZE: Final = 28
+_MOST: Final = 0xFFFF_FFFF
+
+
+@final
+@mypyc_attr(acyclic=True)
+class ForwardRequest:
+    """Jobs with their marks; of a job that cannot be, why it is refused."""
+
+    def __init__(
+        self, marks: list[int], jobs: list[PutRequest | RequestError], forget: bool = False
+    ) -> None:
+        self.marks = marks
+        self.jobs = jobs
+        self.forget = forget
+
+
+class Forwarded(NamedTuple):
+    """How far a sender has come, and what became of its jobs this time."""
+
+    mark: int
+    new: int = 0
+    merged: int = 0
+    twin: int = 0
+    stale: int = 0
+    refused: int = 0
+    repeated: int = 0
+    """Came before; not looked at."""
+    errors: tuple[tuple[int, str], ...] = ()
+    """Mark and error of each refused job."""
+
+
+def encode_forward(marks: Sequence[int], jobs: Sequence[bytes]) -> bytes:
+    """The value of FORWARD; `jobs` are encoded as layout 2 already."""
+    if len(marks) > MAX_JOBS:
+        raise TooLarge(f"at most {MAX_JOBS} jobs in one message")
+    out = BytesWriter()
+    _write_head(out, 0, len(marks))
+    for mark in marks:
+        if not 0 <= mark <= _MOST:
+            raise OutOfRange(f"mark {mark} does not fit")
+        put_u32(out, mark)
+    for job in jobs:
+        out.write(job)
+    return out.getvalue()
+
+
+def encode_forget() -> bytes:
+    """The value of the FORWARD that ends a sender."""
+    out = BytesWriter()
+    _write_head(out, FORGET, 0)
+    return out.getvalue()
+
+
+def _write_head(out: BytesWriter, flags: i64, count: i64) -> None:
+    put_u16(out, 1 << 8 | flags)
+    put_u16(out, 0)
+    put_u32(out, count)
+
+
+def read_forward(data: bytes, at: i64, end: i64, now: i64, sender: bytes = b"") -> ForwardRequest:
+    """Read the value of FORWARD, which fills `data` from `at` to `end`.
+
+    With a `sender` of 12 bytes, a job that has no id gets sender and mark. `now` is for jobs whose
+    delay or life is to count from the server's now, as no spool of ours says it.
+    """
+    if end - at < _HEAD_SIZE:
+        raise BadRequest("FORWARD is too short")
+    flags: i64 = data[at + 1]
+    count = get_u32(data, at + 4)
+    if data[at] != 1 or flags > FORGET or get_u16(data, at + 2):
+        raise BadRequest("FORWARD of an unknown layout")
+    jobs_at = at + _HEAD_SIZE + 4 * count
+    if count > MAX_JOBS or jobs_at > end:
+        raise BadRequest(f"FORWARD of {count} jobs in {end - at} bytes")
+    marks: list[int] = []
+    before: i64 = 1
+    for place in range(at + _HEAD_SIZE, jobs_at, 4):
+        mark = get_u32(data, place)
+        if mark <= before:
+            raise BadRequest("marks must grow, from 2 on")
+        before = mark
+        marks.append(int(mark))
+    if flags & FORGET and count:
+        raise BadRequest("a sender that is forgotten sends no jobs")
+    reader = JobReader(data, jobs_at, end, now)
+    named = len(sender) == 12
+    jobs = [
+        reader.next(b"", 0, sender + data[place : place + 4] if named else b"")
+        for place in range(at + _HEAD_SIZE, jobs_at, 4)
+    ]
+    if reader.at != end:
+        raise BadRequest("bytes behind the jobs")
+    return ForwardRequest(marks, jobs, flags & FORGET != 0)
+
+
+def encode_forwarded(outcome: Forwarded) -> bytes:
+    """The value of the reply."""
+    out = BytesWriter()
+    for number in (outcome.mark, outcome.new, outcome.merged, outcome.twin, outcome.stale,
+                   outcome.refused, outcome.repeated):  # fmt: skip
+        put_u32(out, number)
+    for mark, error in outcome.errors:
+        text = error.encode("utf-8", "replace")[:1000]
+        put_u32(out, mark)
+        put_u16(out, len(text))
+        out.write(text)
+    return out.getvalue()
+
+
+def decode_forwarded(value: bytes) -> Forwarded:
+    """Read the value of the reply."""
+    end: i64 = len(value)
+    if end < _REPLY_SIZE:
+        raise BadRequest("reply to FORWARD is too short")
+    errors: list[tuple[int, str]] = []
+    at: i64 = _REPLY_SIZE
+    while at < end:
+        stop = at + 6
+        if stop > end:
+            raise BadRequest("reply to FORWARD is cut off")
+        mark = get_u32(value, at)
+        at = stop + get_u16(value, at + 4)
+        if at > end:
+            raise BadRequest("reply to FORWARD is cut off")
+        errors.append((int(mark), value[stop:at].decode("utf-8", "replace")))
+    counts = [int(get_u32(value, place)) for place in range(0, _REPLY_SIZE, 4)]
+    if len(errors) != counts[5]:
+        raise BadRequest("reply to FORWARD with a wrong number of errors")
+    return Forwarded(
+        counts[0], counts[1], counts[2], counts[3], counts[4], counts[5], counts[6], tuple(errors)
+    )

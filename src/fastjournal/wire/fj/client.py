@@ -16,8 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fastjournal.errors import ProtocolError, QueueFull
-from fastjournal.wire.fj.error_text import error_from
-from fastjournal.wire.fj.replies import Reply, ReplyParser
+from fastjournal.wire.fj.replies import Reply, ReplyParser, error_from
 from fastjournal.wire.fj.requests import encode_request
 
 __all__ = ["Answer", "Conversation"]

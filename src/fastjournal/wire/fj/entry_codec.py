@@ -31,7 +31,7 @@ from mypy_extensions import i64, u8
 from fastjournal.buffers import BytesWriter, write_i64_be
 from fastjournal.entry_model import Entry
 from fastjournal.errors import BadRequest, ProtocolError
-from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16, put_u32
+from fastjournal.wire.fj.fields import get_u16, get_u32, get_u64, put_u16, put_u32
 
 __all__ = [
     "ALL",
@@ -39,7 +39,6 @@ __all__ = [
     "MAX_NAME",
     "decode_entry",
     "decode_who",
-    "encode_entry",
     "encode_who",
     "write_entry",
 ]
@@ -97,17 +96,6 @@ def write_entry(
         put_u16(out, len(key))
         out.write(key)
     out.write(data)
-
-
-def encode_entry(entry: Entry, *, read: bool = False) -> bytes:
-    """The picture of an entry by itself; `read`: with when it was read last."""
-    out = BytesWriter()
-    write_entry(
-        out, entry.created, entry.modified, entry.expires, entry.ttl, entry.lease_until,
-        entry.token, entry.persist, entry.locked, entry.worker, entry.keys, entry.data,
-        entry.accessed if read else -1,
-    )  # fmt: skip
-    return out.getvalue()
 
 
 def decode_entry(key: bytes, kind: int, value: bytes) -> Entry:

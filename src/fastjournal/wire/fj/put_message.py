@@ -1,10 +1,10 @@
 """A whole SET message that puts a job of layout 2, for a process that has nothing but `struct`.
 
 A producer's import of the spool must cost next to nothing, and a put there one call: the codec of
-layout 2 (`job_codec`) and the one of messages (`frames`) are for those who hold a connection. What
+layout 2 (`job_codec`) and that of messages (`requests`) are for those who hold a connection. What
 they would make of the same job is byte for byte the same.
 
-    "FJ", u16 1, function SET, identifier 1, flags, u64 timestamp in us, no key     see `frames`
+    "FJ", u16 1, function SET, identifier 1, flags, u64 timestamp in us, no key     see `requests`
     u8, u16 or u32 size of the value, u8 type 6, then the job                       see `job_codec`
 
 Rule: this module imports nothing of ours.

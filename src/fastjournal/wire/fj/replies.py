@@ -11,7 +11,13 @@ Rules:
    small pieces is read once.
 6. A server that breaks the framing sets `fault`; replies that came whole before it are given, and
    every later `feed` raises it.
+7. An error travels as `CODE text`, and its text is for people: nothing reads it, but that of
+   NOT-PRIMARY, where the primary is. Classes that share a code come back as the one that a caller
+   can treat: CLIENT-ERROR as `BadRequest`, SERVER-ERROR as `JournalFault`, and so on. An unknown
+   code comes back as `JournalFault` that keeps it: a newer server may have more.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, final
@@ -19,10 +25,43 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr, u8
 
 from fastjournal.buffers import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
-from fastjournal.errors import JournalError, ProtocolError, TooLarge, VersionMismatch
-from fastjournal.wire.fj.frames import (
+from fastjournal.errors import (
+    AlreadyExists,
+    BadCursor,
+    BadFlags,
+    BadFunction,
+    BadPattern,
+    BadRequest,
+    ClockSkew,
+    Closed,
+    JournalError,
+    JournalFault,
+    LeaseLost,
+    Loading,
+    Locked,
+    NoSpace,
+    NotFound,
+    NotPrimary,
+    OutcomeUnknown,
+    OutOfRange,
+    ProtocolError,
+    QueueFull,
+    QueuePaused,
+    ReadOnly,
+    TimedOut,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    VersionMismatch,
+    WrongType,
+)
+from fastjournal.wire.fj.fields import (
     MAX_US,
     VERSION,
+    get_u16,
+    get_u32,
+    get_u64,
+    put_u16,
     us_of,
     value_class,
     write_key,
@@ -42,9 +81,9 @@ from fastjournal.wire.fj.functions import (
     VALUE_SHIFT,
     Type,
 )
-from fastjournal.wire.unsigned import get_u16, get_u32, get_u64, put_u16
 
 __all__ = [
+    "CODES",
     "Pair",
     "Reply",
     "ReplyParser",
@@ -52,12 +91,66 @@ __all__ = [
     "encode_ok",
     "encode_push",
     "encode_reply",
+    "error_from",
+    "error_text",
     "write_error",
     "write_ok",
     "write_reply",
     "write_reply_head",
     "write_value_reply",
 ]
+
+
+CODES: dict[str, type[JournalError]] = {
+    kind.code: kind
+    for kind in (
+        BadRequest,
+        JournalFault,
+        AlreadyExists,
+        BadCursor,
+        BadFlags,
+        BadFunction,
+        BadPattern,
+        ClockSkew,
+        Closed,
+        LeaseLost,
+        Loading,
+        Locked,
+        NoSpace,
+        NotFound,
+        NotPrimary,
+        OutOfRange,
+        OutcomeUnknown,
+        QueueFull,
+        QueuePaused,
+        ReadOnly,
+        TimedOut,
+        TooLarge,
+        Unauthorized,
+        Unavailable,
+        VersionMismatch,
+        WrongType,
+    )
+}
+
+
+def error_text(error: BaseException) -> str:
+    """The words for an exception; a foreign one tells its class only, never its text."""
+    if isinstance(error, JournalError):
+        return f"{error.code} {error}".strip()
+    return f"SERVER-ERROR {type(error).__name__}"
+
+
+def error_from(text: str) -> JournalError:
+    """The exception for the words of a reply."""
+    code, _, message = text.partition(" ")
+    kind = CODES.get(code)
+    if kind is not None:
+        return kind(message)
+    fault = JournalFault(message or code)
+    fault.code = code
+    return fault
+
 
 _LEAD: Final = 0x4A520000 | VERSION
 _STRUCTURE: Final = KEY_SIZE | VALUE_BITS | TIMEOUT | QUERY_BITS | TTL
