@@ -142,9 +142,15 @@ def error_text(error: BaseException) -> str:
 
 
 def error_from(text: str) -> JournalError:
-    """The exception for the words of a reply."""
+    """The exception for the words of a reply.
+
+    A daemon that closes is one that cannot be reached: another may come in its place. `Closed` is
+    raised by what this process has closed itself.
+    """
     code, _, message = text.partition(" ")
     kind = CODES.get(code)
+    if kind is Closed:
+        return Unavailable(message)
     if kind is not None:
         return kind(message)
     fault = JournalFault(message or code)
