@@ -77,6 +77,22 @@ def test_a_full_disk_takes_nothing_in_but_lets_jobs_end(sync: str) -> None:
     j.close()
 
 
+def test_an_addition_made_before_is_told_again_on_a_full_disk() -> None:
+    """F02: whoever did not hear of it asks again; only a new one needs room."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock)
+    asked = clock.now() // 10**9  # seconds
+    assert j.entries.add("sum", 2, sender=b"s", timestamp=asked) == 2
+    j.engine.reserve.give_up()
+    files.capacity = used(files)
+    assert j.entries.add("sum", 2, sender=b"s", timestamp=asked) == 2
+    with pytest.raises(NoSpace):
+        j.entries.add("sum", 2, sender=b"s", timestamp=asked + 1)
+    assert j.entries["sum"] == 2
+    files.capacity = None
+    j.close()
+
+
 def test_a_full_disk_is_left_by_itself_when_there_is_space_again() -> None:
     full = Full()
     j = full.journal

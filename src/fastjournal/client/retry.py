@@ -17,8 +17,9 @@ Rules:
    (`QueueFull`, where nothing went out yet).
 2. A call whose earlier try may have happened is sent again only if it may be (`Call.again`), and
    then says so. One that never went out, or that was refused because the daemon is loading, did not
-   happen: it may always be tried again. A later try that is refused for its age (`ClockSkew`) says
-   nothing of the earlier one: what became of it is unknown, as if the daemon were lost.
+   happen: it may always be tried again. A later try that is refused for how things stand by then
+   (its age, a full disk, a full or paused queue, a lock) says nothing of the earlier one: what
+   became of it is unknown, as if the daemon were lost.
 3. The pauses grow and are jittered. They stay short while nodes answer and none of them leads:
    another one is about to.
 4. What may be sent again may be tried before the steps begin, on a connection of which nobody knows
@@ -38,7 +39,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fastjournal.client.calls import SMALL, Call, check_size, sent_again
 from fastjournal.client.urls import Target
@@ -47,10 +48,15 @@ from fastjournal.errors import (
     Closed,
     GarbledAnswer,
     JournalError,
+    JournalFault,
     Loading,
+    Locked,
     NotPrimary,
+    OutcomeUnknown,
     ProtocolError,
     QueueFull,
+    QueuePaused,
+    Unauthorized,
     Unavailable,
     VersionMismatch,
     because,
@@ -115,6 +121,12 @@ def is_passing(error: JournalError) -> bool:
     return isinstance(error, (Unavailable, Loading))
 
 
+_OF_NOW: Final = (
+    ClockSkew, Closed, JournalFault, Locked, QueueFull, QueuePaused, Unauthorized
+)  # fmt: skip
+"""What refuses a request before anybody looks whether it has been carried out already."""
+
+
 class Backoff:
     """Pauses that grow and are jittered."""
 
@@ -147,8 +159,7 @@ class Attempts:
 
     def failed(self, error: JournalError, now: float) -> float:
         """Seconds until the next try; raises the error if there is none."""
-        if self.repeated and isinstance(error, ClockSkew):
-            raise _of_earlier(error)
+        earlier = self.repeated
         passes = is_passing(error) or (isinstance(error, QueueFull) and not self.out)
         if self.out and not isinstance(error, Loading):
             self.repeated = True
@@ -158,7 +169,7 @@ class Attempts:
             pause = min(pause, _LEADERLESS_PAUSE * random.uniform(0.5, 1.5))
         late = now + pause > self._give_up
         if late or not passes or (self.repeated and not self._again):
-            raise error
+            raise _of_earlier(error) if earlier else error
         return pause
 
 
@@ -319,7 +330,7 @@ def told_of_end(error: JournalError, address: str, *, greeted: bool) -> JournalE
 
 def _of_earlier(answer: Any) -> Any:
     """What the answer to a later try says of the earlier one, of which nobody heard."""
-    if isinstance(answer, ClockSkew):
+    if isinstance(answer, _OF_NOW) and not isinstance(answer, (Unavailable, OutcomeUnknown)):
         return because(
             Unavailable(f"it may have been done when it was sent first: {answer}"), answer
         )

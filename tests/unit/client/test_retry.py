@@ -24,15 +24,20 @@ from fastjournal.client.retry import (
 )
 from fastjournal.client.urls import Target, target_of
 from fastjournal.errors import (
+    BadRequest,
     ClockSkew,
     Closed,
     GarbledAnswer,
     JournalError,
     Loading,
+    Locked,
+    NoSpace,
     NotFound,
     NotPrimary,
     ProtocolError,
     QueueFull,
+    QueuePaused,
+    ReadOnly,
     SettingError,
     TooLarge,
     Unavailable,
@@ -333,15 +338,24 @@ def test_a_token_follows_no_redirection_in_clear() -> None:
         Target().moved("no address:x")
 
 
-def test_a_repeat_that_is_too_old_says_nothing_of_the_first_try() -> None:
-    """Nothing is known: the daemon may have added and forgotten the number since."""
-    driver = Driver("connected", Unavailable("lost"), "connected", ClockSkew("too old"))
-    with pytest.raises(Unavailable, match="sent first: too old") as caught:
+@pytest.mark.parametrize("refusal", [ClockSkew, NoSpace, Locked, QueueFull, QueuePaused, ReadOnly])
+def test_a_repeat_that_is_refused_for_how_things_stand_says_nothing_of_the_first_try(
+    refusal: type[JournalError],
+) -> None:
+    """Nothing is known: the daemon refuses it before it looks whether that was carried out."""
+    driver = Driver("connected", Unavailable("lost"), "connected", refusal("not now"))
+    with pytest.raises(Unavailable, match="sent first: not now") as caught:
         driver.call(a_put())
-    assert isinstance(caught.value.__cause__, ClockSkew)
-    first = Driver("connected", ClockSkew("too old"))
-    with pytest.raises(ClockSkew):
+    assert isinstance(caught.value.__cause__, refusal)
+    first = Driver("connected", refusal("not now"))
+    with pytest.raises(refusal):
         first.call(a_put())
+
+
+def test_a_repeat_that_is_refused_for_what_it_asks_was_refused_before() -> None:
+    driver = Driver("connected", Unavailable("lost"), "connected", BadRequest("no such thing"))
+    with pytest.raises(BadRequest):
+        driver.call(a_put())
 
 
 def test_so_does_one_of_many() -> None:

@@ -67,12 +67,12 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Store a value; see `EntryWrites.set`."""
-        self._engine.check_room_to_grow()
         return self._done(
             self._writes.set(
                 key, kind, data, now or self._now(), timestamp=timestamp, expires=expires, ttl=ttl,
                 exact=exact, overwrite=overwrite, persist=persist, by=by,
-            )
+            ),
+            grows=True,
         )  # fmt: skip
 
     def delete(
@@ -106,14 +106,14 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Add to a number; see `EntryChanges.add`."""
-        self._engine.check_room_to_grow()
         now = now or self._now()
         self._load(key, now)
         return self._done(
             self._changes.add(
                 key, kind, data, now, sender=sender, number=number, timestamp=timestamp,
                 persist=persist, by=by,
-            )
+            ),
+            grows=True,
         )  # fmt: skip
 
     def flip(
@@ -139,10 +139,10 @@ class EntryOperations:
         self, key: bytes, size: int, *, timestamp: int = 0, by: Writer = NOBODY, now: i64 = 0
     ) -> Decided:
         """Cut or fill up a value; see `EntryChanges.truncate`."""
-        self._engine.check_room_to_grow()
         now = now or self._now()
         self._load(key, now)
-        return self._done(self._changes.truncate(key, size, now, timestamp=timestamp, by=by))
+        decided = self._changes.truncate(key, size, now, timestamp=timestamp, by=by)
+        return self._done(decided, grows=True)
 
     def rename(
         self,
@@ -155,11 +155,11 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Give an entry another key; see `EntryWrites.rename`."""
-        self._engine.check_room_to_grow()
         decided = self._done(
             self._writes.rename(
                 key, new, now or self._now(), timestamp=timestamp, overwrite=overwrite, by=by
-            )
+            ),
+            grows=True,
         )
         if not decided.stale:
             self.locks.move(key, new)
@@ -169,9 +169,9 @@ class EntryOperations:
         self, key: bytes, further: bytes, *, timestamp: int = 0, by: Writer = NOBODY, now: i64 = 0
     ) -> Decided:
         """Give an entry a further key; see `EntryWrites.alias`."""
-        self._engine.check_room_to_grow()
         return self._done(
-            self._writes.alias(key, further, now or self._now(), timestamp=timestamp, by=by)
+            self._writes.alias(key, further, now or self._now(), timestamp=timestamp, by=by),
+            grows=True,
         )
 
     def lock(self, key: bytes, owner: bytes, until: int = 0) -> Lock:
@@ -294,9 +294,12 @@ class EntryOperations:
         if row is not None and row.value is None:
             self._engine.load(row)
 
-    def _done(self, decided: Decided) -> Decided:
+    def _done(self, decided: Decided, *, grows: bool = False) -> Decided:
+        """Carry it out; `grows`: not on a full disk. What was done before is told there too."""
         engine = self._engine
         remembered = decided.remembered
+        if grows and (decided.logged is not None or remembered is not None):
+            engine.check_room_to_grow()
         if remembered is not None:
             engine.check_room(remembered)
         if decided.logged is not None:
