@@ -807,7 +807,7 @@ class Journal:
                 self.replayed.records,
                 self.replay_seconds,
                 self.replayed.clean,
-                not self._engine.reserve.held,
+                not self._engine.reserve.is_kept,
                 *self._look.kinds(),
                 values.limit,
                 values.bytes,

@@ -328,7 +328,7 @@ class Engine:
 
     def batch(self) -> "Batch":
         """Commands committed inside are logged together; see rule 3."""
-        return Batch(self, self.batching is None and self.reserve.held)
+        return Batch(self, self.batching is None and self.reserve.is_kept)
 
     def wrote(self, last: i64) -> None:
         """All that was applied is in the log, the newest record with this TIME."""
@@ -349,7 +349,7 @@ class Engine:
 
     def check_room_to_grow(self) -> None:
         """Refuse what makes the log grow while the disk is full."""
-        if not self.reserve.held:
+        if not self.reserve.is_kept:
             self.reserve.check()
 
     # Values, and how safe what was written is.
@@ -667,7 +667,7 @@ class Batch:
         size: i64 = record_size(len(payload))
         if len(out) + size > _BATCH_BYTES:
             self.flush()
-        if size > _BATCH_BYTES or not engine.reserve.held:
+        if size > _BATCH_BYTES or not engine.reserve.is_kept:
             return engine.log_now(command, payload, now)
         time = engine.next_time(now, self._last)
         self._applying = True
