@@ -488,6 +488,12 @@ class Engine:
         wakeups.called.clear()
         wakeups.ready(ready)
 
+    def forget(self, subscription: Subscription) -> None:
+        """Send it no more events; any thread may ask."""
+        with self.lock:
+            if subscription in self.subscriptions:
+                self.subscriptions.remove(subscription)
+
     def subscribe(self, subscription: Subscription) -> None:
         """Send events from now on; what is due already is told at once."""
         self.subscriptions.append(subscription)
