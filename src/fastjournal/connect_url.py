@@ -8,7 +8,8 @@
 Rules:
 
 1. Nothing of the server is loaded for a daemon's client, nothing of the client for a directory.
-2. A spool has `put`, `put_many` and `close` only; its puts answer nothing.
+2. A directory that another process has open is told with what to do instead.
+3. A spool has `put`, `put_many` and `close` only; its puts answer nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fastjournal.client.urls import parse_url
-from fastjournal.errors import SettingError
+from fastjournal.errors import LockTimeout, SettingError
 
 if TYPE_CHECKING:
     from fastjournal.client import AsyncClient, Client
@@ -40,7 +41,16 @@ def connect(url: str | Path, **options: Any) -> Journal | Client:
     if isinstance(target, Path):
         from fastjournal.journal.journal import Journal
 
-        return Journal(target, **options)
+        try:
+            return Journal(target, **options)
+        except LockTimeout as error:
+            owner = f"process {error.holder}" if error.holder else "another process"
+            raise LockTimeout(
+                f"{target} is in use by {owner}: one process has a directory at a time, "
+                "for several there is `fastjournal serve`",
+                path=error.path,
+                holder=error.holder,
+            ) from error
     if options:
         raise SettingError(f"{min(options)} is for directories only", name="options")
     if target.group:

@@ -189,6 +189,29 @@ def test_a_snapshot_on_a_full_disk_is_no_space_and_leaves_nothing() -> None:
     j.close()
 
 
+def test_how_jobs_ended_is_never_cleaned_away_for_want_of_space() -> None:
+    """F02: what tells of it has no room, so the records of their lives stay until there is some."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock, sync="os")  # no room is reserved ahead
+    first = j.put(b"first", queue="q").id
+    j.put_many([{"payload": b"x" * 100, "queue": "q"}] * 200)
+    assert all(j.complete_many([(job.id, job.token, None) for job in j.lease_many(201, "q")]))
+    j.rotate()
+    j.put(b"y", queue="q")
+    j.engine.reserve.give_up()
+    files.capacity = used(files) + 1000  # enough to change the manifest
+    with pytest.raises(NoSpace):
+        j.clean()
+    assert j.status().log.failure == ""
+    with opened(files.killed(), clock) as again:
+        assert again.result(first) == (True, b"")  # done, as its holder may ask again
+    files.capacity = None
+    assert j.clean()
+    j.close()
+    with opened(files, clock) as again:
+        assert again.result(first) == (True, b"")
+
+
 def test_descriptors_used_up_stop_nothing_and_segments_come_again_by_themselves(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

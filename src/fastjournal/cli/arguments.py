@@ -173,7 +173,7 @@ JobId = Annotated[
 AnyId = Annotated[
     Any,
     typer.Argument(
-        metavar="[ID]", parser=job_id, help="The job's id, or its beginning.", show_default=False
+        metavar="ID", parser=job_id, help="The job's id, or its beginning.", show_default=False
     ),
 ]
 Token = Annotated[

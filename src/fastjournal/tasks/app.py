@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
-from fastjournal.arguments import Instant, Length, as_datetime, length
+from fastjournal.arguments import Instant, Length, as_datetime, id_bytes, length
 from fastjournal.client.urls import parse_url
 from fastjournal.clock import SYSTEM_CLOCK, Clock
 from fastjournal.errors import SettingError, Unauthorized
@@ -354,7 +354,7 @@ class Tasks:
         from fastjournal.tasks.call_codec import CallCodec
         from fastjournal.tasks.handle import Handle
 
-        raw = bytes.fromhex(job_id) if isinstance(job_id, str) else job_id
+        raw = id_bytes(job_id)
         codec = CallCodec("task", lambda: None) if task is None else task.codec
         return Handle(self, raw, codec, None)
 

@@ -85,6 +85,10 @@ class Options:
             raise SettingError(f"{name}: give merge or unique", name="unique")
         if self.debounce is not None and self.merge is None:
             raise SettingError(f"{name}: a debounced task needs a merge key", name="debounce")
+        if not isinstance(self.retry, Retries):
+            raise SettingError(f"{name}: retry is a number or Retries(...)", name="retry")
+        if not 0 <= self.priority <= 255:
+            raise SettingError(f"{name}: priority is 0 to 255, smaller first", name="priority")
         if self.timeout is not None and self.timeout <= 0:
             raise SettingError(f"{name}: a timeout is longer than 0", name="timeout")
         for what, template in (

@@ -14,10 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 import task_app
-from fastjournal import SettingError, Tasks, connect
+from fastjournal import Journal, SettingError, Tasks, connect
 from fastjournal.cli.app import app
 from fastjournal.cli.output import instant
 from fastjournal.cli.worker import load_function
+from fastjournal.errors import LockTimeout
 from fastjournal.tasks.scheduler import Scheduler
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
@@ -67,6 +68,11 @@ def test_schedules_are_shown_beside_the_process_they_belong_to(tmp_path: Path) -
     told = run("schedules", "--forget", "five", "--dir", str(place), "--json")
     assert json.loads(told) == {"schedule": "five", "outcome": "forgotten"}
     assert run("schedules", "--dir", str(place), "--json") == ""
+
+
+def test_a_directory_in_use_is_told_with_what_to_do_instead(tmp_path: Path) -> None:
+    with Journal(tmp_path), pytest.raises(LockTimeout, match="fastjournal serve"):
+        Tasks(tmp_path).journal.queues()
 
 
 def start(*words: str, folder: Path, **environment: str) -> subprocess.Popen[str]:

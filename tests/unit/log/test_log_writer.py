@@ -77,3 +77,30 @@ def test_who_was_chosen_to_lead_leads_though_another_sync_comes_before_it_wakes(
                 later.result(LONG)
         finally:
             log.stop(RuntimeError("nobody may wait for ever"))
+
+
+class AppendsWhenLeft:
+    """A lock; whoever leaves it first is at once followed by somebody who appends."""
+
+    def __init__(self, lock: Any, append: Callable[[], object]) -> None:
+        self._lock = lock
+        self._append: Callable[[], object] | None = append
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        append, self._append = self._append, None
+        if append is not None:
+            append()
+
+
+def test_what_is_appended_right_behind_a_rotation_does_not_count_as_synced() -> None:
+    files = MemoryFiles()
+    files.make_directory(HERE)
+    with LogWriter(Stream(HERE, files=files, clock=ManualClock()), sync="always") as log:
+        before = log.append_one(b"before")
+        log._io = AppendsWhenLeft(log._io, lambda: log.append_one(b"behind"))
+        log.rotate()
+        assert log.synced_time == before < log.written_time

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fastjournal import Discard, Middleware, Retries, Retry, SettingError, TaskFailed, Tasks
-from fastjournal.errors import TimedOut
+from fastjournal.errors import BadRequest, TimedOut
 from fastjournal.model import State
 from fastjournal.tasks import BadArguments, current_run
 from fastjournal.testing.tasks import InlineTasks
@@ -338,6 +338,9 @@ def test_two_tasks_never_meet_in_one_key() -> None:
         {"timeout": 0},
         {"rate": "often"},
         {"rate": "0/s"},
+        {"retry": "5"},
+        {"priority": 256},
+        {"priority": -1},
     ],
 )
 def test_options_that_make_no_sense_are_refused_where_the_task_is_defined(options: Any) -> None:
@@ -351,6 +354,12 @@ def test_two_tasks_that_say_different_things_of_a_queue_are_refused() -> None:
     app.task(name="a", merge="{x}", max_wait=5, queue="q")(lambda x: None)
     with pytest.raises(SettingError, match="max_wait=5 already"):
         app.task(name="b", merge="{x}", max_wait=6, queue="q")(lambda x: None)
+
+
+@pytest.mark.parametrize("wrong", ["zz", "8e0419bbdd82", b"short", 7, None])
+def test_a_handle_is_made_of_a_whole_id(wrong: Any) -> None:
+    with pytest.raises(BadRequest, match="32 hexadecimal digits"):
+        Tasks().handle(wrong)
 
 
 def test_later_waits_and_a_cancelled_call_never_runs() -> None:

@@ -294,7 +294,7 @@ def _run(held: Any, key: str, command: list[str], length: float) -> int:
 @app.command()
 def watch(
     key: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="The entry's key; all if not given.")
+        str | None, typer.Argument(metavar="KEY", help="The entry's key; all if not given.")
     ] = None,
     prefix: Annotated[str, typer.Option(help="All keys that begin so.")] = "",
     limit: Annotated[int, typer.Option(min=0, help="Stop after so many changes; 0: never.")] = 0,

@@ -66,7 +66,7 @@ def create(
     home: Home,
     shards: Annotated[
         list[str],
-        typer.Argument(help="Where each journal is: fj://host:port/journal.", metavar="JOURNAL..."),
+        typer.Argument(help="Where each journal is: fj://host:port/journal.", metavar="JOURNAL"),
     ],
     as_json: Json = False,
 ) -> None:

@@ -128,7 +128,7 @@ def put(
 @app.command()
 def lease(
     queues: Annotated[
-        list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Only from these queues.")
+        list[str] | None, typer.Argument(metavar="QUEUE", help="Only from these queues.")
     ] = None,
     prefix: Annotated[
         str | None, typer.Option(help="Only from queues whose names begin so.")

@@ -549,7 +549,7 @@ def configure(
     queue: Queue,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="What to change; nothing: only show."),
+        typer.Argument(metavar="NAME=VALUE", help="What to change; nothing: only show."),
     ] = None,
     directory: Directory = HERE,
     url: Url = None,

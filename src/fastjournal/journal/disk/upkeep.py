@@ -5,7 +5,8 @@ Rules:
 1. History first: where it is archived, a segment stays as it is until it was shipped (`hold`).
 2. Cleaning follows `retention`; between judging a segment and replacing it the batch under way, if
    any, is waited for, an ENDS record tells how the jobs ended whose records go, and the log is
-   synced: what the judgement rests on is then on disk.
+   synced: what the judgement rests on is then on disk. Without room for that record they stay:
+   who asks again how a lease ended would be told that it did not.
 3. A snapshot: rotate, write, sync the log up to what the images hold, read back, checkpoint, and
    only then remove what lies below it. Without that sync a power loss could leave images of rows
    newer than the log, and new records would take the TIMEs of those that were lost. And as for the

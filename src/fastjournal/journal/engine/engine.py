@@ -272,26 +272,23 @@ class Engine:
         with suppress(NoSpace):  # the row stays as it is; who writes next is told
             self.commit(Group(tuple(image(row, value))))
 
-    def note(self, command: Command) -> bool:
-        """Log and apply a command that is not worth the reserve.
+    def note(self, command: Command) -> None:
+        """Log and apply a command that is not worth the reserve: `NoSpace` if there is no room.
 
-        False: there is no room for it, or the log is kept readable for the Workq server.
+        Nothing, where the log is kept readable for the Workq server.
         """
         if not self.own:
-            return False
+            return
         payload = self.encode(command)
         time = self.next_time(0, 0)
         try:
             self.log.append_encoded(self._one_record(time, payload), 1, time, time)
             self._apply(command, payload, time)
             self._written = time
-        except NoSpace:
-            return False
         except BaseException as error:
             if self.log.written_time != self._written:
                 self.log.stop(error)
             raise
-        return True
 
     def remember(self, command: Command) -> None:
         """Apply a command without logging it: its row lives in memory only and dies with us."""

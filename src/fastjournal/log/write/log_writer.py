@@ -319,10 +319,11 @@ class LogWriter:
             with self._io:
                 self._check_open()
                 fresh = self._pair.swap()
+                last_time = fresh.last_time  # what others append to it from now on is not synced
         except BaseException as error:
             self._judge(error, "open")
             raise
-        self._synced(fresh.last_time)
+        self._synced(last_time)
         return fresh.path
 
     @property
