@@ -14,11 +14,19 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from fastjournal.testing import ManualClock
+
 HERE = Path(__file__).parent
 SPARK_SECONDS = 900
 
 settings.register_profile("fastjournal", deadline=None)  # a loaded machine fails no test
 settings.load_profile("fastjournal")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time, moved by hand."""
+    return ManualClock()
 
 
 class _SparkTogether(LoadScopeScheduling):

@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # a producer's import must cost next to nothing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MAX_KEY", "MAX_QUEUE", "domain", "murmur128", "shard_of", "use_domain"]
+__all__ = ["MAX_KEY", "MAX_QUEUE", "digest", "domain", "murmur128", "shard_of", "use_domain"]
 
 MAX_KEY = 65_535
 MAX_QUEUE = 255
@@ -85,6 +85,15 @@ def murmur128(data: bytes, seed: int = 0) -> bytes:
     h1, h2 = _mixed(h1), _mixed(h2)
     h1 = h1 + h2 & _ALL
     return (h1 << 64 | h2 + h1 & _ALL).to_bytes(16, "big")
+
+
+def digest(key: bytes, seed: int = 0) -> bytes:
+    """`murmur128` with both halves little endian, as 0.1.0 gave it; deprecated."""
+    import warnings
+
+    warnings.warn("keys.digest: use keys.murmur128", DeprecationWarning, stacklevel=2)
+    number = murmur128(key, seed)
+    return number[7::-1] + number[:7:-1]
 
 
 def _first(k: int) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import typer.main
@@ -11,22 +14,42 @@ import typer.main
 from fastjournal.cli import app as cli
 
 
+class Outcome(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What it printed, as lines of JSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
 class Command:
-    """Runs the command line in this process on one directory."""
+    """Runs the command line in this process, as `main` does; `directory`: that of the journal."""
 
-    def __init__(self, capfd: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
-        self.capfd, self.patch = capfd, patch
+    def __init__(
+        self,
+        capture: pytest.CaptureFixture[str],
+        patch: pytest.MonkeyPatch,
+        directory: Path | None = None,
+    ) -> None:
+        self._capture, self._patch = capture, patch
+        if directory is not None:
+            self.directory = directory
+            patch.setenv("FASTJOURNAL_DIR", str(directory))
 
-    def __call__(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        self.patch.setattr("sys.argv", ["fastjournal", *arguments])
-        self.patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+    def __call__(self, *arguments: str | Path, stdin: bytes = b"") -> Outcome:
+        self._patch.setattr("sys.argv", ["fastjournal", *map(str, arguments)])
+        self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
         code = 0
         try:
             cli.main()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
-        out, err = self.capfd.readouterr()
-        return code, out, err
+        return Outcome(code, *self._capture.readouterr())
 
 
 COMMON = ("--dir", "--url")

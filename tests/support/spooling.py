@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastjournal import Journal
+from fastjournal.clock import SECOND
 from fastjournal.errors import Unavailable
 from fastjournal.log.files import FileHandle
 from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
@@ -19,6 +20,7 @@ from fastjournal.wire.fj.bulk import Forwarded, read_forward
 from fastjournal.wire.fj.replies import error_text
 
 __all__ = [
+    "NOW",
     "CrashingDestination",
     "CrashingSpool",
     "JournalDestination",
@@ -28,6 +30,9 @@ __all__ = [
     "payloads",
     "rows",
 ]
+
+NOW = 1_700_000_000 * SECOND
+"""When tests of the spool begin."""
 
 
 class _SpooledHandle(_MemoryHandle):

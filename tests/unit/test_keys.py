@@ -9,7 +9,7 @@ import pytest
 from fastjournal import Journal
 from fastjournal.daemon.main import use_domain_of
 from fastjournal.errors import BadRequest, SettingError, TooLarge
-from fastjournal.keys import domain, use_domain
+from fastjournal.keys import digest, domain, use_domain
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,12 @@ def test_a_daemon_is_told_the_rule_by_name(tmp_path: Path) -> None:
     finally:
         use_domain_of("")
     assert domain(b"images/1.png") == b"images"
+
+
+def test_the_digest_of_0_1_0_is_the_same_and_says_what_to_use() -> None:
+    with pytest.warns(DeprecationWarning, match="murmur128"):
+        assert digest(b"").hex() == "00" * 16
+    with pytest.warns(DeprecationWarning, match="murmur128"):
+        assert digest(b"The quick brown fox jumps over the lazy dog").hex() == (
+            "6c1b07bc7bbc4be347939ac4a93c437a"
+        )

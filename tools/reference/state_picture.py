@@ -46,7 +46,7 @@ _WAYS: Mapping[Pair, tuple[str, int, int, str]] = {
     (W, None): ("M 168 234 L 168 496", 158, 400, "end"),
     (D, None): ("M 360 394 L 360 496", 370, 428, "start"),
     (P, None): ("M 536 234 L 536 496", 548, 400, "start"),
-    (C, None): ("M 820 234 L 820 496", 832, 428, "start"),
+    (C, None): ("M 820 234 L 820 496", 810, 360, "end"),
     (F, None): ("M 732 70 L 950 70 L 950 496", 940, 110, "end"),
 }
 _SHORT = {

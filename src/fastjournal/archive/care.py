@@ -36,8 +36,8 @@ from fastjournal.archive.store import Found, Store
 from fastjournal.errors import ArchiveError, NotFound, SettingError
 
 __all__ = [
+    "ArchivedSegment",
     "Entry",
-    "HeldSegment",
     "Pruned",
     "object_chunks",
     "open_segments",
@@ -202,8 +202,8 @@ def _is_ahead(one: Found, newest: Manifest) -> bool:
     epoch, _, rest = one.name.partition("/")
     if int(epoch) != newest.epoch:
         return False
-    kind, _, place = rest.partition("/")
-    digits = "".join(_leading_digits(place))
+    kind, _, name = rest.partition("/")
+    digits = "".join(_leading_digits(name))
     if kind == "claim" or not digits:
         return True
     number = int(digits)
@@ -223,7 +223,7 @@ def _leading_digits(text: str) -> Iterator[str]:
         yield letter
 
 
-class HeldSegment:
+class ArchivedSegment:
     """A segment in memory, as `log.read.search` reads it."""
 
     def __init__(self, data: bytes) -> None:
@@ -242,7 +242,7 @@ class HeldSegment:
         self._data = b""
 
 
-def open_segments(store: Store, manifest: Manifest) -> Iterator[tuple[int, HeldSegment]]:
+def open_segments(store: Store, manifest: Manifest) -> Iterator[tuple[int, ArchivedSegment]]:
     """Number and content of each segment, the newest first; what was pruned is passed over."""
     pieces: list[tuple[int, Sequence[Entry]]] = [(one.number, [one]) for one in manifest.segments]
     if manifest.parts:
@@ -252,4 +252,4 @@ def open_segments(store: Store, manifest: Manifest) -> Iterator[tuple[int, HeldS
             data = b"".join(chunk for one in entries for chunk in object_chunks(store, one))
         except NotFound:
             continue
-        yield number, HeldSegment(data)
+        yield number, ArchivedSegment(data)

@@ -356,8 +356,8 @@ class ObjectStore:
             raise self._failure(name, error) from error
 
     def _failure(self, name: str, error: Exception) -> ArchiveError:
-        place = f"{self.address.rstrip('/')}/{name}".rstrip("/")
-        return ArchiveError(f"{place}: {_advice(error)}{_first_line(error)}")
+        path = f"{self.address.rstrip('/')}/{name}".rstrip("/")
+        return ArchiveError(f"{path}: {_advice(error)}{_first_line(error)}")
 
 
 _in_memory: dict[str, MemoryStore] = {}

@@ -269,7 +269,7 @@ def _those_below(address: str, store: Store) -> str:
     from fastjournal.archive.store import join_address, open_store
 
     below = [join_address(address, name) for name in store.folders("")[:_LOOK_INTO]]
-    found = [place for place in below if epochs(open_store(place))]
+    found = [address for address in below if epochs(open_store(address))]
     return f", but in {', '.join(found)}" if found else ""
 
 

@@ -281,7 +281,7 @@ def repair(
         str | None,
         typer.Option(
             metavar="SEGMENT:OFFSET",
-            help="Keep what lies before this place, move everything behind it aside.",
+            help="Keep what lies before this position, move everything behind it aside.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -308,12 +308,12 @@ def repair(
     from fastjournal.log.segment import WORKQ
 
     stream = _open_stream(directory, magic, version)
-    place = None if cut is None else _position(cut)
+    position = None if cut is None else _position(cut)
     if not yes:
-        deed = "drop all damaged bytes of" if place is None else f"drop everything from {cut} on of"
-        typer.confirm(f"{deed} {directory} (copies are kept)?", abort=True, err=True)
-    if place is not None:
-        dropped = tool.cut(stream, place)
+        what = "all damaged bytes" if cut is None else f"everything from {cut} on"
+        typer.confirm(f"drop {what} of {directory} (copies are kept)?", abort=True, err=True)
+    if position is not None:
+        dropped = tool.cut(stream, position)
     elif stream.header == WORKQ:
         dropped = directory_check.salvage(stream)
     else:

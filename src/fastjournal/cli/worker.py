@@ -314,15 +314,15 @@ def worker(
         assert isinstance(work, Tasks)
         if prefix is not None or time_limit is not None:
             raise SettingError("a Tasks has its own queues and time limits", name="prefix")
-        place = given or str(work.place)
-        source = _connected(place, stop)
+        url = given or str(work.place)
+        source = _connected(url, stop)
         if source is None:
             return
         work.connect(source)
         running = TaskWorker(
             work, queues=queue or None, mode=mode, concurrency=concurrency,  # type: ignore[arg-type]
             prefetch=prefetch, target=function, recycle_jobs=recycle_jobs,
-            recycle_memory=recycle_memory << 20, place=place, lease=lease, grace=grace, name=called,
+            recycle_memory=recycle_memory << 20, place=url, lease=lease, grace=grace, name=called,
             schedules=schedules, schema=schema,
         )  # fmt: skip
         what = f"{len(work.tasks)} tasks, {len(work.schedules)} schedules, {running.mode}"

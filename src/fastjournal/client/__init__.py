@@ -63,8 +63,8 @@ _MOVED = {
 }
 MovedModules(
     {
-        f"{__name__}.{name}": [f"{__name__}.{place}" for place in places]
-        for name, places in _MOVED.items()
+        f"{__name__}.{name}": [f"{__name__}.{module}" for module in modules]
+        for name, modules in _MOVED.items()
     }
 ).install()
 

@@ -73,11 +73,11 @@ class AsyncConnection(asyncio.Protocol):
         """Connect and say HELLO; of several nodes to the one that serves."""
         search = Search(target)
         while True:
-            place = search.next()
+            node = search.next()
             try:
-                return await cls._open_at(place)
+                return await cls._open_at(node)
             except Unavailable as error:
-                search.failed(place, error)
+                search.failed(node, error)
 
     @classmethod
     async def _open_at(cls, target: Target) -> AsyncConnection:

@@ -102,11 +102,11 @@ class Connection:
         """Connect and say HELLO; of several nodes to the one that serves."""
         search = Search(target)
         while True:
-            place = search.next()
+            node = search.next()
             try:
-                return cls(place)
+                return cls(node)
             except Unavailable as error:
-                search.failed(place, error)
+                search.failed(node, error)
 
     def _say_hello(self) -> None:
         target = self.target

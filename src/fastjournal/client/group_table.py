@@ -107,10 +107,10 @@ def is_stamped(value: object, table: GroupTable, number: int) -> bool:
 
 def shard_target(home: Target, address: str) -> Target:
     """Where a journal of the group is; who asks, and how, is as in the URL of the home."""
-    place = target_of(address)
+    node = target_of(address)
     return replace(
-        home, host=place.host, port=place.port, path=place.path, journal=place.journal,
-        tls=place.tls, others=place.others, group=0,
+        home, host=node.host, port=node.port, path=node.path, journal=node.journal,
+        tls=node.tls, others=node.others, group=0,
     )  # fmt: skip
 
 

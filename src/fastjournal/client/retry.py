@@ -166,7 +166,7 @@ class Search:
     """Which node is tried next while a connection is made (rule 7)."""
 
     def __init__(self, target: Target) -> None:
-        self._left = target.places()
+        self._left = target.nodes()
         self._redirections = 0
         self._answered = False
         """Somebody said that it does not lead."""
@@ -175,21 +175,21 @@ class Search:
         """The node to try."""
         return self._left.pop()
 
-    def failed(self, place: Target, error: Unavailable) -> None:
+    def failed(self, node: Target, error: Unavailable) -> None:
         """It does not serve; raises the error if there is nobody else to try."""
         address = ""
-        if isinstance(error, NotPrimary) and not place.follower:
+        if isinstance(error, NotPrimary) and not node.follower:
             self._answered = True
             address = error.address
         if address and self._redirections < _REDIRECTIONS:
             self._redirections += 1
-            primary = place.moved(address)
+            primary = node.moved(address)
             where = (primary.host, primary.port)
             self._left = [one for one in self._left if (one.host, one.port) != where]
             self._left.append(primary)
         if not self._left:
             if self._answered or isinstance(error, NotPrimary):
-                raise NotPrimary(f"{place.address}: nobody is known to lead the journal")
+                raise NotPrimary(f"{node.address}: nobody is known to lead the journal")
             raise error
 
 

@@ -90,7 +90,7 @@ class Target:
                 name="url",
             )
 
-    def places(self) -> list[Target]:
+    def nodes(self) -> list[Target]:
         """Each node by itself, in any order: nobody knows which of them serves."""
         found = [(self.host, self.port), *self.others]
         return [
@@ -114,8 +114,8 @@ class Target:
         """For people."""
         if self.path:
             return f"unix:{self.path}"
-        places = [(self.host, self.port), *self.others]
-        return ",".join(f"{host}:{port}" for host, port in places)
+        nodes = [(self.host, self.port), *self.others]
+        return ",".join(f"{host}:{port}" for host, port in nodes)
 
 
 def target_of(where: Target | str) -> Target:
@@ -222,12 +222,12 @@ def _split_nodes(url: str) -> tuple[str, tuple[tuple[str, int], ...]]:
     if not more:
         return url, ()
     found = []
-    for place in more:
+    for node in more:
         try:
-            parts = urlsplit(f"//{place}")
+            parts = urlsplit(f"//{node}")
             found.append((parts.hostname or "", parts.port or DEFAULT_PORT))
         except ValueError as error:
-            raise SettingError(f"{place}: {error}", name="url") from None
+            raise SettingError(f"{node}: {error}", name="url") from None
         if not found[-1][0]:
             raise SettingError(f"{netloc}: a host is missing between the commas", name="url")
     return url.replace(netloc, first, 1), tuple(found)

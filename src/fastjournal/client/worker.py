@@ -235,7 +235,7 @@ class JobsInHand:
         self._stopping = True
         self._woken.put(None)
 
-    def _held(self) -> int:
+    def _jobs_in_hand(self) -> int:
         with self._mutex:
             return len(self._in_hand)
 
@@ -476,7 +476,7 @@ class Worker(JobsInHand):
         """Lease whenever there is room."""
         pause = _FIRST_PAUSE
         while not self._stopping:
-            room = self._concurrency + self._ahead - self._held()
+            room = self._concurrency + self._ahead - self._jobs_in_hand()
             if room <= self._ahead // 2:  # while work is at hand, many with one request
                 self._rest(0.5)
                 continue
@@ -589,7 +589,7 @@ class Worker(JobsInHand):
         give_up = time.monotonic() + self._grace
         for _ in range(self._concurrency):
             self._inbox.put(None)
-        while (left_over := self._held()) and (left := give_up - time.monotonic()) > 0:
+        while (left_over := self._jobs_in_hand()) and (left := give_up - time.monotonic()) > 0:
             self._rest(min(left, 0.5))
         self._done.put(None)
         if left_over:

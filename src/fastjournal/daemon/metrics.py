@@ -204,7 +204,7 @@ def _of_logs(hosts: list[JournalLoop]) -> Iterator[Metric]:
         stopped.add_metric([host.name], int(bool(status.failure)))
         replay.add_metric([host.name], host.journal.replay_seconds)
         records.add_metric([host.name], host.journal.replayed.records)
-        full.add_metric([host.name], int(not host.engine.reserve.held))
+        full.add_metric([host.name], int(not host.engine.reserve.is_kept))
     scrubbed = GaugeFamily(
         "fastjournal_scrub_last_pass_seconds", "When all segments were read again", labels=labels
     )

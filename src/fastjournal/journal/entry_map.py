@@ -24,7 +24,7 @@ from fastjournal.errors import BadRequest, Locked, NotFound
 from fastjournal.handles import HeldLock
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.entry_operations import EntryOperations
-from fastjournal.journal.engine.events import EntryWatch, Subscription
+from fastjournal.journal.engine.events import EntryWatch
 from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.entries.reads import Reading
@@ -321,13 +321,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
     ) -> EntryWatch:
         """Changes as they come: of a key, of all keys that begin so, of a range, or of all keys."""
         engine = self._engine
-
-        def forget(subscription: Subscription) -> None:
-            with engine.lock:
-                if subscription in engine.subscriptions:
-                    engine.subscriptions.remove(subscription)
-
-        watch = EntryWatch(engine.state, watched(key, prefix, lower, upper), forget)
+        watch = EntryWatch(engine.state, watched(key, prefix, lower, upper), engine.forget)
         with engine.lock:
             self._check_open()
             engine.subscribe(watch)

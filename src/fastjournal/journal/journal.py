@@ -695,13 +695,7 @@ class Journal:
         if unknown:
             raise BadRequest(f"unknown kinds of events: {', '.join(sorted(unknown))}")
         engine = self._engine
-
-        def forget(subscription: Subscription) -> None:
-            with engine.lock:
-                if subscription in engine.subscriptions:
-                    engine.subscriptions.remove(subscription)
-
-        subscription = Subscription(frozenset(kinds) or _EVENTS, backlog, forget)
+        subscription = Subscription(frozenset(kinds) or _EVENTS, backlog, engine.forget)
         with engine.lock:
             self._check_open()
             engine.subscribe(subscription)
@@ -807,7 +801,7 @@ class Journal:
                 self.replayed.records,
                 self.replay_seconds,
                 self.replayed.clean,
-                not self._engine.reserve.held,
+                not self._engine.reserve.is_kept,
                 *self._look.kinds(),
                 values.limit,
                 values.bytes,

@@ -69,7 +69,7 @@ class FileHandle(Protocol):
     def size(self) -> int:
         """Length of the file in bytes."""
 
-    def place(self) -> str:
+    def current_name(self) -> str:
         """Where this file stands; another text once it has lost its name. Empty: not to be told.
 
         Not by a `stat`: on Linux that makes the next write and sync of the file dearer by half.
@@ -184,7 +184,7 @@ class DiskHandle:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def place(self) -> str:
+    def current_name(self) -> str:
         try:
             return os.readlink(self._link)
         except OSError:

@@ -47,7 +47,7 @@ class SyncedMark:
 
     def __init__(self, files: Files, directory: Path, lock: FileLock | None = None) -> None:
         """`lock`: the appender's, whose file must stay the one that has its name (rule 2)."""
-        self._held = directory / APPEND_LOCK
+        self._lock_path = directory / APPEND_LOCK
         self._lock = lock
         self._files = files
         self._directory = directory
@@ -84,7 +84,7 @@ class SyncedMark:
         if identity is not None and self._files.identity(path) != identity:
             return path
         lock = self._lock
-        return None if lock is None or lock.is_named() else self._held
+        return None if lock is None or lock.is_named() else self._lock_path
 
     def close(self) -> None:
         """Release the side file."""

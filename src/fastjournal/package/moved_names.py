@@ -22,9 +22,9 @@ __all__ = ["MovedModules", "find_moved"]
 class MovedModules:
     """Finds moved modules; to be put into `sys.meta_path`."""
 
-    def __init__(self, places: Mapping[str, Sequence[str]]) -> None:
-        """`places`: by the name of each moved module those that stand in its place."""
-        self._places = places
+    def __init__(self, successors: Mapping[str, Sequence[str]]) -> None:
+        """`successors`: by the name of each moved module those that stand in its place."""
+        self._successors = successors
 
     def install(self) -> None:
         """Let them be imported."""
@@ -32,7 +32,7 @@ class MovedModules:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Found, if it has moved."""
-        return ModuleSpec(name, self) if name in self._places else None  # type: ignore[arg-type]
+        return ModuleSpec(name, self) if name in self._successors else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
         """A module like any other."""
@@ -41,14 +41,14 @@ class MovedModules:
         """Fill it."""
         import warnings
 
-        places = self._places[module.__name__]
+        successors = self._successors[module.__name__]
         warnings.warn(
-            f"{module.__name__} has moved to {' and '.join(places)}",
+            f"{module.__name__} has moved to {' and '.join(successors)}",
             DeprecationWarning,
             stacklevel=2,
         )
-        for place in places:
-            found = import_module(place)
+        for name_there in successors:
+            found = import_module(name_there)
             for name in found.__all__:
                 setattr(module, name, getattr(found, name))
 
@@ -60,6 +60,7 @@ _MOVED = MovedModules(
         "fastjournal.delivering": ["fastjournal.spool.daemon_destination"],
         "fastjournal.entry": ["fastjournal.entry_model", "fastjournal.entry_value"],
         "fastjournal.held": ["fastjournal.handles"],
+        "fastjournal.journal.mapping": ["fastjournal.journal.entry_map"],
         "fastjournal.journal.view": ["fastjournal.journal.look.read_only"],
         "fastjournal.leased": ["fastjournal.handles"],
         "fastjournal.log.aio": ["fastjournal.log.write.async_commit_log"],

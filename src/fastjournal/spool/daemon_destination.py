@@ -67,12 +67,12 @@ class DaemonDestination:
         self._flags = PERSIST if durable else 0
         search = Search(target)
         while True:
-            place = search.next()
+            node = search.next()
             try:
-                self._connect(place)
+                self._connect(node)
                 return
             except Unavailable as error:
-                search.failed(place, error)
+                search.failed(node, error)
 
     def _connect(self, target: Target) -> None:
         self.target = target

@@ -238,9 +238,9 @@ class ForwardedSpool:
     def quarantine(self, file: SpoolFile, item: Frame | Damage, reason: str) -> bool:
         """Copy what cannot be forwarded aside; False if it is there already."""
         name = f"{name_of(file.hour).removesuffix(SUFFIX)}-{item.offset:010}.bad"
-        place = self._folder / QUARANTINE
-        known = self._files.exists(place)
-        with self._files.folder(place) as folder:
+        quarantine = self._folder / QUARANTINE
+        known = self._files.exists(quarantine)
+        with self._files.folder(quarantine) as folder:
             if not known:
                 self._files.sync_directory(self._folder)
             if folder.exists(name):
@@ -620,8 +620,8 @@ class Forwarder:
                 except ForeignFile as error:
                     foreign.add(hour)
                     if hour not in self._foreign:
-                        place = os.path.join(self.spool.path, name_of(hour))
-                        self._report(place, str(error.strerror))
+                        path = os.path.join(self.spool.path, name_of(hour))
+                        self._report(path, str(error.strerror))
                     continue
                 if file is None:
                     continue

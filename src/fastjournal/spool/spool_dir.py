@@ -72,19 +72,19 @@ _NO_FILE = frozenset((errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR))
 
 def identity(path: str) -> bytes:
     """The 16 bytes that name this spool; drawn if there are none yet."""
-    place = os.path.join(path, IDENTITY)
+    file = os.path.join(path, IDENTITY)
     while True:
         try:
-            text = _content(place)
+            text = _content(file)
         except FileNotFoundError:
-            _link(place, os.urandom(16).hex().encode() + b"\n", _NAMES, sync=True)
+            _link(file, os.urandom(16).hex().encode() + b"\n", _NAMES, sync=True)
             continue
         try:
             found = bytes.fromhex(text.decode("ascii"))
         except ValueError:
             found = b""
         if len(found) != 16:
-            raise OSError(f"{place} does not hold 32 hex digits")
+            raise OSError(f"{file} does not hold 32 hex digits")
         return found
 
 
@@ -107,8 +107,8 @@ def is_this_boot(path: str, boot: bytes) -> bool:
 
 def begin_boot(path: str, boot: bytes) -> None:
     """The newest file was begun in this run of the machine."""
-    place = os.path.join(path, BOOT)
-    os.replace(_draft(place, boot, _NAMES, sync=False), place)
+    file = os.path.join(path, BOOT)
+    os.replace(_draft(file, boot, _NAMES, sync=False), file)
 
 
 def create_file(path: str, *, mode: int = SHARED, sync: bool = False) -> None:

@@ -479,7 +479,7 @@ class _MemoryHandle:
         self._usable()
         return len(self._inode.content)
 
-    def place(self) -> str:
+    def current_name(self) -> str:
         here = self._files.identity(self.path) == self.identity()
         return str(self.path) if here else f"{self.path} (deleted)"
 

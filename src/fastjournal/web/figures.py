@@ -476,7 +476,7 @@ class Pulse:
                 "unsynced": max(0, log.written_time - log.synced_time),
                 "waiting": log.queue_length,
                 "failure": log.failure,
-                "disk_full": not self._host.engine.reserve.held,
+                "disk_full": not self._host.engine.reserve.is_kept,
             },
             "server": {"connections": len(server.connections), "started": server.started},
             "left_out": self.left_out,

@@ -24,11 +24,6 @@ LEASE = leases.lease(1, "q", None, None, 0, None, True, b"", False)
 LEASE_WAIT = leases.lease(1, "q", None, None, 20, None, True, b"", False)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def daemon(
     request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock

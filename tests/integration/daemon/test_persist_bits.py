@@ -90,11 +90,6 @@ def test_bit_12_is_for_set_alone(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def j(tmp_path: Path, clock: ManualClock) -> Iterator[Journal]:
     with Journal(tmp_path / "j", sync="os", background=False, clock=clock) as journal:
         journal.configure("ram", persist=False, max_timeouts=2, lease=10)

@@ -23,11 +23,6 @@ from fastjournal.web.figures import SLOT, SLOTS
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def daemon(tmp_path: Path, clock: ManualClock) -> Iterator[LocalDaemon]:
     with served(tmp_path, clock) as running:
         yield running

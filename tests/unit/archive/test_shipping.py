@@ -41,11 +41,6 @@ from fastjournal.testing import Crash, ManualClock, MemoryFiles, wait_until
 SMALL = 4096
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def open_journal(
     path: Path,
     clock: ManualClock,

@@ -15,8 +15,7 @@ from fastjournal import Journal
 def run(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Command:
-    monkeypatch.setenv("FASTJOURNAL_DIR", str(tmp_path / "j"))
-    return Command(capfd, monkeypatch)
+    return Command(capfd, monkeypatch, tmp_path / "j")
 
 
 def test_what_was_set_is_got(run: Command) -> None:

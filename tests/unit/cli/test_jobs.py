@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from command_line import Command
 from fastjournal import Journal, State
-from fastjournal.cli import app as cli
 
 
-class Outcome:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-class Command:
-    """Runs the command line in this process, as `main` does, on one directory."""
-
-    def __init__(
-        self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, directory: Path
-    ) -> None:
-        self.capsys, self.patch, self.directory = capsys, patch, directory
-        patch.setenv("FASTJOURNAL_DIR", str(directory))
-
-    def __call__(self, *arguments: str, stdin: bytes = b"") -> Outcome:
-        self.patch.setattr("sys.argv", ["fastjournal", *arguments])
-        self.patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0
-        else:
-            code = 0
-        out, err = self.capsys.readouterr()
-        return Outcome(code, out, err)
-
+class JobCommand(Command):
     def leased(self, *arguments: str) -> tuple[str, str]:
         """Lease a job; its id and token as they are typed."""
         job = self("lease", "--json", *arguments).lines[0]
@@ -55,11 +25,11 @@ class Command:
 @pytest.fixture
 def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Command:
-    return Command(capsys, monkeypatch, tmp_path / "jobs")
+) -> JobCommand:
+    return JobCommand(capsys, monkeypatch, tmp_path / "jobs")
 
 
-def test_put_prints_the_id_and_what_became_of_the_job(run: Command) -> None:
+def test_put_prints_the_id_and_what_became_of_the_job(run: JobCommand) -> None:
     first = run("put", "one", "--key", "https://example.com/a")
     again = run("put", "two", "--key", "https://example.com/a", "--json")
     job, word = first.out.split()
@@ -68,7 +38,7 @@ def test_put_prints_the_id_and_what_became_of_the_job(run: Command) -> None:
     assert run.shown(job)["payload"] == "two"
 
 
-def test_a_job_put_by_one_command_is_leased_and_ended_by_others(run: Command) -> None:
+def test_a_job_put_by_one_command_is_leased_and_ended_by_others(run: JobCommand) -> None:
     run("put", "work", "--queue", "mail")
     job, token = run.leased("mail", "--worker", "me")
     assert run.shown(job)["worker"] == "me"
@@ -77,13 +47,13 @@ def test_a_job_put_by_one_command_is_leased_and_ended_by_others(run: Command) ->
     assert run("lease").code == 1
 
 
-def test_lease_without_a_job_ends_with_1_and_prints_nothing(run: Command) -> None:
+def test_lease_without_a_job_ends_with_1_and_prints_nothing(run: JobCommand) -> None:
     run("put", "later", "--queue", "q", "--delay", "1h")
     outcome = run("lease", "--json")
     assert (outcome.code, outcome.out, outcome.err) == (1, "", "")
 
 
-def test_lease_prints_id_and_token_for_people_too(run: Command) -> None:
+def test_lease_prints_id_and_token_for_people_too(run: JobCommand) -> None:
     run("put", "work", "--queue", "mail")
     words = run("lease").out.split()
     job = words[words.index("payload") + 2 :]
@@ -91,7 +61,7 @@ def test_lease_prints_id_and_token_for_people_too(run: Command) -> None:
     assert job[1:3] == ["1", "mail"]
 
 
-def test_lease_takes_several_jobs_of_the_queues_asked_for(run: Command) -> None:
+def test_lease_takes_several_jobs_of_the_queues_asked_for(run: JobCommand) -> None:
     for queue in ("a.x", "a.y", "b"):
         run("put", queue, "--queue", queue)
     assert [job["queue"] for job in run("lease", "b", "--json").lines] == ["b"]
@@ -103,7 +73,7 @@ def test_lease_takes_several_jobs_of_the_queues_asked_for(run: Command) -> None:
     }
 
 
-def test_lease_takes_jobs_of_one_version_of_payloads(run: Command) -> None:
+def test_lease_takes_jobs_of_one_version_of_payloads(run: JobCommand) -> None:
     run("put", "old", "--queue", "q")
     run("configure", "q", "schema=2")
     run("put", "new", "--queue", "q")
@@ -113,13 +83,13 @@ def test_lease_takes_jobs_of_one_version_of_payloads(run: Command) -> None:
     assert run("lease", "q", "--schema", "16").code == 2
 
 
-def test_a_job_that_is_taken_is_gone_at_once(run: Command) -> None:
+def test_a_job_that_is_taken_is_gone_at_once(run: JobCommand) -> None:
     run("put", "work", "--queue", "mail")
     assert run("lease", "--take", "--json").lines[0]["payload"] == "work"
     assert run("list", "--json").lines == []
 
 
-def test_a_result_stays_to_be_shown(run: Command) -> None:
+def test_a_result_stays_to_be_shown(run: JobCommand) -> None:
     run("put", "work", "--queue", "mail")
     job, token = run.leased()
     run("done", job, token, "--result", "-", stdin=b"42")
@@ -127,7 +97,7 @@ def test_a_result_stays_to_be_shown(run: Command) -> None:
     assert run.shown(job)["result"] == "42"
 
 
-def test_a_stale_token_changes_nothing_and_is_one_line_of_error(run: Command) -> None:
+def test_a_stale_token_changes_nothing_and_is_one_line_of_error(run: JobCommand) -> None:
     run("put", "work", "--queue", "mail")
     job, token = run.leased()
     run("release", job, token)
@@ -140,7 +110,7 @@ def test_a_stale_token_changes_nothing_and_is_one_line_of_error(run: Command) ->
     assert run.shown(job)["state"] == "leased"
 
 
-def test_a_failed_job_is_tried_again_then_dead_then_redriven(run: Command) -> None:
+def test_a_failed_job_is_tried_again_then_dead_then_redriven(run: JobCommand) -> None:
     run("put", "work", "--queue", "mail", "--max-fails", "2")
     job, token = run.leased()
     outcome = run("fail", job, token, "--reason", "no route", "--delay", "0")
@@ -156,7 +126,7 @@ def test_a_failed_job_is_tried_again_then_dead_then_redriven(run: Command) -> No
     assert run("redrive", "--queue", "mail").code == 1
 
 
-def test_touch_moves_the_end_of_a_lease(run: Command) -> None:
+def test_touch_moves_the_end_of_a_lease(run: JobCommand) -> None:
     run("put", "work", "--queue", "mail")
     job, token = run.leased("--lease", "1s")
     before = run.shown(job)["lease_until"]
@@ -164,7 +134,7 @@ def test_touch_moves_the_end_of_a_lease(run: Command) -> None:
     assert run.shown(job)["lease_until"] > before + 3000 * 10**9
 
 
-def test_release_gives_the_job_back_after_a_delay(run: Command) -> None:
+def test_release_gives_the_job_back_after_a_delay(run: JobCommand) -> None:
     run("put", "work", "--queue", "mail")
     job, token = run.leased()
     run("release", job, token, "--delay", "1h")
@@ -172,7 +142,7 @@ def test_release_gives_the_job_back_after_a_delay(run: Command) -> None:
     assert run("lease").code == 1
 
 
-def test_list_shows_one_queue_one_state_one_page(run: Command) -> None:
+def test_list_shows_one_queue_one_state_one_page(run: JobCommand) -> None:
     lines = "".join(f'{{"payload": "{n}", "queue": "q"}}\n' for n in range(5))
     run("put", "--lines", "-", stdin=lines.encode())
     run("put", "other", "--queue", "r")
@@ -188,7 +158,7 @@ def test_list_shows_one_queue_one_state_one_page(run: Command) -> None:
     assert run("list", "--state", "asleep").code == 2
 
 
-def test_list_tells_people_ready_future_and_held_apart(run: Command) -> None:
+def test_list_tells_people_ready_future_and_held_apart(run: JobCommand) -> None:
     run("put", "a", "--key", "site:a")
     run("put", "b", "--key", "site:b", "--delay", "1h")
     run.leased()
@@ -198,14 +168,14 @@ def test_list_tells_people_ready_future_and_held_apart(run: Command) -> None:
     assert "in 59m" in words
 
 
-def test_show_finds_a_job_by_its_key(run: Command) -> None:
+def test_show_finds_a_job_by_its_key(run: JobCommand) -> None:
     run("put", "-", "--key", "site:a", stdin=b"\x00\xff payload")
     found = run("show", "--key", "site:a", "--json").lines[0]
     assert found["payload_hex"] == b"\x00\xff payload".hex()
     assert "waiting" in run("show", "--key", "site:a").out
 
 
-def test_show_prints_payload_and_result_byte_for_byte(run: Command) -> None:
+def test_show_prints_payload_and_result_byte_for_byte(run: JobCommand) -> None:
     run("put", "line\n\u00e9", "--key", "site:a")
     assert run("show", "--key", "site:a", "--payload").out == "line\n\u00e9"
     job, token = run.leased()
@@ -213,7 +183,7 @@ def test_show_prints_payload_and_result_byte_for_byte(run: Command) -> None:
     assert run("show", job, "--result").out == "done\n"
 
 
-def test_delete_by_id_and_by_key(run: Command) -> None:
+def test_delete_by_id_and_by_key(run: JobCommand) -> None:
     job = run("put", "a", "--key", "site:a").out.split()[0]
     run("put", "b", "--key", "site:b")
     assert run("delete", job).out == "deleted\n"
@@ -223,7 +193,7 @@ def test_delete_by_id_and_by_key(run: Command) -> None:
     assert run("list", "--json").lines == []
 
 
-def test_queues_counts_jobs_where_they_stand(run: Command) -> None:
+def test_queues_counts_jobs_where_they_stand(run: JobCommand) -> None:
     run("put", "a", "--queue", "q")
     run("put", "b", "--queue", "q", "--delay", "1h")
     run("drain", "q")
@@ -234,7 +204,7 @@ def test_queues_counts_jobs_where_they_stand(run: Command) -> None:
     assert "draining" in run("queues").out
 
 
-def test_a_paused_queue_hands_nothing_out_until_it_is_resumed(run: Command) -> None:
+def test_a_paused_queue_hands_nothing_out_until_it_is_resumed(run: JobCommand) -> None:
     run("put", "a", "--queue", "q")
     assert run("pause", "q").out == "q paused\n"
     assert run("lease").code == 1
@@ -242,7 +212,7 @@ def test_a_paused_queue_hands_nothing_out_until_it_is_resumed(run: Command) -> N
     assert run("lease").code == 0
 
 
-def test_configure_changes_and_shows_settings(run: Command) -> None:
+def test_configure_changes_and_shows_settings(run: JobCommand) -> None:
     changed = run(
         "configure", "q", "lease=5m", "concurrency=2", "backoff_jitter=0", "keep_versions=yes",
         "period=day", "--json",
@@ -256,7 +226,7 @@ def test_configure_changes_and_shows_settings(run: Command) -> None:
 @pytest.mark.parametrize(
     "setting", ["lease", "speed=9", "lease=soon", "paused=maybe", "concurrency=x"]
 )
-def test_a_setting_that_cannot_be_is_an_error_of_usage(run: Command, setting: str) -> None:
+def test_a_setting_that_cannot_be_is_an_error_of_usage(run: JobCommand, setting: str) -> None:
     outcome = run("configure", "q", setting)
     assert outcome.code == 2
     assert not run.directory.exists()
@@ -272,7 +242,7 @@ def test_a_setting_that_cannot_be_is_an_error_of_usage(run: Command, setting: st
         (b'{"delay": "soon"}', 'delay cannot be "soon"'),
     ],
 )
-def test_a_line_that_is_no_job_is_named(run: Command, line: bytes, complaint: str) -> None:
+def test_a_line_that_is_no_job_is_named(run: JobCommand, line: bytes, complaint: str) -> None:
     outcome = run(
         "put", "--lines", "-", stdin=b'{"payload": "fine", "queue": "q"}\n' + line + b"\n"
     )
@@ -281,13 +251,13 @@ def test_a_line_that_is_no_job_is_named(run: Command, line: bytes, complaint: st
     assert run("list", "--json").lines == []
 
 
-def test_a_file_that_cannot_be_read_is_named(run: Command) -> None:
+def test_a_file_that_cannot_be_read_is_named(run: JobCommand) -> None:
     outcome = run("put", "--lines", "nowhere.jsonl")
     assert outcome.code == 2
     assert outcome.err == "error: nowhere.jsonl cannot be read: No such file or directory\n"
 
 
-def test_put_takes_every_field_of_a_line(run: Command) -> None:
+def test_put_takes_every_field_of_a_line(run: JobCommand) -> None:
     line = {
         "payload": "x", "key": "site:a", "priority": 3, "delay": "10m", "ttl": 60, "lease": "5s",
         "max_attempts": 4, "max_timeouts": 5, "max_fails": 6, "mode": "unique",
@@ -300,7 +270,7 @@ def test_put_takes_every_field_of_a_line(run: Command) -> None:
     assert job["expires"] == job["due"] + 60 * 10**9
 
 
-def test_stat_shows_the_journal_in_figures(run: Command) -> None:
+def test_stat_shows_the_journal_in_figures(run: JobCommand) -> None:
     run("put", "a", "--queue", "q")
     found = run("status", "--json").lines[0]
     assert (found["rows"], found["queues"], found["ready"]) == (1, 1, 1)
@@ -308,7 +278,7 @@ def test_stat_shows_the_journal_in_figures(run: Command) -> None:
     assert "1 jobs in 1 queues" in run("status").out
 
 
-def test_stat_tells_entries_from_jobs(run: Command) -> None:
+def test_stat_tells_entries_from_jobs(run: JobCommand) -> None:
     run("put", "a", "--queue", "q")
     run("set", "key", "value")
     found = run("status", "--json").lines[0]
@@ -319,7 +289,7 @@ def test_stat_tells_entries_from_jobs(run: Command) -> None:
     assert "1 entries\n" in shown
 
 
-def test_top_shows_every_queue_once(run: Command) -> None:
+def test_top_shows_every_queue_once(run: JobCommand) -> None:
     run("put", "a", "--queue", "mail")
     shown = run("top", "--once")
     assert shown.code == 0
@@ -327,7 +297,7 @@ def test_top_shows_every_queue_once(run: Command) -> None:
     assert "all 1" in shown.out
 
 
-def test_clean_and_snapshot_leave_every_job(run: Command) -> None:
+def test_clean_and_snapshot_leave_every_job(run: JobCommand) -> None:
     run("put", "--lines", "-", stdin=b'{"payload": "x", "queue": "q"}\n' * 20)
     assert run("snapshot").out == "snapshot of 20 jobs\n"
     assert "segments cleaned" in run("clean").out
@@ -335,13 +305,13 @@ def test_clean_and_snapshot_leave_every_job(run: Command) -> None:
 
 
 @pytest.mark.parametrize("command", ["lease", "list", "queues", "status", "clean", "snapshot"])
-def test_a_directory_without_a_journal_is_named_and_not_made(run: Command, command: str) -> None:
+def test_a_directory_without_a_journal_is_named_and_not_made(run: JobCommand, command: str) -> None:
     outcome = run(command)
     assert (outcome.code, outcome.err) == (2, f"error: no journal in {run.directory}\n")
     assert not run.directory.exists()
 
 
-def test_a_journal_in_use_is_named_with_its_owner_but_may_be_looked_at(run: Command) -> None:
+def test_a_journal_in_use_is_named_with_its_owner_but_may_be_looked_at(run: JobCommand) -> None:
     with Journal(run.directory, background=False) as journal:
         journal.put(b"mine", queue="q")
         refused = run("put", "x", "--queue", "q")
@@ -368,7 +338,7 @@ def test_a_journal_in_use_is_named_with_its_owner_but_may_be_looked_at(run: Comm
         ["redrive"],
     ],
 )
-def test_what_cannot_be_meant_is_an_error_of_usage(run: Command, arguments: list[str]) -> None:
+def test_what_cannot_be_meant_is_an_error_of_usage(run: JobCommand, arguments: list[str]) -> None:
     outcome = run(*arguments)
     assert outcome.code == 2
     assert outcome.err
@@ -386,7 +356,7 @@ def test_what_cannot_be_meant_is_an_error_of_usage(run: Command, arguments: list
         ["done", "0" * 32, "1"],
     ],
 )
-def test_a_refused_request_is_one_line_and_code_2(run: Command, arguments: list[str]) -> None:
+def test_a_refused_request_is_one_line_and_code_2(run: JobCommand, arguments: list[str]) -> None:
     run("configure", "q", "lease=1m")
     outcome = run(*arguments)
     assert outcome.code == 2

@@ -26,8 +26,7 @@ SHOW = "import os, sys; print(os.environ['FASTJOURNAL_LOCK'], os.environ['FASTJO
 def run(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Command:
-    monkeypatch.setenv("FASTJOURNAL_DIR", str(tmp_path / "j"))
-    return Command(capfd, monkeypatch)
+    return Command(capfd, monkeypatch, tmp_path / "j")
 
 
 @pytest.fixture

@@ -5,44 +5,16 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from command_line import Command
 from fastjournal import Journal
-from fastjournal.cli import app as cli
 from fastjournal.errors import SegmentError
 from fastjournal.log.segment import Header
 from fastjournal.log.stream import Stream
 
 WORKQ = Path(__file__).parents[2] / "golden" / "workq"
-
-
-class Outcome:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-class Command:
-    """Runs the command line in this process, as `main` does."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
-        self.capsys, self.patch = capsys, patch
-
-    def __call__(self, *arguments: str | Path) -> Outcome:
-        self.patch.setattr("sys.argv", ["fastjournal", *map(str, arguments)])
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0
-        else:
-            code = 0
-        out, err = self.capsys.readouterr()
-        return Outcome(code, out, err)
 
 
 @pytest.fixture

@@ -43,9 +43,9 @@ def test_several_nodes_stand_in_one_string() -> None:
     assert target.others == (("b", 17994), ("::1", 3))
     assert target.journal == "jobs"
     assert target.timeout == 5
-    places = {(one.host, one.port) for one in target.places()}
-    assert places == {("a", 1), ("b", 17994), ("::1", 3)}
-    assert all(one.others == () and one.journal == "jobs" for one in target.places())
+    nodes = {(one.host, one.port) for one in target.nodes()}
+    assert nodes == {("a", 1), ("b", 17994), ("::1", 3)}
+    assert all(one.others == () and one.journal == "jobs" for one in target.nodes())
     assert target.address == "a:1,b:17994,::1:3"
 
 

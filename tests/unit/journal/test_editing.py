@@ -19,11 +19,6 @@ HOME = Path("/home/jobs")
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def files() -> MemoryFiles:
     made = MemoryFiles()
     made.make_directory(HOME.parent)

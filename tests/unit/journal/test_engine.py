@@ -35,11 +35,6 @@ def files() -> MemoryFiles:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def j(files: MemoryFiles, clock: ManualClock) -> Iterator[Journal]:
     journal = Journal(
         HOME, files=files, clock=clock, background=False, sync="os", max_payload=4 * 2**20

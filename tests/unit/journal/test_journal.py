@@ -47,11 +47,6 @@ HOME = Path("/jobs")
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def files() -> MemoryFiles:
     memory = MemoryFiles()
     memory.make_directory(HOME.parent)

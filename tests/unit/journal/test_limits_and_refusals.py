@@ -22,11 +22,6 @@ WORKQ_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c4"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def journal(clock: ManualClock) -> Iterator[Journal]:
     with Journal("/j", clock=clock, files=MemoryFiles()) as opened:
         yield opened

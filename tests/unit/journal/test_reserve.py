@@ -23,10 +23,10 @@ def place(files: MemoryFiles | None = None) -> tuple[Stream, MemoryFiles, Manual
 
 def test_the_reserve_is_made_once_and_synced() -> None:
     stream, files, _ = place()
-    assert Reserve(stream).held
+    assert Reserve(stream).is_kept
     assert len(files.content(HOME / "reserve")) == RESERVE_SIZE
     syncs = files.syncs
-    assert Reserve(stream).held
+    assert Reserve(stream).is_kept
     assert files.syncs == syncs
 
 
@@ -34,7 +34,7 @@ def test_the_reserve_is_made_once_and_synced() -> None:
 def test_a_reserve_of_another_size_is_made_anew(size: int) -> None:
     stream, files, _ = place()
     files.put(HOME / "reserve", bytes(size))
-    assert Reserve(stream).held
+    assert Reserve(stream).is_kept
     assert len(files.content(HOME / "reserve")) == RESERVE_SIZE
 
 
@@ -52,17 +52,17 @@ def test_given_up_it_is_asked_for_again_once_a_second() -> None:
         clock.advance(1)
     files.capacity = None
     reserve.check()
-    assert reserve.held
+    assert reserve.is_kept
 
 
 @pytest.mark.parametrize("operation", range(1, 4))
 def test_a_fault_while_it_is_made_leaves_no_part_of_it(operation: int) -> None:
     stream, files, _ = place(MemoryFiles(faults={operation: Fault()}))
-    assert not Reserve(stream).held
+    assert not Reserve(stream).is_kept
     assert not files.exists(HOME / "reserve")
 
 
 def test_a_short_write_is_no_reserve() -> None:
     stream, files, _ = place(MemoryFiles(capacity=10))
-    assert not Reserve(stream).held
+    assert not Reserve(stream).is_kept
     assert not files.exists(HOME / "reserve")

@@ -19,11 +19,6 @@ from fastjournal.testing.daemon import LocalDaemon
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def j(tmp_path: Path, clock: ManualClock) -> Iterator[Journal]:
     with Journal(tmp_path, sync="os", background=False, clock=clock) as journal:
         yield journal

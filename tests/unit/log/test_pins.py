@@ -17,11 +17,6 @@ HOME = Path("/jobs")
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def files() -> MemoryFiles:
     memory = MemoryFiles()
     memory.make_directory(HOME.parent)

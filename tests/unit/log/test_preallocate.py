@@ -420,14 +420,14 @@ def test_the_disk_itself_reserves_and_is_written_in_place(tmp_path: Path) -> Non
     assert handle.size() == 1004
     assert handle.write_at(b"body", 4) == 4
     assert handle.read(0, 10) == b"headbody\0\0"
-    assert handle.place().endswith("/file")
+    assert handle.current_name().endswith("/file")
     assert not has_records(handle) or handle.read(8, 1) != b"\0"
     (tmp_path / "file").rename(tmp_path / "other")
-    assert handle.place().endswith("/other")
+    assert handle.current_name().endswith("/other")
     (tmp_path / "other").unlink()
-    assert not handle.place().endswith("/other")
+    assert not handle.current_name().endswith("/other")
     handle.close()
-    assert handle.place() == ""
+    assert handle.current_name() == ""
 
 
 def test_never_is_asked_before_room_is_reserved() -> None:

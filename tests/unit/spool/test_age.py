@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.spool.writer import Spool
-from fastjournal.testing import ManualClock, MemoryFiles
-from spooling import JournalDestination, drain, rows
+from fastjournal.testing import ManualClock
+from spooling import NOW, JournalDestination, drain, rows
 
-NOW = 1_700_000_000 * SECOND
 NIGHT = 8 * 3600
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW)
-
-
-@pytest.fixture
-def journal(clock: ManualClock) -> Iterator[Journal]:
-    with Journal("/journal", files=MemoryFiles(), clock=clock, background=False) as journal:
-        yield journal
 
 
 def forward(path: Path, clock: ManualClock, journal: Journal) -> None:

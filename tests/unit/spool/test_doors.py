@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from fastjournal import Journal
-from fastjournal.clock import SECOND
 from fastjournal.errors import JournalFault, SettingError
 from fastjournal.log.files import DISK
 from fastjournal.spool.forwarder import LOCK, QUARANTINE, ForwardedSpool, Forwarder, SpoolDisk
@@ -21,10 +20,9 @@ from fastjournal.spool.reader import read_spool
 from fastjournal.spool.spool_dir import ForeignFile
 from fastjournal.spool.watch import PingWatch
 from fastjournal.spool.writer import WAKE, Spool
-from fastjournal.testing import ManualClock, MemoryFiles
-from spooling import JournalDestination, drain, payloads, rows
+from fastjournal.testing import ManualClock
+from spooling import NOW, JournalDestination, drain, payloads, rows
 
-NOW = 1_700_000_000 * SECOND
 T = NOW // HOUR
 SECRET = b"a secret of somebody else\n"
 
@@ -43,17 +41,6 @@ def secret(tmp_path: Path) -> Path:
     path.write_bytes(SECRET)
     path.chmod(0o600)
     return path
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW)
-
-
-@pytest.fixture
-def journal(clock: ManualClock) -> Iterator[Journal]:
-    with Journal("/journal", files=MemoryFiles(), clock=clock, background=False) as journal:
-        yield journal
 
 
 @pytest.fixture

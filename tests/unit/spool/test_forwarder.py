@@ -25,25 +25,13 @@ from fastjournal.spool.reader import read_spool
 from fastjournal.spool.service import Runner, SpoolCollector, pause
 from fastjournal.spool.watch import InotifyWatch, PingWatch, watch
 from fastjournal.spool.writer import Spool
-from fastjournal.testing import ManualClock, MemoryFiles
+from fastjournal.testing import ManualClock
 from fastjournal.wire.fj.bulk import Forwarded, read_forward
 from fastjournal.wire.fj.functions import Function
 from fastjournal.wire.fj.requests import encode_request
-from spooling import JournalDestination, SpoolMemory, drain, payloads, rows
+from spooling import NOW, JournalDestination, SpoolMemory, drain, payloads, rows
 
-NOW = 1_700_000_000 * SECOND
 T = NOW // HOUR
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW)
-
-
-@pytest.fixture
-def journal(clock: ManualClock) -> Iterator[Journal]:
-    with Journal("/journal", files=MemoryFiles(), clock=clock, background=False) as journal:
-        yield journal
 
 
 @pytest.fixture

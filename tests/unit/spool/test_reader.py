@@ -24,10 +24,9 @@ from fastjournal.testing import ManualClock
 from fastjournal.wire.fj.functions import Function, Type
 from fastjournal.wire.fj.job_codec import DELAY, LIFETIME, encode_job, read_job
 from fastjournal.wire.fj.requests import encode_request
-from spooling import payloads
+from spooling import NOW, payloads
 from wire_values import encode_short
 
-NOW = 1_700_000_000 * SECOND
 T = NOW // HOUR
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from fastjournal.arguments import put_request
-from fastjournal.clock import SECOND
 from fastjournal.errors import (
     BadRequest,
     Closed,
@@ -35,9 +34,7 @@ from fastjournal.testing import ManualClock
 from fastjournal.wire.fj.functions import Function
 from fastjournal.wire.fj.job_codec import encode_job, read_job
 from fastjournal.wire.fj.requests import Request, RequestParser
-from spooling import payloads
-
-NOW = 1_700_000_000 * SECOND
+from spooling import NOW, payloads
 
 
 def files(path: Path) -> list[str]:

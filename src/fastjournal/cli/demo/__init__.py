@@ -36,32 +36,32 @@ def run(
     processes that these kill, for tests.
     """
     with tempfile.TemporaryDirectory(prefix="fastjournal-demo-") as temporary:
-        place = directory if directory is not None else Path(temporary, "demo")
-        if place.exists() and any(place.iterdir()):
-            raise SettingError(f"{place} is not empty: the demo wants a directory of its own")
-        place.mkdir(parents=True, exist_ok=True)
+        home = directory if directory is not None else Path(temporary, "demo")
+        if home.exists() and any(home.iterdir()):
+            raise SettingError(f"{home} is not empty: the demo wants a directory of its own")
+        home.mkdir(parents=True, exist_ok=True)
         stage = Stage()
         stage.act("First act: the log")
-        LogAct(stage, place / "log", write).show()
+        LogAct(stage, home / "log", write).show()
         stage.act("Second act: the journal")
-        JobsAct(stage, place / "jobs", work).show()
+        JobsAct(stage, home / "jobs", work).show()
         if not brief:
-            _whole_story(stage, place, report)
+            _whole_story(stage, home, report)
         return stage.verdict()
 
 
-def _whole_story(stage: Stage, place: Path, report: Path) -> None:
+def _whole_story(stage: Stage, home: Path, report: Path) -> None:
     from fastjournal.cli.demo.loss_act import LossAct
     from fastjournal.cli.demo.service_act import ServiceAct
     from fastjournal.cli.demo.spark_act import SparkAct
     from fastjournal.cli.demo.tasks_act import TasksAct
 
     stage.act("Third act: producers, spool, forwarder, daemon, workers")
-    service = ServiceAct(stage, place / "service")
+    service = ServiceAct(stage, home / "service")
     rows = service.show()
     stage.act("Fourth act: functions as tasks, and a schedule")
-    TasksAct(stage, place / "tasks").show()
+    TasksAct(stage, home / "tasks").show()
     stage.act("Fifth act: a directory is lost, and a primary")
-    LossAct(stage, place / "loss").show()
+    LossAct(stage, home / "loss").show()
     stage.act("Sixth act: the log of the third act in Spark")
-    SparkAct(stage, place / "service" / "data" / "default", report).show(rows, service.asked)
+    SparkAct(stage, home / "service" / "data" / "default", report).show(rows, service.asked)

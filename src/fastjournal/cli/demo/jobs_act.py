@@ -78,10 +78,10 @@ class JobsAct:
     """Shows the journal; `work` replaces the busy process in tests."""
 
     def __init__(
-        self, stage: Stage, place: Path, work: Callable[[Path], list[bytes]] | None = None
+        self, stage: Stage, home: Path, work: Callable[[Path], list[bytes]] | None = None
     ) -> None:
         self._stage = stage
-        self._place = place
+        self._home = home
         self._work = work or (lambda at: killed_after(_PROGRAM.format("busy"), at, KILL_AFTER))
 
     def show(self) -> None:
@@ -93,8 +93,8 @@ class JobsAct:
     def _merged(self) -> None:
         stage = self._stage
         stage.step(f"{REQUESTS} requests to fetch {PAGES} pages again")
-        stage.say(f"journal: {self._place}")
-        with Journal(self._place, sync="always") as journal:
+        stage.say(f"journal: {self._home}")
+        with Journal(self._home, sync="always") as journal:
             journal.configure("example.com", max_wait=MAX_WAIT)
             receipts = journal.put_many(
                 {
@@ -122,13 +122,13 @@ class JobsAct:
     def _handed_on(self) -> None:
         stage = self._stage
         stage.step("A worker is killed with a job in its hands")
-        with Journal(self._place, sync="always") as journal:
+        with Journal(self._home, sync="always") as journal:
             journal.put(b"a letter", queue="letters")
-        told = killed_after(_PROGRAM.format("doomed"), self._place, 1)
+        told = killed_after(_PROGRAM.format("doomed"), self._home, 1)
         job_id, token, until = told[0].split()
         dead_id, dead_token = bytes.fromhex(job_id.decode()), int(token)
         stage.say(f"kill -9; it had leased {job_id.decode()} for {LEASE:g} s, token {dead_token}")
-        with Journal(self._place, sync="always") as journal:
+        with Journal(self._home, sync="always") as journal:
             if journal.job(dead_id).state is State.PROCESSING:
                 stage.claim("nobody else gets it while the lease lasts", _none(journal))
             job = journal.lease("letters", wait=10 * LEASE)
@@ -152,10 +152,10 @@ class JobsAct:
     def _survived(self) -> None:
         stage = self._stage
         stage.step(f"A process puts, leases and ends jobs from {THREADS} threads")
-        answers = _answers(self._work(self._place))
+        answers = _answers(self._work(self._home))
         put, done = len(answers.there | answers.ended), len(answers.ended)
         stage.say(f"kill -9; by then {put} jobs had been acknowledged, and the end of {done}")
-        with Journal(self._place, sync="always") as journal:
+        with Journal(self._home, sync="always") as journal:
             status = journal.status()
             stage.say(
                 f"opened again: {status.replayed_records} records replayed "

@@ -49,20 +49,20 @@ def child(directory: str) -> None:
             number += 1
 
 
-def _write_and_kill(place: Path) -> int:
+def _write_and_kill(home: Path) -> int:
     """Run the writer, kill it in the middle; returns how many records it was told were safe."""
-    return len(killed_after(_WRITER, place, KILL_AFTER))
+    return len(killed_after(_WRITER, home, KILL_AFTER))
 
 
 class LogAct:
     """Shows the log; `write` replaces the killed process in tests."""
 
     def __init__(
-        self, stage: Stage, place: Path, write: Callable[[Path], int] | None = None
+        self, stage: Stage, home: Path, write: Callable[[Path], int] | None = None
     ) -> None:
         self.stage = stage
-        self.place = place
-        self.stream = Stream(place)
+        self.home = home
+        self.stream = Stream(home)
         self.write = write or _write_and_kill
 
     def show(self) -> None:
@@ -76,8 +76,8 @@ class LogAct:
 
     def _written(self) -> int:
         self.stage.step("A process appends records, each synced before it is acknowledged")
-        self.stage.say(f"log: {self.place}")
-        acknowledged = self.write(self.place)
+        self.stage.say(f"log: {self.home}")
+        acknowledged = self.write(self.home)
         self.stage.say("kill -9, in the middle of its work")
         self.stage.claim(f"it had {acknowledged} records acknowledged", acknowledged > 0)
         return acknowledged
@@ -102,7 +102,7 @@ class LogAct:
         self.stage.step("The log is opened again: recovery")
         with self.stream.open_appender(sync="always", segment_size=SEGMENT_SIZE):
             pass
-        copies = list(self.place.glob("*.torn-*"))
+        copies = list(self.home.glob("*.torn-*"))
         self.stage.claim("the torn bytes were cut off, and a copy kept", len(copies) == 1)
         self.stage.claim("verify finds nothing any more", not self._faults())
         records = list(self.stream.open_cursor())

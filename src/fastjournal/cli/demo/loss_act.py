@@ -36,24 +36,24 @@ PATIENCE = 40.0  # seconds
 class LossAct:
     """Shows the archive and the replicas."""
 
-    def __init__(self, stage: Stage, place: Path) -> None:
+    def __init__(self, stage: Stage, home: Path) -> None:
         self._stage = stage
-        self._place = place
+        self._home = home
 
     def show(self) -> None:
         """Both losses."""
-        self._directory_lost(self._place / "archive")
+        self._directory_lost(self._home / "archive")
         if shutil.which("etcd") is None:
             self._stage.step("Three nodes: left out")
             self._stage.say("they take an etcd, which is not installed here (Debian: etcd-server)")
             return
-        self._primary_lost(self._place / "nodes")
+        self._primary_lost(self._home / "nodes")
 
-    def _directory_lost(self, place: Path) -> None:
+    def _directory_lost(self, home: Path) -> None:
         stage = self._stage
         stage.step("A journal ships its history; then its directory is gone")
-        place.mkdir(parents=True)
-        jobs, archive = place / "jobs", place / "archive"
+        home.mkdir(parents=True)
+        jobs, archive = home / "jobs", home / "archive"
         with Journal(jobs, archive=str(archive), sync="always") as journal:
             for number in range(JOBS):
                 journal.put(b"%d" % number, queue="letters")
@@ -80,10 +80,10 @@ class LossAct:
             after == before,
         )
 
-    def _primary_lost(self, place: Path) -> None:
+    def _primary_lost(self, home: Path) -> None:
         stage = self._stage
         stage.step("Three nodes keep one journal; the one that serves is killed with -9")
-        with Troupe(place) as troupe:
+        with Troupe(home) as troupe:
             nodes = Nodes(troupe)
             with Client(nodes.url) as client:
                 _wait(nodes.joined)
@@ -128,7 +128,7 @@ class Nodes:
         etcd, peers = (f"http://127.0.0.1:{port}" for port in ports[6:])
         self.url = "fj://" + ",".join(f"127.0.0.1:{port}" for port in outer.values())
         troupe.other(
-            "etcd", "--data-dir", str(troupe.place / "etcd"), "--listen-client-urls", etcd,
+            "etcd", "--data-dir", str(troupe.home / "etcd"), "--listen-client-urls", etcd,
             "--advertise-client-urls", etcd, "--listen-peer-urls", peers,
             "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}",
         )  # fmt: skip
@@ -146,7 +146,7 @@ class Nodes:
                 "FASTJOURNAL_REPLICA_TTL": "2",
                 "FASTJOURNAL_REPLICA_ACK": "quorum",
             }
-            self.running[name] = troupe.node(troupe.place / name, settings)
+            self.running[name] = troupe.node(troupe.home / name, settings)
         _wait(lambda: bool(self.serving()))
 
     def serving(self) -> str:

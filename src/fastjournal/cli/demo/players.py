@@ -78,17 +78,17 @@ def write_note(line: str) -> None:
 
 
 class Troupe:
-    """Starts, kills and ends the players; their files live in `place`."""
+    """Starts, kills and ends the players; their files live in `home`."""
 
-    def __init__(self, place: Path) -> None:
-        place.mkdir(parents=True)
-        self.place = place
-        self.spool = place / "spool"
-        self.data = place / "data"
+    def __init__(self, home: Path) -> None:
+        home.mkdir(parents=True)
+        self.home = home
+        self.spool = home / "spool"
+        self.data = home / "data"
         self.port = free_port()
         self.url = f"fj://127.0.0.1:{self.port}"
         self._running: list[subprocess.Popen[bytes]] = []
-        self._log = (place / "processes.log").open("wb")
+        self._log = (home / "processes.log").open("wb")
 
     def daemon(self) -> subprocess.Popen[bytes]:
         """The daemon; waits until it answers."""
@@ -112,13 +112,13 @@ class Troupe:
         return self._command(
             "worker", "fastjournal.cli.demo.players:handle", *options, "--concurrency", "4",
             "--url", self.url, "--name", name, "--lease", f"{lease:g}",
-            notes=self.place / f"{name}.notes",
+            notes=self.home / f"{name}.notes",
         )  # fmt: skip
 
     def task_worker(self, name: str, app: str) -> subprocess.Popen[bytes]:
         """Runs the tasks of an app and fires its schedules."""
         return self._command(
-            "worker", app, "--url", self.url, "--name", name, notes=self.place / f"{name}.notes"
+            "worker", app, "--url", self.url, "--name", name, notes=self.home / f"{name}.notes"
         )
 
     def node(self, data: Path, settings: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -132,19 +132,19 @@ class Troupe:
 
     def producer(self, number: int) -> subprocess.Popen[bytes]:
         """Puts letters and requests for pages into the spool, until it is enough."""
-        notes = self.place / f"producer{number}.told"
-        given = [str(self.spool), str(notes), str(number), str(self.place / "enough")]
+        notes = self.home / f"producer{number}.told"
+        given = [str(self.spool), str(notes), str(number), str(self.home / "enough")]
         return self._start([sys.executable, "-c", _PRODUCER, *given])
 
     def enough(self) -> None:
         """The producers may stop."""
-        (self.place / "enough").touch()
+        (self.home / "enough").touch()
 
     def told(self, pattern: str) -> list[list[str]]:
         """The lines of the files that match, as words."""
         return [
             line.split(" ")
-            for path in sorted(self.place.glob(pattern))
+            for path in sorted(self.home.glob(pattern))
             for line in path.read_text().splitlines()
         ]
 
@@ -162,7 +162,7 @@ class Troupe:
     def complaints(self) -> str:
         """What the processes wrote to their standard error."""
         self._log.flush()
-        return (self.place / "processes.log").read_text(errors="replace")
+        return (self.home / "processes.log").read_text(errors="replace")
 
     def __enter__(self) -> Self:
         return self

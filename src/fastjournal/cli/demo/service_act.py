@@ -118,16 +118,16 @@ PATIENCE = 60.0  # seconds until something that must happen counts as not happen
 class ServiceAct:
     """Shows the service; the rows that are left in the end are those that Spark must find."""
 
-    def __init__(self, stage: Stage, place: Path) -> None:
+    def __init__(self, stage: Stage, home: Path) -> None:
         self._stage = stage
-        self._place = place
+        self._home = home
         self.asked = 0
         """How often a job was put, repeats of a key included."""
 
     def show(self) -> list[Job]:
         """All steps; returns the rows of the daemon at the end."""
         stage = self._stage
-        with Troupe(self._place) as troupe:
+        with Troupe(self._home) as troupe:
             stage.step("A daemon, a forwarder and two workers start; two producers begin to write")
             daemon = troupe.daemon()
             with connect(troupe.url) as client:

@@ -81,10 +81,10 @@ class Stage:
         return 0
 
 
-def killed_after(program: str, place: Path, count: int) -> list[bytes]:
+def killed_after(program: str, home: Path, count: int) -> list[bytes]:
     """What a child process reported: it is killed with SIGKILL at its line number `count`."""
     lines = []
-    with _child(program, place) as child:
+    with _child(program, home) as child:
         assert child.stdout is not None
         for line in child.stdout:
             lines.append(line.rstrip())
@@ -94,8 +94,8 @@ def killed_after(program: str, place: Path, count: int) -> list[bytes]:
 
 
 @contextmanager
-def _child(program: str, place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen([sys.executable, "-c", program, str(place)], stdout=subprocess.PIPE)
+def _child(program: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", program, str(home)], stdout=subprocess.PIPE)
     try:
         yield child
         child.wait()

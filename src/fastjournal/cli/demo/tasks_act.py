@@ -57,14 +57,14 @@ app = make_app()
 class TasksAct:
     """Shows the app with two workers."""
 
-    def __init__(self, stage: Stage, place: Path) -> None:
+    def __init__(self, stage: Stage, home: Path) -> None:
         self._stage = stage
-        self._place = place
+        self._home = home
 
     def show(self) -> None:
         """Calls, a retry, a schedule."""
         stage = self._stage
-        with Troupe(self._place) as troupe:
+        with Troupe(self._home) as troupe:
             stage.step("A daemon and two workers of an app start")
             daemon = troupe.daemon()
             workers = [troupe.task_worker(name, f"{__name__}:app") for name in ("tom", "una")]

@@ -246,19 +246,19 @@ def lock(
     """
     with _entries_of(directory, url, create=True) as entries:
         try:
-            held = entries.lock(as_bytes(key), length, wait=wait)
+            lock = entries.lock(as_bytes(key), length, wait=wait)
         except Locked:
             typer.echo(f"{key} is locked", err=True)
             raise typer.Exit(NO_LOCK) from None
-        with held:
-            code = _run(held, key, command, length)
+        with lock:
+            code = _run(lock, key, command, length)
             if as_json:
-                json_line({"key": key, "fence": held.fence, "code": code})
+                json_line({"key": key, "fence": lock.fence, "code": code})
     raise typer.Exit(code)
 
 
-def _run(held: Any, key: str, command: list[str], length: float) -> int:
-    environment = os.environ | {"FASTJOURNAL_LOCK": key, "FASTJOURNAL_FENCE": str(held.fence)}
+def _run(lock: Any, key: str, command: list[str], length: float) -> int:
+    environment = os.environ | {"FASTJOURNAL_LOCK": key, "FASTJOURNAL_FENCE": str(lock.fence)}
     try:
         process = subprocess.Popen(command, env=environment)
     except OSError as error:
@@ -276,7 +276,7 @@ def _run(held: Any, key: str, command: list[str], length: float) -> int:
             except KeyboardInterrupt:  # the command got it too
                 continue
             try:
-                held.keep(length)
+                lock.keep(length)
                 ends = time.monotonic() + length
             except LeaseLost:
                 break

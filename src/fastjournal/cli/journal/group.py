@@ -159,7 +159,7 @@ def move(
     """
     from fastjournal.client.group_table import STAMP, TABLE, is_stamped
 
-    with _open(home) as journal, journal.entries.lock(TABLE, _LOCK) as held:
+    with _open(home) as journal, journal.entries.lock(TABLE, _LOCK) as lock:
         found = _table_of(journal)
         moved = found.moved(number, address)
         with _open_shard(journal, address) as shard:
@@ -168,7 +168,7 @@ def move(
                     f"{address} is not journal {number} of this group", name="address"
                 )
             _check_left(journal, found.shards[number], shard)
-        held.set(moved.encode())
+        lock.set(moved.encode())
     tell(as_json, {"shard": number, "address": address, "outcome": "moved"}, f"{number} {address}")
 
 

@@ -327,13 +327,13 @@ def _jobs_of(file: str, common: dict[str, Any]) -> Iterator[dict[str, Any]]:
         raise BadRequest(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _job_of(line: bytes, place: str) -> dict[str, Any]:
+def _job_of(line: bytes, where: str) -> dict[str, Any]:
     try:
         given = json.loads(line)
     except ValueError as error:
-        raise BadRequest(f"{place}: not JSON: {error}") from None
+        raise BadRequest(f"{where}: not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise BadRequest(f"{place}: not a JSON object")
+        raise BadRequest(f"{where}: not a JSON object")
     job: dict[str, Any] = {}
     for name, value in given.items():
         if value is None:
@@ -341,7 +341,7 @@ def _job_of(line: bytes, place: str) -> dict[str, Any]:
         try:
             job[name] = _field(name, value)
         except (KeyError, typer.BadParameter):
-            raise BadRequest(f"{place}: {name} cannot be {json.dumps(value)}") from None
+            raise BadRequest(f"{where}: {name} cannot be {json.dumps(value)}") from None
     return job
 
 

@@ -602,15 +602,15 @@ def apply(
     for journal, queues in parts:
         if not queues:
             continue
-        place, address = _journal_of(directory, url, journal)
+        home, address = _journal_of(directory, url, journal)
         if dry_run:
             try:
-                with open_view(place, address) as view:
+                with open_view(home, address) as view:
                     found += [(journal, one) for one in changes(view, queues)]
             except NotFound:
                 found += [(journal, one) for one in changes(NOWHERE, queues)]
         else:
-            with open_journal(place, address, create=True) as target:
+            with open_journal(home, address, create=True) as target:
                 found += [(journal, one) for one in apply_tables(target, queues)]
     for journal, one in found:
         if as_json:

@@ -25,11 +25,11 @@ from fastjournal.cli.spark.session import (
     Conf,
     Directory,
     DryRun,
+    JournalPath,
     Json,
     Limit,
     Master,
     Parquet,
-    Place,
     TaskCount,
     end_progress,
     print_frame,
@@ -54,7 +54,7 @@ app.add_typer(flow.app)
 @app.command()
 def sql(
     query: Annotated[str, typer.Argument(help="Over the views records, jobs and segments.")],
-    directory: Place,
+    directory: JournalPath,
     as_of: AsOf = None,
     master: Master = LOCAL,
     conf: Conf = None,
@@ -81,7 +81,7 @@ def sql(
 
 @app.command()
 def replay(
-    directory: Place,
+    directory: JournalPath,
     as_of: AsOf = None,
     queue: Annotated[list[str] | None, typer.Option(help="Only rows of this queue.")] = None,
     columns: Annotated[str, typer.Option(help="Columns to show, comma separated.")] = "",
@@ -150,7 +150,9 @@ def audit(
 
 
 @app.command()
-def shell(directory: Place, as_of: AsOf = None, master: Master = LOCAL, conf: Conf = None) -> None:
+def shell(
+    directory: JournalPath, as_of: AsOf = None, master: Master = LOCAL, conf: Conf = None
+) -> None:
     """Open a Python prompt with `spark`, `journal` and the three views.
 
     Examples:

@@ -518,9 +518,9 @@ def consume(
     work = load_function(function)
     if url.startswith("spool:"):
         raise typer.BadParameter("nothing can be leased from a spool")
-    place = parse_url(url)
-    if isinstance(place, Path):
-        journal_segments(place)  # a name that was mistyped makes no journal
+    target = parse_url(url)
+    if isinstance(target, Path):
+        journal_segments(target)  # a name that was mistyped makes no journal
     source: Any = connect(url)
     try:
         with spark_session(master, conf, [], bar=False) as spark, stopping() as stop:
@@ -546,8 +546,8 @@ def _ship(work: Any) -> None:
     from pyspark import cloudpickle
 
     module = sys.modules.get(getattr(work, "__module__", ""))
-    place = getattr(module, "__file__", None) or ""
-    if module is not None and "site-packages" not in place:
+    file = getattr(module, "__file__", None) or ""
+    if module is not None and "site-packages" not in file:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
@@ -590,12 +590,12 @@ def apply(
 
     if action not in ACTIONS:
         raise typer.BadParameter(f"--action is one of {', '.join(ACTIONS)}, not {action!r}")
-    place = directory or Path(url.removeprefix("embedded:"))
-    with spark_session(master, conf, [place]) as spark:
+    path = directory or Path(url.removeprefix("embedded:"))
+    with spark_session(master, conf, [path]) as spark:
         from fastjournal.spark.consume.bulk_edit import apply_frame
         from fastjournal.spark.table import JournalTable
 
-        JournalTable.for_path(spark, place).create_views()
+        JournalTable.for_path(spark, path).create_views()
         frame = spark.sql(query)
         source: Any = connect(url)
         try:

@@ -34,11 +34,11 @@ __all__ = [
     "Conf",
     "Directory",
     "DryRun",
+    "JournalPath",
     "Json",
     "Limit",
     "Master",
     "Parquet",
-    "Place",
     "TaskCount",
     "end_progress",
     "error_of",
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 Directory = Annotated[Path, typer.Argument(help="Directory of the journal.", metavar="DIRECTORY")]
-Place = Annotated[
+JournalPath = Annotated[
     str,
     typer.Argument(
         help="Directory of the journal, or of a copy on an object store: s3://bucket/jobs.",

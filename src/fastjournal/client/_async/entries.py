@@ -141,10 +141,10 @@ class AsyncEntries(AsyncMapping):
 
     async def pop(self, key: Text, default: Any = _MISSING) -> Any:
         """Delete an entry and return its value; in one step."""
-        async with self.lock(key, _POP_LASTS, wait=self._caller.target.timeout) as held:
+        async with self.lock(key, _POP_LASTS, wait=self._caller.target.timeout) as lock:
             value = await self.current.get(key, _MISSING)
             if value is not _MISSING:
-                await held.delete()
+                await lock.delete()
                 return value
         if default is _MISSING:
             raise KeyError(key)
@@ -268,9 +268,9 @@ class AsyncEntries(AsyncMapping):
         It ends after `length` by itself. Waits up to `wait` for another to free it, then `Locked`.
         """
         who = worker_bytes(owner) if owner else self._numbers.owner()
-        held = AsyncHeldLock(self.current, key_bytes(key), who, length, wait)
-        at_once(held.take)
-        return held
+        lock = AsyncHeldLock(self.current, key_bytes(key), who, length, wait)
+        at_once(lock.take)
+        return lock
 
     async def watch(
         self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""

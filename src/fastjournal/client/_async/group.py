@@ -171,7 +171,7 @@ class AsyncGroup:
         persist: bool = False,
     ) -> Receipt:
         """Take a job in, in the journal of its key; see `Journal.put`."""
-        number, known = self._place({"key": key, "queue": queue, "id": id})
+        number, known = self._shard_of({"key": key, "queue": queue, "id": id})
 
         def put(client: AsyncClient) -> Any:
             return client.put(
@@ -195,10 +195,10 @@ class AsyncGroup:
         parts: dict[int, list[tuple[int, NewJob | Mapping[str, Any]]]] = {}
         for at, job in enumerate(jobs):
             if isinstance(job, NewJob):
-                number, known = self._place(job)
+                number, known = self._shard_of(job)
                 job = job._replace(id=known)
             else:
-                number, known = self._place(job)
+                number, known = self._shard_of(job)
                 job = {**job, "id": known}
             parts.setdefault(number, []).append((at, job))
         receipts: list[Any] = [None] * len(jobs)
@@ -341,7 +341,7 @@ class AsyncGroup:
         if job_id is not None and key is None:
             numbers = self._candidates(id_bytes(job_id))
         elif key is not None and queue is not None:
-            numbers = [self._place({"key": key, "queue": queue})[0]]
+            numbers = [self._shard_of({"key": key, "queue": queue})[0]]
         else:
             numbers = list(range(len(self._shards)))
         found = False
@@ -388,7 +388,7 @@ class AsyncGroup:
         if job_id is not None:
             found = await self._where(job_id, lambda at: at.job(job_id))
         else:
-            number, _ = self._place({"key": key, "queue": queue})
+            number, _ = self._shard_of({"key": key, "queue": queue})
             found = await self._at(number, lambda at: at.job(key=key, queue=queue))
         return found
 
@@ -501,7 +501,7 @@ class AsyncGroup:
             shards.append(shard)
         self._table, self._shards = table, shards
 
-    def _place(self, job: NewJob | Mapping[str, Any]) -> tuple[int, bytes]:
+    def _shard_of(self, job: NewJob | Mapping[str, Any]) -> tuple[int, bytes]:
         """The journal of a job, and its id."""
         number = shard_of_job(job, len(self._shards), self._turn)
         self._turn += 1
@@ -604,10 +604,10 @@ class AsyncGroup:
             for at, numbers in enumerate(tries):
                 if not outcomes[at] and round_ < len(numbers):
                     parts.setdefault(numbers[round_], []).append(at)
-            for number, places in parts.items():
-                given = [items[at] for at in places]
+            for number, indexes in parts.items():
+                given = [items[at] for at in indexes]
                 answers = await self._at(number, _settling(work, given))
-                for at, answer in zip(places, answers, strict=True):
+                for at, answer in zip(indexes, answers, strict=True):
                     outcomes[at] = answer
         return outcomes
 

@@ -144,10 +144,10 @@ class ClientEntries(BlockingMapping):
 
     def pop(self, key: Text, default: Any = _MISSING) -> Any:
         """Delete an entry and return its value; in one step."""
-        with self.lock(key, _POP_LASTS, wait=self._caller.target.timeout) as held:
+        with self.lock(key, _POP_LASTS, wait=self._caller.target.timeout) as lock:
             value = self.current.get(key, _MISSING)
             if value is not _MISSING:
-                held.delete()
+                lock.delete()
                 return value
         if default is _MISSING:
             raise KeyError(key)
@@ -269,9 +269,9 @@ class ClientEntries(BlockingMapping):
         It ends after `length` by itself. Waits up to `wait` for another to free it, then `Locked`.
         """
         who = worker_bytes(owner) if owner else self._numbers.owner()
-        held = HeldLock(self.current, key_bytes(key), who, length, wait)
-        at_once(held.take)
-        return held
+        lock = HeldLock(self.current, key_bytes(key), who, length, wait)
+        at_once(lock.take)
+        return lock
 
     def watch(
         self, key: Text | None = None, *, prefix: Text = b"", lower: Text = b"", upper: Text = b""

@@ -157,7 +157,7 @@ class Ground:
             raise NotFound(f"no job {row_id.hex()}")
         return row
 
-    def held(self, row_id: bytes, token: i64, now: i64) -> Row:
+    def leased_row(self, row_id: bytes, token: i64, now: i64) -> Row:
         """The row, if the caller may end or prolong its work.
 
         Workq cannot carry a token: without one a row may be ended while it has no result (D-29).

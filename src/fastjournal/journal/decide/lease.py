@@ -102,7 +102,7 @@ class Leases:
         """Keep a lease for another length of time from now."""
         ground = self._ground
         now = ground.time(now)
-        row = ground.held(row_id, token, now)
+        row = ground.leased_row(row_id, token, now)
         until = instant_after(now, length or _usual_length(row))
         renew = Renew(row.id, until, row.attempts)
         return ground.restated(row, self._with_touch(row, renew, now), now)
@@ -111,7 +111,7 @@ class Leases:
         """The work is done."""
         ground = self._ground
         now = ground.time(now)
-        row = ground.held(row_id, token, now)
+        row = ground.leased_row(row_id, token, now)
         if result is not None:
             ground.limits.check_value(len(result), "a result")
         if row.policy.flags & FROM_WORKQ:
@@ -135,7 +135,7 @@ class Leases:
         """The work failed: try again after `delay`, or give up."""
         ground = self._ground
         now = ground.time(now)
-        row = ground.held(row_id, token, now)
+        row = ground.leased_row(row_id, token, now)
         ground.limits.check_value(len(result), "a result")
         settings = row.queue.settings
         more = row.rare
@@ -163,7 +163,7 @@ class Leases:
         """Give the row back undone: ready at its old place, or after a delay."""
         ground = self._ground
         now = ground.time(now)
-        row = ground.held(row_id, token, now)
+        row = ground.leased_row(row_id, token, now)
         more = row.rare
         due = instant_after(now, delay) if delay else row.due
         retry = Retry(row.id, GAVE_BACK, due, more.timeouts, more.fails, more.note)

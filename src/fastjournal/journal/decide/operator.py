@@ -42,6 +42,7 @@ from fastjournal.journal.language.commands import (
     Redrive,
     Retry,
     Tomb,
+    as_one,
 )
 from fastjournal.journal.state.row import (
     DELETED_ROW,
@@ -96,7 +97,7 @@ class Operator:
             twins = self._state.keys.twins(row)
             parts.extend([_purge(other) for other in twins if other.stage == DELETED_ROW])
         parts.append(Tomb(row.id, row.queue.name, row.key, when))
-        return Deleted(_together(parts), found)
+        return Deleted(as_one(parts), found)
 
     def delete_key(
         self, queue: bytes, key: bytes, now: i64, timestamp: i64 = 0, purge: bool = False
@@ -135,7 +136,7 @@ class Operator:
             parts.append(_purge(tomb))  # so its records do not pile up
         if not purge:
             parts.append(Tomb(everywhere_id(key), b"", b"", when))
-        yield Deleted(_together(parts))
+        yield Deleted(as_one(parts))
 
     def _delete_rows(
         self, queue: bytes, key: bytes, rows: list[Row], when: i64, now: i64, purge: bool
@@ -145,9 +146,9 @@ class Operator:
         going = [row for row in older if row.stage != DELETED_ROW]
         found = _count(going, now)
         if len(older) < len(rows):  # what stays keeps older puts away by itself
-            return Deleted(_together([gone(row) for row in going]), found, not going)
+            return Deleted(as_one([gone(row) for row in going]), found, not going)
         if purge:
-            return Deleted(_together([gone(row) for row in older]), found)
+            return Deleted(as_one([gone(row) for row in older]), found)
         bearer: Row | None = None
         for row in older:
             if bearer is None or row.stage < bearer.stage:
@@ -155,7 +156,7 @@ class Operator:
         row_id = self._ground.new_id() if bearer is None else bearer.id
         parts: list[Command] = [_purge(row) for row in older if row is not bearer]
         parts.append(Tomb(row_id, queue, key, when))
-        return Deleted(_together(parts), found)
+        return Deleted(as_one(parts), found)
 
     def _when(self, timestamp: i64, now: i64, rows: list[Row]) -> i64:
         """The time of a deletion; without one of its own it is newer than all that is there."""
@@ -253,9 +254,3 @@ def _count(rows: list[Row], now: i64) -> int:
 
 def _purge(row: Row) -> Command:
     return Purge(row.id, row.queue.name, row.key, row.modified)
-
-
-def _together(commands: list[Command]) -> Command | None:
-    if len(commands) < 2:
-        return commands[0] if commands else None
-    return Group(tuple(commands))

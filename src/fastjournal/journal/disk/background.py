@@ -123,8 +123,8 @@ class Background:
                 self._stopping.wait(_LOOK_AGAIN)
             elif deadline:
                 left = max(0, deadline - engine.clock.now()) / SECOND
-                held = not left and engine.holds_back()
-                engine.timer.wait(_LOOK_AGAIN if held else min(left, _LOOK_AGAIN))
+                waits = not left and engine.holds_back()
+                engine.timer.wait(_LOOK_AGAIN if waits else min(left, _LOOK_AGAIN))
             else:
                 engine.timer.wait(self._upkeep.until_generation())
 

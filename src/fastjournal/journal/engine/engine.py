@@ -325,7 +325,7 @@ class Engine:
 
     def batch(self) -> "Batch":
         """Commands committed inside are logged together; see rule 3."""
-        return Batch(self, self.batching is None and self.reserve.held)
+        return Batch(self, self.batching is None and self.reserve.is_kept)
 
     def wrote(self, last: i64) -> None:
         """All that was applied is in the log, the newest record with this TIME."""
@@ -346,7 +346,7 @@ class Engine:
 
     def check_room_to_grow(self) -> None:
         """Refuse what makes the log grow while the disk is full."""
-        if not self.reserve.held:
+        if not self.reserve.is_kept:
             self.reserve.check()
 
     # Values, and how safe what was written is.
@@ -484,6 +484,12 @@ class Engine:
                     ready.append((name, 1))
         wakeups.called.clear()
         wakeups.ready(ready)
+
+    def forget(self, subscription: Subscription) -> None:
+        """Send it no more events; any thread may ask."""
+        with self.lock:
+            if subscription in self.subscriptions:
+                self.subscriptions.remove(subscription)
 
     def subscribe(self, subscription: Subscription) -> None:
         """Send events from now on; what is due already is told at once."""
@@ -664,7 +670,7 @@ class Batch:
         size: i64 = record_size(len(payload))
         if len(out) + size > _BATCH_BYTES:
             self.flush()
-        if size > _BATCH_BYTES or not engine.reserve.held:
+        if size > _BATCH_BYTES or not engine.reserve.is_kept:
             return engine.log_now(command, payload, now)
         time = engine.next_time(now, self._last)
         self._applying = True

@@ -33,13 +33,13 @@ class Reserve:
         self._stream = stream
         self._path = stream.path / _NAME
         self._asked = 0
-        self.held = self._take()
+        self.is_kept = self._take()
 
     def give_up(self) -> bool:
         """Free the space; False if it was free already."""
-        if not self.held:
+        if not self.is_kept:
             return False
-        self.held = False
+        self.is_kept = False
         self._asked = self._stream.clock.monotonic()
         _log.error(
             "%s: the disk is full: jobs can be finished, but none taken in; free some space,"
@@ -52,15 +52,15 @@ class Reserve:
 
     def check(self) -> None:
         """Refuse to grow while the disk is full."""
-        if self.held:
+        if self.is_kept:
             return
         now = self._stream.clock.monotonic()
         if now - self._asked >= SECOND:
             self._asked = now
-            self.held = self._take()
-            if self.held:
+            self.is_kept = self._take()
+            if self.is_kept:
                 _log.warning("%s: there is space again, jobs are taken in", self._stream.path)
-        if not self.held:
+        if not self.is_kept:
             raise NoSpace("the disk is full: jobs can be finished, but none taken in")
 
     def _take(self) -> bool:

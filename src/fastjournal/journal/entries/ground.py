@@ -29,6 +29,7 @@ from fastjournal.journal.language.commands import (
     Purge,
     Put,
     Tomb,
+    as_one,
     policy_of,
 )
 from fastjournal.journal.state.keys import KeyIndex
@@ -148,13 +149,7 @@ class Plan:
 
     def decided(self, found: int = 0, kind: int = 0, data: bytes = b"") -> Decided:
         """The plan is made."""
-        return Decided(_one(self._logged), _one(self._remembered), False, found, kind, data)
-
-
-def _one(commands: list[Command]) -> Command | None:
-    if len(commands) < 2:
-        return commands[0] if commands else None
-    return Group(tuple(commands))
+        return Decided(as_one(self._logged), as_one(self._remembered), False, found, kind, data)
 
 
 @final

@@ -76,12 +76,12 @@ class Locks:
 
     def check(self, keys: tuple[bytes, ...], by: Writer, now: int) -> None:
         """Refuse a change of somebody who must not make it."""
-        held = self.holder(keys, now)
+        there = self.holder(keys, now)
         if by.fence:
-            if held is None or held.fence != by.fence:
+            if there is None or there.fence != by.fence:
                 raise LeaseLost("the lock is no longer yours")
-        elif held is not None and (not by.owner or held.owner != by.owner):
-            raise Locked(f"{quoted(held.key)} is locked")
+        elif there is not None and (not by.owner or there.owner != by.owner):
+            raise Locked(f"{quoted(there.key)} is locked")
 
     def lock(
         self,
@@ -95,26 +95,26 @@ class Locks:
         until = until or now + DEFAULT_LENGTH
         if not now < until <= now + MAX_LENGTH:
             raise OutOfRange("a lock lasts up to an hour from now on")
-        held = self.holder(keys, now)
-        if held is None:
+        there = self.holder(keys, now)
+        if there is None:
             if len(self._locks) >= _MOST:
                 self._forget(now)
             lock = Lock(owner, until, new_fence(), keys[0])
-        elif held.owner != owner:
-            raise Locked(f"{quoted(held.key)} is locked")
+        elif there.owner != owner:
+            raise Locked(f"{quoted(there.key)} is locked")
         else:
-            lock = Lock(owner, until, held.fence, held.key)
+            lock = Lock(owner, until, there.fence, there.key)
         self._locks[lock.key] = lock
         return lock
 
     def unlock(self, keys: tuple[bytes, ...], by: Writer, now: int) -> bool:
         """Free a lock; False if there is none."""
-        held = self.holder(keys, now)
-        if held is None:
+        there = self.holder(keys, now)
+        if there is None:
             return False
-        if (by.fence and by.fence != held.fence) or (not by.fence and by.owner != held.owner):
-            raise Locked(f"{quoted(held.key)} is locked by somebody else")
-        del self._locks[held.key]
+        if (by.fence and by.fence != there.fence) or (not by.fence and by.owner != there.owner):
+            raise Locked(f"{quoted(there.key)} is locked by somebody else")
+        del self._locks[there.key]
         return True
 
     def move(self, old: bytes, new: bytes) -> None:

@@ -92,6 +92,7 @@ __all__ = [
     "Touch",
     "Value",
     "WorkqJob",
+    "as_one",
     "fault_of",
     "policy_of",
     "write_aliases",
@@ -640,6 +641,13 @@ class Group(Command):
             part = BytesWriter()
             member.write(part)
             put_blob(out, part.getvalue())
+
+
+def as_one(commands: list[Command]) -> Command | None:
+    """All of them as one change: a group, the only one, or nothing."""
+    if len(commands) < 2:
+        return commands[0] if commands else None
+    return Group(tuple(commands))
 
 
 @final

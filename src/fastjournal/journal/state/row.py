@@ -206,7 +206,7 @@ class Row:
         self.kind: u8 = 1
         self.stage: u8 = WAITING_ROW
         self.place: u8 = IDLE
-        self.held: u8 = 0
+        self.cached: u8 = 0
         """What `values` knows of it."""
 
     @property

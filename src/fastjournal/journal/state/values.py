@@ -37,7 +37,7 @@ _EACH: Final[i64] = 48
 _TRIM: Final[i64] = 64
 
 _LISTED: Final[u8] = 1
-"""`Row.held`: it stands in the list of values."""
+"""`Row.cached`: it stands in the list of values."""
 _SPENT: Final[u8] = 2
 """Its value has gone, the place in the list has not."""
 _USED: Final[u8] = 4
@@ -108,9 +108,9 @@ class Values:
         if self.logged:
             if not row.policy.flags & PERSIST:
                 self.unlogged -= _cost(row)
-            elif row.held & (_LISTED | _SPENT) == _LISTED:
+            elif row.cached & (_LISTED | _SPENT) == _LISTED:
                 self.bytes -= i64(row.size)
-                row.held = _LISTED | _SPENT
+                row.cached = _LISTED | _SPENT
                 self._spent += 1
                 if self._spent > _TRIM and self._spent * 2 > len(self._list):
                     self._sift()
@@ -120,8 +120,8 @@ class Values:
 
     def use(self, row: Row) -> None:
         """A row's value, which is in memory, is being used."""
-        if row.held:
-            row.held |= _USED
+        if row.cached:
+            row.cached |= _USED
 
     def hold(self, row: Row, value: bytes) -> None:
         """A row's value was read back."""
@@ -173,11 +173,11 @@ class Values:
 
     def _enlist(self, row: Row) -> None:
         self.bytes += i64(row.size)
-        if row.held:  # its place is still there
-            row.held = _LISTED | _USED
+        if row.cached:  # it stands there still
+            row.cached = _LISTED | _USED
             self._spent -= 1
         else:
-            row.held = _LISTED
+            row.cached = _LISTED
             self._list.append(row)
 
     def _shrink(self, keep: Row | None) -> None:
@@ -191,16 +191,16 @@ class Values:
             if row is None:
                 self._head += 1
                 continue
-            if row.held & _SPENT:
-                row.held = 0
+            if row.cached & _SPENT:
+                row.cached = 0
                 self._spent -= 1
             elif self.count <= 1 or not row.segment:  # the last one, or not written yet
                 return
-            elif row is keep or row.held & _USED:
-                row.held = _LISTED
+            elif row is keep or row.cached & _USED:
+                row.cached = _LISTED
                 listed.append(row)
             else:
-                row.held = 0
+                row.cached = 0
                 row.value = None
                 self.bytes -= i64(row.size)
                 self.evictions += 1
@@ -216,8 +216,8 @@ class Values:
         for row in self._list:
             if row is None:
                 continue
-            if row.held & _SPENT:
-                row.held = 0
+            if row.cached & _SPENT:
+                row.cached = 0
             else:
                 left.append(row)
         self._list = left

@@ -74,13 +74,13 @@ def _replace(files: Files, old: Path, new: Path) -> None:
 
 
 def _lock(files: Files, path: Path) -> None:
-    held = files.lock(path, exclusive=True, timeout=0)
+    lock = files.lock(path, exclusive=True, timeout=0)
     try:
         second = files.lock(path, exclusive=True, timeout=0)
     except LockTimeout:
         return
     finally:
-        held.release()
+        lock.release()
     second.release()
     raise ValueError("a second one was given")
 
@@ -88,7 +88,7 @@ def _lock(files: Files, path: Path) -> None:
 def file_system_of(directory: Path) -> str:
     """The kind of file system that a directory lies on; empty where that cannot be told."""
     try:
-        place = os.path.realpath(directory)
+        path = os.path.realpath(directory)
         lines = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return ""
@@ -98,7 +98,7 @@ def file_system_of(directory: Path) -> str:
         if len(words) < 3:
             continue
         mounted = words[1].encode().decode("unicode_escape")
-        inside = place == mounted or place.startswith(mounted.rstrip("/") + "/")
+        inside = path == mounted or path.startswith(mounted.rstrip("/") + "/")
         if inside and len(mounted) >= len(best):
             best, kind = mounted, words[2]
     return kind

@@ -7,8 +7,8 @@ Rules:
 2. If it is not, its segment was rewritten (records never change their segment), or it was never
    known where it stands: the segment is looked through for the TIME, then the one that should hold
    it by the TIMEs of the others.
-3. The places of the records of the segments looked through last are remembered, for the others that
-   have moved too.
+3. The offsets of the records of the segments looked through last are remembered, for the others
+   that have moved too.
 4. Damage is told with file, offset and reason, and concerns its own record only.
 5. No lock is needed: a file that was opened stays whole while a cleaner renames another over it,
    and one that was blanked meanwhile fails its CRC and is opened anew.
@@ -139,14 +139,14 @@ class Lookup:
             found = self._read(time, number, offset, size)
             if found is not None:
                 return found
-        places = self._look_through(number)
-        if places is None:
+        offsets = self._look_through(number)
+        if offsets is None:
             return None
-        self._known[number] = places
+        self._known[number] = offsets
         self._known.move_to_end(number)
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        offset = places.find(time)
+        offset = offsets.find(time)
         return self._read(time, number, offset, size) if offset else None
 
     def _look_through(self, number: int) -> _Offsets | None:
@@ -160,7 +160,7 @@ class Lookup:
         except OSError as error:
             raise SegmentError(path, f"cannot be read: {error}") from error
         self.searches += 1
-        places, limit = _Offsets(), stream.max_payload
+        offsets, limit = _Offsets(), stream.max_payload
         at: int | None = HEADER_SIZE
         end = len(data)
         while at is not None and at < end:
@@ -169,14 +169,14 @@ class Lookup:
             except BrokenRecord as broken:
                 if is_blank(data, at, end):
                     break
-                places.broken.append((at, _time_at(data, at), broken.reason))
+                offsets.broken.append((at, _time_at(data, at), broken.reason))
                 at = next_valid(data, at + 1, end, limit)
                 continue
             if stop - start >= self._large:
-                places.times.append(time)
-                places.offsets.append(at)
+                offsets.times.append(time)
+                offsets.offsets.append(at)
             at = after
-        return places
+        return offsets
 
     def _holder(self, time: int) -> int | None:
         """The segment in which a record of this TIME would stand."""

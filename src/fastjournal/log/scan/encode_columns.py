@@ -38,9 +38,9 @@ def encode_column(
     rows = len(payloads)
     if not rows:
         return b""
-    _, places, values = payloads.buffers()
+    _, ends, values = payloads.buffers()
     at = payloads.offset
-    offsets = np.frombuffer(places, dtype=np.int32)[at : at + rows + 1]
+    offsets = np.frombuffer(ends, dtype=np.int32)[at : at + rows + 1]
     data = np.frombuffer(values, dtype=np.uint8) if values else np.zeros(0, dtype=np.uint8)
     # A record is at most 24 bytes longer than its payload: TIME 15, SIZE up to 5, CRC 4.
     made = np.empty(int(offsets[-1]) - int(offsets[0]) + 24 * rows, dtype=np.uint8)

@@ -192,7 +192,7 @@ class SegmentPair:
         standby, self._standby = self._standby, None
         files = self._stream.files
         try:
-            remove = remove_standby and standby is not None and standby.in_place
+            remove = remove_standby and standby is not None and standby.is_where_it_was
             try:
                 self.active.close()
             finally:

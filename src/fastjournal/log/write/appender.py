@@ -265,23 +265,23 @@ class Appender:
     def sync(self) -> None:
         """Bring everything appended so far to stable storage, whatever the policy."""
         with self._guard:
-            self._held().sync()
+            self._open_writer().sync()
 
     def rotate(self) -> int:
         """Close the current segment and go on in a new one; returns its number."""
         with self._guard:
-            return self._roll(self._held()).number
+            return self._roll(self._open_writer()).number
 
     @property
     def position(self) -> Position:
         """Where the next record goes."""
-        writer = self._held()
+        writer = self._open_writer()
         return Position(writer.number, writer.offset)
 
     @property
     def last_time(self) -> int:
         """TIME of the newest record; 0 in an empty stream."""
-        return self._held().last_time
+        return self._open_writer().last_time
 
     def __enter__(self) -> Self:
         self.lock()
@@ -294,13 +294,13 @@ class Appender:
             if error is None:  # else the error under way tells more
                 raise
 
-    def _held(self) -> SegmentWriter:
+    def _open_writer(self) -> SegmentWriter:
         if self._writer is None:
             raise NotLocked("lock the appender before using it")
         return self._writer
 
     def _ready(self) -> SegmentWriter:
-        writer = self._held()
+        writer = self._open_writer()
         if writer.offset >= self.options.segment_size:
             return self._roll(writer)
         return writer

@@ -107,7 +107,7 @@ class CommitLog(LogWriter):
         """Write payloads that stand together in the log; returns the TIME of the last one.
 
         One that cannot be written refuses all of them; with a list `refused` it is left out and
-        told there, with its place, and the others are written.
+        told there, with its index, and the others are written.
         """
         if refused is not None:
             payloads = self._sound(payloads, refused)
@@ -125,11 +125,11 @@ class CommitLog(LogWriter):
         """Those that can be written; the others are told."""
         sound: list[bytes] = []
         given: Any = payloads  # one that is no bytes is refused in words
-        for place, payload in enumerate(given):
+        for index, payload in enumerate(given):
             try:
                 sound += frozen((payload,), self.stream.max_payload)
             except RequestError as error:
-                refused.append((place, error))
+                refused.append((index, error))
         self.counters.skipped += len(payloads) - len(sound)
         return sound
 

@@ -52,8 +52,8 @@ class SegmentWriter:
         last_time: i64,
     ) -> None:
         self._handle = handle
-        self._place = handle.place()
-        self._identity = None if self._place else handle.identity()
+        self._name = handle.current_name()
+        self._identity = None if self._name else handle.identity()
         self._mark = mark
         self._reserved: i64 = 0
         """How far the file reaches; 0: nothing was reserved, writes append."""
@@ -185,7 +185,7 @@ class SegmentWriter:
             if self._closed:  # and so synced before: another thread has left this segment
                 return False
             if not self.dirty:
-                self._check_place()
+                self._check_directory()
                 return False
             # What another thread adds from here on counts as dirty and lies behind the mark;
             # `last_time` may then be too new, which is harmless.
@@ -200,7 +200,7 @@ class SegmentWriter:
                 raise because(
                     AppenderPoisoned(f"{self.path}: sync failed: {error}"), error
                 ) from error
-            self._check_place()
+            self._check_directory()
             self._mark.set(self.number, offset, last_time)
             return True
 
@@ -221,16 +221,16 @@ class SegmentWriter:
                 ) from error
 
     @property
-    def in_place(self) -> bool:
+    def is_where_it_was(self) -> bool:
         """Whether this is the file of its name, in the directory that was locked."""
         return self._stray() is None
 
     def _stray(self) -> Path | None:
-        if self._handle.place() != self._place:
+        if self._handle.current_name() != self._name:
             return self.path
         return self._mark.stray(self.path, self._identity)
 
-    def _check_place(self) -> None:
+    def _check_directory(self) -> None:
         stray = self._stray()
         if stray is not None:
             self._poison = SegmentError(stray, "is another file: the directory was replaced")

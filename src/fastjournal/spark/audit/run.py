@@ -7,8 +7,8 @@ Rules:
 2. The second opinion folds Workq's own commands (types 1 to 8) inside the JVM, in code that shares
    nothing with `journal.state`; the two must agree on every row.
 3. An audit reads only. Each task sees the journal as of one moment, that in which it opens the
-   files; the second opinion reads it in many tasks, so the driver shares the readers' lock until it
-   is formed.
+   files. A large log is dealt out by row and read once, and the second opinion reads in many tasks:
+   both happen at once, while the log is pinned.
 """
 
 from __future__ import annotations

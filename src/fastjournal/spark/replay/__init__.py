@@ -2,7 +2,8 @@
 
 snapshots           where a replay may begin
 fold, fold_kernel   the records of a share of the rows to their state
-by_share, by_row    every task walks the log for its share; or one shuffle by row
+by_share            every task walks the log for its share
+dealt, by_row       the log dealt out by row, each byte of it read once
 job_rows            rows of the state as batches of view `jobs`
 """
 

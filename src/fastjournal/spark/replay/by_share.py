@@ -3,10 +3,9 @@
 Rules:
 
 1. Sharded scan: every task walks the whole log and applies the records of its share of the rows.
-   No shuffle; the order is the order in the file. It costs one walk of the log per task, so it
-   pays up to some 24 tasks.
-2. Beyond that, records are shuffled once by row and each partition is sorted by TIME and folded by
-   the same code; what concerns no single row goes to every partition.
+   No shuffle; the order is the order in the file. It costs one walk of the log per task, so there
+   are few, and a source of data can do nothing else.
+2. Whoever has a session has a large log dealt out instead (`by_row`), and folded by the same code.
 3. A journal is read as of one moment: all its segments are opened under the readers' lock, and
    what is appended later is left out by its TIME.
 4. Where a snapshot lies before the instant asked for, only the log behind it is replayed.
