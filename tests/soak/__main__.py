@@ -117,6 +117,8 @@ def soak(minutes: float, seed: int, home: Path) -> Verdict:
         stage = set_up(kind, place, chance)
         try:
             verdict = sitting(stage, place, until, chance, struck)
+            if verdict.broken:
+                stage.keep()
         finally:
             stage.close()
         print(f"{number + 1}. {stage.name}: {verdict}", *verdict.examples, sep="\n   ", flush=True)

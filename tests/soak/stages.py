@@ -75,6 +75,9 @@ class Stage(Protocol):
     def at_rest(self) -> AbstractContextManager[Journal | Client]:
         """What there is in the end."""
 
+    def keep(self) -> None:
+        """What is judged stays, to be looked at."""
+
     def close(self) -> None:
         """End everything."""
 
@@ -199,6 +202,11 @@ class DaemonStage:
             check_one_waiting_row(journal)
             yield journal
 
+    def keep(self) -> None:
+        """What is judged stays, to be looked at: the disk itself goes."""
+        if self._disk is not None:
+            shutil.copytree(self._daemon.data, self._disk.path.parent / "data")
+
     def close(self) -> None:
         """End everything."""
         process = self._daemon.process
@@ -267,6 +275,9 @@ class ClusterStage:
         with Client(f"{self.url}?timeout=60") as client:
             yield client
 
+    def keep(self) -> None:
+        """It lies where it may stay."""
+
     def close(self) -> None:
         """End everything."""
         self._open.close()
@@ -323,6 +334,9 @@ class ReplicaStage:
         self._rig.wait_joined()
         with Client(self._rig.url) as client:
             yield client
+
+    def keep(self) -> None:
+        """It lies where it may stay."""
 
     def close(self) -> None:
         """End everything."""

@@ -89,11 +89,11 @@ class Verdict:
         return sum((self.lost, self.doubled, self.resurrected, self.miscounted, self.mistold,
                     self.misled, self.hung))  # fmt: skip
 
-    def blame(self, what: str, words: str) -> None:
-        """One more broken promise."""
+    def blame(self, what: str, words: str, seen: object = "") -> None:
+        """One more broken promise; `seen`: what the clients wrote down of it."""
         setattr(self, what, getattr(self, what) + 1)
         if len(self.examples) < 20:
-            self.examples.append(f"{what}: {words}")
+            self.examples.append(f"{what}: {words} {seen}".rstrip())
 
     def add(self, other: Verdict) -> None:
         """Take in the figures of another run."""
@@ -185,10 +185,12 @@ class History:
                 verdict.blame("lost", f"the result of {name}")
         elif life.put_at and not life.ending and not waits:
             if life.refused and life.leases[-1].token == life.refused:
-                verdict.blame("misled", f"{name}: token {life.refused} was refused and ended it")
+                verdict.blame(
+                    "misled", f"{name}: token {life.refused} was refused and ended it", life
+                )
             else:
                 told = f"put at {life.put_at / SECOND:.3f}, leased {len(life.leases)} times"
-                verdict.blame("lost", f"{name}, {told}")
+                verdict.blame("lost", f"{name}, {told}", life)
 
     def _lives_of(self, name: str, life: Life, verdict: Verdict) -> int:
         lives = 1
@@ -200,7 +202,7 @@ class History:
                     verdict.blame("resurrected", f"{name}: {times}, {again}")
                 lives += 1
             elif b.token <= a.token:
-                verdict.blame("doubled", f"{name} was leased twice under token {b.token}")
+                verdict.blame("doubled", f"{name} was leased twice under token {b.token}", life)
             elif b.at < a.until - self._drift and not a.given_back:
                 early = f"{(a.until - b.at) / SECOND:.1f} s before token {a.token} had ended"
                 verdict.blame("doubled", f"{name} was handed out {early}")
