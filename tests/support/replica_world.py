@@ -630,6 +630,7 @@ class World:
                 path = Path("/", node.name, journal)
                 if node.up and journal in node.replicas and node.files.exists(path / META):
                     log = node.replicas[journal].member.log
+                    log.note_commit()
                     logs[node.name] = log, read_commit(node.files, path)
             base = max(log.base for log, _ in logs.values())
             raws = {

@@ -12,7 +12,8 @@ Rules:
 2. A divergent tail is copied to `<segment>.diverged-<epoch>` and synced, then cut. That a cut is
    under way stands in `replica.meta`, so a crash in it is finished when the log is opened. First
    the cut, then the other history: bytes are never told as of an epoch that did not write them.
-3. `commit.pos` may be old, never too new: it is not synced. Readers stop there.
+3. `commit.pos` may be old, never too new: it is not synced, and written now and then. Readers stop
+   there.
 4. Every byte is checked when the log is opened, for a log that was not may be chosen to lead. One
    that is damaged is set aside whole, and fetched again.
 5. A snapshot stands for all records up to `base`, and only for what a majority has. Its file is
@@ -205,6 +206,10 @@ class ReplicaLog:
         self._places: dict[int, _Place] = {}
         self._commit: FileHandle | None = None
         self._slot = 0
+        self._noted = 0
+        """What `commit.pos` says."""
+        self.commit_time = 0
+        """Up to which TIME a majority has the log, as far as this node knows."""
         self._writer: Writer | None = None
         self._recent: RecentBytes | None = None
         self._lent_at = 0
@@ -248,7 +253,8 @@ class ReplicaLog:
                     replace(self.meta, history=(), sound=False, cutting=None, installing=None)
                 )
             self._appender = self._open()
-        self.commit_time = min(read_commit(stream.files, stream.path), self.last_time)
+        self._noted = read_commit(stream.files, stream.path)
+        self.commit_time = min(self._noted, self.last_time)
 
     @property
     def last_time(self) -> int:
@@ -306,10 +312,16 @@ class ReplicaLog:
         self.meta, self.known = meta, True
 
     def set_commit(self, time: int) -> None:
-        """Note up to where a majority has the log (rule 3)."""
-        if time <= self.commit_time:
+        """A majority has the log up to there."""
+        if time > self.commit_time:
+            self.commit_time = time
+
+    def note_commit(self) -> None:
+        """Tell readers up to where a majority has the log, if that has moved (rule 3)."""
+        time = self.commit_time
+        if time <= self._noted:
             return
-        self.commit_time = time
+        self._noted = time
         try:
             if self._commit is None:
                 self._commit = self.stream.files.open_in_place(self.stream.path / COMMIT_POS)
@@ -647,6 +659,7 @@ class ReplicaLog:
 
     def close(self) -> None:
         """Sync what is written and let go of the log."""
+        self.note_commit()
         self._close_commit()
         if self._incoming is not None:
             self._incoming.close()
@@ -668,8 +681,10 @@ class ReplicaLog:
     def _open(self) -> Appender:
         # `flush` syncs under `always`. Where a segment is left is the primary's to say, also if our
         # size is another one.
-        sync = "os" if self.sync == "always" else self.sync
-        appender = self.stream.open_appender(segment_size=MAX_SEGMENT_SIZE, sync=sync)
+        always = self.sync == "always"
+        appender = self.stream.open_appender(
+            segment_size=MAX_SEGMENT_SIZE, sync="os" if always else self.sync, preallocate=always
+        )
         appender.lock(1.0)
         try:
             for segment in verify(self.stream):
@@ -689,7 +704,8 @@ class ReplicaLog:
         if read_commit(files, self.stream.path) > keep:  # by an operator's word only
             self._close_commit()
             files.remove(path)
-            self.commit_time = keep
+            self._noted = 0
+        self.commit_time = min(self.commit_time, keep)
 
     def _behind(self, time: int, numbers: list[int]) -> Position:
         """Just behind the newest record whose TIME is not above this one."""
@@ -736,6 +752,7 @@ class ReplicaLog:
         self.rewritten += 1
         files, now = self.stream.files, self.stream.clock.now()
         self._close_commit()
+        self._noted = 0
         self._facts = None
         lock = self.stream.lock_appender(1.0)
         try:
