@@ -28,7 +28,6 @@ from fastjournal.spark.lake.exporter import export, files_of
 from fastjournal.spark.lake.step import Step
 from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.lifecycle import walk
-from fastjournal.spark.replay.by_share import replay_share
 from fastjournal.spark.replay.fold import fold
 from fastjournal.spark.storage.segments import journal_segments, load_all
 from fastjournal.testing import ManualClock
@@ -382,9 +381,9 @@ def test_jobs_follow_from_the_rows_that_changed(
 
     def counted(*arguments: Any, **more: Any) -> Any:
         replays.append(arguments)
-        return replay_share(*arguments, **more)
+        return fold(*arguments, **more)
 
-    monkeypatch.setattr(exporter, "replay_share", counted)
+    monkeypatch.setattr(exporter, "fold", counted)
     with Journal(path, clock=clock, background=False, sync="os", clean_interval=0) as journal:
         for n in range(40):
             journal.put(b"%d" % n, queue="q", key=f"k{n}")

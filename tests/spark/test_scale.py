@@ -183,10 +183,10 @@ def every_column():
     return {}
 
 tell("replay", lambda: replay(columns=["state"]))
-tell("replay, every column", every_column)
 tell("export", export)
 tell("clean", clean)
 tell("replay of what is left", lambda: replay(columns=["state"]))
+tell("replay, every column", every_column)
 spark.stop()
 """
 

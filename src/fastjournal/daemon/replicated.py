@@ -74,6 +74,7 @@ class Gate:
         self._round = 0
         self._closed = False
         self._moved = threading.Condition()
+        self._waiting = 0  # threads, for that
 
     def open(self, journal_loop: JournalLoop) -> None:
         """The journal is open: its answers go through here."""
@@ -91,8 +92,9 @@ class Gate:
         self._wake()
 
     def _wake(self) -> None:
-        with self._moved:
-            self._moved.notify_all()
+        if self._waiting:  # who comes later looks first
+            with self._moved:
+                self._moved.notify_all()
 
     def wait_safe(self, time: int) -> None:
         """Return when a snapshot that tells of records up to a TIME may count (rule 4).
@@ -101,12 +103,16 @@ class Gate:
         """
         member = self._node.member
         with self._moved:
-            committed = self._moved.wait_for(
-                lambda: self._closed or member.is_committed(time), _SAFE
-            )
-            if self._closed or not committed:
-                raise ReadOnly("a majority does not have what the snapshot tells")
-            self._moved.wait_for(lambda: self._closed or member.is_everywhere(time), _ALL)
+            self._waiting += 1
+            try:
+                committed = self._moved.wait_for(
+                    lambda: self._closed or member.is_committed(time), _SAFE
+                )
+                if self._closed or not committed:
+                    raise ReadOnly("a majority does not have what the snapshot tells")
+                self._moved.wait_for(lambda: self._closed or member.is_everywhere(time), _ALL)
+            finally:
+                self._waiting -= 1
 
     def stored_time(self) -> int:
         """TIME of the newest record that is as safe as the sync policy says."""
@@ -128,7 +134,7 @@ class Gate:
         """A turn has ended: ship what it wrote."""
         self._round = self._node.member.read_round
         if self._journal_loop is not None:
-            self._node.do(self._node.member.wrote)
+            self._node.do(self._node.member.wrote, tells=False)
 
     def synced(self) -> None:
         """What was written is as safe here as the sync policy says."""
@@ -435,11 +441,10 @@ def node_options(told: ReplicaSettings, journal: str, listen: Sequence[str] = ()
     peers: dict[str, tuple[str, int]] = {}
     for peer in told.peers:
         name, mark, address = peer.partition("=")
-        if not mark or not name or name == told.name:
-            raise SettingError(
-                f"a peer is another node, name=host:port, not {peer!r}", name="peers"
-            )
-        peers[name] = parse_address(address, 17996)
+        if not mark or not name:
+            raise SettingError(f"a peer is a node, name=host:port, not {peer!r}", name="peers")
+        if name != told.name:  # so that the same list is good for all of them
+            peers[name] = parse_address(address, 17996)
     host, port = parse_address(told.listen, 17996)
     secret = ""
     if told.secret_file:

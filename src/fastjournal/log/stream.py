@@ -28,16 +28,18 @@ class Stream(SegmentDirectory):
         sync: str = "os",
         sync_interval: int | None = None,
         ticker: Ticker | None = None,
+        preallocate: bool = False,
     ) -> Appender:
         """An appender; lock it (or use `with`) before the first append.
 
         `segment_size`: bytes after which the next append opens a new file, 4096 to 1 GiB.
         `sync`: `os`, `interval` or `always`; `sync_interval` in ms, only with `interval`.
+        `preallocate`: reserve room ahead, for a caller that syncs often.
         """
         from fastjournal.log.write.appender import Appender, AppendOptions
 
         options = AppendOptions(segment_size, sync, sync_interval)
-        return Appender(self, options, ticker)
+        return Appender(self, options, ticker, preallocate=preallocate)
 
     def open_cursor(
         self, start: Position | None = None, *, after: int | None = None, follow: bool = False

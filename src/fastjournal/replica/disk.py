@@ -12,7 +12,8 @@ Rules:
 2. A divergent tail is copied to `<segment>.diverged-<epoch>` and synced, then cut. That a cut is
    under way stands in `replica.meta`, so a crash in it is finished when the log is opened. First
    the cut, then the other history: bytes are never told as of an epoch that did not write them.
-3. `commit.pos` may be old, never too new: it is not synced. Readers stop there.
+3. `commit.pos` may be old, never too new: it is not synced, and written now and then. Readers stop
+   there.
 4. Every byte is checked when the log is opened, for a log that was not may be chosen to lead. One
    that is damaged is set aside whole, and fetched again.
 5. A snapshot stands for all records up to `base`, and only for what a majority has. Its file is
@@ -48,6 +49,13 @@ from fastjournal.errors import (
 )
 from fastjournal.log.care.check import verify
 from fastjournal.log.care.repair import cut
+from fastjournal.log.commit_mark import (
+    COMMIT_POS,
+    COMMIT_SLOT,
+    REPLICA_META,
+    encode_commit,
+    read_commit,
+)
 from fastjournal.log.files import FileHandle, Files, Identity, write_whole
 from fastjournal.log.manifest import MANIFEST, Manifest, ManifestFile, Sealed
 from fastjournal.log.manifest import first_time as first_time_of
@@ -62,23 +70,16 @@ from fastjournal.replica.recent import Chunk, RecentBytes
 from fastjournal.replica.rules import NO_PROMISE, EpochStart, Promise
 
 __all__ = [
-    "COMMIT_POS",
-    "META",
     "Meta",
     "ReplicaLog",
     "SnapshotFacts",
     "Stretch",
     "Writer",
-    "read_commit",
     "walk_records",
 ]
 
-META = "replica.meta"
-COMMIT_POS = "commit.pos"
-
 _INCOMING = "incoming.snapshot"
 _CHECKPOINT = Struct(">8xQQII")  # header, records, size, CRC of the snapshot, CRC of this
-_SLOT = Struct(">qI")
 _CHUNK = 256 * 1024  # bytes shipped at once, unless one record is larger
 _PIECE = 1024 * 1024  # bytes whose CRC is computed at once
 _NEAR = 16  # chunks that are counted
@@ -205,6 +206,10 @@ class ReplicaLog:
         self._places: dict[int, _Place] = {}
         self._commit: FileHandle | None = None
         self._slot = 0
+        self._noted = 0
+        """What `commit.pos` says."""
+        self.commit_time = 0
+        """Up to which TIME a majority has the log, as far as this node knows."""
         self._writer: Writer | None = None
         self._recent: RecentBytes | None = None
         self._lent_at = 0
@@ -222,13 +227,13 @@ class ReplicaLog:
         self._read_at: tuple[Identity, int] = (None, 0)
         self._read_for: tuple[Appender, int] | None = None
         stream.create()
-        self.known = stream.files.exists(stream.path / META)
+        self.known = stream.files.exists(stream.path / REPLICA_META)
         """Whether this node remembers anything: one that does not has forgotten its promises."""
         self.meta = Meta()
         try:
             if self.known:
-                content = _read(stream.files, stream.path / META)
-                self.meta = Meta.decode(content, stream.path / META)
+                content = _read(stream.files, stream.path / REPLICA_META)
+                self.meta = Meta.decode(content, stream.path / REPLICA_META)
             if self.meta.cutting is not None:
                 self._cut(*self.meta.cutting)
                 self.write_meta(replace(self.meta, cutting=None))
@@ -248,7 +253,8 @@ class ReplicaLog:
                     replace(self.meta, history=(), sound=False, cutting=None, installing=None)
                 )
             self._appender = self._open()
-        self.commit_time = min(read_commit(stream.files, stream.path), self.last_time)
+        self._noted = read_commit(stream.files, stream.path)
+        self.commit_time = min(self._noted, self.last_time)
 
     @property
     def last_time(self) -> int:
@@ -295,8 +301,8 @@ class ReplicaLog:
 
     def write_meta(self, meta: Meta) -> None:
         """Make this what is remembered, durably, then act on it (rule 1)."""
-        files, path = self.stream.files, self.stream.path / META
-        work = path.with_name(META + ".new")
+        files, path = self.stream.files, self.stream.path / REPLICA_META
+        work = path.with_name(REPLICA_META + ".new")
         try:
             _write_beside(files, work, meta.encode())
             files.rename(work, path)
@@ -306,16 +312,21 @@ class ReplicaLog:
         self.meta, self.known = meta, True
 
     def set_commit(self, time: int) -> None:
-        """Note up to where a majority has the log (rule 3)."""
-        if time <= self.commit_time:
+        """A majority has the log up to there."""
+        if time > self.commit_time:
+            self.commit_time = time
+
+    def note_commit(self) -> None:
+        """Tell readers up to where a majority has the log, if that has moved (rule 3)."""
+        time = self.commit_time
+        if time <= self._noted:
             return
-        self.commit_time = time
+        self._noted = time
         try:
             if self._commit is None:
                 self._commit = self.stream.files.open_in_place(self.stream.path / COMMIT_POS)
-            body = time.to_bytes(8, "big", signed=True)
-            data = _SLOT.pack(time, google_crc32c.value(body))
-            written = self._commit.write_at(data, self._slot * _SLOT.size)
+            data = encode_commit(time)
+            written = self._commit.write_at(data, self._slot * COMMIT_SLOT)
             if written != len(data):
                 raise short_write(written, len(data))
         except OSError as error:
@@ -647,6 +658,7 @@ class ReplicaLog:
 
     def close(self) -> None:
         """Sync what is written and let go of the log."""
+        self.note_commit()
         self._close_commit()
         if self._incoming is not None:
             self._incoming.close()
@@ -668,8 +680,10 @@ class ReplicaLog:
     def _open(self) -> Appender:
         # `flush` syncs under `always`. Where a segment is left is the primary's to say, also if our
         # size is another one.
-        sync = "os" if self.sync == "always" else self.sync
-        appender = self.stream.open_appender(segment_size=MAX_SEGMENT_SIZE, sync=sync)
+        always = self.sync == "always"
+        appender = self.stream.open_appender(
+            segment_size=MAX_SEGMENT_SIZE, sync="os" if always else self.sync, preallocate=always
+        )
         appender.lock(1.0)
         try:
             for segment in verify(self.stream):
@@ -689,7 +703,8 @@ class ReplicaLog:
         if read_commit(files, self.stream.path) > keep:  # by an operator's word only
             self._close_commit()
             files.remove(path)
-            self.commit_time = keep
+            self._noted = 0
+        self.commit_time = min(self.commit_time, keep)
 
     def _behind(self, time: int, numbers: list[int]) -> Position:
         """Just behind the newest record whose TIME is not above this one."""
@@ -736,6 +751,7 @@ class ReplicaLog:
         self.rewritten += 1
         files, now = self.stream.files, self.stream.clock.now()
         self._close_commit()
+        self._noted = 0
         self._facts = None
         lock = self.stream.lock_appender(1.0)
         try:
@@ -754,20 +770,6 @@ class ReplicaLog:
             raise write_failure(error, self.stream.path) from error
         finally:
             lock.release()
-
-
-def read_commit(files: Files, directory: Path) -> int:
-    """Up to which TIME a majority is known to have the log; 0: nothing is known."""
-    path = directory / COMMIT_POS
-    if not files.exists(path):
-        return 0
-    content = _read(files, path)
-    times = [0]
-    for at in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
-        time, crc = _SLOT.unpack_from(content, at)
-        if crc == google_crc32c.value(content[at : at + 8]):
-            times.append(time)
-    return max(times)
 
 
 def _read(files: Files, path: Path) -> bytes:

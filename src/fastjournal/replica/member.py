@@ -377,6 +377,7 @@ class Member:
     def tick(self) -> None:
         """Let what is due happen."""
         now = self._clock.monotonic()
+        self.log.note_commit()
         if self._comparing:
             self._go_on_comparing()
         if now >= self._next_look:
@@ -743,9 +744,11 @@ class Member:
             self._judge_clock()
             return
         peer.behind_clock = False
-        counts = ack.round > peer.round or ack.time > self.commit_time or not peer.aligned
-        peer.round = max(peer.round, ack.round)
+        counts = ack.time > self.commit_time or not peer.aligned
         peer.aligned = True
+        if ack.round > peer.round:
+            peer.round = ack.round
+            self._count_rounds()
         peer.base = ack.base
         peer.stored = max(peer.stored, ack.time)
         peer.sent = max(peer.sent, peer.stored)
@@ -779,7 +782,10 @@ class Member:
     def _ship(self, name: str, peer: _Peer) -> bool:
         """Send what comes next, as much as may be under way; returns whether there was anything."""
         shipped = False
-        while peer.aligned and peer.sent < self.log.written_time and self._has_room(peer):
+        if not peer.aligned:
+            return False
+        written = self.log.written_time
+        while peer.sent < written and self._has_room(peer):
             chunk = self._read_after(peer.sent)
             if chunk is None:
                 self._bring_back(name, peer)
@@ -878,6 +884,7 @@ class Member:
                 self._send(name, Append(self._epoch, peer.sent, commit, number, False, b""))
             self._offer(name, peer)
             self._tell_crc(name, peer)
+        self._count_rounds()  # nobody else answers where this is the only node
         self._move_members()
 
     def _stored(self) -> dict[str, int]:
@@ -886,11 +893,14 @@ class Member:
         return stored
 
     def _count(self) -> None:
-        """How far a majority is, and which round it has answered."""
+        """How far a majority is."""
         commit = self._rules.commit_time(self._members, self._stored(), self._mark)
         if commit > self.commit_time:
             self.commit_time = commit
             self.log.set_commit(commit)
+
+    def _count_rounds(self) -> None:
+        """Which round a majority has answered."""
         rounds = {name: peer.round for name, peer in self._peers.items()}
         rounds[self.name] = self.read_round
         confirmed = self._rules.commit_time(self._members, rounds, 0)

@@ -13,11 +13,12 @@ which epoch, and for which run of the other process (`session`), it was meant.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 import google_crc32c
+import msgspec
 
 from fastjournal.errors import ProtocolError
 from fastjournal.replica.rules import EpochStart, LogEnd
@@ -47,7 +48,10 @@ __all__ = [
 
 MAX_MESSAGE = 64 * 1024 * 1024
 _HEAD = Struct(">IIH")
-_to_json = json.JSONEncoder(separators=(",", ":")).encode  # made once: it costs more than its work
+_SUM = Struct(">II")
+_LENGTH = Struct(">H")
+_to_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder().decode
 
 
 class AskStatus(NamedTuple):
@@ -219,16 +223,17 @@ _WORDS: dict[str, type[Any]] = {
     "ask-commit": AskCommit, "committed": Committed, "resigned": Resigned,
 }  # fmt: skip
 _NAMES = {kind: word for word, kind in _WORDS.items()}
+_WITH_DATA = frozenset({Append, Tail, Part})  # their last field stands behind the head
 
 
 def encode(message: Message) -> bytes:
     """One message as bytes."""
-    fields: list[Any] = list(message)
-    data: bytes = fields.pop() if isinstance(message, Append | Tail | Part) else b""
-    head = _to_json([_NAMES[type(message)], *fields]).encode()
-    body = len(head).to_bytes(2, "big") + head + data
-    crc: int = google_crc32c.value(body)
-    return (len(body) + 4).to_bytes(4, "big") + crc.to_bytes(4, "big") + body
+    kind = type(message)
+    fields: list[Any] = [_NAMES[kind], *message]
+    data: bytes = fields.pop() if kind in _WITH_DATA else b""
+    head = _to_json(fields)
+    body = _LENGTH.pack(len(head)) + head + data
+    return _SUM.pack(len(body) + 4, google_crc32c.value(body)) + body
 
 
 class Decoder:
@@ -239,39 +244,55 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Message]:
         """Every message that is whole by now; `ProtocolError` if it is none of ours."""
-        self._buffer += data
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < _HEAD.size or len(self._buffer) < _size_of(self._buffer):
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
         messages: list[Message] = []
-        while len(self._buffer) >= _HEAD.size:
-            size, crc, head = _HEAD.unpack_from(self._buffer)
+        at, end = 0, len(data)
+        while end - at >= _HEAD.size:
+            size, crc, head = _HEAD.unpack_from(data, at)
             if not 6 <= size <= MAX_MESSAGE or head > size - 6:
                 raise ProtocolError(f"a message of {size} bytes with a head of {head}")
-            if len(self._buffer) < 4 + size:
+            if end - at < 4 + size:
                 break
-            body = bytes(self._buffer[8 : 4 + size])
-            del self._buffer[: 4 + size]
+            body = data[at + 8 : at + 4 + size]
             if google_crc32c.value(body) != crc:
                 raise ProtocolError("a message whose CRC is wrong")
             messages.append(_decode(body[2 : 2 + head], body[2 + head :]))
+            at += 4 + size
+        if at < end:
+            self._buffer += data[at:]
         return messages
+
+
+def _size_of(data: bytearray) -> int:
+    """Bytes of the message that begins here."""
+    return 4 + int.from_bytes(data[:4], "big")
 
 
 def _decode(head: bytes, data: bytes) -> Message:
     try:
-        word, *fields = json.loads(head)
+        word, *fields = _from_json(head)
         kind = _WORDS[word]
-        if kind in (Append, Tail, Part):
+        if kind in _WITH_DATA:
             fields.append(data)
         message: Message = kind(*fields)
-        if isinstance(message, Promised):
-            return message._replace(history=_history(message.history), end=LogEnd(*message.end))
-        if isinstance(message, Align):
-            return message._replace(history=_history(message.history))
-        if isinstance(message, Status):
-            return message._replace(end=LogEnd(*message.end))
-        return message
-    except (ValueError, TypeError, KeyError) as error:
+        made = _MADE.get(kind)
+        return message if made is None else made(message)
+    except (msgspec.DecodeError, ValueError, TypeError, KeyError) as error:
         raise ProtocolError(f"not a message between nodes: {head[:80]!r}") from error
 
 
 def _history(found: Any) -> tuple[EpochStart, ...]:
     return tuple(EpochStart(*map(int, start)) for start in found)
+
+
+_MADE: dict[type[Any], Callable[[Any], Message]] = {
+    Promised: lambda one: one._replace(history=_history(one.history), end=LogEnd(*one.end)),
+    Align: lambda one: one._replace(history=_history(one.history)),
+    Status: lambda one: one._replace(end=LogEnd(*one.end)),
+}
+"""What JSON gives as lists."""

@@ -164,8 +164,11 @@ class ReplicaNode:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.member.log.close()
 
-    def do(self, work: Callable[[], object]) -> None:
-        """Let the member do something, and carry off what it leaves."""
+    def do(self, work: Callable[[], object], *, tells: bool = True) -> None:
+        """Let the member do something, and carry off what it leaves.
+
+        `tells`: somebody may want to know what has become of it.
+        """
         if self._stopped:
             return
         try:
@@ -183,12 +186,15 @@ class ReplicaNode:
             else:
                 self._asking.add(asking := self._spawn(self._ask(one.question)))
                 asking.add_done_callback(self._asking.discard)
-        self._on_change()
+        if tells:
+            self._on_change()
 
     def _say(self, name: str, data: bytes) -> None:
         """Send to a peer, if it is there and reads (rule 1)."""
         line = self._lines.get(name)
-        if line is not None and line.get_write_buffer_size() <= _WAITING:
+        if line is None or line.is_closing():  # it may be lost, and nobody was told yet
+            return
+        if line.get_write_buffer_size() <= _WAITING:
             line.write(data)
 
     def heard(self, sender: str, messages: Sequence[Message]) -> None:

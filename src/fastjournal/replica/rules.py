@@ -85,15 +85,18 @@ NO_MEMBERS = MemberSet(())
 _BEFORE_ALL = EpochStart(0, 0, 0)
 
 
+def _are_most(nodes: Collection[str], voters: Sequence[str]) -> bool:
+    every = set(voters)
+    return 2 * len(every.intersection(nodes)) > len(every)
+
+
 class Rules:
     """Every safety rule; without state."""
 
     def has_majority(self, members: MemberSet, nodes: Collection[str]) -> bool:
         """More than half of the voters; while they change, more than half of both sets."""
-        return bool(members.voters) and all(
-            2 * len(set(voters) & set(nodes)) > len(set(voters))
-            for voters in (members.voters, members.joining)
-            if voters
+        return _are_most(nodes, members.voters) and (
+            not members.joining or _are_most(nodes, members.joining)
         )
 
     def may_promise(self, given: Promise, asked: Promise) -> bool:

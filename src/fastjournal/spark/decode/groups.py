@@ -30,8 +30,11 @@ class Commands:
     """Which record of the chunk given it belongs to."""
 
 
-def commands_of(chunk: Chunk, path: Path | str) -> Commands:
-    """The commands of these records, in order; raises CorruptRecord for a group that is none."""
+def commands_of(chunk: Chunk, path: Path | str, *, strict: bool = True) -> Commands:
+    """The commands of these records, in order; raises CorruptRecord for a group that is none.
+
+    If not `strict`, a group that is none holds no command.
+    """
     import numpy as np
 
     from fastjournal.spark.decode import field_kernel as kernel
@@ -41,6 +44,8 @@ def commands_of(chunk: Chunk, path: Path | str) -> Commands:
     view = chunk.bytes_view()
     counts = np.zeros(len(chunk), dtype=np.int64)
     kernel.group_sizes(view, chunk.starts, chunk.sizes, chunk.kinds, counts)
+    if not strict:
+        counts = np.maximum(counts, 0)
     if (counts < 0).any():
         bad = int(np.flatnonzero(counts < 0)[0])
         raise CorruptRecord(path, int(chunk.offsets[bad]), "a group does not parse")

@@ -24,7 +24,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -52,11 +52,12 @@ from fastjournal.spark.lifecycle.rows import attempts_of, events_of
 from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, Lives
 from fastjournal.spark.locations import is_remote, place
-from fastjournal.spark.options import Settings
-from fastjournal.spark.replay.by_share import replay_share
-from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.dealt import Deal, run_shares
+from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.replay.job_rows import job_batches
+from fastjournal.spark.replay.snapshots import base_of
 from fastjournal.spark.storage.segments import (
+    SHARE_BYTES,
     Piece,
     SegmentListing,
     load,
@@ -75,9 +76,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportReport", "export", "files_of"]
 
-
-_SHARE_BYTES = 64 << 20
-"""Log that a task tells of: it holds rows, their images and what it is about to write."""
+_SHARE_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def export(
 
         require_deltalake()
     journal = place(path)
-    run, cores = carrier_of(spark)
+    _, cores = carrier_of(spark)
     steps = out if isinstance(out, Steps) else Steps(out)
     with steps.lock(10.0):
         last = steps.finish()
@@ -143,15 +142,15 @@ def export(
             if plan.upto <= plan.after:
                 return plan, []
             size = sum(piece.size for piece in plan.pieces)
-            count = share_count(size, cores, shares, most=_SHARE_BYTES)
+            count = shares or plan.share_count(size, cores)
             steps.folder.make_ready()
-            answers = run(
-                [
-                    _Task(history.path, steps.folder, plan, history.pieces, Share(n, count),
-                          chosen, values, delta)
-                    for n in range(count)
-                ]
+            task = _Task(
+                history.path, steps.folder, plan, history.pieces, chosen, values, delta
             )  # fmt: skip
+            # A whole replay asks for all of the log.
+            pieces = history.pieces if plan.cleaned else plan.pieces
+            deal = Deal(count, None if plan.cleaned else plan.after, plan.upto)
+            answers = run_shares(spark, pieces, deal, task.write)
             if len(answers) != count:
                 raise SegmentError(journal, f"{count} tasks went out, {len(answers)} came back")
             return plan, answers
@@ -194,6 +193,17 @@ class _Plan:
     old_jobs: tuple[DataFile, ...]
     cleaned: bool
     """Whether records behind `after` may have gone unread."""
+
+    def share_count(self, size: int, cores: int) -> int:
+        """Into how many shares it is cut: as before, so that each reads its own of what was kept.
+
+        More where that would be more than twice as much as a task should hold.
+        """
+        files = [one for part in self.kept for one in part]
+        before = max((one.share[1] for one in files if one.share), default=0)
+        rows = -(-sum(one.rows for one in files) // _SHARE_ROWS)
+        needed = max(share_count(size, cores, most=SHARE_BYTES), rows)
+        return before if needed <= 2 * before else needed
 
     @property
     def whole(self) -> bool:
@@ -286,12 +296,18 @@ class _Task:
     folder: Folder
     plan: _Plan
     everything: list[Piece]
-    share: Share
     tables: tuple[str, ...]
     values: bool
     delta: bool
+    share: Share = Share()  # noqa: RUF009 - frozen
+    pieces: Sequence[Piece] = ()
+    """What there is of the log for this share."""
 
-    def __call__(self) -> list[_Answer]:
+    def write(self, share: Share, pieces: list[Piece]) -> list[_Answer]:
+        """Write everything of one share."""
+        return replace(self, share=share, pieces=pieces)._write()
+
+    def _write(self) -> list[_Answer]:
         self.folder.look()
         plan = self.plan
         # A task that is tried again, or runs twice, has names of its own.
@@ -322,18 +338,24 @@ class _Task:
         found = self.folder.write(
             kept_table(picture, images, gone), f"{ROWS}/{plan.number:09d}", ROWS, name, by_day=False
         )
-        files = [file for one in held.values() for file in one.close()]
-        return [_Answer([*files, *merged], found, records, size)]
+        files = [*(file for one in held.values() for file in one.close()), *merged]
+        mine = (self.share.index, self.share.count)
+        files, found = ([replace(one, share=mine) for one in some] for some in (files, found))
+        return [_Answer(files, found, records, size)]
 
     def _below(self, table: str, attempt: str) -> str:
         """Where files are written: what no version of a Delta table names does not count."""
         return table if self.delta else f"{STAGING}/{attempt}/{table}"
 
     def _parts(self) -> Iterator[Part]:
-        for piece in self.plan.pieces:
+        for piece in self._new():
             yield from parts_of(
                 piece, load(piece), self.share, self.plan.after or None, self.plan.upto
             )
+
+    def _new(self) -> list[Piece]:
+        new = {piece.number for piece in self.plan.pieces}
+        return [piece for piece in self.pieces if piece.number in new]
 
     def _kept(self) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
         """The rows as they stood: all that were loaded, those touched now, and the others."""
@@ -371,7 +393,7 @@ class _Task:
         else:
             seen = _images(mine)
             state = carry_on(
-                seen.values(), self.plan.pieces, self.share, self.plan.after, self.plan.upto
+                seen.values(), self._new(), self.share, self.plan.after, self.plan.upto
             )
         new = {row.id: image_of(row, self.values) for row in state.rows.values()}
         changed = [row for row in state.rows.values() if old.get(row.id) != new[row.id]]
@@ -383,11 +405,11 @@ class _Task:
 
     def _replayed(self) -> JournalState:
         """All rows of the share."""
-        own = [piece.number for piece in self.everything if piece.directory == self.directory]
-        return replay_share(
-            self.directory, self.share, self.plan.upto, Settings((self.directory,)),
-            newest=max(own, default=0), lock=False,
-        )  # fmt: skip
+        upto = self.plan.upto
+        own = [(piece, b"") for piece in self.everything if piece.directory == self.directory]
+        base = base_of(self.directory, own, self.share, upto)
+        log = [(piece, load(piece)) for piece in self.pieces if piece.number >= base.first]
+        return fold(log, share=self.share, upto=upto, state=base.state, overlap=base.overlap)
 
     def _write_jobs(
         self, held: HeldRows, changed: list[Row], gone: list[bytes], name: str
@@ -409,7 +431,7 @@ class _Task:
                 by_day=False,
             )  # fmt: skip
         other = pa.array([*(row.id for row in changed), *gone], pa.binary())
-        for one in self.plan.old_jobs:
+        for one in filter(lambda one: one.concerns(self.share), self.plan.old_jobs):
             rows = of_share(self.folder.read([one.place]), self.share)
             rows = rows.filter(pc.invert(among(rows, other)))
             held.add(with_day(rows, rows["inserted_ns"].to_numpy()))

@@ -23,6 +23,7 @@ from fastjournal.errors import NotFound, SegmentError
 from fastjournal.log.files import DISK
 from fastjournal.spark.lake.tables import MEASURED
 from fastjournal.spark.locations import absolute, is_remote
+from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.storage.written_files import read_back
 
 if TYPE_CHECKING:
@@ -52,12 +53,19 @@ class DataFile:
     """CRC-32C of all of it; None on an object store."""
     stats: dict[str, Any] = field(default_factory=dict)
     """Statistics as a Delta log has them."""
+    share: tuple[int, int] | None = None
+    """Of which share its rows are, and of how many; None: not known."""
 
     @property
     def place(self) -> str:
         """Where it counts: below the folder of its table."""
         head, _, rest = self.path.partition(f"/{self.table}/")
         return f"{self.table}/{rest}" if head.startswith(STAGING) else self.path
+
+    def concerns(self, share: Share) -> bool:
+        """Whether rows of a share may be in it."""
+        index, count = self.share or (0, 0)
+        return count != share.count or index == share.index
 
 
 class Folder:

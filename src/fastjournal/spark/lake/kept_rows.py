@@ -94,7 +94,7 @@ def load_kept(
 
     found = [kept_table(Fold(share).table(), {}, ())]
     for part in kept:
-        for one in part:
+        for one in filter(lambda one: one.concerns(share), part):
             rows = folder.read([one.path])
             if ids is not None:
                 rows = rows.filter(among(rows, ids))

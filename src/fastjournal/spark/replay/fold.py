@@ -43,6 +43,7 @@ __all__ = [
     "fold",
     "no_collection",
     "route",
+    "scan_mode",
 ]
 
 CHANGES, STATES, REMOVES, ROWLESS = 0, 1, 2, 3
@@ -182,7 +183,7 @@ class SegmentReader:
         chunks = []
         newest = 0
         scan = Scan(
-            data, path=piece.path, torn=tear_rule(piece), mode=_scan_mode(self._mode), upto=upto
+            data, path=piece.path, torn=tear_rule(piece), mode=scan_mode(self._mode), upto=upto
         )
         for part in scan:
             assert isinstance(part, Chunk)
@@ -278,7 +279,8 @@ class SegmentReader:
         )
 
 
-def _scan_mode(mode: str) -> str:
+def scan_mode(mode: str) -> str:
+    """How a segment is scanned: what is damaged stops the fold, or is left out."""
     return FAILFAST if mode == FAILFAST else "DROPMALFORMED"
 
 

@@ -33,9 +33,9 @@ from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.kinds import BROADCAST
+from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.locations import is_remote
-from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.fold import Share, route
 from fastjournal.spark.storage.mapped_file import map_file
 from fastjournal.spark.storage.object_store import find_archive, read_whole
 from fastjournal.spark.storage.segments import Piece
@@ -257,10 +257,13 @@ def _serving(
 
 def _base_from(found: _Opened, share: Share) -> Base:
     state = JournalState()
+    single = names_a_row()
     for chunk, as_of in _images(*found):
-        columns = (chunk.starts.tolist(), chunk.sizes.tolist(), as_of.tolist())
+        ids = chunk.ids().view("u8")
+        mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
+        mine |= ~single[chunk.kinds]
+        some = chunk.select(mine)
+        columns = (some.starts.tolist(), some.sizes.tolist(), as_of[mine].tolist())
         for start, size, when in zip(*columns, strict=True):
-            payload = bytes(found.data[start : start + size])
-            if payload[0] in BROADCAST or share.has(payload[1:17]):
-                state.apply_part(decode(payload), when + 1)
+            state.apply_part(decode(bytes(found.data[start : start + size])), when + 1)
     return Base(state, found.snapshot.first, found.marks[-1][1])

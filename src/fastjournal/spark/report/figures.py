@@ -12,8 +12,9 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastjournal.spark.lifecycle.walk import EFFECTS, STATES
 from fastjournal.spark.report.tally import BINS, QueueTally, Tally, percentile
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 __all__ = ["VERSION", "figures"]
+
+T = TypeVar("T", str, tuple[str, str, str])
 
 VERSION = 1
 _SECOND = 1_000_000_000
@@ -53,6 +56,11 @@ def _dense(counter: Any) -> Array:
     for place, count in counter.items():
         counts[place] = count
     return counts
+
+
+def _often(counter: Counter[T], most: int) -> list[tuple[T, int]]:
+    """What was counted most often; of what was counted as often, the first by name."""
+    return sorted(counter.items(), key=lambda one: (-one[1], one[0]))[:most]
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -182,7 +190,7 @@ def figures(
         "queues": queues,
         "dead": [
             {"queue": queue, "reason": reason, "text": text, "count": count}
-            for (queue, reason, text), count in tally.dead.most_common(50)
+            for (queue, reason, text), count in _often(tally.dead, 50)
         ],
         "last_dead": [
             {"time": iso(time), "queue": queue, "key": key, "text": text}
@@ -194,7 +202,7 @@ def figures(
         ],
         "hot_keys_exact": tally.exact_keys,
         "hot_domains": [
-            {"domain": name, "asked": count} for name, count in tally.domains.most_common(_TOP)
+            {"domain": name, "asked": count} for name, count in _often(tally.domains, _TOP)
         ],
         "workers": [
             {"worker": name, "attempts": ended, "lost": lost, "failed": failed}

@@ -7,7 +7,7 @@
 
 Rules:
 
-1. One pass over the log, shared out by rows among tasks; only tallies come back to the driver.
+1. One pass over the log, dealt out by rows to tasks; only tallies come back to the driver.
 2. Figures and page are made from the same numbers: `json()` holds everything `html()` shows.
 3. What cleaning would free is asked of the cleaner itself, where its files may be written.
 4. The log is pinned meanwhile: no lock is held, and none is taken alone.
@@ -19,6 +19,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,12 @@ from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, parts_of
 from fastjournal.spark.locations import is_remote, place
 from fastjournal.spark.maintain.clean import clean_journal
+from fastjournal.spark.replay.dealt import Deal, run_shares
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.report.figures import figures
 from fastjournal.spark.report.page import page
 from fastjournal.spark.report.tally import Tally, Window
-from fastjournal.spark.storage.segments import Piece, load, share_count, while_pinned
+from fastjournal.spark.storage.segments import SHARE_BYTES, Piece, load, share_count, while_pinned
 from fastjournal.spark.tasks import Carrier, carrier_of
 
 if TYPE_CHECKING:
@@ -91,12 +93,9 @@ def report(
             raise NotFound(f"{journal}: no record to report on")
         last = last if until is None else min(last, until - 1)
         window = Window.over(first if since is None else max(since, first), last)
-        count = share_count(history.size, cores, shares)
-        tasks = [
-            _Task(journal, history.pieces, Share(n, count), window, last, goals, goal)
-            for n in range(count)
-        ]
-        return history, last, reduce(Tally.merge, run(tasks))
+        deal = Deal(share_count(history.size, cores, shares, most=SHARE_BYTES), upto=last)
+        work = _Work(journal, history.pieces, window, last, goals, goal)
+        return history, last, reduce(Tally.merge, run_shares(spark, history.pieces, deal, work))
 
     # No cleaner comes in between: what the driver plans, all tasks see.
     history, last, tally = while_pinned(journal, look)
@@ -133,23 +132,19 @@ def _log(
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class _Work:
     directory: str
-    pieces: list[Piece]
-    share: Share
+    everything: list[Piece]
     window: Window
     upto: int
     targets: dict[str, int]
     target: int
 
-    def __call__(self) -> list[Tally]:
+    def __call__(self, share: Share, pieces: list[Piece]) -> list[Tally]:
         tally = Tally(self.window, self.targets, self.target)
-        rows = Fold(self.share, rows_before(self.directory, self.pieces, self.share))
-        for lives in rows.batches(
-            part
-            for piece in self.pieces
-            for part in parts_of(piece, load(piece), self.share, None, self.upto)
-        ):
+        rows = Fold(share, rows_before(self.directory, self.everything, share))
+        found = (parts_of(piece, load(piece), share, None, self.upto) for piece in pieces)
+        for lives in rows.batches(chain.from_iterable(found)):
             tally.add(rows, lives)
         tally.finish(rows)
         return [tally]

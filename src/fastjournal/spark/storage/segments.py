@@ -23,6 +23,7 @@ Rules:
    near the bytes where the tasks would part; whatever TIME is found, each record is read once.
 8. How many tasks run at a time is told by whoever knows the cluster, never by the machine on which
    the plan is made. Where nobody knows, packs are small, and shares few.
+9. What the node of a replicated journal has behind `commit.pos` may be cut off: it is not read.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from typing import TypeVar
 
 from fastjournal.errors import JournalFault, NotFound, SegmentError
 from fastjournal.log.care.recovery import Safe
+from fastjournal.log.commit_mark import end_of_log
 from fastjournal.log.files import DISK
 from fastjournal.log.manifest import MANIFEST, FollowedManifest, Manifest
 from fastjournal.log.pins import Pin
@@ -56,6 +58,7 @@ from fastjournal.spark.storage.mapped_file import map_file
 from fastjournal.spark.storage.object_store import list_segments, read_head, read_whole
 
 __all__ = [
+    "SHARE_BYTES",
     "Piece",
     "SegmentListing",
     "at_one_moment",
@@ -82,7 +85,9 @@ _LEAST_PACK = 32 << 20
 _LEAST_SPLIT = 4 << 10
 _NEVER = 1 << 63
 _LEAST_SHARE = 8 << 20  # a smaller share does not pay for its task
-_SHARE_BYTES = 128 << 20  # some 400,000 jobs that wait, 700 MB in a task
+_WALK_BYTES = 128 << 20  # some 400,000 jobs that wait, 700 MB in a task
+SHARE_BYTES = 64 << 20
+"""Log that a task tells of where it is dealt out: it holds the rows of that."""
 _FEW_SHARES = 2
 _SETTLED = 1_000_000_000  # ns; file systems tell times of changes in ticks of up to some 10 ms
 _LISTINGS = 20
@@ -102,6 +107,8 @@ class Piece:
     """TIME of the first record, or less, as the manifest says; None: it does not say."""
     split: tuple[int | None, int | None] = (None, None)
     """The part that one of several tasks reads: behind the first TIME, up to the second."""
+    held: tuple[str, int, int] | None = None
+    """The file in which a task keeps what concerns it of the segment, and from where to where."""
 
     @property
     def directory(self) -> str:
@@ -353,6 +360,9 @@ def check_gone(piece: Piece) -> None:
 def load(piece: Piece) -> Buffer:
     """The bytes of a segment, its header checked; raises NotFound when the file is not there."""
     path = Path(piece.path)
+    if piece.held is not None:
+        name, begin, end = piece.held
+        return map_file(name)[begin:end]
     try:
         if is_remote(piece.path):
             data: Buffer = read_whole(piece.path)
@@ -460,8 +470,12 @@ def _head(path: str) -> bytes:
 
 
 def newest_time(piece: Piece) -> int | None:
-    """TIME of the last whole record of the newest segment; None when it has none."""
-    return verify(load_unless_gone(piece) or bytes(HEADER_SIZE), torn=tear_rule(piece)).last_time
+    """TIME of the last whole record of the newest segment; None when it has none.
+
+    Of a replicated journal not behind what is there to stay (rule 9).
+    """
+    last = verify(load_unless_gone(piece) or bytes(HEADER_SIZE), torn=tear_rule(piece)).last_time
+    return _least(last, end_of_log(DISK, Path(piece.directory)))
 
 
 def _least(*bounds: int | None) -> int | None:
@@ -579,10 +593,10 @@ def pack(pieces: Sequence[Piece], most: int, cores: int = 0, least: int = 0) -> 
 def share_count(size: int, cores: int, shares: int = 0, *, most: int = 0) -> int:
     """Into how many shares of its rows a log of this size is split; `shares`: what was asked for.
 
-    Every share is a walk of the whole log, so there are few: as many as cores, or as many as it
-    takes that none tells of more than `most` bytes of log, because a task holds its rows in memory.
-    Without `most` that is a usual size, and there are no more than `MAX_SHARDS`.
+    As many as cores, or as many as it takes that none tells of more than `most` bytes of log,
+    because a task holds its rows in memory. Without `most` every share is a walk of the whole log:
+    then they are of a usual size, and no more than `MAX_SHARDS`.
     """
     busy = min(cores or _FEW_SHARES, MAX_SHARDS, -(-size // _LEAST_SHARE))
-    bounded = -(-size // most) if most else min(-(-size // _SHARE_BYTES), MAX_SHARDS)
+    bounded = -(-size // most) if most else min(-(-size // _WALK_BYTES), MAX_SHARDS)
     return shares or max(1, busy, bounded)

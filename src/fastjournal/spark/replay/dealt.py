@@ -1,0 +1,343 @@
+"""The log dealt out to shares of its rows: every byte of it is read once, however many shares.
+
+Rules:
+
+1. Tasks read the log, each some segments, and lay what concerns a share together, whole records
+   with TIME and CRC: a block a share, not a row a record. Blocks travel by Spark's own shuffle,
+   which holds little in memory and makes again what an executor took with it.
+2. A record goes to the share of its row, a GROUP to those of its members, the settings of a queue
+   to every share; what else names no row, or is no command, goes to the first.
+3. Who works on a share finds its blocks as segments under their own numbers, in order, in a file
+   that is mapped: in memory are its rows and not its log. The file goes with the work.
+4. Where only the state is asked for, what a later record of the same task outweighs stays behind.
+5. Few shares of a log on a disk are not worth a shuffle: each walks the log.
+6. What a share finds damaged is told by its place in the log.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from fastjournal.errors import CorruptRecord, SegmentError, Unavailable, VersionMismatch
+from fastjournal.journal.language.commands import QUEUE
+from fastjournal.log.record import TIME_SIZE, decode_time
+from fastjournal.log.scan.scan import DROPMALFORMED, FAILFAST, Buffer, Chunk, Scan, gaps_to_binary
+from fastjournal.log.segment import WORKQ
+from fastjournal.spark.decode.groups import commands_of
+from fastjournal.spark.errors import told
+from fastjournal.spark.kinds import names_a_row
+from fastjournal.spark.locations import is_remote
+from fastjournal.spark.replay.fold import SegmentReader, Settled, Share, route, scan_mode
+from fastjournal.spark.storage.segments import Piece, load, pack, tear_rule
+from fastjournal.spark.tasks import Carrier, carrier_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = [
+    "Deal",
+    "ShareWork",
+    "blocks_of",
+    "dealt",
+    "held_shares",
+    "is_dealt",
+    "places_of",
+    "run_shares",
+]
+
+ShareWork: TypeAlias = Callable[[Share, list[Piece]], Iterable[Any]]
+"""What is done with a share, given its part of the log; picklable."""
+
+COLUMNS = "share int, _segment bigint, _offset bigint, records binary"
+_WALKS = 8
+_PACK = 256 << 20
+_SPAN = 64 << 20
+_ROWS = 1 << 18
+_CRC = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """How a log is dealt out."""
+
+    shares: int
+    after: int | None = None
+    upto: int | None = None
+    mode: str = FAILFAST
+    state_only: bool = False
+    """Whether what a later record outweighs may stay behind; not together with `after`."""
+
+
+def is_dealt(shares: int, pieces: Sequence[Piece]) -> bool:
+    """Whether so many shares are dealt out; else each walks the log (rule 5)."""
+    return shares > _WALKS or (shares > 1 and any(is_remote(piece.path) for piece in pieces))
+
+
+def run_shares(
+    spark: SparkSession | Carrier, pieces: Sequence[Piece], deal: Deal, work: ShareWork
+) -> list[Any]:
+    """The work on every share; all answers, in the order of the shares.
+
+    Each is to be bounded by `after` and `upto` by itself: who walks the log sees all of it.
+    """
+    shares = [Share(n, deal.shares) for n in range(deal.shares)]
+    if callable(spark) or not is_dealt(deal.shares, pieces):
+        run, _ = carrier_of(spark)
+        return run([partial(work, share, list(pieces)) for share in shares])
+
+    def answered(share: Share, mine: list[Piece]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        answer = pickle.dumps(list(work(share, mine)))
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([share.index], pa.int64()), pa.array([answer])], names=["n", "answer"]
+        )
+
+    frame = dealt(spark, pieces, deal, answered, "n bigint, answer binary")
+    rows = sorted(frame.collect(), key=lambda row: row["n"])
+    if [row["n"] for row in rows] != list(range(deal.shares)):
+        raise Unavailable(f"{deal.shares} shares were dealt out, {len(rows)} came back")
+    # Our own tasks made these bytes a moment ago.
+    return [one for row in rows for one in pickle.loads(bytes(row["answer"]))]  # noqa: S301
+
+
+def dealt(
+    spark: SparkSession, pieces: Sequence[Piece], deal: Deal, work: ShareWork, columns: str
+) -> DataFrame:
+    """The batches that the work makes of every share, also of one without a record."""
+    packs = pack(pieces, _PACK, carrier_of(spark)[1])
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with told():
+                    yield from blocks_of(packs[number], deal)
+
+    blocks = spark.range(0, len(packs), 1, max(len(packs), 1)).mapInArrow(read, COLUMNS)
+    every = spark.range(deal.shares).selectExpr(
+        "cast(id as int) share", "-1L _segment", "-1L _offset", "x'' records"
+    )
+    both = blocks.union(every)
+    # Before 4.1 two shares may come to one task, one behind the other.
+    parted = getattr(both, "repartitionById", both.repartition)(deal.shares, both["share"])
+    blocks = parted.sortWithinPartitions("share", "_segment", "_offset")
+
+    def worked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for share, mine in held_shares(batches, deal.shares, pieces):
+            with told(), _told_by_place(mine, pieces):
+                yield from work(share, mine)
+
+    found: DataFrame = blocks.mapInArrow(worked, columns)
+    return found
+
+
+def blocks_of(pieces: Sequence[Piece], deal: Deal) -> Iterator[pa.RecordBatch]:
+    """The records of consecutive segments, those of each share laid together."""
+    settled = Settled(removals=True) if deal.state_only else None
+    for piece in pieces if settled is None else reversed(pieces):
+        data = _opened(piece, deal)
+        if not data:
+            continue
+        found = _all_of(piece, data, deal) if settled is None else _mattering(
+            piece, data, deal, settled
+        )  # fmt: skip
+        for offsets, ends, records, shares in found:
+            yield _laid_together(piece.number, data, (offsets, ends), records, shares)
+
+
+def _opened(piece: Piece, deal: Deal) -> Buffer:
+    """The bytes of a segment; none where damage is left out and it cannot be opened."""
+    try:
+        return load(piece)
+    except (SegmentError, VersionMismatch):
+        if deal.mode == FAILFAST:
+            raise
+        return b""
+
+
+_Found: TypeAlias = "tuple[Array, Array, Array, Array]"
+"""Where records begin and end; and pairs: the place of a record among them, and its share."""
+
+
+def _all_of(piece: Piece, data: Buffer, deal: Deal) -> Iterator[_Found]:
+    import numpy as np
+
+    scan = Scan(
+        data, path=piece.path, torn=tear_rule(piece), mode=scan_mode(deal.mode),
+        after=deal.after, upto=deal.upto, rows=_ROWS,
+    )  # fmt: skip
+    for chunk in scan:
+        assert isinstance(chunk, Chunk)
+        commands = commands_of(chunk, piece.path, strict=deal.mode == FAILFAST)
+        ids = commands.chunk.ids().view("u8")
+        which, shares = _pairs(
+            commands.record, commands.chunk.kinds, ids[:, 0], ids[:, 1], deal.shares
+        )
+        others = np.setdiff1d(np.arange(len(chunk)), commands.record)
+        which, shares = np.append(which, others), np.append(shares, np.zeros_like(others))
+        yield chunk.offsets, chunk.starts + chunk.sizes + _CRC, which, shares
+
+
+def _mattering(piece: Piece, data: Buffer, deal: Deal, settled: Settled) -> Iterator[_Found]:
+    import numpy as np
+
+    found = SegmentReader(Share(), deal.mode).matter(piece, data, deal.upto, settled)
+    # A member of a group is an entry of its own: its record is there as often.
+    first = np.flatnonzero(np.diff(found.offsets, prepend=-1))
+    record = np.cumsum(np.diff(found.offsets, prepend=-1) > 0) - 1
+    offsets, ends = found.offsets[first], found.ends[first] + _CRC
+    which, shares = _pairs(record, found.kinds, found.lows, found.highs, deal.shares)
+    bounds = np.searchsorted(offsets, np.arange(0, len(data) + _SPAN, _SPAN))
+    order = np.argsort(which, kind="stable")
+    which, shares = which[order], shares[order]
+    for begin, end in pairwise(bounds.tolist()):
+        if begin < end:
+            some = slice(*np.searchsorted(which, (begin, end)))
+            yield offsets[begin:end], ends[begin:end], which[some] - begin, shares[some]
+
+
+def _pairs(
+    record: Array, kinds: Array, lows: Array, highs: Array, shares: int
+) -> tuple[Array, Array]:
+    """Which record goes to which share, from the commands in them: rule 2."""
+    import numpy as np
+
+    share = np.where(names_a_row()[kinds], route(lows, highs, shares), 0).astype(np.int64)
+    settings = np.unique(record[kinds == QUEUE])
+    record = np.concatenate([record, np.repeat(settings, shares)])
+    share = np.concatenate([share, np.tile(np.arange(shares), len(settings))])
+    return record, share
+
+
+def _laid_together(
+    number: int, data: Buffer, bounds: tuple[Array, Array], records: Array, shares: Array
+) -> pa.RecordBatch:
+    import numpy as np
+    import pyarrow as pa
+
+    offsets, ends = bounds
+    # By share, then in the order of the log; a record of several commands once.
+    keys = np.unique(shares * len(offsets) + records)
+    shares, records = np.divmod(keys, max(len(offsets), 1))
+    begins = np.flatnonzero(np.diff(shares, prepend=-1))
+    taken = gaps_to_binary(data, offsets, ends - offsets, order=records)
+    places = np.frombuffer(taken.buffers()[1], dtype=np.int32)[: len(records) + 1]
+    blocks = pa.Array.from_buffers(
+        pa.binary(), len(begins),
+        [None, pa.py_buffer(np.append(places[begins], places[-1])), taken.buffers()[2]],
+    )  # fmt: skip
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(shares[begins].astype(np.int32)),
+            pa.array(np.full(len(begins), number)),
+            pa.array(offsets[records[begins]]),
+            blocks,
+        ],
+        names=["share", "_segment", "_offset", "records"],
+    )
+
+
+def held_shares(
+    batches: Iterable[pa.RecordBatch], count: int, pieces: Sequence[Piece]
+) -> Iterator[tuple[Share, list[Piece]]]:
+    """Each share of a task with its part of the log, which is there until the next one is asked."""
+    by_number = {piece.number: piece for piece in pieces}
+    # Where Spark spills too: it may be larger than the memory in which some systems keep /tmp.
+    place = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    with TemporaryDirectory(prefix="fastjournal-", dir=place or None) as folder:
+        held: _Held | None = None
+        for share, number, block in _blocks(batches):
+            if held is not None and held.share != share:
+                yield Share(held.share, count), held.pieces(by_number)
+                held.remove()
+                held = None
+            held = held or _Held(Path(folder) / str(share), share)
+            held.add(number, block)
+        if held is not None:
+            yield Share(held.share, count), held.pieces(by_number)
+
+
+def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, memoryview]]:
+    for batch in batches:
+        shares, numbers = (batch.column(n).to_pylist() for n in (0, 1))
+        blocks = batch.column(3)
+        for n, (share, number) in enumerate(zip(shares, numbers, strict=True)):
+            yield share, number, memoryview(blocks[n].as_buffer())
+
+
+class _Held:
+    """The blocks of one share as segments, one behind the other in a file."""
+
+    def __init__(self, path: Path, share: int) -> None:
+        self.share = share
+        self._path = path
+        self._file: IO[bytes] = path.open("wb")
+        self._begins: dict[int, int] = {}
+
+    def add(self, number: int, block: memoryview) -> None:
+        if number < 0:
+            return
+        if number not in self._begins:
+            self._begins[number] = self._file.tell()
+            self._file.write(WORKQ.encode())
+        self._file.write(block)
+
+    def pieces(self, log: dict[int, Piece]) -> list[Piece]:
+        self._file.close()
+        bounds = pairwise([*self._begins.values(), self._path.stat().st_size])
+        return [
+            replace(log[number], size=end - at, newest=False, held=(str(self._path), at, end))
+            for number, (at, end) in zip(self._begins, bounds, strict=True)
+        ]
+
+    def remove(self) -> None:
+        self._path.unlink()
+
+
+@contextmanager
+def _told_by_place(mine: Sequence[Piece], log: Sequence[Piece]) -> Iterator[None]:
+    """Rule 6: the place in the log of a record that was found damaged in a share."""
+    try:
+        yield
+    except CorruptRecord as fault:
+        for piece in mine:
+            if Path(piece.path) == fault.path:
+                (at,) = places_of([(piece.number, fault.offset)], mine, log).values()
+                raise CorruptRecord(fault.path, at, fault.fault) from fault
+        raise
+
+
+def places_of(
+    found: Iterable[tuple[int, int]], mine: Sequence[Piece], log: Sequence[Piece]
+) -> dict[tuple[int, int], int]:
+    """Where records of a share stand in the log: segment and offset there to the offset here."""
+    import numpy as np
+
+    held, whole = ({piece.number: piece for piece in some} for some in (mine, log))
+    offsets: dict[int, list[int]] = {}
+    for number, offset in found:
+        offsets.setdefault(number, []).append(offset)
+    places = {}
+    for number, some in offsets.items():
+        data, piece = load(held[number]), whole[number]
+        times = {decode_time(bytes(data[at : at + TIME_SIZE])): at for at in some}
+        # The records are whole: whatever is damaged beside them does not matter here.
+        scan = Scan(load(piece), torn=tear_rule(piece), mode=DROPMALFORMED)
+        for chunk in scan:
+            assert isinstance(chunk, Chunk)
+            for n in np.flatnonzero(np.isin(chunk.times, list(times))).tolist():
+                places[number, times[int(chunk.times[n])]] = int(chunk.offsets[n])
+    return places

@@ -1,0 +1,155 @@
+"""A log dealt out by row: each share gets what concerns it, in order, and nothing is read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fastjournal.journal.language import commands as k
+from fastjournal.journal.language.codec import encode
+from fastjournal.journal.state.row import image
+from fastjournal.log.record import encode as record
+from fastjournal.log.segment import HEADER_SIZE, WORKQ, segment_name
+from fastjournal.model import QueueSettings
+from fastjournal.spark.lifecycle.commands import parts_of
+from fastjournal.spark.replay.dealt import Deal, blocks_of, held_shares, is_dealt
+from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.storage.segments import Piece, journal_segments, load
+
+T0 = 1_700_000_000_000_000_000
+ROWS = [n.to_bytes(16, "little") for n in range(40)]
+
+
+def put(row: bytes, key: bytes = b"") -> k.Command:
+    return k.Put(row, b"q", key, 5, T0, T0, T0, 0, 1, b"v" * (row[0] % 7))
+
+
+def write_log(directory: Path, seed: int) -> list[Piece]:
+    """Segments of lives, groups over several rows among them, and what names no row."""
+    random = Random(seed)
+    time = T0
+    for number in range(1, 7):
+        data = [WORKQ.encode()]
+        for _ in range(60):
+            row = random.choice(ROWS)
+            command = random.choice(
+                [
+                    put(row),
+                    k.Lease(row, time, time + 5, 3, b"w"),
+                    k.Retry(row, 1, time, 1, 1, b"n"),
+                    k.Purge(row, b"q", b"", time),
+                    k.Group((put(row, b"k"), k.Tomb(random.choice(ROWS), b"q", b"", time))),
+                    k.Group((put(random.choice(ROWS)), k.Sender(b"s", time))),
+                    k.Queue(b"q", QueueSettings(max_attempts=random.randrange(1, 9))),
+                    k.Sender(b"s", time),
+                    k.Mark(time, 1, 2, b""),
+                ]
+            )
+            data.append(record(time, encode(command)))
+            time += 1
+        (directory / segment_name(number)).write_bytes(b"".join(data))
+    return journal_segments(directory)
+
+
+def dealt_out(packs: Sequence[Sequence[Piece]], deal: Deal) -> Iterator[tuple[Share, list[Piece]]]:
+    """What Spark's shuffle does, in one table."""
+    batches = [batch for pack in packs for batch in blocks_of(pack, deal)]
+    every = pa.RecordBatch.from_pydict(
+        {
+            "share": pa.array(range(deal.shares), pa.int32()),
+            "_segment": pa.array([-1] * deal.shares, pa.int64()),
+            "_offset": pa.array([-1] * deal.shares, pa.int64()),
+            "records": pa.array([b""] * deal.shares, pa.binary()),
+        }
+    )
+    blocks = pa.Table.from_batches([*batches, every]).sort_by(
+        [(name, "ascending") for name in ("share", "_segment", "_offset")]
+    )
+    pieces = [piece for pack in packs for piece in pack]
+    return held_shares(blocks.combine_chunks().to_batches(max_chunksize=3), deal.shares, pieces)
+
+
+def in_packs(pieces: list[Piece], most: int = 2) -> list[list[Piece]]:
+    return [pieces[n : n + most] for n in range(0, len(pieces), most)]
+
+
+def told(pieces: Sequence[Piece], share: Share) -> list[Any]:
+    return [
+        (part.segment, time, kind, member, bytes(row))
+        for piece in pieces
+        for part in parts_of(piece, load(piece), share)
+        for time, kind, member, row in zip(
+            part.chunk.times.tolist(), part.chunk.kinds.tolist(), part.members.tolist(),
+            part.chunk.ids(), strict=True,
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shares", [1, 3, 17])
+def test_every_share_finds_the_commands_that_a_walk_of_the_log_finds_for_it(
+    tmp_path: Path, shares: int
+) -> None:
+    pieces = write_log(tmp_path, shares)
+    seen = []
+    for share, mine in dealt_out(in_packs(pieces), Deal(shares)):
+        assert told(mine, share) == told(pieces, share)
+        seen.append(share.index)
+    assert seen == list(range(shares))
+
+
+@pytest.mark.parametrize("state_only", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_shares_of_a_dealt_log_are_the_whole_state(
+    tmp_path: Path, seed: int, state_only: bool
+) -> None:
+    pieces = write_log(tmp_path, seed)
+    upto = T0 + 300
+    whole = fold([(piece, load(piece)) for piece in pieces], upto=upto)
+    deal = Deal(5, upto=upto, state_only=state_only)
+    found: dict[bytes, list[bytes]] = {}
+    for share, mine in dealt_out(in_packs(pieces), deal):
+        state = fold([(piece, load(piece)) for piece in mine], share=share)
+        assert not found.keys() & state.rows.keys()
+        found |= {row.id: [encode(c) for c in image(row)] for row in state.rows.values()}
+    assert found == {row.id: [encode(c) for c in image(row)] for row in whole.rows.values()}
+
+
+def test_a_record_of_one_row_is_sent_once_and_byte_for_byte(tmp_path: Path) -> None:
+    data = [record(T0 + n, encode(k.Delete(ROWS[n % 40]))) for n in range(500)]
+    path = tmp_path / segment_name(1)
+    path.write_bytes(WORKQ.encode() + b"".join(data))
+    pieces = journal_segments(tmp_path)
+    blocks = pa.Table.from_batches(blocks_of(pieces, Deal(7)))
+    sent = b"".join(blocks["records"].to_pylist())
+    assert len(sent) == path.stat().st_size - HEADER_SIZE
+    size = len(data[0])
+    assert sorted(sent[n : n + size] for n in range(0, len(sent), size)) == data
+
+
+def test_a_share_without_a_record_is_a_share(tmp_path: Path) -> None:
+    data = record(T0, encode(put(ROWS[1])))
+    (tmp_path / segment_name(1)).write_bytes(WORKQ.encode() + data)
+    found = {share.index: mine for share, mine in dealt_out([journal_segments(tmp_path)], Deal(3))}
+    assert sorted(map(len, found.values())) == [0, 0, 1]
+
+
+def test_what_a_later_record_outweighs_stays_behind_where_only_the_state_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    for number in (1, 2, 3):
+        data = [record(T0 + 100 * number + n, encode(put(ROWS[n]))) for n in range(40)]
+        (tmp_path / segment_name(number)).write_bytes(WORKQ.encode() + b"".join(data))
+    pieces = journal_segments(tmp_path)
+    blocks = pa.Table.from_batches(blocks_of(pieces, Deal(4, state_only=True)))
+    assert set(blocks["_segment"].to_pylist()) == {3}
+
+
+def test_few_shares_of_a_log_on_a_disk_walk_it() -> None:
+    here, there = Piece("/j/x", 1, 9, newest=False), Piece("s3://j/x", 1, 9, newest=False)
+    assert [is_dealt(count, [here]) for count in (1, 8, 9)] == [False, False, True]
+    assert [is_dealt(count, [there]) for count in (1, 2)] == [False, True]
