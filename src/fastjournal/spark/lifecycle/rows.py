@@ -90,7 +90,7 @@ class _PartColumns:
             case "worker" | "note":
                 return readable(part.fields.text(name))
             case "attempt":
-                missing = ~np.isin(kinds, (language.LEASE, language.RENEW))
+                missing = (kinds != language.LEASE) & (kinds != language.RENEW)
                 return pa.array(numbers[ATTEMPT].astype(np.int32), mask=missing)
             case "lease_until":
                 until = numbers[UNTIL]
