@@ -36,6 +36,7 @@ __all__ = [
     "key_bytes",
     "last_words",
     "length",
+    "length_text",
     "payload_bytes",
     "put_request",
     "queue_bytes",
@@ -151,6 +152,14 @@ def seconds_of(text: str) -> float | None:
         if not (digits.isascii() and digits.isdigit()):
             return None
     return None if seconds is None else float(number) * seconds
+
+
+def length_text(ns: int) -> str:
+    """A length in ns as people type it: `90s`, `5m`, `2h`; read back it is the same."""
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        if ns and ns % (unit * SECOND) == 0:
+            return f"{ns // (unit * SECOND)}{name}"
+    return f"{ns / SECOND:.9f}".rstrip("0").rstrip(".")
 
 
 def length(value: object, what: str) -> int:

@@ -149,7 +149,7 @@ class ReplicaSettings(Struct, frozen=True, forbid_unknown_fields=True):
     listen: str = "127.0.0.1:17996"
     """Address for the other nodes and for `fastjournal replica`."""
     peers: tuple[str, ...] = ()
-    """The other nodes: `b=host:port`."""
+    """The other nodes, `b=host:port`; this one may be among them."""
     clients: str = ""
     """Where clients find this node, as others tell them: `host:port`; else the first `listen`."""
     arbiter: tuple[str, ...] = ()

@@ -382,6 +382,11 @@ def short_write(written: int, size: int) -> OSError:
 _NOTE = 48  # bytes kept free for what is said of the gap
 
 
+def quoted(name: bytes) -> str:
+    """A key or the name of a queue, for people; what is no text in it is escaped."""
+    return repr(name[:80].decode("utf-8", "backslashreplace"))
+
+
 def failure_text(error: BaseException, limit: int = 8192) -> bytes:
     """The traceback of an exception as UTF-8 in at most `limit` bytes, cut where it tells least.
 

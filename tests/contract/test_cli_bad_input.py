@@ -354,12 +354,28 @@ def elsewhere() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "url", ["fj://127.0.0.1:1?timeout=0.1&connect_timeout=0.1", "nonsense://x", "./directory"]
+    "url", ["fj://127.0.0.1:1?timeout=0.1&connect_timeout=0.1", "nonsense://x", "host:17994"]
 )
 @pytest.mark.parametrize("command", [*ON_JOURNALS, *ON_DAEMONS])
 def test_a_daemon_that_is_not_there_is_named(run: Command, command: str, url: str) -> None:
     arguments = (ON_JOURNALS | ON_DAEMONS)[command]
     told(run(command, *option("--url", url, arguments)), USAGE)
+
+
+@pytest.mark.parametrize("command", ON_DAEMONS)
+def test_a_directory_is_no_daemon(run: Command, command: str) -> None:
+    told(run(command, "--url", "./directory"), USAGE)
+
+
+@pytest.mark.parametrize("form", ["./journal", "embedded:journal"])
+def test_a_url_may_be_that_of_a_directory(
+    run: Command, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    assert run("put", "x", "--queue", "q", "--url", form)[0] == 0
+    monkeypatch.setenv("FASTJOURNAL_URL", form)
+    assert "q" in run("queues")[1]
+    assert run("list", "--dir", "elsewhere")[0] == USAGE
+    assert run("list", "--dir", "elsewhere", "--url", form)[0] == USAGE
 
 
 def test_a_daemon_that_cannot_be_one_is_named(run: Command, elsewhere: str) -> None:
@@ -381,7 +397,9 @@ def guarded(tmp_path: Path) -> Iterator[LocalDaemon]:
 
 
 @pytest.mark.parametrize("command", [*ON_JOURNALS, *ON_DAEMONS])
-def test_a_wrong_token_iserror_of(run: Command, guarded: LocalDaemon, command: str) -> None:
+def test_a_missing_or_wrong_token_is_an_error_of_usage(
+    run: Command, guarded: LocalDaemon, command: str
+) -> None:
     arguments = (ON_JOURNALS | ON_DAEMONS)[command]
     wrong = guarded.url.replace("fj://", "fj://fj_wrong@")
     for url in (guarded.url, wrong):

@@ -18,6 +18,7 @@ from fastjournal import __version__
 from fastjournal.cli.app import app
 from fastjournal.config import load
 from fastjournal.daemon.auth import check_exposure
+from fastjournal.daemon.replicated import node_options
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -118,6 +119,84 @@ def test_the_pod_is_one_is_not_root_and_may_write_only_to_its_volumes(
     assert container["image"] == f"fastjournal:{__version__}"
     user = f"USER {pod['securityContext']['runAsUser']}:"
     assert user in (DEPLOY / "docker" / "Dockerfile").read_text()
+
+
+def test_the_settings_of_a_node_for_systemd_are_taken_by_the_program(tmp_path: Path) -> None:
+    text = (DEPLOY / "systemd" / "replicated.toml").read_text()
+    path, secret = tmp_path / "node.toml", tmp_path / "secret"
+    secret.write_text("among us")
+    path.write_text(text.replace("/etc/fastjournal/nodes.secret", str(secret)))
+    settings = load(path, environment={})
+    check_exposure(settings)
+    options = node_options(settings.replica, settings.default_journal, settings.listen)
+    assert set(options.peers) == {"b", "c"}
+    assert options.clients == "a.example:17994"
+    etcd = (DEPLOY / "systemd" / "etcd.default").read_text()
+    for url in settings.replica.arbiter:
+        host = url.removeprefix("http://").partition(":")[0]
+        assert f"http://{host}:2380" in etcd
+    assert f'ETCD_LISTEN_CLIENT_URLS="{settings.replica.arbiter[0]}"' in etcd
+
+
+@pytest.fixture(scope="module")
+def three() -> dict[tuple[str, str], Any]:
+    """What `kubernetes/replicated.yaml` makes, by kind and name."""
+    text = (DEPLOY / "kubernetes" / "replicated.yaml").read_text()
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text)}
+
+
+def test_each_of_three_pods_is_a_node_that_knows_the_others_and_etcd(
+    three: dict[tuple[str, str], Any], tmp_path: Path
+) -> None:
+    nodes, etcds = (three["StatefulSet", name]["spec"] for name in ("fastjournal",
+                    "fastjournal-etcd"))  # fmt: skip
+    assert nodes["replicas"] == etcds["replicas"] == 3
+    (container,) = nodes["template"]["spec"]["containers"]
+    told = {one["name"]: one for one in container["env"]}
+    assert told["FASTJOURNAL_REPLICA_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    path, secret = tmp_path / "fastjournal.toml", tmp_path / "secret"
+    secret.write_text("among us")
+    text = three["ConfigMap", "fastjournal"]["data"]["fastjournal.toml"]
+    path.write_text(text.replace("/etc/fastjournal/nodes/secret", str(secret)))
+    names = {f"fastjournal-{n}" for n in range(nodes["replicas"])}
+    for name in names:
+        clients = told["FASTJOURNAL_REPLICA_CLIENTS"]["value"]
+        environment = {
+            "FASTJOURNAL_REPLICA_NAME": name,
+            "FASTJOURNAL_REPLICA_CLIENTS": clients.replace("$(FASTJOURNAL_REPLICA_NAME)", name),
+        }
+        settings = load(path, environment=environment)
+        check_exposure(settings)
+        options = node_options(settings.replica, settings.default_journal, settings.listen)
+        assert set(options.peers) == names - {name}
+        assert all(host == f"{one}.fastjournal" for one, (host, _) in options.peers.items())
+        assert options.clients == f"{name}.fastjournal:17994"
+    (etcd,) = etcds["template"]["spec"]["containers"]
+    members = next(one for one in etcd["command"] if one.startswith("--initial-cluster="))
+    for n, url in enumerate(settings.replica.arbiter):
+        assert url == f"http://fastjournal-etcd-{n}.fastjournal-etcd:2379"
+        assert f"http://fastjournal-etcd-{n}.fastjournal-etcd:2380" in members
+
+
+def test_pods_that_follow_are_ready_and_found_else_a_rollout_would_never_end(
+    three: dict[tuple[str, str], Any],
+) -> None:
+    spec = three["StatefulSet", "fastjournal"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert three["Service", "fastjournal"]["spec"]["publishNotReadyAddresses"] is True
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert {one["port"] for one in three["Service", "fastjournal"]["spec"]["ports"]} == set(
+        ports.values()
+    )
+    rules = three["NetworkPolicy", "fastjournal"]["spec"]["ingress"]
+    (inner,) = [rule for rule in rules if {"port": "nodes"} in rule["ports"]]
+    assert inner["from"] == [{"podSelector": {"matchLabels": {"app": "fastjournal"}}}]
+    assert container["image"] == f"fastjournal:{__version__}"
+    mounts = {one["name"] for one in container["volumeMounts"]}
+    volumes = {one["name"] for one in spec["template"]["spec"]["volumes"]}
+    assert mounts == volumes | {"data"}
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,8 @@ from stepped_daemon import StepFile
 
 NODES = ("a", "b", "c")
 TTL = 3.0  # seconds
-_DISK = "48m"
+_DISK = "96m"
+_BACKLOG = 10_000  # jobs that wait: their snapshots must fit on the disks
 _PORT, _INNER = 17001, 17101
 _LINKS = 17201  # the first port of slow links, on loopback of each node
 _SLOW = Path(__file__).with_name("slow_links.py")
@@ -421,6 +422,9 @@ class Clients:
         def work(journal: fastjournal.Client) -> None:
             nonlocal count
             while not self._over.is_set():
+                if len(self.put) - len(self.completed) > _BACKLOG:
+                    self._over.wait(0.05)
+                    continue
                 count += 1
                 key = f"{number} {count}"
                 journal.put(b"x" * 300, key=key, queue="q")

@@ -35,11 +35,12 @@ import google_crc32c
 from fastjournal.clock import MILLISECOND, SECOND
 from fastjournal.errors import JournalError, SegmentError
 from fastjournal.log import record
+from fastjournal.log.commit_mark import REPLICA_META, read_commit
 from fastjournal.log.record import Walk
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.replica.arbiter import Look
-from fastjournal.replica.disk import META, ReplicaLog, read_commit
+from fastjournal.replica.disk import ReplicaLog
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.member import Ask, Member, Role, Send
 from fastjournal.replica.messages import Append, Decoder, Message, Part, Tail, encode
@@ -628,7 +629,7 @@ class World:
             logs: dict[str, tuple[ReplicaLog, int]] = {}
             for node in self.nodes.values():
                 path = Path("/", node.name, journal)
-                if node.up and journal in node.replicas and node.files.exists(path / META):
+                if node.up and journal in node.replicas and node.files.exists(path / REPLICA_META):
                     log = node.replicas[journal].member.log
                     log.note_commit()
                     logs[node.name] = log, read_commit(node.files, path)

@@ -14,6 +14,7 @@ from fastjournal.arguments import (
     instant,
     key_bytes,
     length,
+    length_text,
     payload_bytes,
     put_request,
     queue_bytes,
@@ -46,6 +47,11 @@ def test_lengths_are_seconds_or_timedeltas(value: Any, ns: int) -> None:
 def test_what_is_no_length_is_refused(value: Any) -> None:
     with pytest.raises(BadRequest, match="delay"):
         length(value, "delay")
+
+
+@pytest.mark.parametrize("text", ["0", "0.25", "90s", "5m", "2h", "7d", "1.5"])
+def test_a_length_is_told_as_it_is_typed(text: str) -> None:
+    assert length_text(length(text, "delay")) == text
 
 
 @pytest.mark.parametrize("value", [9_223_372_037, 1e300, timedelta.max])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
+from fastjournal.arguments import length_text
 from fastjournal.clock import SECOND
 from fastjournal.model import SETTING_LENGTHS as _LENGTHS
 from fastjournal.model import QueueSettings
@@ -16,7 +17,7 @@ def test_the_page_lists_every_setting_with_its_default() -> None:
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     listed = {row[1].strip().strip("`"): row[2].strip() for row in rows}
     expected = {
-        field.name: f"{field.default // SECOND} s" if field.name in _LENGTHS else str(field.default)
+        field.name: length_text(field.default) if field.name in _LENGTHS else str(field.default)
         for field in fields(QueueSettings)
     }
     assert listed == expected

@@ -160,14 +160,14 @@ def test_the_command_shows_the_difference_applies_it_and_is_then_content(tmp_pat
         return done.output
 
     shown = run("--dry-run")
-    assert "mail  lease  60s -> 86400s" in shown
-    assert "web/pages  max_wait  0s -> 600s" in shown
+    assert "mail  lease  1m -> 1d" in shown
+    assert "web/pages  max_wait  0 -> 10m" in shown
     assert not (tmp_path / "jobs").exists()
     assert run() == shown
     with Journal(place, sync="os", background=False) as journal:
         assert journal.queue("mail").settings.schema == 3
         journal.configure("mail", lease=5)
-        assert "mail  lease  5s -> 86400s" in run("--dry-run")
+        assert "mail  lease  5s -> 1d" in run("--dry-run")
     assert '"setting":"lease"' in run("--json").replace(" ", "")
     assert "nothing differs" in run()
     with Journal(f"{place}/web", sync="os", background=False) as journal:

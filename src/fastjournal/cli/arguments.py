@@ -8,6 +8,7 @@ Rules:
 4. What cannot be read is an error of usage: one message, exit code 2.
 5. A journal that is typed wins over one that the environment names. Two that are typed, or two in
    the environment and none typed, are an error: no command guesses which journal is meant.
+6. A URL may be that of a directory, as in Python: `FASTJOURNAL_URL=./jobs` is for both.
 """
 
 from __future__ import annotations
@@ -110,18 +111,31 @@ HERE = Path("jobs")
 
 
 def one_target(context: typer.Context, url: str | None) -> str | None:
-    """The URL if it is meant, None if the directory is; see rule 5."""
+    """The URL if a daemon is meant, None if a directory is; see rules 5 and 6."""
     sources = [context.get_parameter_source(name) for name in ("directory", "url")]
     words = [source.name if source is not None else "" for source in sources]
     if url is None or words[0] not in ("COMMANDLINE", "ENVIRONMENT"):
-        return url
+        return _daemon_of(context, url)
     if words[0] != words[1]:
-        return None if words[0] == "COMMANDLINE" else url
+        return None if words[0] == "COMMANDLINE" else _daemon_of(context, url)
     if words[0] == "COMMANDLINE":
         raise typer.BadParameter("--dir and --url name two journals: give one of them")
     raise typer.BadParameter(
         "FASTJOURNAL_DIR and FASTJOURNAL_URL are both set: give --dir or --url"
     )
+
+
+def _daemon_of(context: typer.Context, url: str | None) -> str | None:
+    """The URL of a daemon; that of a directory takes the place of `--dir`."""
+    if url is None or url.startswith("spool:"):  # whose error is that of the command
+        return url
+    from fastjournal.client.urls import parse_url
+
+    place = parse_url(url)
+    if not isinstance(place, Path):
+        return url
+    context.params["directory"] = place
+    return None
 
 
 Directory = Annotated[
@@ -142,7 +156,7 @@ Url = Annotated[
         envvar="FASTJOURNAL_URL",
         show_envvar=False,
         callback=one_target,
-        help="A daemon instead: fj://host:port/journal.",
+        help="A daemon (fj://host:port/journal) instead, or a directory.",
     ),
 ]
 Schema = Annotated[

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from fastjournal.cli.arguments import Json, seconds
-from fastjournal.cli.output import instant, json_line, table
+from fastjournal.cli.output import instant, json_line, table, tell
 from fastjournal.errors import SettingError
 
 __all__ = ["ServeCommand", "WorkqCommand", "app", "serve", "tokens", "workq"]
@@ -372,8 +372,7 @@ def remove(
     from fastjournal.daemon.auth import remove_token
 
     remove_token(file, name)
-    if json:
-        json_line({"name": name, "outcome": "removed"})
+    tell(json, {"name": name, "outcome": "removed"}, f"{name} removed")
 
 
 def _client(url: str) -> Any:

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fastjournal.arguments import last_words
+from fastjournal.arguments import last_words, length_text
 from fastjournal.clock import instant_text
 from fastjournal.model import SETTING_LENGTHS, State
 
@@ -38,6 +38,7 @@ __all__ = [
     "STATES",
     "Advance",
     "bytes_text",
+    "call_text",
     "console",
     "distance",
     "instant",
@@ -275,8 +276,23 @@ def _job_row(job: Job, now: int) -> list[str]:
         text(job.key_bytes),
         distance(when, now),
         str(job.attempts),
-        preview(job.payload, 100),
+        call_text(job.payload) or preview(job.payload, 100),
     ]
+
+
+_CALL, _LONGEST_CALL = b'{"task":"', 16_384
+
+
+def call_text(payload: bytes) -> str:
+    """The call of a task as it is written in Python; empty: the payload is none."""
+    if not payload.startswith(_CALL) or len(payload) > _LONGEST_CALL:
+        return ""
+    try:
+        call = json.loads(payload)
+        given = call.get("args", {}).items()
+    except (ValueError, AttributeError):
+        return ""
+    return f"{call['task']}({', '.join(f'{name}={json.dumps(one)}' for name, one in given)})"
 
 
 def queue_values(queue: QueueStatus) -> dict[str, Any]:
@@ -310,7 +326,7 @@ def setting_text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name in SETTING_LENGTHS:
-        return f"{value / _SECOND:g}s"
+        return length_text(value)
     return str(value)
 
 

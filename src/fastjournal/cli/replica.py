@@ -187,37 +187,53 @@ def promote(
 @app.command()
 def lost(
     directory: Annotated[Path, typer.Argument(help="Of the journal.", metavar="DIRECTORY")],
+    put: Annotated[
+        str | None,
+        typer.Option("--put", help="Put its jobs again, into fj://host:port.", metavar="URL"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the records that were cut off because a newer primary did not have them.
 
+    `--put` puts those jobs again that the journal does not have, under their own ids, and tells of
+    these records no more.
+
     Examples:
 
         fastjournal replica lost /var/lib/fastjournal/default
+        fastjournal replica lost /var/lib/fastjournal/default --put fj://10.0.0.1,10.0.0.2
     """
-    from fastjournal.journal.language.codec import decode
-    from fastjournal.log.record import BrokenRecord, Walk
+    from fastjournal.journal.look.left_behind import left_behind
 
     try:
-        paths = sorted(path for path in directory.iterdir() if ".diverged-" in path.name)
-        contents = [(path, path.read_bytes()) for path in paths]
-    except OSError as error:
-        raise NotFound(f"{directory}: {error.strerror}") from error
-    for path, data in contents:
-        walk = Walk(data, 8 if data.startswith(b"wqwq") else 0, len(data))
-        while walk.at < walk.end:
-            try:
-                walk.step()
-            except BrokenRecord:
-                break
-            command = decode(data[walk.start : walk.stop])
+        if put is not None:
+            _put_again(directory, put, as_json)
+            return
+        for one in left_behind(directory):
             row = {
-                "file": path.name,
-                "time": int(walk.time),
-                "command": type(command).__name__,
-                "id": command.id.hex(),
+                "file": one.path.name,
+                "time": one.time,
+                "command": type(one.command).__name__,
+                "id": one.command.id.hex(),
             }
             if as_json:
                 json_line(row)
             else:
                 typer.echo(f"{row['file']}  {row['time']}  {row['command']}  {row['id']}")
+    except OSError as error:
+        raise NotFound(f"{directory}: {error.strerror}") from error
+
+
+def _put_again(directory: Path, url: str, as_json: bool) -> None:
+    import time
+
+    from fastjournal.cli.journal.open_journal import open_journal
+    from fastjournal.journal.look.left_behind import left_behind, lost_jobs, mark_put, put_again
+
+    jobs = lost_jobs(left_behind(directory), time.time_ns())
+    with open_journal(directory, url) as journal:
+        count = put_again(journal, jobs)
+    files = mark_put(directory)
+    told = {"outcome": "put", "jobs": count, "known": len(jobs) - count, "files": files}
+    known = len(jobs) - count
+    tell(as_json, told, f"{count} jobs put again; {known} were there already; {files} files done")

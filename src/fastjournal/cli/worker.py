@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fastjournal.arguments import length_text
 from fastjournal.cli.arguments import HERE, Directory, Json, Schema, Url, one_target, seconds
 from fastjournal.cli.journal.open_journal import open_journal, open_view
-from fastjournal.cli.output import instant, json_line, table
+from fastjournal.cli.output import instant, json_line, table, tell
 from fastjournal.errors import Loading, SettingError, Unavailable
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def tasks(
             json_line(row)
         return
     columns = ("task", "queue", "priority", "retries", "timeout", "key", "rate")
+    for row in rows:
+        row["timeout"] = row["timeout"] and length_text(round(row["timeout"] * _SECOND))
     table(columns, [[str(row[column] or "") for column in columns] for row in rows])
 
 
@@ -64,7 +67,7 @@ def _task_row(task: Any) -> dict[str, Any]:
         "retries": options.retry.times,
         "timeout": options.timeout,
         "key": key if isinstance(key, str) or key is None else getattr(key, "__name__", "function"),
-        "rate": None if rate is None else f"{rate.count}/{rate.seconds:g}s",
+        "rate": None if rate is None else str(rate),
         "async": task.is_async,
         "parameters": list(task.codec.names),
     }
@@ -132,6 +135,7 @@ def schedules(
     if forget is not None:
         with open_journal(directory, url) as journal:
             forget_schedule(journal, forget)
+        tell(json, {"schedule": forget, "outcome": "forgotten"}, f"{forget} forgotten")
         return
     with open_view(directory, url) as journal:
         found = known_schedules(journal)
@@ -143,15 +147,19 @@ def schedules(
         [
             schedule.name,
             schedule.task,
-            schedule.cron or f"every {schedule.every / _SECOND:g} s",
+            schedule.cron or f"every {length_text(schedule.every)}",
             schedule.tz,
             schedule.missed,
-            instant(schedule.last)[:19],
-            instant(schedule.next)[:19],
+            _utc(schedule.last),
+            _utc(schedule.next),
         ]
         for schedule in found
     ]
     table(("schedule", "task", "when", "zone", "missed", "last", "next"), rows)
+
+
+def _utc(time: int) -> str:
+    return f"{instant(time)[:19]}Z" if time else "-"
 
 
 def restart_on_change(arguments: list[str]) -> int:
@@ -319,6 +327,10 @@ def worker(
         )  # fmt: skip
         what = f"{len(work.tasks)} tasks, {len(work.schedules)} schedules, {running.mode}"
         queues = ", ".join(queue or work.queues)
+        for unknown in sorted({*queue} - {*work.queues} if queue else ()):
+            logging.warning(
+                "no task is of queue %s; there are: %s", unknown, ", ".join(work.queues)
+            )
     else:
         if mode is not None or recycle_jobs or recycle_memory:
             raise SettingError("processes are for a Tasks", name="mode")
@@ -368,4 +380,9 @@ def load_function(name: str) -> Any:
     found = load_named(name, "function")
     if not callable(found) and not hasattr(found, "queue_settings"):
         raise SettingError(f"{name} cannot be called", name="function")
+    if hasattr(found, "app") and hasattr(found, "codec"):
+        raise SettingError(
+            f"{name} is a task: name the Tasks it belongs to, and --queue {found.options.queue}",
+            name="function",
+        )
     return found

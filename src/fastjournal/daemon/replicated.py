@@ -441,11 +441,10 @@ def node_options(told: ReplicaSettings, journal: str, listen: Sequence[str] = ()
     peers: dict[str, tuple[str, int]] = {}
     for peer in told.peers:
         name, mark, address = peer.partition("=")
-        if not mark or not name or name == told.name:
-            raise SettingError(
-                f"a peer is another node, name=host:port, not {peer!r}", name="peers"
-            )
-        peers[name] = parse_address(address, 17996)
+        if not mark or not name:
+            raise SettingError(f"a peer is a node, name=host:port, not {peer!r}", name="peers")
+        if name != told.name:  # so that the same list is good for all of them
+            peers[name] = parse_address(address, 17996)
     host, port = parse_address(told.listen, 17996)
     secret = ""
     if told.secret_file:

@@ -49,6 +49,13 @@ from fastjournal.errors import (
 )
 from fastjournal.log.care.check import verify
 from fastjournal.log.care.repair import cut
+from fastjournal.log.commit_mark import (
+    COMMIT_POS,
+    COMMIT_SLOT,
+    REPLICA_META,
+    encode_commit,
+    read_commit,
+)
 from fastjournal.log.files import FileHandle, Files, Identity, write_whole
 from fastjournal.log.manifest import MANIFEST, Manifest, ManifestFile, Sealed
 from fastjournal.log.manifest import first_time as first_time_of
@@ -63,23 +70,16 @@ from fastjournal.replica.recent import Chunk, RecentBytes
 from fastjournal.replica.rules import NO_PROMISE, EpochStart, Promise
 
 __all__ = [
-    "COMMIT_POS",
-    "META",
     "Meta",
     "ReplicaLog",
     "SnapshotFacts",
     "Stretch",
     "Writer",
-    "read_commit",
     "walk_records",
 ]
 
-META = "replica.meta"
-COMMIT_POS = "commit.pos"
-
 _INCOMING = "incoming.snapshot"
 _CHECKPOINT = Struct(">8xQQII")  # header, records, size, CRC of the snapshot, CRC of this
-_SLOT = Struct(">qI")
 _CHUNK = 256 * 1024  # bytes shipped at once, unless one record is larger
 _PIECE = 1024 * 1024  # bytes whose CRC is computed at once
 _NEAR = 16  # chunks that are counted
@@ -227,13 +227,13 @@ class ReplicaLog:
         self._read_at: tuple[Identity, int] = (None, 0)
         self._read_for: tuple[Appender, int] | None = None
         stream.create()
-        self.known = stream.files.exists(stream.path / META)
+        self.known = stream.files.exists(stream.path / REPLICA_META)
         """Whether this node remembers anything: one that does not has forgotten its promises."""
         self.meta = Meta()
         try:
             if self.known:
-                content = _read(stream.files, stream.path / META)
-                self.meta = Meta.decode(content, stream.path / META)
+                content = _read(stream.files, stream.path / REPLICA_META)
+                self.meta = Meta.decode(content, stream.path / REPLICA_META)
             if self.meta.cutting is not None:
                 self._cut(*self.meta.cutting)
                 self.write_meta(replace(self.meta, cutting=None))
@@ -301,8 +301,8 @@ class ReplicaLog:
 
     def write_meta(self, meta: Meta) -> None:
         """Make this what is remembered, durably, then act on it (rule 1)."""
-        files, path = self.stream.files, self.stream.path / META
-        work = path.with_name(META + ".new")
+        files, path = self.stream.files, self.stream.path / REPLICA_META
+        work = path.with_name(REPLICA_META + ".new")
         try:
             _write_beside(files, work, meta.encode())
             files.rename(work, path)
@@ -325,9 +325,8 @@ class ReplicaLog:
         try:
             if self._commit is None:
                 self._commit = self.stream.files.open_in_place(self.stream.path / COMMIT_POS)
-            body = time.to_bytes(8, "big", signed=True)
-            data = _SLOT.pack(time, google_crc32c.value(body))
-            written = self._commit.write_at(data, self._slot * _SLOT.size)
+            data = encode_commit(time)
+            written = self._commit.write_at(data, self._slot * COMMIT_SLOT)
             if written != len(data):
                 raise short_write(written, len(data))
         except OSError as error:
@@ -771,20 +770,6 @@ class ReplicaLog:
             raise write_failure(error, self.stream.path) from error
         finally:
             lock.release()
-
-
-def read_commit(files: Files, directory: Path) -> int:
-    """Up to which TIME a majority is known to have the log; 0: nothing is known."""
-    path = directory / COMMIT_POS
-    if not files.exists(path):
-        return 0
-    content = _read(files, path)
-    times = [0]
-    for at in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
-        time, crc = _SLOT.unpack_from(content, at)
-        if crc == google_crc32c.value(content[at : at + 8]):
-            times.append(time)
-    return max(times)
 
 
 def _read(files: Files, path: Path) -> bytes:

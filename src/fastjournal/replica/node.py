@@ -192,7 +192,9 @@ class ReplicaNode:
     def _say(self, name: str, data: bytes) -> None:
         """Send to a peer, if it is there and reads (rule 1)."""
         line = self._lines.get(name)
-        if line is not None and line.get_write_buffer_size() <= _WAITING:
+        if line is None or line.is_closing():  # it may be lost, and nobody was told yet
+            return
+        if line.get_write_buffer_size() <= _WAITING:
             line.write(data)
 
     def heard(self, sender: str, messages: Sequence[Message]) -> None:

@@ -38,10 +38,10 @@ KINDS: Mapping[int, str] = {number: name.lower() for number, name in TYPE_NAMES.
 SINGLE = frozenset(KINDS) - BROADCAST
 """The kinds that name one row by the 16 bytes after their type byte."""
 
-STATING = frozenset({ADD, SCHEDULE, PUT})
+STATING: frozenset[int] = frozenset({ADD, SCHEDULE, PUT})
 """The kinds that state a whole row."""
 
-REMOVING = frozenset({DELETE, EXPIRE, PURGE})
+REMOVING: frozenset[int] = frozenset({DELETE, EXPIRE, PURGE})
 """The kinds that remove one."""
 
 _NUMBERS = {name: number for number, name in KINDS.items()}

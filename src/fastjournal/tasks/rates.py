@@ -46,6 +46,10 @@ class Rate:
         seconds = int(found[2] or 1) * _UNITS[found[3]]
         return cls(count, float(seconds), count if burst is None else burst)
 
+    def __str__(self) -> str:
+        each = next((f"{name}" for name, unit in _UNITS.items() if unit == self.seconds), "")
+        return f"{self.count}/{each or f'{self.seconds:g}s'}"
+
     def filled(self, tokens: float, then: int, now: int) -> float:
         """How many tokens there are, so long after there were so many."""
         grown = max(0, now - then) / SECOND * self.count / self.seconds

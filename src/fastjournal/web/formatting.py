@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote_from_bytes
 
 from fastjournal.arguments import instant as parse_instant
-from fastjournal.arguments import last_words, length, seconds_of
+from fastjournal.arguments import last_words, length, length_text, seconds_of
 from fastjournal.clock import SECOND
 from fastjournal.errors import BadRequest
 from fastjournal.model import (
@@ -39,7 +39,6 @@ __all__ = [
     "amount",
     "body_bytes",
     "instant",
-    "length_text",
     "percentile",
     "quoted",
     "read_due",
@@ -105,14 +104,6 @@ def span(length: int) -> str:
             rest = seconds % unit // below
             return f"{seconds // unit} {name}" + (f" {rest} {smaller}" if rest else "")
     return f"{seconds} s"
-
-
-def length_text(length: int) -> str:
-    """A length of time in ns as people type it: `90s`, `5m`, `2h`; read back it is the same."""
-    for unit, name in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
-        if length and length % (unit * SECOND) == 0:
-            return f"{length // (unit * SECOND)}{name}"
-    return f"{length / SECOND:.9f}".rstrip("0").rstrip(".")
 
 
 def percentile(length: int) -> str:

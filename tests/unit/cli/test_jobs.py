@@ -250,7 +250,7 @@ def test_configure_changes_and_shows_settings(run: Command) -> None:
     assert changed["lease"] == 300 * 10**9
     assert (changed["concurrency"], changed["backoff_jitter"]) == (2, 0)
     assert (changed["keep_versions"], changed["period"]) == (True, "day")
-    assert "lease             300s" in run("configure", "q").out
+    assert "lease             5m" in run("configure", "q").out
 
 
 @pytest.mark.parametrize(

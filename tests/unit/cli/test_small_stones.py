@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fastjournal import Journal, NotFound, SettingError
+from fastjournal import Journal, NotFound, SettingError, Tasks
 from fastjournal.arguments import NEVER
 from fastjournal.cli.app import app
 
@@ -25,7 +25,7 @@ def test_a_mistyped_queue_is_told_and_not_made(tmp_path: Path, verb: str) -> Non
         journal.put(b"x", queue="mail")
     done = CliRunner().invoke(app, [verb, "mial", "--dir", str(tmp_path)])
     assert isinstance(done.exception, NotFound)
-    assert "no queue" in str(done.exception)
+    assert str(done.exception) == "no queue 'mial'"
     run(verb, "mail", "--dir", str(tmp_path))
     with Journal(tmp_path) as journal:
         assert [queue.name for queue in journal.queues()] == ["mail"]
@@ -102,6 +102,23 @@ def test_the_beginning_of_an_id_is_enough(tmp_path: Path) -> None:
     assert isinstance(done.exception, NotFound)
     assert "there was no such job" in run("delete", other, *place, code=1)
     assert run("delete", digits[:12], *place) == "deleted\n"
+
+
+def test_the_call_of_a_task_is_listed_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Tasks(tmp_path / "jobs")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    @app.task(name="shop.send")
+    def send(to: str, times: int = 1) -> None: ...
+
+    send.put("ada", times=2)
+    app.journal.put(b'{"task":"broken', queue="tasks")
+    app.close()
+    lines = run("list", "--dir", str(tmp_path / "jobs")).splitlines()
+    assert lines[1].endswith('shop.send(to="ada", times=2)')
+    assert lines[2].endswith('{"task":"broken')
 
 
 def test_two_jobs_that_begin_alike_are_told_apart(tmp_path: Path) -> None:

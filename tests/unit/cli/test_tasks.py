@@ -14,8 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import task_app
-from fastjournal import Tasks, connect
+from fastjournal import SettingError, Tasks, connect
 from fastjournal.cli.app import app
+from fastjournal.cli.output import instant
+from fastjournal.cli.worker import load_function
 from fastjournal.tasks.scheduler import Scheduler
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
@@ -40,6 +42,12 @@ def test_tasks_lists_those_of_a_program() -> None:
     assert shown["task_app.add"]["parameters"] == ["x", "y"]
 
 
+def test_a_task_is_no_function_of_leased_jobs() -> None:
+    """Its function would get the job as its first argument."""
+    with pytest.raises(SettingError, match="is a task: name the Tasks"):
+        load_function("task_app:add")
+
+
 def test_schedules_are_shown_beside_the_process_they_belong_to(tmp_path: Path) -> None:
     place = tmp_path / "jobs"
     made = Tasks(place)
@@ -55,7 +63,9 @@ def test_schedules_are_shown_beside_the_process_they_belong_to(tmp_path: Path) -
     assert row["next"] % (300 * 10**9) == 0
     assert row["next"] > row["last"] > 0
     made.close()
-    run("schedules", "--forget", "five", "--dir", str(place))
+    assert f"{instant(row['next'])[:19]}Z" in text
+    told = run("schedules", "--forget", "five", "--dir", str(place), "--json")
+    assert json.loads(told) == {"schedule": "five", "outcome": "forgotten"}
     assert run("schedules", "--dir", str(place), "--json") == ""
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fastjournal.log.commit_mark import COMMIT_POS, REPLICA_META, read_commit
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.replica.disk import COMMIT_POS, META, Meta, ReplicaLog, read_commit, walk_records
+from fastjournal.replica.disk import Meta, ReplicaLog, walk_records
 from fastjournal.replica.rules import EpochStart, Promise
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
 from replica_world import make_checkpoint
@@ -188,9 +189,9 @@ def test_a_promise_that_cannot_be_read_counts_as_forgotten() -> None:
     log = open_log(files)
     fill(log)
     log.close()
-    content = bytearray(files.content(HOME / META))
+    content = bytearray(files.content(HOME / REPLICA_META))
     content[5] ^= 1
-    files.put(HOME / META, bytes(content))
+    files.put(HOME / REPLICA_META, bytes(content))
     again = open_log(files)
     assert not again.known
     assert again.meta == Meta()

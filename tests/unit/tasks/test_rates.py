@@ -47,6 +47,11 @@ def test_no_time_holds_more_runs_than_its_rate_and_one_burst(
             assert total <= count + (end - begin) / SECOND * count / seconds + 1e-6
 
 
+@pytest.mark.parametrize("text", ["10/s", "100/m", "5/10s", "3/7s", "2/h"])
+def test_a_rate_is_shown_as_it_is_written(text: str) -> None:
+    assert str(Rate.parse(text)) == text
+
+
 def test_tokens_that_were_not_used_come_back_and_other_buckets_are_their_own() -> None:
     clock = ManualClock()
     rate = Rate.parse("4/h")

@@ -172,9 +172,7 @@ def _client(url: str) -> OpenJournal:
     """A journal behind a daemon. Its figures have the same names; its answers come after what the
     daemon's sync policy promises."""
     from fastjournal.client import Client, Group
-    from fastjournal.client.urls import parse_url
+    from fastjournal.client.urls import target_of
 
-    target = parse_url(url)
-    if isinstance(target, Path):
-        raise SettingError(f"{url} is a directory: give it without --url", name="url")
+    target = target_of(url)
     return Group(target) if target.group else Client(target)

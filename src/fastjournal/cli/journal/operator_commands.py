@@ -709,7 +709,7 @@ def _tell(
 
 def _setting(pair: str) -> tuple[str, Any]:
     """NAME=VALUE as `Journal.configure` wants it."""
-    from fastjournal.model import SETTING_NAMES, QueueSettings
+    from fastjournal.model import SETTING_LENGTHS, SETTING_NAMES, QueueSettings
 
     name, mark, value = pair.partition("=")
     if not mark:
@@ -720,7 +720,7 @@ def _setting(pair: str) -> tuple[str, Any]:
     default = getattr(QueueSettings(), name)
     if isinstance(default, bool):
         return name, yes_or_no(value)
-    if setting_text(name, 0) == "0s":
+    if name in SETTING_LENGTHS:
         return name, seconds(value)
     if isinstance(default, str):
         return name, value

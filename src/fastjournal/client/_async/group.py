@@ -30,7 +30,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn, Self
 
-from fastjournal.arguments import Instant, JobId, Length, Text, id_bytes, length
+from fastjournal.arguments import Instant, JobId, Length, Text, id_bytes, length, queue_bytes
 from fastjournal.client import entry_calls, leases
 from fastjournal.client._async.client import AsyncClient
 from fastjournal.client._async.handles import AsyncLeasedJob
@@ -61,6 +61,7 @@ from fastjournal.errors import (
     SettingError,
     TimedOut,
     Unavailable,
+    quoted,
 )
 from fastjournal.model import (
     DEFAULT_PRIORITY,
@@ -423,7 +424,7 @@ class AsyncGroup:
             except NotFound:
                 continue
         if not each:
-            raise NotFound(f"no queue {name!r}")
+            raise NotFound(f"no queue {quoted(queue_bytes(name))}")
         return merged_queues(each)[0]
 
     async def status(self) -> Figures:

@@ -32,7 +32,7 @@ from fastjournal.client.cached_values import MISSING, CacheCounts, CachedValues
 from fastjournal.client.mappings import BlockingLookup
 from fastjournal.entry_model import Entry, watched
 from fastjournal.entry_value import EntryValue
-from fastjournal.errors import JournalError, NotFound
+from fastjournal.errors import JournalError, NotFound, quoted
 
 __all__ = ["CachedEntries"]
 
@@ -77,7 +77,7 @@ class CachedEntries(BlockingLookup):
         if found is MISSING:
             found = self._fetch(name, listens)
         if found is None:
-            raise NotFound(f"no entry {name!r}")
+            raise NotFound(f"no entry {quoted(name)}")
         entry: Entry = found
         return entry
 

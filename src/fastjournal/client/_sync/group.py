@@ -31,7 +31,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn, Self
 
-from fastjournal.arguments import Instant, JobId, Length, Text, id_bytes, length
+from fastjournal.arguments import Instant, JobId, Length, Text, id_bytes, length, queue_bytes
 from fastjournal.client import entry_calls, leases
 from fastjournal.client._sync.client import Client
 from fastjournal.client.blocking_transport import at_once, sleep
@@ -61,6 +61,7 @@ from fastjournal.errors import (
     SettingError,
     TimedOut,
     Unavailable,
+    quoted,
 )
 from fastjournal.handles import LeasedJob
 from fastjournal.model import (
@@ -420,7 +421,7 @@ class Group:
             except NotFound:
                 continue
         if not each:
-            raise NotFound(f"no queue {name!r}")
+            raise NotFound(f"no queue {quoted(queue_bytes(name))}")
         return merged_queues(each)[0]
 
     def status(self) -> Figures:

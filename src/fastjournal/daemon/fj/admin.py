@@ -15,6 +15,7 @@ from fastjournal.errors import (
     NotFound,
     OutOfRange,
     TooLarge,
+    quoted,
 )
 from fastjournal.journal.look.listing import Listing
 from fastjournal.journal.state.apply import JournalState
@@ -94,7 +95,7 @@ def queue(session: Session, request: Request, now: int) -> bytes:
 
 def _queue_picture(session: Looked, name: bytes) -> object:
     if name not in session.state.queues:
-        raise NotFound(f"no queue {name!r}")
+        raise NotFound(f"no queue {quoted(name)}")
     return queue_to_json(session.journal.queue(name))
 
 

@@ -27,6 +27,7 @@ from fastjournal.errors import (
     RequestError,
     TimedOut,
     Unauthorized,
+    quoted,
 )
 from fastjournal.journal.decide.operator import Deleted
 from fastjournal.journal.entries.locks import NOBODY, Writer
@@ -601,7 +602,7 @@ def get(session: Session, request: Request, now: int) -> bytes:
     worker = request.value or session.name or session.own_name
     by_key = session.operations.by_key
     if by_key.is_gone(row, now):
-        raise NotFound(f"no job {request.key[:80]!r}")
+        raise NotFound(f"no job {quoted(request.key)}")
     busy = row.state is State.PROCESSING and row.rare.worker != worker
     if flags & WORKED_ON and row.state is State.PROCESSING:
         raise NotFound("the job is being worked on")
@@ -724,5 +725,5 @@ def named_row(
         found.sort(key=lambda row: (row.state is not wanted, row.state, row.queue.name))
         row = found[0] if found else None
     if row is None or row.state is State.DELETED:
-        raise NotFound(f"no job {(job_id.hex() if job_id else key[:80])!r}")
+        raise NotFound(f"no job {job_id.hex() if job_id else quoted(key)}")
     return row

@@ -20,7 +20,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from fastjournal.clock import MILLISECOND
-from fastjournal.errors import AlreadyExists, BadRequest, ClockSkew, OutOfRange, QueuePaused
+from fastjournal.errors import AlreadyExists, BadRequest, ClockSkew, OutOfRange, QueuePaused, quoted
 from fastjournal.journal.decide.ground import Ground, gone, has_expired
 from fastjournal.journal.decide.merge import bounded_due, merge, policy_for
 from fastjournal.journal.language.commands import (
@@ -170,7 +170,7 @@ class Puts:
             if job.id:
                 self._check_chosen(job.id)
             if rules.draining:
-                raise QueuePaused(f"queue {job.queue!r} is draining")
+                raise QueuePaused(f"queue {quoted(job.queue)} is draining")
         if job.timestamp - limits.max_skew > now:
             raise ClockSkew
         if 0 < job.expires < now:
@@ -290,7 +290,7 @@ class Puts:
         _check_workq(job, ground.limits.max_value)
         now = ground.time(now)
         if ground.rules(job.name).draining:
-            raise QueuePaused(f"queue {job.name!r} is draining")
+            raise QueuePaused(f"queue {quoted(job.name)} is draining")
         job.created = ground.draw_stamp(now)
         start = job.time or job.created
         if start < now and job.ttl * MILLISECOND < now - start:
@@ -306,7 +306,7 @@ class Puts:
 def _refuse_taken(job: PutRequest, modified: i64) -> None:
     """A unique key is taken, unless this is the same message sent again."""
     if not job.timestamp or modified != job.timestamp:
-        raise AlreadyExists(f"key {job.key!r} is taken in queue {job.queue!r}")
+        raise AlreadyExists(f"key {quoted(job.key)} is taken in queue {quoted(job.queue)}")
 
 
 def _check_workq(job: WorkqJob, max_value: i64) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from fastjournal.errors import NotFound, OutOfRange, QueuePaused
+from fastjournal.errors import NotFound, OutOfRange, QueuePaused, quoted
 from fastjournal.journal.decide.ground import has_expired
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.language.commands import Renew, Touch
@@ -71,7 +71,7 @@ class JobKeys:
         self.check_lock(row.key, now, by)
         lane, rules = engine.state.queues[row.queue.name], row.queue
         if rules.settings.paused or 0 < rules.concurrency <= lane.leases.count:
-            raise QueuePaused(f"queue {row.queue.name!r} hands nothing out now")
+            raise QueuePaused(f"queue {quoted(row.queue.name)} hands nothing out now")
         engine.commit(self._leases.grant(row, at, until - at, worker), now)
         engine.asked(row.queue.name)
         engine.counts.handed_out(row, at)

@@ -18,7 +18,7 @@ from typing import Final, final
 from mypy_extensions import mypyc_attr
 
 from fastjournal.clock import SECOND
-from fastjournal.errors import LeaseLost, Locked, OutOfRange, QueueFull
+from fastjournal.errors import LeaseLost, Locked, OutOfRange, QueueFull, quoted
 
 __all__ = ["NOBODY", "Lock", "Locks", "Writer"]
 
@@ -81,7 +81,7 @@ class Locks:
             if held is None or held.fence != by.fence:
                 raise LeaseLost("the lock is no longer yours")
         elif held is not None and (not by.owner or held.owner != by.owner):
-            raise Locked(f"{held.key!r} is locked")
+            raise Locked(f"{quoted(held.key)} is locked")
 
     def lock(
         self,
@@ -101,7 +101,7 @@ class Locks:
                 self._forget(now)
             lock = Lock(owner, until, new_fence(), keys[0])
         elif held.owner != owner:
-            raise Locked(f"{held.key!r} is locked")
+            raise Locked(f"{quoted(held.key)} is locked")
         else:
             lock = Lock(owner, until, held.fence, held.key)
         self._locks[lock.key] = lock
@@ -113,7 +113,7 @@ class Locks:
         if held is None:
             return False
         if (by.fence and by.fence != held.fence) or (not by.fence and by.owner != held.owner):
-            raise Locked(f"{held.key!r} is locked by somebody else")
+            raise Locked(f"{quoted(held.key)} is locked by somebody else")
         del self._locks[held.key]
         return True
 

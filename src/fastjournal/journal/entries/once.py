@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from fastjournal.entry_value import added, flipped, resized
-from fastjournal.errors import BadRequest, NotFound
+from fastjournal.errors import BadRequest, NotFound, quoted
 from fastjournal.journal.entries.ground import Decided, EntryGround, Plan, is_kept
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.entries.writes import EntryWrites
@@ -96,7 +96,7 @@ class EntryChanges:
         now = self._ground.base.time(now)
         row = self._changing(key, now, timestamp, by)
         if row is None:
-            raise NotFound(f"no entry {key!r}")
+            raise NotFound(f"no entry {quoted(key)}")
         operation = operation_of(sender, number or timestamp) if sender else b""
         done = self._done(row, operation, timestamp, now)
         if done is not None:
@@ -120,7 +120,7 @@ class EntryChanges:
         now = self._ground.base.time(now)
         row = self._changing(key, now, timestamp, by)
         if row is None:
-            raise NotFound(f"no entry {key!r}")
+            raise NotFound(f"no entry {quoted(key)}")
         data = resized(row.kind, value_of(row), size)
         return self._change(row, data, b"", timestamp, now)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from fastjournal.errors import BadRequest, NotFound, OutOfRange
+from fastjournal.errors import BadRequest, NotFound, OutOfRange, quoted
 from fastjournal.journal.decide.ground import instant_after
 from fastjournal.journal.entries.cursor import PATTERN, KeyQuery
 from fastjournal.journal.entries.ground import (
@@ -92,7 +92,7 @@ class EntryReads:
         now = ground.base.time(now)
         row = ground.needed(key, now)
         if reading.skip and is_busy(row, now):
-            raise NotFound(f"{key!r} is being worked on")
+            raise NotFound(f"{quoted(key)} is being worked on")
         return row
 
     def reading_changes(

@@ -14,7 +14,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange
+from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange, quoted
 from fastjournal.journal.entries.ground import Decided, EntryGround, Plan, is_kept, is_live, keys_of
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.language.commands import PERSIST, Expire, Keys, Lease, Purge, Put, Tomb
@@ -64,7 +64,7 @@ class EntryWrites:
             raise OutOfRange("the entry has expired already")
         if there is not None:
             if not overwrite and not (timestamp and timestamp == there.modified):
-                raise AlreadyExists(f"there is an entry {key!r}")
+                raise AlreadyExists(f"there is an entry {quoted(key)}")
             if not exact and until:
                 until = max(until, there.expires) if there.expires else 0
         expired = row is not None and there is None and row.stage != DELETED_ROW
@@ -230,7 +230,7 @@ class EntryWrites:
         if is_live(row, now):
             self._ground.may_change(row, key, now, NOBODY)
             if not overwrite:
-                raise AlreadyExists(f"there is an entry {key!r}")
+                raise AlreadyExists(f"there is an entry {quoted(key)}")
         elif row.stage != DELETED_ROW:
             plan.add(Expire(row.id), is_kept(row))
             return True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastjournal.arguments import id_bytes, key_bytes, queue_bytes
 from fastjournal.clock import SteadyClock
-from fastjournal.errors import BadRequest, NotFound
+from fastjournal.errors import BadRequest, NotFound, quoted
 from fastjournal.journal.disk.upkeep import UpkeepStatus
 from fastjournal.journal.language.commands import End
 from fastjournal.journal.look.listing import Lister, Listing, Readable
@@ -113,7 +113,7 @@ class Inspection:
                 found = self._picture(row)
         self._source.settle_reading(time)
         if found is None:
-            raise NotFound(f"no job {wanted.hex() if wanted else key!r}")
+            raise NotFound(f"no job {wanted.hex() if wanted else quoted(name)}")
         return found
 
     def jobs(
@@ -152,7 +152,7 @@ class Inspection:
         data = queue_bytes(name)
         with self._source.lock:
             if data not in self._state.queues:
-                raise NotFound(f"no queue {name!r}")
+                raise NotFound(f"no queue {quoted(data)}")
             self._state.promote(self._clock.now())
             return self._queue_status(data)
 

@@ -310,12 +310,12 @@ class Appender:
         writer.sync()
         assert self._mark is not None
         fresh = make_segment(self.stream, writer.number + 1, self._mark, writer.last_time)
-        fresh.preallocate = self._preallocate
         try:
             writer.close()
         except AppenderPoisoned:  # and so is this appender: the old writer stays in its place
             fresh.close()
             raise
+        fresh.preallocate = self._preallocate
         self._writer = fresh
         name_sealed(self._manifest, writer)
         return fresh

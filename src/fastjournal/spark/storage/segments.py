@@ -23,6 +23,7 @@ Rules:
    near the bytes where the tasks would part; whatever TIME is found, each record is read once.
 8. How many tasks run at a time is told by whoever knows the cluster, never by the machine on which
    the plan is made. Where nobody knows, packs are small, and shares few.
+9. What the node of a replicated journal has behind `commit.pos` may be cut off: it is not read.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from typing import TypeVar
 
 from fastjournal.errors import JournalFault, NotFound, SegmentError
 from fastjournal.log.care.recovery import Safe
+from fastjournal.log.commit_mark import end_of_log
 from fastjournal.log.files import DISK
 from fastjournal.log.manifest import MANIFEST, FollowedManifest, Manifest
 from fastjournal.log.pins import Pin
@@ -468,8 +470,12 @@ def _head(path: str) -> bytes:
 
 
 def newest_time(piece: Piece) -> int | None:
-    """TIME of the last whole record of the newest segment; None when it has none."""
-    return verify(load_unless_gone(piece) or bytes(HEADER_SIZE), torn=tear_rule(piece)).last_time
+    """TIME of the last whole record of the newest segment; None when it has none.
+
+    Of a replicated journal not behind what is there to stay (rule 9).
+    """
+    last = verify(load_unless_gone(piece) or bytes(HEADER_SIZE), torn=tear_rule(piece)).last_time
+    return _least(last, end_of_log(DISK, Path(piece.directory)))
 
 
 def _least(*bounds: int | None) -> int | None:

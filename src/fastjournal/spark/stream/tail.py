@@ -10,6 +10,8 @@ Rules:
 4. Cleaning may take records before they were read. The manifest says up to which TIME records
    were dropped, and which segments should be there. In a log without one only a number that is
    missing between segments that are there tells.
+5. What the node of a replicated journal has behind `commit.pos` may be cut off and written anew: it
+   is not told of, and the walk goes on from there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from fastjournal.log.commit_mark import end_of_log
+from fastjournal.log.files import DISK
 from fastjournal.log.manifest import Sealed
 from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE
@@ -117,6 +121,11 @@ class _Open:
         self._file.close()
 
 
+def _end_of(chunk: Chunk, n: int) -> int:
+    """The byte behind a record."""
+    return int(chunk.starts[n]) + int(chunk.sizes[n]) + _CRC_SIZE
+
+
 class Limit:
     """How many records, and how many bytes of them, a batch may still take.
 
@@ -174,9 +183,15 @@ class Tail:
         self._stop: _Place | None = None
 
     def newest(self) -> Reached | None:
-        """The last whole record of the log; None while there is none."""
+        """The last whole record of the log; None while there is none.
+
+        Of a replicated journal the last one that is there to stay (rule 5).
+        """
+        end = end_of_log(DISK, Path(self.directory))
         for piece in reversed(self._pieces()):
-            found = self._last(piece)
+            if end is not None and (first_time(piece) or 0) > end:
+                continue
+            found = self._last(piece, end)
             if found is not None:
                 return found
         return None
@@ -184,7 +199,7 @@ class Tail:
     def _pieces(self) -> list[Piece]:
         return journal_segments(self.directory, whole=False, listing=self._listing)
 
-    def _last(self, piece: Piece) -> Reached | None:
+    def _last(self, piece: Piece, upto: int | None) -> Reached | None:
         try:
             opened = _Open(piece, self._end)
         except FileNotFoundError:
@@ -192,11 +207,16 @@ class Tail:
             return None
         try:
             time = self._end.time if opened.resumed and self._end is not None else None
-            for chunk, _ in opened.chunks(None, None):
-                time = int(chunk.times[-1])
+            offset = opened.offset
+            for chunk, base in opened.chunks(None, upto):
+                if len(chunk):
+                    time = int(chunk.times[-1])
+                    offset = base + _end_of(chunk, len(chunk) - 1)
             if time is None:
                 return None
-            self._end = _Place(piece.number, opened.inode, opened.offset, time)
+            if upto is None:
+                offset = opened.offset
+            self._end = _Place(piece.number, opened.inode, offset, time)
             return Reached(time, piece.number)
         finally:
             opened.close()
@@ -221,7 +241,7 @@ class Tail:
                     if take := limit.take(chunk):
                         n = take - 1
                         found = Reached(int(chunk.times[n]), piece.number)
-                        end = base + int(chunk.starts[n]) + int(chunk.sizes[n]) + _CRC_SIZE
+                        end = base + _end_of(chunk, n)
                         self._stop = _Place(piece.number, opened.inode, end, found.time)
                     if limit.reached:
                         assert found is not None
