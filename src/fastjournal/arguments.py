@@ -66,6 +66,7 @@ PUT_ARGUMENTS: Final = frozenset(
 """What `put` can be told."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_ID: Final = bytes(16)
 _MODES: Final = {"merge": MERGE, "unique": UNIQUE, "plain": PLAIN}
 
 
@@ -253,7 +254,7 @@ def put_request(
     how = _mode(mode, key_data)
     request = PutRequest(queue_data, value, key_data, how, rank)
     if id:
-        if not isinstance(id, bytes) or len(id) != 16 or not any(id):
+        if not isinstance(id, bytes) or len(id) != 16 or id == _NO_ID:
             raise BadRequest("an id is 16 bytes, not all of them 0")
         request.id = id
     if delay is not None:

@@ -28,7 +28,7 @@ _MOST_TRIES: Final = 2**31 - 1
 
 
 @final
-@mypyc_attr(acyclic=True)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class PutRequest:
     """All that a put can say; the fields of `NewJob`, instants and lengths in ns."""
 

@@ -15,9 +15,9 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol, TypeAlias, final
+from typing import Final, Protocol, TypeAlias, final
 
 from mypy_extensions import mypyc_attr
 
@@ -45,6 +45,10 @@ Identity: TypeAlias = "tuple[int, int] | None"
 """What tells a file from every other one at the same time: its device and inode."""
 
 _LOCK_POLL = 0.005  # seconds between two tries of a lock with a time limit
+
+# Called for every record: not looked up in their module each time.
+_write: Final[Callable[[int, bytes | memoryview], int]] = os.write
+_write_at: Final[Callable[[int, bytes, int], int]] = os.pwrite
 
 
 class FileHandle(Protocol):
@@ -158,11 +162,11 @@ class DiskHandle:
         self._link = f"/proc/self/fd/{fd}"
 
     def write(self, data: bytes | memoryview) -> int:
-        return os.write(self._fd, data)
+        return _write(self._fd, data)
 
     def write_at(self, data: bytes, offset: int) -> int:
         # Linux appends on pwrite to a descriptor in append mode, hence Files.open_in_place.
-        return os.pwrite(self._fd, data, offset)
+        return _write_at(self._fd, data, offset)
 
     def reserve(self, offset: int, size: int) -> None:
         fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_APPEND)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from struct import Struct
+from typing import Final
 
 from fastjournal.errors import SegmentError, SettingError, VersionMismatch
 
@@ -35,7 +36,7 @@ __all__ = [
     "segment_name",
 ]
 
-HEADER_SIZE = 8
+HEADER_SIZE: Final = 8
 NEW_SUFFIX = ".new"
 REWRITE_SUFFIX = ".rw"
 

@@ -15,18 +15,34 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import SettingError
 from fastjournal.journal.language.codec import BROADCAST, TYPE_NAMES
-from fastjournal.journal.language.commands import GROUP
+from fastjournal.journal.language.commands import ADD, DELETE, EXPIRE, GROUP, PURGE, PUT, SCHEDULE
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["BROADCAST", "GROUP", "KINDS", "SINGLE", "kind_name", "kind_number", "names_a_row"]
+__all__ = [
+    "BROADCAST",
+    "GROUP",
+    "KINDS",
+    "REMOVING",
+    "SINGLE",
+    "STATING",
+    "kind_name",
+    "kind_number",
+    "names_a_row",
+]
 
 KINDS: Mapping[int, str] = {number: name.lower() for number, name in TYPE_NAMES.items()}
 """Every known kind: 1 `add`, 2 `schedule`, 3 `complete` and so on."""
 
 SINGLE = frozenset(KINDS) - BROADCAST
 """The kinds that name one row by the 16 bytes after their type byte."""
+
+STATING: frozenset[int] = frozenset({ADD, SCHEDULE, PUT})
+"""The kinds that state a whole row."""
+
+REMOVING: frozenset[int] = frozenset({DELETE, EXPIRE, PURGE})
+"""The kinds that remove one."""
 
 _NUMBERS = {name: number for number, name in KINDS.items()}
 

@@ -12,9 +12,9 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from fastjournal.client.asyncio_transport import AsyncConnection, AsyncPool, at_once, sleep
 from fastjournal.client.calls import SMALL, Call
@@ -37,6 +37,7 @@ __all__ = ["AsyncCaller"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 """Seconds during which followers are not tried again."""
+_monotonic: Final[Callable[[], float]] = time.monotonic
 
 
 class AsyncCaller:
@@ -61,7 +62,7 @@ class AsyncCaller:
         pool = self.pool
         failed: tuple[JournalError, float] | None = None
         if call.again and len(call.data) <= SMALL and (last := pool.used_last()) is not None:
-            began = time.monotonic()
+            began = _monotonic()
             try:
                 return await last.ask(call)
             except JournalError as error:
@@ -74,7 +75,7 @@ class AsyncCaller:
     async def look(self, call: Call) -> Any:
         """The value of a call that changes nothing (rule 3)."""
         followers = self._followers
-        if followers is not None and time.monotonic() >= self._followers_from:
+        if followers is not None and _monotonic() >= self._followers_from:
             try:
                 connection = await followers.take()
                 try:
@@ -84,7 +85,7 @@ class AsyncCaller:
                 self._pauses.reset()
                 return value
             except Unavailable:
-                self._followers_from = time.monotonic() + self._pauses.next()
+                self._followers_from = _monotonic() + self._pauses.next()
         return await self.call(call)
 
     @property

@@ -13,9 +13,9 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from fastjournal.client.blocking_transport import Connection, Pool, at_once, sleep
 from fastjournal.client.calls import SMALL, Call
@@ -38,6 +38,7 @@ __all__ = ["Caller"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 """Seconds during which followers are not tried again."""
+_monotonic: Final[Callable[[], float]] = time.monotonic
 
 
 class Caller:
@@ -62,7 +63,7 @@ class Caller:
         pool = self.pool
         failed: tuple[JournalError, float] | None = None
         if call.again and len(call.data) <= SMALL and (last := pool.used_last()) is not None:
-            began = time.monotonic()
+            began = _monotonic()
             try:
                 return last.ask(call)
             except JournalError as error:
@@ -75,7 +76,7 @@ class Caller:
     def look(self, call: Call) -> Any:
         """The value of a call that changes nothing (rule 3)."""
         followers = self._followers
-        if followers is not None and time.monotonic() >= self._followers_from:
+        if followers is not None and _monotonic() >= self._followers_from:
             try:
                 connection = followers.take()
                 try:
@@ -85,7 +86,7 @@ class Caller:
                 self._pauses.reset()
                 return value
             except Unavailable:
-                self._followers_from = time.monotonic() + self._pauses.next()
+                self._followers_from = _monotonic() + self._pauses.next()
         return self.call(call)
 
     @property

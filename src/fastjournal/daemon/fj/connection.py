@@ -100,7 +100,8 @@ class FjConnection(Connection):
             return
         self.more = True
         self.go_on()
-        self.steer()
+        if self.more:  # else `serve` has seen to it
+            self.steer()
 
     def _begin(self) -> bool:
         """The first messages, one by one; returns whether the journal may have the others."""

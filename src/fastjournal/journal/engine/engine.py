@@ -164,6 +164,8 @@ class Engine:
         self._record = BytesWriter()
         self.scratch = BytesWriter()
         """Where a record is put together; an interrupt may leave something in it."""
+        self._whole = Batch(self, True)
+        self._part = Batch(self, False)
         log.on_stop = self.timer.set  # whose thread tells those who wait
 
     # A command becomes a record, and the record state.
@@ -325,7 +327,7 @@ class Engine:
 
     def batch(self) -> "Batch":
         """Commands committed inside are logged together; see rule 3."""
-        return Batch(self, self.batching is None and self.reserve.is_kept)
+        return self._whole if self.batching is None and self.reserve.is_kept else self._part
 
     def wrote(self, last: i64) -> None:
         """All that was applied is in the log, the newest record with this TIME."""
@@ -626,7 +628,10 @@ def _members(command: Command) -> tuple[Command, ...]:
 
 @final
 class Batch:
-    """Commands that are applied and wait to be logged together."""
+    """Commands that are applied and wait to be logged together.
+
+    An engine has one for all its turns, and one that does nothing.
+    """
 
     def __init__(self, engine: Engine, leads: bool) -> None:
         """`leads`: else it is part of the batch under way, or there is none (rule 3)."""
@@ -635,7 +640,6 @@ class Batch:
         self._untold: list[_Told] = []
         self._out = BytesWriter()
         self._scratch = engine.scratch
-        self._scratch.truncate(0)
         self._count: i64 = 0
         self._first: i64 = 0
         self._last: i64 = 0
@@ -644,6 +648,13 @@ class Batch:
 
     def __enter__(self) -> "Batch":
         if self._leads:
+            self._scratch.truncate(0)
+            self._out.truncate(0)
+            self._count = 0
+            self._last = 0
+            self._applying = False
+            if self._untold:
+                self._untold = []
             self._engine.batching = self
         return self
 
@@ -701,7 +712,8 @@ class Batch:
             count = self._count
             self._count = 0
             untold = self._untold
-            self._untold = []
+            if untold:
+                self._untold = []
             engine.append(data, count, self._first, self._last)
             engine.wrote(self._last)
             if engine.values.fresh:

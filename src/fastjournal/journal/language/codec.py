@@ -128,6 +128,7 @@ __all__ = [
 ]
 
 _FIRST_OWN: Final = bytes((PUT,))
+_GROUP: Final = bytes((GROUP,))
 _NO_TIME: Final = bytes((1,)) + bytes(12)
 
 TYPE_OF: Final[dict[type, int]] = {
@@ -364,7 +365,7 @@ def _read_group(reader: Reader) -> Group:
     members: list[Command] = []
     for _ in range(count):
         payload = reader.blob()
-        if payload[:1] == b"\x2c":
+        if payload[:1] == _GROUP:
             raise CorruptCommand("a group inside a group")
         members.append(decode(payload))
     return Group(tuple(members))

@@ -35,7 +35,8 @@ def put_uv(out: BytesWriter, value: i64) -> None:
 
 def put_sv(out: BytesWriter, value: i64) -> None:
     """Write a signed number."""
-    if -0x4000_0000_0000_0000 <= value < 0x4000_0000_0000_0000:
+    top = value >> 62
+    if top == 0 or top == -1:
         put_uv(out, value << 1 if value >= 0 else ~(value << 1))
         return
     # The zig-zag form has 64 bits and no room for its sign: its low 7 bits first, then the rest.

@@ -599,9 +599,9 @@ class JournalState:
             end = _DEAD
         elif row.stage == PROCESSING_ROW and not isinstance(command, Delete):
             end = _DONE
-        if self._settled_at == time and self._settled_row == row.id:
+        if self._settled_at == time and self._settled_row == command.id:
             end = _DROPPED if row.stage == FAILED_ROW else _LEFT
-        self.endings.went(row.id, row.attempts, end)
+        self.endings.went(command.id, row.attempts, end)
 
     def mark_of(self, sender: bytes) -> int:
         """How far a sender has come; 0 if it is not known."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from fastjournal.journal.language import commands as language
 from fastjournal.spark.decode.field_kernel import ATTEMPT, NUMBERS, SLICES, read
 from fastjournal.spark.replay.fold_kernel import _slot
 
 __all__ = ["doubtful", "grow", "run"]
 
 _NONE, _PROCESSING = 1, 4  # bits of the states in which a row may be
+_UNFOLLOWED = (language.TOMB, language.KEYS, language.VALUE)
 _NUMBERS, _SLICES = len(NUMBERS), len(SLICES)
 
 
@@ -61,18 +63,22 @@ def run(view, starts, sizes, kinds, row_lows, row_highs, single, before, after, 
         token = numbers[ATTEMPT, 0]
         state = states[at]
         held = tokens[at]
-        if not fine or kind in (37, 40, 41) or (state & ~before[kind]) != 0:
+        if not fine or kind in _UNFOLLOWED or (state & ~before[kind]) != 0:
             doubts[at] = True
             continue
-        least = held + 1 if kind == 34 and state & _PROCESSING else held
-        stale = token != held if kind == 35 else (kind == 32 or kind == 34) and token < least
+        least = held + 1 if kind == language.LEASE and state & _PROCESSING else held
+        stale = (
+            token != held
+            if kind == language.RENEW
+            else (kind == language.PUT or kind == language.LEASE) and token < least
+        )
         if stale and state != _NONE:
             doubts[at] = True
-        if kind == 32 or kind == 34:
+        if kind == language.PUT or kind == language.LEASE:
             tokens[at] = token
-        elif kind == 7:
+        elif kind == language.START:
             tokens[at] = held + 1
-        elif kind == 1 or kind == 2:
+        elif kind == language.ADD or kind == language.SCHEDULE:
             tokens[at] = 0
         left = 0
         for bit in range(6):

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from numba import njit
 
+from fastjournal.journal.language import commands as language
 from fastjournal.log.record import YEAR_1
+from fastjournal.spark.kinds import names_a_row
 
 __all__ = ["NUMBERS", "SLICES", "expand", "group_sizes", "parse", "read"]
 
@@ -25,7 +27,7 @@ _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
 _MAX_UNIX = 9_223_372_035
 _MAX_INSTANT = 2**63 - 1
-_GROUP = 44
+_NAMES_A_ROW = names_a_row()
 
 (
     PRIORITY, DUE, INSERTED, EXPIRES, LEASE_MS, MAX_ATTEMPTS, MAX_FAILS, ATTEMPT,
@@ -179,29 +181,29 @@ def _reason(view, at, end, n, numbers):
 
 @njit(cache=True, nogil=True)
 def _rarer(view, kind, at, end, n, numbers, starts, sizes):
-    if kind == 35:
+    if kind == language.RENEW:
         numbers[UNTIL, n], at = _instant(view, at, end)
         numbers[ATTEMPT, n], at = _uv(view, at, end)
-    elif kind == 36:
+    elif kind == language.TOUCH:
         numbers[EXPIRES, n], at = _instant(view, at, end)
-    elif kind == 39:
+    elif kind == language.DEAD:
         at = _reason(view, at, end, n, numbers)
         _, at = _instant(view, at, end)
-    elif kind == 40:
+    elif kind == language.KEYS:
         at = _blob(view, at, end, KEY, n, starts, sizes)
         at = _aliases(view, at, end, starts, sizes)
         _, at = _instant(view, at, end)
-    elif kind == 41:
+    elif kind == language.VALUE:
         at = _blob(view, at + 1, end, -1, n, starts, sizes)
         _, at = _instant(view, at, end)
         at = _blob(view, at, end, -1, n, starts, sizes)
-    elif kind == 47:
+    elif kind == language.RETRY:
         at = _reason(view, at, end, n, numbers)
         numbers[DUE, n], at = _instant(view, at, end)
         numbers[TIMEOUTS, n], at = _uv(view, at, end)
         numbers[FAILS, n], at = _uv(view, at, end)
         at = _blob(view, at, end, NOTE, n, starts, sizes)
-    elif kind == 48:
+    elif kind == language.REDRIVE:
         numbers[DUE, n], at = _instant(view, at, end)
         numbers[MAX_ATTEMPTS, n], at = _uv(view, at, end)
     return at
@@ -214,29 +216,29 @@ def read(view, kind, begin, end, n, numbers, starts, sizes):
     Kinds that are not known, and those that name no row, say nothing and are taken as they are.
     """
     at = begin + 17
-    if kind == 0 or kind > 48 or kind == 33 or (8 < kind < 32) or (41 < kind < 47):
+    if not _NAMES_A_ROW[kind]:
         return True
     if at > end:
         return False
-    if kind == 1 or kind == 2:
+    if kind == language.ADD or kind == language.SCHEDULE:
         at = _job(view, at, end, n, numbers, starts, sizes)
-    elif kind == 3 or kind == 4:
+    elif kind == language.COMPLETE or kind == language.FAIL:
         if at == end:  # the documented form stands for an empty result
             starts[RESULT, n], sizes[RESULT, n] = at, 1
         else:
             at = _blob(view, at, end, RESULT, n, starts, sizes)
-    elif kind == 32:
+    elif kind == language.PUT:
         at = _put(view, at, end, n, numbers, starts, sizes)
-    elif kind == 34:
+    elif kind == language.LEASE:
         _, at = _instant(view, at, end)
         numbers[UNTIL, n], at = _instant(view, at, end)
         numbers[ATTEMPT, n], at = _uv(view, at, end)
         at = _blob(view, at, end, WORKER, n, starts, sizes)
-    elif kind == 37 or kind == 38:
+    elif kind == language.TOMB or kind == language.PURGE:
         at = _blob(view, at, end, QUEUE, n, starts, sizes)
         at = _blob(view, at, end, KEY, n, starts, sizes)
         _, at = _instant(view, at, end)
-    elif kind > 32:
+    else:
         at = _rarer(view, kind, at, end, n, numbers, starts, sizes)
     return at == end
 
@@ -264,7 +266,7 @@ def group_sizes(view, starts, sizes, kinds, counts):
     """How many commands each record holds: 1, or the members of a GROUP; -1: not a group."""
     for n in range(len(starts)):
         counts[n] = 1
-        if kinds[n] != _GROUP:
+        if kinds[n] != language.GROUP:
             continue
         end = starts[n] + sizes[n]
         count, at = _uv(view, starts[n] + 1, end)
@@ -273,7 +275,7 @@ def group_sizes(view, starts, sizes, kinds, counts):
             continue
         for _ in range(count):
             size, at = _uv(view, at, end)
-            if at < 0 or size == 0 or size > end - at or view[at] == _GROUP:
+            if at < 0 or size == 0 or size > end - at or view[at] == language.GROUP:
                 at = -1
                 break
             at += size
@@ -285,7 +287,7 @@ def expand(view, starts, sizes, kinds, counts, record, member, out_starts, out_s
     """Put the members of each GROUP in its place."""
     at_out = 0
     for n in range(len(starts)):
-        if kinds[n] != _GROUP:
+        if kinds[n] != language.GROUP:
             record[at_out] = n
             member[at_out] = -1
             out_starts[at_out] = starts[n]

@@ -4,7 +4,7 @@ Rules:
 
 1. A payload that does not parse to its last byte has no fields: its row is marked in `bad`.
 2. What a kind does not carry is marked missing, never zero.
-3. `number` and `slice_of` tell of kinds 1 to 4 and 32, which state a row or its result. What the
+3. `number` and `slice_of` tell of the kinds that state a row, and of results. What the
    others say is read if `every` kind is asked for, and stands in `numbers` and `text`; its meaning
    is the state machine's.
 4. Times come out as ns since 1970; a zero time is missing. A job with no time to live never
@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.journal.language import commands as language
 from fastjournal.log.scan.scan import Chunk, gaps_to_binary
+from fastjournal.spark.kinds import STATING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +42,7 @@ class Fields:
 
         rows = len(chunk)
         self._chunk = chunk
-        self._stated = (chunk.kinds == 1) | (chunk.kinds == 2) | (chunk.kinds == 32)
+        self._stated = np.isin(chunk.kinds, [*STATING])
         self._number_places, self._slice_places = (
             {name: place for place, name in enumerate(names)}
             for names in (kernel.NUMBERS, kernel.SLICES)
@@ -54,7 +56,7 @@ class Fields:
         self.bad = np.zeros(rows, dtype=bool)
         """Rows whose payload does not parse."""
         wanted = np.full(256, every)
-        wanted[[1, 2, 3, 4, 32]] = True
+        wanted[[*STATING, language.COMPLETE, language.FAIL]] = True
         kernel.parse(
             chunk.bytes_view(), chunk.starts, chunk.sizes, chunk.kinds, wanted,
             self.numbers, self._starts, self._sizes, self.bad,

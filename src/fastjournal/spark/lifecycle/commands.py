@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.journal.language import commands as language
 from fastjournal.log.record import MIN_RECORD
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.spark.decode.field_kernel import REASON
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.groups import commands_of
-from fastjournal.spark.kinds import names_a_row
+from fastjournal.spark.kinds import BROADCAST, GROUP, names_a_row
 from fastjournal.spark.replay.fold import Share, route
 from fastjournal.spark.storage.segments import Piece, tear_rule
 
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ROWLESS", "Part", "parts_of"]
 
-ROWLESS = (45, 46, 49, 50)
-_SENDER = 49
+ROWLESS = tuple(BROADCAST - {GROUP})
 _PLAIN_BYTES = MIN_RECORD - 1  # without SIZE
 
 
@@ -59,11 +59,11 @@ class Part:
     def death(self, at: int) -> tuple[str, bytes]:
         """Why the command at this place gave its row up, and in which words."""
         kind = int(self.chunk.kinds[at])
-        if kind == 4:
+        if kind == language.FAIL:
             starts, sizes, _ = self.fields.slice_of("result")
             start = int(starts[at])
             return "failed", bytes(self.chunk.data[start : start + int(sizes[at])])
-        code = int(self.fields.numbers[REASON, at]) if kind == 39 else 2
+        code = int(self.fields.numbers[REASON, at]) if kind == language.DEAD else 2
         return {1: "time-outs", 2: "attempts", 3: "failed"}.get(code, "unknown"), b""
 
 
@@ -79,7 +79,7 @@ def parts_of(
         chunk, members, record = commands.chunk, commands.members, commands.record
         sizes = np.where(members <= 0, found.sizes[record], 0)
         told = np.zeros(len(found), dtype=bool)
-        told[record[(chunk.kinds == _SENDER) & (members >= 0)]] = True
+        told[record[(chunk.kinds == language.SENDER) & (members >= 0)]] = True
         forwarded = told[record]
         named = names_a_row()[chunk.kinds] & (chunk.sizes >= 17)
         if share.count > 1:

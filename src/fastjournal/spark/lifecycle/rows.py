@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fastjournal.journal.language import commands as language
 from fastjournal.spark.decode.field_kernel import ATTEMPT, DUE, REASON, UNTIL
 from fastjournal.spark.decode.record_columns import Columns, readable
 from fastjournal.spark.lifecycle.walk import EFFECTS, OUTCOMES, STATES, Fold, Lives, Part
@@ -89,15 +90,15 @@ class _PartColumns:
             case "worker" | "note":
                 return readable(part.fields.text(name))
             case "attempt":
-                missing = ~np.isin(kinds, (34, 35))
+                missing = (kinds != language.LEASE) & (kinds != language.RENEW)
                 return pa.array(numbers[ATTEMPT].astype(np.int32), mask=missing)
             case "lease_until":
                 until = numbers[UNTIL]
                 return _moments(until, until == 0)
             case "reason":
-                places = np.where(kinds == 39, numbers[REASON], -1)
+                places = np.where(kinds == language.DEAD, numbers[REASON], -1)
                 retry = np.array([-1, 3, 4, 5])[numbers[REASON] & 3]
-                return _words(np.where(kinds == 47, retry, places), _REASONS)
+                return _words(np.where(kinds == language.RETRY, retry, places), _REASONS)
             case "due":
                 due = numbers[DUE]
                 return _moments(due, due == 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from fastjournal.journal.language import commands as language
 from fastjournal.spark.decode.field_kernel import (
     ATTEMPT,
     DUE,
@@ -99,7 +100,7 @@ def live(
             time = times[c]
             before[c] = state
             effect = NOTHING
-            if kind == 1 or kind == 2 or kind == 32:
+            if kind == language.ADD or kind == language.SCHEDULE or kind == language.PUT:
                 effect = NEW
                 if members[c] >= 0 and (state in (W, P)):
                     # The whole row restated in place of a renewal or of a return.
@@ -110,7 +111,7 @@ def live(
                         o = order[stop] - carried
                         if times[o] != time or members[o] < 0:
                             break
-                        same = same or kinds[o] == 34
+                        same = same or kinds[o] == language.LEASE
                         stop += 1
                     if state == P and not same:
                         effect = RELEASED
@@ -135,7 +136,7 @@ def live(
                         effects[o] = RESTATED
                         out_queue[o] = row[QUEUE]
                         out_key[o] = source
-                        if kinds[o] == 34:
+                        if kinds[o] == language.LEASE:
                             row[R_UNTIL] = numbers[UNTIL, o]
                         last = o + carried
                     n = stop - 1
@@ -161,10 +162,10 @@ def live(
                     row[R_LEASE] = numbers[LEASE_MS, c]
                     state = W
                     source = i
-            elif kind == 34 or kind == 7:
+            elif kind == language.LEASE or kind == language.START:
                 if state in (W, P):
-                    attempt = numbers[ATTEMPT, c] if kind == 34 else row[R_ATTEMPT] + 1
-                    again = state == P and kind == 34 and attempt == row[R_ATTEMPT]
+                    attempt = numbers[ATTEMPT, c] if kind == language.LEASE else row[R_ATTEMPT] + 1
+                    again = state == P and kind == language.LEASE and attempt == row[R_ATTEMPT]
                     if state == P and not again:
                         ended = _end(ends, ended, c, lease_row, row, time, RELEASED, 0, source, 0)
                     effect = RESTATED if again else HANDED
@@ -175,28 +176,30 @@ def live(
                         row[RENEWALS] = 0
                         row[WORKER] = workers[c]
                         lease_row = i
-                    if kind == 34:
+                    if kind == language.LEASE:
                         row[R_UNTIL] = numbers[UNTIL, c]
                     else:
                         lease = row[R_LEASE] if row[R_LEASE] > 0 else _DEFAULT_LEASE
                         row[R_UNTIL] = time + lease * _MS
-            elif kind == 35:
+            elif kind == language.RENEW:
                 if state == P:
                     effect = RENEWED
                     row[RENEWALS] += 1
                     row[R_UNTIL] = numbers[UNTIL, c]
-            elif kind == 3:
+            elif kind == language.COMPLETE:
                 if state in (W, P):
                     effect = DONE
                     if state == P:
                         ended = _end(ends, ended, c, lease_row, row, time, DONE, 0, source, 0)
                     state = C
-            elif kind == 4:
+            elif kind == language.FAIL:
                 if state in (W, P):
                     effect = DEAD
                     if n + 1 < total and not first[n + 1]:
                         o = order[n + 1] - carried
-                        if times[o] == time and (kinds[o] == 38 or kinds[o] == 5):
+                        if times[o] == time and (
+                            kinds[o] == language.PURGE or kinds[o] == language.DELETE
+                        ):
                             effect = SUPERSEDED
                     if state == P:
                         ended = _end(
@@ -205,12 +208,12 @@ def live(
                         )  # fmt: skip
                     row[R_FAILS] += 1
                     state = F
-            elif kind == 5 or kind == 6 or kind == 38:
+            elif kind == language.DELETE or kind == language.EXPIRE or kind == language.PURGE:
                 if state >= 0:
                     effect = DELETED
-                    if kind == 6:
+                    if kind == language.EXPIRE:
                         effect = EXPIRED
-                    elif state == P and kind == 38:
+                    elif state == P and kind == language.PURGE:
                         effect = DONE
                     elif state != P and members[c] > 0 and n > 0 and not first[n]:
                         o = order[n - 1] - carried
@@ -222,7 +225,7 @@ def live(
                 elif has_key[c]:
                     source = i
                     row[QUEUE] = queues[c]
-            elif kind == 8:
+            elif kind == language.TIMEOUT:
                 if state in (W, P):
                     effect = TIMED_OUT
                     row[R_TIMEOUTS] += 1
@@ -232,7 +235,7 @@ def live(
                         effect = DEAD
                     elif n + 1 < total and not first[n + 1]:
                         o = order[n + 1] - carried
-                        if times[o] == time and kinds[o] == 39:
+                        if times[o] == time and kinds[o] == language.DEAD:
                             dead = 1
                     if state == P:
                         ended = _end(
@@ -240,13 +243,13 @@ def live(
                         )
                     state = F if effect == DEAD else W
                     row[SINCE] = time
-            elif kind == 47:
+            elif kind == language.RETRY:
                 if state in (W, P):
                     reason = numbers[REASON, c]
                     effect = RETRIED
-                    if reason == 2:
+                    if reason == language.GAVE_BACK:
                         effect = RELEASED
-                    elif reason == 3:
+                    elif reason == language.TIMED_OUT:
                         effect = TIMED_OUT
                     if state == P:
                         ended = _end(ends, ended, c, lease_row, row, time, effect, 0, source, 0)
@@ -255,7 +258,7 @@ def live(
                     row[R_DUE] = numbers[DUE, c]
                     row[R_TIMEOUTS] = numbers[TIMEOUTS, c]
                     row[R_FAILS] = numbers[FAILS, c]
-            elif kind == 39:
+            elif kind == language.DEAD:
                 if state in (W, P, F):
                     if state == P:
                         ended = _end(
@@ -264,7 +267,7 @@ def live(
                         )  # fmt: skip
                     effect = CHANGED if state == F else DEAD
                     state = F
-            elif kind == 48:
+            elif kind == language.REDRIVE:
                 if state == F:
                     effect = REDRIVEN
                     state = W
@@ -273,7 +276,7 @@ def live(
                     row[R_TIMEOUTS] = 0
                     row[R_FAILS] = 0
                     row[R_MAX] = numbers[MAX_ATTEMPTS, c]
-            elif kind == 37:
+            elif kind == language.TOMB:
                 if state == P:
                     ended = _end(ends, ended, c, lease_row, row, time, DELETED, 0, source, 0)
                 if state < 0:
@@ -281,9 +284,13 @@ def live(
                     source = i
                 effect = DELETED
                 state = D
-            elif state >= 0 and (kind == 36 or kind == 40 or (kind == 41 and state <= P)):
+            elif state >= 0 and (
+                kind == language.TOUCH
+                or kind == language.KEYS
+                or (kind == language.VALUE and state <= P)
+            ):
                 effect = CHANGED
-                if kind == 40:
+                if kind == language.KEYS:
                     source = i
             after[c] = state
             effects[c] = effect

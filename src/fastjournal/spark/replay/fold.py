@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.errors import CorruptCommand, CorruptRecord
+from fastjournal.journal.language import commands as language
 from fastjournal.journal.language.codec import TYPE_OF, decode
 from fastjournal.journal.language.commands import Command, Group
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import FAILFAST, Buffer, Chunk, Scan
-from fastjournal.spark.kinds import GROUP, SINGLE
+from fastjournal.spark.kinds import GROUP, REMOVING, SINGLE, STATING
 from fastjournal.spark.storage.segments import Piece, tear_rule
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ __all__ = [
 ]
 
 CHANGES, STATES, REMOVES, ROWLESS = 0, 1, 2, 3
-_STATES = frozenset({1, 2, 32})
-_REMOVES = frozenset({5, 6, 38})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,8 @@ def _classes() -> Array:
 
     table = np.full(256, ROWLESS, dtype=np.uint8)
     table[list(SINGLE)] = CHANGES
-    table[list(_STATES)] = STATES
-    table[list(_REMOVES)] = REMOVES
+    table[list(STATING)] = STATES
+    table[list(REMOVING)] = REMOVES
     return table
 
 
@@ -199,7 +198,7 @@ class SegmentReader:
         )
         classes = self._table[kinds]
         # A removal carries an id and nothing else; anything longer must be seen to be refused.
-        bare = (kinds == 5) | (kinds == 6)
+        bare = (kinds == language.DELETE) | (kinds == language.EXPIRE)
         classes[bare & (ends - starts != 17)] = ROWLESS
         records = np.arange(len(times))
         members = np.full(len(times), -1)

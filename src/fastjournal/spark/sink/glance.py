@@ -23,7 +23,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastjournal.journal.language.codec import decode, encode
-from fastjournal.journal.language.commands import Group, Mark, Queue, Sender
+from fastjournal.journal.language.commands import (
+    GROUP,
+    MARK,
+    PUT,
+    QUEUE,
+    SENDER,
+    Group,
+    Mark,
+    Queue,
+    Sender,
+)
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.spark.replay.snapshots import open_snapshot
@@ -37,8 +47,6 @@ from fastjournal.spark.storage.segments import (
 )
 
 __all__ = ["Glance", "glance"]
-
-_PUT, _GROUP, _MARK, _QUEUE, _SENDER = 32, 44, 45, 46, 49
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ def glance(directory: str, sender: bytes) -> Glance:
     )
     known = _Known.read(directory, [piece for piece, _ in pieces], sender)
     first, state, upto = known or (0, _from_snapshot(directory), None)
-    kinds = {_PUT, _GROUP, _QUEUE, _SENDER}
+    kinds = {PUT, GROUP, QUEUE, SENDER}
     for piece, data in pieces[first:]:
         if data:
             scan = Scan(data, path=piece.path, torn=tear_rule(piece), kinds=kinds, after=upto)
@@ -83,7 +91,7 @@ def _from_snapshot(directory: str) -> JournalState:
     if opened is not None:
         snapshot, image = opened
         as_of = 0
-        for chunk in Scan(image, path=snapshot.path, kinds={_MARK, _QUEUE, _SENDER}):
+        for chunk in Scan(image, path=snapshot.path, kinds={MARK, QUEUE, SENDER}):
             assert isinstance(chunk, Chunk)
             for start, size in zip(chunk.starts.tolist(), chunk.sizes.tolist(), strict=True):
                 command = decode(bytes(image[start : start + size]))
@@ -148,7 +156,7 @@ def _walk(chunk: Chunk, sender: bytes, state: JournalState) -> None:
     import numpy as np
 
     jobs = _Jobs(chunk, sender)
-    for n in np.flatnonzero(chunk.kinds != _PUT).tolist():
+    for n in np.flatnonzero(chunk.kinds != PUT).tolist():
         start, size, time = int(chunk.starts[n]), int(chunk.sizes[n]), int(chunk.times[n])
         command = decode(bytes(chunk.data[start : start + size]))
         for member in command.members if isinstance(command, Group) else (command,):
@@ -168,7 +176,7 @@ class _Jobs:
         self._chunk = chunk
         self._ids = chunk.ids()
         named = np.all(self._ids[:, :12] == np.frombuffer(sender, dtype=np.uint8), axis=1)
-        self._where = np.flatnonzero(named & (chunk.kinds == _PUT))
+        self._where = np.flatnonzero(named & (chunk.kinds == PUT))
         self._told = 0
 
     def tell(self, end: int, state: JournalState) -> None:

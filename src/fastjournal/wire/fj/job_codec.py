@@ -185,6 +185,7 @@ def encode_job(job: PutRequest, flags: int = 0) -> bytes:
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class JobReader:
     """Reads jobs of layout 2 that stand one behind the other, from `at` on."""
 
