@@ -121,7 +121,7 @@ def open_journal(directory: Path, url: str | None = None, *, create: bool = Fals
     from fastjournal.journal.journal import Journal
 
     if not create and not any(directory.glob("*.log")):
-        raise NotFound(f"no journal in {directory}")
+        raise _not_there(directory)
     try:
         return Journal(directory, sync="always", background=False)
     except LockTimeout as error:
@@ -159,7 +159,17 @@ def open_view(directory: Path, url: str | None = None, *, follow: bool = False) 
         return _client(url)
     from fastjournal.journal.look.read_only import JournalView
 
-    return JournalView(directory, follow=follow)
+    try:
+        return JournalView(directory, follow=follow)
+    except NotFound as error:
+        raise _not_there(directory) from error
+
+
+def _not_there(directory: Path) -> NotFound:
+    return NotFound(
+        f"no journal in {directory}: --dir names another directory, --url or FASTJOURNAL_URL a"
+        " daemon"
+    )
 
 
 def check_one_log(view: View) -> None:
