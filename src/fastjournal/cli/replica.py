@@ -203,13 +203,13 @@ def lost(
         fastjournal replica lost /var/lib/fastjournal/default
         fastjournal replica lost /var/lib/fastjournal/default --put fj://10.0.0.1,10.0.0.2
     """
-    from fastjournal.journal.look.left_behind import left_behind
+    from fastjournal.journal.look.left_behind import files_left, left_behind
 
     try:
         if put is not None:
             _put_again(directory, put, as_json)
             return
-        for one in left_behind(directory):
+        for one in left_behind(files_left(directory)):
             row = {
                 "file": one.path.name,
                 "time": one.time,
@@ -228,12 +228,20 @@ def _put_again(directory: Path, url: str, as_json: bool) -> None:
     import time
 
     from fastjournal.cli.journal.open_journal import open_journal
-    from fastjournal.journal.look.left_behind import left_behind, lost_jobs, mark_put, put_again
+    from fastjournal.journal.look.left_behind import (
+        files_left,
+        left_behind,
+        lost_jobs,
+        mark_put,
+        put_again,
+    )
 
-    jobs = lost_jobs(left_behind(directory), time.time_ns())
+    paths = files_left(directory)  # others may come while these are put
+    jobs = lost_jobs(left_behind(paths), time.time_ns())
     with open_journal(directory, url) as journal:
         count = put_again(journal, jobs)
-    files = mark_put(directory)
+    mark_put(paths)
+    files = len(paths)
     told = {"outcome": "put", "jobs": count, "known": len(jobs) - count, "files": files}
     known = len(jobs) - count
     tell(as_json, told, f"{count} jobs put again; {known} were there already; {files} files done")

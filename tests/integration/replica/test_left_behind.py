@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from fastjournal import Journal
 from fastjournal.cli.app import app
+from fastjournal.errors import CorruptRecord
 from fastjournal.log.care.repair import cut
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
@@ -72,3 +73,22 @@ def test_jobs_that_a_newer_primary_did_not_have_are_put_again_once(
         assert run(str(old)) == []
         (told,) = run(str(old), "--put", daemon.url)
         assert told == {"outcome": "put", "jobs": 0, "known": 0, "files": 0}
+
+
+def test_a_damaged_tail_is_named_and_stays_until_it_could_be_read(
+    old: Path, tmp_path: Path
+) -> None:
+    """F58: what lies behind the damage is never taken for nothing; zeros at the end are."""
+    (tail,) = old.glob("*.diverged-*")
+    whole = tail.read_bytes()
+    tail.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
+    with LocalDaemon(tmp_path / "went-on") as daemon:
+        for words in ([str(old)], [str(old), "--put", daemon.url]):
+            done = CliRunner().invoke(app, ["replica", "lost", *words, "--json"])
+            assert isinstance(done.exception, CorruptRecord), done.output
+            assert done.exception.path == tail
+        with daemon.connect() as journal:
+            assert {job.key for job in journal.jobs(limit=100)} == {"both", "begun"}
+        tail.write_bytes(whole + bytes(4096))
+        (told,) = run(str(old), "--put", daemon.url)
+        assert told["files"] == 1

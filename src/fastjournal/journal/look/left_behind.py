@@ -3,13 +3,15 @@
 Rules:
 
 1. `<segment>.diverged-<epoch>` beside the log holds whole records, the first of them behind a
-   header or not. What is damaged ends the reading of that file.
+   header or not, and perhaps zeros behind them: room that was reserved. Damage is an error that
+   names its place, behind what could be read; then nothing is put, and no file counts as done.
 2. A job that the journal does not have, and that did not end there, can be put again, under its own
    id: if its producer sends it again too, that is the same put.
 3. A row that the journal has, and that waits, may have been given something newer there: that is
    put as its producer did, and merges with it by its key. One that is beyond that is left alone.
 4. Entries, and ends of jobs that the journal still has, are told and nothing more.
-5. A file whose jobs were put again has `.put` behind its name, and is not told of any more.
+5. A file that was read whole and whose jobs were put again has `.put` behind its name, and is not
+   told of any more.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fastjournal.clock import MILLISECOND
-from fastjournal.errors import CorruptCommand, NotFound
+from fastjournal.errors import CorruptCommand, CorruptRecord, NotFound
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import (
     Command,
@@ -37,7 +39,15 @@ from fastjournal.log.record import BrokenRecord, Walk
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.model import Job, NewJob, State
 
-__all__ = ["LeftBehind", "Taker", "left_behind", "lost_jobs", "mark_put", "put_again"]
+__all__ = [
+    "LeftBehind",
+    "Taker",
+    "files_left",
+    "left_behind",
+    "lost_jobs",
+    "mark_put",
+    "put_again",
+]
 
 _PUT = ".put"
 _ENDS = (Complete, Dead, Delete, Expire, Fail, Purge, Tomb)
@@ -62,20 +72,23 @@ class LeftBehind(NamedTuple):
     command: Command
 
 
-def left_behind(directory: Path) -> Iterator[LeftBehind]:
+def left_behind(paths: Iterable[Path]) -> Iterator[LeftBehind]:
     """All of them, file by file; those of a group one by one."""
-    for path in _files(directory):
+    for path in paths:
         data = path.read_bytes()
         start = HEADER_SIZE if data.startswith(WORKQ.magic) else 0
         walk = Walk(data, start, len(data))
-        try:
-            while walk.at < walk.end:
+        while walk.at < walk.end and data[walk.at]:
+            at = int(walk.at)
+            try:
                 walk.step()
                 command = decode(data[walk.start : walk.stop])
-                members = command.members if isinstance(command, Group) else (command,)
-                yield from (LeftBehind(path, int(walk.time), one) for one in members)
-        except (BrokenRecord, CorruptCommand):
-            continue
+            except (BrokenRecord, CorruptCommand) as error:
+                raise CorruptRecord(path, at, str(error)) from error
+            members = command.members if isinstance(command, Group) else (command,)
+            yield from (LeftBehind(path, int(walk.time), one) for one in members)
+        if any(data[walk.at :]):
+            raise CorruptRecord(path, int(walk.at), "there are zeros before other bytes")
 
 
 def lost_jobs(found: Iterable[LeftBehind], now: int) -> list[Put]:
@@ -106,15 +119,14 @@ def put_again(journal: Taker, lost: Iterable[Put]) -> int:
     return len(jobs)
 
 
-def mark_put(directory: Path) -> int:
-    """Let these files be told of no more (rule 5); returns how many there were."""
-    paths = _files(directory)
+def mark_put(paths: Iterable[Path]) -> None:
+    """Let these files be told of no more (rule 5)."""
     for path in paths:
         path.rename(path.with_name(path.name + _PUT))
-    return len(paths)
 
 
-def _files(directory: Path) -> list[Path]:
+def files_left(directory: Path) -> list[Path]:
+    """The files of a directory that were not dealt with yet."""
     return sorted(
         path
         for path in directory.iterdir()
