@@ -105,7 +105,7 @@ def test_a_lease_before_the_end_of_another_is_doubled(journal: Journal) -> None:
 
 
 def test_two_leases_told_at_once_count_in_the_order_of_their_tokens(journal: Journal) -> None:
-    """A sync of two seconds answers both: who had the job first may be the last to write it down."""
+    """A slow sync answers both: who had the job first may be the last to write it down."""
     job = lease(journal, History(), NOW)
     for told_first, broken_promises in ((2, {}), (1, {}), (3, {"doubled": 1})):
         history = History()
