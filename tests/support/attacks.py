@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -146,8 +147,9 @@ class Attack:
         if self.sync != "always" or self.chance.random() < 0.4:
             left: MemoryFiles = self.files.killed()
         else:
-            images = list(self.files.images(samples=6, seed=self.chance.randrange(10**6)))
-            left = self.chance.choice(images)
+            images = self.files.images(samples=6, seed=self.chance.randrange(10**6))
+            for left in islice(images, self.chance.randrange(1, 7)):
+                pass  # the last of them
         left.capacity = None if capacity is None else max(capacity, left.used())
         return left
 
