@@ -7,6 +7,7 @@ import errno
 import re
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from fastjournal.errors import (
     SegmentError,
     Stopped,
 )
+from fastjournal.journal.journal import Receiver
+from fastjournal.model import NewJob
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 from lives import HOME, WHOLE, Life, check
 
@@ -81,6 +84,31 @@ def test_a_full_disk_takes_nothing_in_but_lets_jobs_end(sync: str) -> None:
     assert j.status().disk_full
     check_replay(j)
     assert j.status().log.failure == ""
+    j.close()
+
+
+@pytest.mark.parametrize("sync", ["always", "os"])
+@pytest.mark.parametrize("way", ["one", "many", "spool"])
+def test_no_put_takes_the_room_of_those_who_end_jobs(way: str, sync: str) -> None:
+    """F02: neither one that is large, nor many that come together."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock, sync=sync)
+    j.put_many([{"payload": b"x" * 100, "queue": "q"}] * 100)
+    held = j.lease_many(100, "q")
+    files.capacity = used(files) + 4000
+    many = [(number, NewJob(queue=b"q", value=bytes(5000))) for number in range(2, 1000)]
+    ways: dict[str, Callable[[], object]] = {
+        "one": lambda: j.put(bytes(1_000_000), queue="q"),
+        "many": lambda: j.put_many([job for _, job in many]),
+        "spool": lambda: Receiver(j).put_from(b"sender", many),
+    }
+    with pytest.raises(NoSpace):
+        ways[way]()
+    for job in held:
+        job.fail(b"x" * 1000)
+    assert j.status().log.failure == ""
+    check_replay(j)
+    files.capacity = None
     j.close()
 
 
@@ -442,8 +470,7 @@ def test_a_journal_opens_on_a_full_disk_and_works_its_jobs_off(
     with opened(files, clock, sync=sync) as again:
         assert again.jobs(limit=100)
         with pytest.raises(NoSpace):
-            for _ in range(1000):
-                again.put(b"y" * 5000, queue="q")
+            again.put_many([{"payload": b"y" * 5000, "queue": "q"}] * 1000)
         if reserve:  # else there is no room for a single record
             again.complete(held.id, held.token)
             while (job := again.lease("q")) is not None:

@@ -371,3 +371,13 @@ def test_the_disk_test_finds_every_number_that_was_told_and_misses_none(tmp_path
     segment.write_bytes(segment.read_bytes()[:-28])  # the disk has lost the last one
     (Path(place) / "synced.pos").unlink()
     assert CliRunner().invoke(app, ["log", "disktest", place, "--seen", "7"]).exit_code == 1
+
+
+def test_a_full_disk_is_not_held_against_a_file_system() -> None:
+    """F02, F62: what it does not let be tried says nothing; what fails otherwise still does."""
+    files = MemoryFiles(capacity=0)
+    files.make_directory(HERE)
+    assert probe(files, HERE) == []
+    files.failing = lambda deed: Fault(errno.EIO) if deed.startswith("sync_directory") else None
+    assert ["directory" in fault for fault in probe(files, HERE)] == [True]
+    assert files.names(HERE) == []

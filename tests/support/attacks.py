@@ -148,8 +148,7 @@ class Attack:
             left: MemoryFiles = self.files.killed()
         else:
             images = self.files.images(samples=6, seed=self.chance.randrange(10**6))
-            for left in islice(images, self.chance.randrange(1, 7)):
-                pass  # the last of them
+            left = list(islice(images, self.chance.randrange(1, 7)))[-1]
         left.capacity = None if capacity is None else max(capacity, left.used())
         return left
 

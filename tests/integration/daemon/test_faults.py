@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 import fastjournal
+from fastjournal import Journal
 from fastjournal.errors import JournalError, NoSpace, OutcomeUnknown, ReadOnly
-from fastjournal.testing import ManualClock, wait_until
+from fastjournal.testing import Fault, ManualClock, wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.testing.files import MemoryFiles
 from fastjournal.wire.fj.functions import DATA, Function
+from fastjournal.wire.fj.requests import encode_request
 from fjpeer import FjPeer, put_bytes
 
 ALWAYS = {"journal": {"sync": "always", "clean_interval": 0}}
@@ -195,3 +197,34 @@ def test_waiting_consumers_are_told_when_the_log_stops(tmp_path: Path) -> None:
         with FjPeer(daemon.port) as peer:
             assert peer.ask(Function.GET, flags=DATA, key=b"nix").error.startswith("NOT-FOUND")
     daemon.stop()
+
+
+def test_a_turn_of_which_a_part_is_in_the_log_is_not_told_as_undone() -> None:
+    """F10: on a full disk each request of a turn writes for itself; the log stops at the second."""
+    files = MemoryFiles()
+    settings = {"journal": {"sync": "os", "clean_interval": 0}}
+    daemon = LocalDaemon("/data", settings=settings, files=files).start()
+    with FjPeer(daemon.port) as one, daemon.connect() as client:
+        client.put_many([{"key": key, "queue": "q"} for key in ("a", "b")])
+        client.lease_many(2, "q")
+        engine = daemon.server.default.engine
+        daemon.call(engine.reserve.give_up)
+        writes = 0
+
+        def fail_second(operation: str) -> Fault | None:
+            nonlocal writes
+            writes += operation.startswith("write") and operation.endswith(".log")
+            return Fault(errno.EIO) if writes == 2 else None
+
+        files.failing = fail_second
+        ends = [
+            encode_request(Function.DONE, 1, key=b"a"),
+            encode_request(Function.DONE, 2, key=b"b"),
+        ]
+        one.send(b"".join(ends))
+        replies = [one.read(), one.read()]
+    assert [reply and reply.error.split()[0] for reply in replies] == ["UNKNOWN", "UNKNOWN"]
+    files.failing = None
+    daemon.stop()
+    with Journal("/data/default", files=files.killed(), background=False) as journal:
+        assert [job.key for job in journal.jobs()] == ["b"]

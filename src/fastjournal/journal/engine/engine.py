@@ -9,7 +9,8 @@ Rules:
    the next is decided, and all are logged with one write at its end, still under the lock, so
    nobody sees an effect before its record is appended. Should the disk be full, the reserve makes
    room for exactly this write; a batch never holds more than half of it, and without a reserve
-   there are no batches. A batch inside a batch is part of it. What strikes while a command is being
+   there are no batches. Nor does it make room for a record larger than that: what is left would not
+   do for the others. A batch inside a batch is part of it. What strikes while a command is being
    applied stops the log, as above.
 4. `settle` waits, without the lock, until a TIME is as safe as the sync policy promises. So does
    `settle_reading`, for who was only shown something: what is shown is safe, too. After a stop
@@ -248,7 +249,9 @@ class Engine:
         try:
             log.append_encoded(data, count, first, last)
         except NoSpace:
-            if log.failure is not None or not self.reserve.give_up():
+            if log.failure is not None or len(data) > _BATCH_BYTES:
+                raise
+            if not self.reserve.give_up():
                 raise
             log.append_encoded(data, count, first, last)
 

@@ -84,13 +84,13 @@ class Forwarding:
         """
         engine, state, puts = self._engine, self._state, self._puts
         claim = self._check_owner(sender, owner)
-        engine.check_room_to_grow()
         if not now:
             now = engine.clock.now()
         named = len(sender) == 12 and sender[6] & 0xF0 == 0x80
         counts = [0, 0, 0, 0]
         refused: list[tuple[int, JournalError]] = []
         repeated = 0
+        engine.check_room_to_grow()
         with engine.batch():
             if claim is not None:
                 engine.commit(claim, now)
@@ -107,6 +107,7 @@ class Forwarding:
                     else:
                         refused.append((at, told))
                     continue
+                engine.check_room_to_grow()
                 mark = at
                 own = b""
                 try:

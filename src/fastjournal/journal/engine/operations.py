@@ -98,6 +98,7 @@ class Operations:
         receipts: list[Receipt] = []
         with engine.batch():
             for job in jobs:
+                engine.check_room_to_grow()
                 outcome = self._place(puts.let_in(job, now), now)
                 receipts.append(_new(Receipt, (self.placed_id, OUTCOMES[outcome])))
         return receipts

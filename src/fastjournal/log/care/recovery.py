@@ -31,7 +31,7 @@ from fastjournal.errors import (
     is_full,
     write_failure,
 )
-from fastjournal.log.files import Files, make_file
+from fastjournal.log.files import FileHandle, Files, make_file
 from fastjournal.log.manifest import FollowedManifest, Manifest, check_segments
 from fastjournal.log.scan.resync import fault_reason
 from fastjournal.log.scan.scan import FAILFAST, verify
@@ -184,37 +184,49 @@ def _mend(
     except OSError as error:
         raise SegmentError(path, f"cannot be opened: {error}") from error
     try:
-        handle.sync()
-        size, synced = handle.size(), safe.length(number)
-        if size < synced:
-            raise CorruptRecord(path, size, f"file is cut: {synced} bytes were synced")
-        start = max(synced, HEADER_SIZE) if trust_mark else HEADER_SIZE
-        data = handle.read(start, size - start)
-        found = verify(
-            data,
-            path=path,
-            start=0,
-            torn=lambda at, following: safe.is_torn(number, at, following),
-            mode=FAILFAST,
-            max_payload=stream.max_payload,
-            base=start,
-        )
-        newest, at = found.max_time or 0, start + found.end
-        cut = None
-        if found.torn:
-            reason = fault_reason(data, found.end, len(data), stream.max_payload)
-            if strict:
-                raise CorruptRecord(path, at, reason)
-            copy = keep_copy(stream.files, path, data[found.end :], f"torn-{stream.clock.now()}")
-            cut = Cut(path, at, size - at, reason, copy)
-        if at < size:
-            handle.truncate(at)
-            handle.sync()
-        return cut, newest
+        with closing(handle):
+            return _mend_open(stream, number, handle, safe, strict=strict, trust_mark=trust_mark)
     except OSError as error:
         raise _failure(path, error) from error
-    finally:
-        handle.close()
+
+
+def _mend_open(
+    stream: SegmentDirectory,
+    number: int,
+    handle: FileHandle,
+    safe: Safe,
+    *,
+    strict: bool,
+    trust_mark: bool,
+) -> tuple[Cut | None, int]:
+    path = stream.segment_path(number)
+    handle.sync()
+    size, synced = handle.size(), safe.length(number)
+    if size < synced:
+        raise CorruptRecord(path, size, f"file is cut: {synced} bytes were synced")
+    start = max(synced, HEADER_SIZE) if trust_mark else HEADER_SIZE
+    data = handle.read(start, size - start)
+    found = verify(
+        data,
+        path=path,
+        start=0,
+        torn=lambda at, following: safe.is_torn(number, at, following),
+        mode=FAILFAST,
+        max_payload=stream.max_payload,
+        base=start,
+    )
+    newest, at = found.max_time or 0, start + found.end
+    cut = None
+    if found.torn:
+        reason = fault_reason(data, found.end, len(data), stream.max_payload)
+        if strict:
+            raise CorruptRecord(path, at, reason)
+        copy = keep_copy(stream.files, path, data[found.end :], f"torn-{stream.clock.now()}")
+        cut = Cut(path, at, size - at, reason, copy)
+    if at < size:
+        handle.truncate(at)
+        handle.sync()
+    return cut, newest
 
 
 def keep_copy(files: Files, path: Path, data: bytes, suffix: str) -> Path:
