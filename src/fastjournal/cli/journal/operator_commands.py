@@ -304,9 +304,7 @@ class Top:
 
     def values(self) -> dict[str, Any]:
         """The journal now, for programs."""
-        refresh = getattr(self._view, "refresh", None)
-        if refresh is not None:
-            refresh()
+        self._refresh()
         queues = [queue_values(queue) for queue in self._view.queues()]
         return {"at": self._clock.now()} | status_values(self._view.status()) | {"queues": queues}
 
@@ -317,9 +315,7 @@ class Top:
         from rich.table import Table
         from rich.text import Text
 
-        refresh = getattr(self._view, "refresh", None)
-        if refresh is not None:
-            refresh()
+        self._refresh()
         status, queues = self._view.status(), self._view.queues()
         now = self._clock.now()
         log = status.log.counters
@@ -342,6 +338,11 @@ class Top:
         left = len(queues) - len(shown)
         more = [Text(f"{left} more queues")] if left else []
         return Group(head, Text(), grid, *more)
+
+    def _refresh(self) -> None:
+        refresh = getattr(self._view, "refresh", None)
+        if refresh is not None:  # a daemon is asked anew each time
+            refresh()
 
     def _rates(self, now: int, records: int) -> str:
         """What happened since the look before, by the second."""
@@ -504,43 +505,27 @@ def redrive(
         raise typer.Exit(NOTHING)
 
 
-@app.command()
-def pause(
-    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
-) -> None:
-    """Hand nothing out of a queue until it is resumed.
+def _add_steering(verb: str, done: str, what: str) -> None:
+    """A command that calls one method of a journal with a queue, and says so."""
 
-    Examples:
-
-        fastjournal pause example.com
-    """
-    _steer(directory, url, "pause", queue, "paused", as_json)
-
-
-@app.command()
-def drain(
-    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
-) -> None:
-    """Take nothing into a queue until it is resumed; what is there is handed out.
-
-    Examples:
-
-        fastjournal drain example.com
-    """
-    _steer(directory, url, "drain", queue, "draining", as_json)
+    @app.command(name=verb, help=f"{what}\n\nExamples:\n\n    fastjournal {verb} example.com\n")
+    def steer(
+        queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
+    ) -> None:
+        name = as_bytes(queue) or b""
+        with open_journal(directory, url) as journal:
+            journal.queue(name)  # a name that was mistyped makes no queue; `configure` would
+            getattr(journal, verb)(name)
+        tell(as_json, {"queue": queue, "outcome": done}, f"{queue} {done}")
 
 
-@app.command()
-def resume(
-    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
-) -> None:
-    """End a pause and a draining.
-
-    Examples:
-
-        fastjournal resume example.com
-    """
-    _steer(directory, url, "resume", queue, "resumed", as_json)
+_add_steering("pause", "paused", "Hand nothing out of a queue until it is resumed.")
+_add_steering(
+    "drain",
+    "draining",
+    "Take nothing into a queue until it is resumed; what is there is handed out.",
+)
+_add_steering("resume", "resumed", "End a pause and a draining.")
 
 
 @app.command()
@@ -693,17 +678,6 @@ def snapshot(directory: Directory = HERE, url: Url = None, as_json: Json = False
         journal.snapshot()
         rows = journal.status().rows
     tell(as_json, {"rows": rows}, f"snapshot of {rows:,} jobs")
-
-
-def _steer(
-    directory: Path, url: str | None, verb: str, queue: str, done: str, as_json: bool
-) -> None:
-    """Steer one queue and say so."""
-    name = as_bytes(queue) or b""
-    with open_journal(directory, url) as journal:
-        journal.queue(name)  # a name that was mistyped makes no queue; `configure` would
-        getattr(journal, verb)(name)
-    tell(as_json, {"queue": queue, "outcome": done}, f"{queue} {done}")
 
 
 def _setting(pair: str) -> tuple[str, Any]:
