@@ -304,7 +304,7 @@ if os.geteuid():  # root may read it
 def test_every_command_is_given_bad_input_here() -> None:
     here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
     here |= {"serve", "workq", "log disktest", "forward", "worker", "tasks", "demo", "version"}
-    here |= {*ON_SPARK, *BEYOND_SPARK, *ON_NODES, *ON_GROUPS, "replica lost"}
+    here |= {*ON_SPARK, *BEYOND_SPARK, *ON_NODES, *ON_GROUPS, "replica lost", "replica leave"}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 
@@ -468,6 +468,13 @@ def test_what_was_cut_off_is_looked_for_in_a_directory(
     run: Command, tmp_path: Path, place: Callable[[Path], Path]
 ) -> None:
     told(run("replica", "lost", str(place(tmp_path))), USAGE)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_no_copy_of_a_replicated_journal_cannot_leave(
+    run: Command, tmp_path: Path, place: Callable[[Path], Path]
+) -> None:
+    told(run("replica", "leave", str(place(tmp_path))), USAGE)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -253,6 +253,31 @@ def promote(
 
 
 @app.command()
+def leave(
+    directory: Annotated[Path, typer.Argument(help="Of the journal.", metavar="DIRECTORY")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="What only other nodes have is given up.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Let the copy of one node go on as a journal of its own, once every node has ended.
+
+    Nothing is cut: records that no majority had are part of it.
+
+    Examples:
+
+        fastjournal replica leave /var/lib/fastjournal/default
+    """
+    from fastjournal.log.segment import WORKQ
+    from fastjournal.log.stream import Stream
+    from fastjournal.replica.leaving import leave_replication
+
+    leave_replication(Stream(directory, WORKQ), accept_loss=accept_loss)
+    told = {"directory": str(directory), "outcome": "left"}
+    tell(as_json, told, f"{directory} is a journal of its own")
+
+
+@app.command()
 def lost(
     directory: Annotated[Path, typer.Argument(help="Of the journal.", metavar="DIRECTORY")],
     put: Annotated[

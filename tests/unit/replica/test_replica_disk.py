@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fastjournal.log.commit_mark import COMMIT_POS, REPLICA_META, read_commit
+from fastjournal.errors import LockTimeout, NotFound, SegmentError
+from fastjournal.log.commit_mark import COMMIT_POS, REPLICA_META, end_of_log, read_commit
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.replica.disk import Meta, ReplicaLog, walk_records
+from fastjournal.replica.leaving import leave_replication
 from fastjournal.replica.rules import EpochStart, Promise
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
 from replica_world import make_checkpoint
@@ -318,3 +320,47 @@ def test_a_follower_reserves_room_ahead_and_cuts_it_off_where_a_segment_is_left(
     log.flush()
     log.close()
     assert walk_records(open_log(files).records()).times == [*times, times[-1] + 1]
+
+
+def test_a_copy_becomes_a_journal_of_its_own() -> None:
+    """Readers stop nowhere; a crash in between leaves the copy, and it is done again."""
+    files = MemoryFiles()
+    log = open_log(files)
+    times = fill(log)
+    log.write_meta(replace(log.meta, sound=True))
+    log.set_commit(times[3])
+    log.note_commit()
+    with pytest.raises(LockTimeout):
+        leave_replication(log.stream)
+    log.close()
+    assert end_of_log(files, HOME) == times[3]
+    stream = log.stream
+    before = len(files.operations)
+    for stop in range(1, 5):
+        left = files.killed()
+        left.crash_at = stop
+        cut = Stream(HOME, WORKQ, files=left, clock=ManualClock())
+        with pytest.raises(Crash):
+            leave_replication(cut)
+        for image in left.images():
+            assert end_of_log(image, HOME) in (times[3], 0, None)
+            if image.exists(HOME / REPLICA_META):
+                leave_replication(Stream(HOME, WORKQ, files=image, clock=ManualClock()))
+            assert end_of_log(image, HOME) is None
+    leave_replication(stream)
+    assert len(files.operations) == before + 4
+    assert end_of_log(files, HOME) is None
+    with pytest.raises(NotFound):
+        leave_replication(stream)
+
+
+def test_a_copy_that_may_lack_something_leaves_only_if_that_is_accepted() -> None:
+    files = MemoryFiles()
+    log = open_log(files)
+    fill(log)
+    log.write_meta(replace(log.meta, sound=False))
+    log.close()
+    with pytest.raises(SegmentError, match="may lack"):
+        leave_replication(log.stream)
+    leave_replication(log.stream, accept_loss=True)
+    assert end_of_log(files, HOME) is None
