@@ -10,8 +10,9 @@ Rules:
 """
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -30,6 +31,7 @@ __all__ = [
     "Length",
     "Text",
     "as_datetime",
+    "check_put",
     "id_bytes",
     "instant",
     "is_host_name",
@@ -220,6 +222,16 @@ def token_number(token: object) -> int | None:
     if token is None or type(token) is int:
         return token
     return int(token) if isinstance(token, int) else 0
+
+
+def check_put(job: Any) -> None:
+    """Refuse what is not the arguments of a put in a mapping."""
+    if type(job) is not dict and not isinstance(job, Mapping):
+        raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
+    if not PUT_ARGUMENTS.issuperset(job):
+        unknown = set(map(str, job)) - PUT_ARGUMENTS
+        words = ", ".join(map(repr, sorted(unknown)))
+        raise BadRequest(f"put has no argument {words}")
 
 
 def put_request(

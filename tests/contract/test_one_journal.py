@@ -217,6 +217,31 @@ def test_a_consumer_may_ask_for_a_version_of_payloads(journal: Any) -> None:
         journal.lease("q", schema=16)
 
 
+def test_what_consumers_say_is_refused_in_words_or_fits_no_lease(journal: Any) -> None:
+    """F56: the same by all faces, whatever type it is of."""
+    for how in (
+        {"prefix": "\ud800"}, {"prefix": 5}, {"worker": "\ud800"}, {"worker": 5}, {"queue": 5},
+        {"worker": "w" * 256}, {"prefix": "p" * 256}, {"queues": []}, {"queues": "q"},
+    ):  # fmt: skip
+        with pytest.raises((BadRequest, TooLarge)):
+            journal.lease(**how)
+    for count in (0, -1, True, 1.5, "1", None):
+        with pytest.raises(BadRequest):
+            journal.lease_many(count, "q")
+    for bad in ([5], [{"queue": "q", "nope": 1}]):
+        with pytest.raises(BadRequest):
+            journal.put_many(bad)
+    receipt = journal.put(b"x", queue="q")
+    assert journal.lease(queues=[bytearray(b"q")], worker=memoryview(b"w")).id == receipt.id
+    for token in (0, -1, "1", 2, 2**31, 2**32, 2**64, -(10**30), 1.0):
+        for end in (journal.complete, journal.fail, journal.release, journal.touch):
+            with pytest.raises(LeaseLost):
+                end(receipt.id, token)
+        assert journal.complete_many([(receipt.id, token, None)]) == [False]
+        assert journal.touch_many([(receipt.id, token)]) == [False]
+    journal.complete(receipt.id, 1)
+
+
 def test_take_removes_at_once(journal: Any) -> None:
     journal.put(b"x", queue="q")
     job = journal.lease("q", take=True)

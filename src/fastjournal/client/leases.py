@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
-from fastjournal.arguments import id_bytes, length, queue_bytes, schema_number
+from fastjournal.arguments import (
+    id_bytes,
+    length,
+    queue_bytes,
+    schema_number,
+    token_number,
+    worker_bytes,
+)
 from fastjournal.buffers import BytesWriter
 from fastjournal.client.calls import Call, nothing, value_of
 from fastjournal.clock import MILLISECOND, SECOND
@@ -21,7 +28,6 @@ from fastjournal.errors import (
     BadRequest,
     LeaseLost,
     NotFound,
-    OutOfRange,
     ProtocolError,
 )
 from fastjournal.model import Lease, State
@@ -76,13 +82,19 @@ def lease(
     schema: Any = None,
 ) -> Call:
     """Lease up to `count` jobs; a consumer asks the same again and again, so it is kept."""
-    names = None if queues is None or isinstance(queues, (str, bytes)) else tuple(queues)
+    if type(count) is not int:
+        raise BadRequest(f"count must be 1..65535, not {count!r}")
     version = -1 if schema is None else schema_number(schema)
-    return _lease(count, queue, names or queues, prefix, wait, lasts, fair, worker, take, version)
+    names = None if queues is None or isinstance(queues, (str, bytes)) else tuple(queues)
+    asked = (count, queue, names or queues, prefix, wait, lasts, fair, worker, take, version)
+    try:
+        kept: Call = _lease(*asked)
+    except TypeError:  # something that cannot be looked up
+        return _new_lease(*asked)
+    return kept
 
 
-@functools.lru_cache(256)
-def _lease(
+def _new_lease(
     count: int,
     queue: Any,
     queues: Any,
@@ -107,7 +119,7 @@ def _lease(
             raise BadRequest("queues must be a list of names")
         names = tuple([queue_bytes(name) for name in queues])
     elif prefix is not None:
-        names = (prefix if isinstance(prefix, bytes) else prefix.encode(),)
+        names = (worker_bytes(prefix),)
     wait_ns = length(wait, "wait")
     wanted = LeaseRequest(
         names,
@@ -118,13 +130,16 @@ def _lease(
         fair,
         take,
         0,
-        worker if isinstance(worker, bytes) else worker.encode(),
+        worker_bytes(worker) if worker else b"",
         version,
     )
     data = encode_request(
         Function.LEASE, 1, value_type=Type.BUFFER, value=encode_lease_request(wanted)
     )
     return Call(data, _read_leases, wait_ns / SECOND)
+
+
+_lease: Final[Any] = functools.lru_cache(256)(_new_lease)
 
 
 def _read_leases(reply: Reply) -> list[Lease]:
@@ -140,12 +155,18 @@ def give_back(call: Call, reply: Reply) -> Call | None:
     )
 
 
-def complete(job_id: Any, token: int | None, result: bytes | None) -> Call:
+def _token(token: Any) -> int:
+    """A token as messages have it; 0: the caller has none."""
+    number = token_number(token)
+    if number is None:
+        return 0
+    return number if 0 < number < _OF_NO_LEASE else _OF_NO_LEASE
+
+
+def complete(job_id: Any, token: Any, result: bytes | None) -> Call:
     """The work is done."""
     row_id = id_bytes(job_id)
-    number = token or 0
-    if not 0 <= number <= 0xFFFF_FFFF:
-        raise OutOfRange(f"{number} is no token")
+    number = _token(token)
     size: i64 = 0
     width: i64 = 0
     flags: i64 = BY_ID
@@ -165,6 +186,7 @@ def complete(job_id: Any, token: int | None, result: bytes | None) -> Call:
 
 _DONE: Final = 12
 _BUFFER: Final = 1
+_OF_NO_LEASE: Final = 0xFFFF_FFFF  # no job is leased so often
 
 
 def settle(items: Sequence[Settle]) -> Call:
@@ -178,7 +200,7 @@ def complete_many(
 ) -> list[Settle]:
     """The items of `settle` for finished jobs."""
     return [
-        Settle(Action.COMPLETE, id_bytes(job_id), token or 0, None, b"", result)
+        Settle(Action.COMPLETE, id_bytes(job_id), _token(token), None, b"", result)
         for job_id, token, result in finished
     ]
 
@@ -186,7 +208,9 @@ def complete_many(
 def touch_many(leases: Iterable[tuple[bytes, int]], extend: Any) -> list[Settle]:
     """The items of `settle` for leases to be kept."""
     lasts = None if extend is None else length(extend, "extend")
-    return [Settle(Action.TOUCH, id_bytes(job_id), token, lasts) for job_id, token in leases]
+    return [
+        Settle(Action.TOUCH, id_bytes(job_id), _token(token), lasts) for job_id, token in leases
+    ]
 
 
 def kept(outcomes: Iterable[SettleOutcome]) -> list[bool]:
@@ -216,7 +240,7 @@ def one_settled(outcomes: list[SettleOutcome]) -> SettleOutcome:
 def fail(job_id: Any, token: int | None, reason: bytes, delay: Any) -> Call:
     """The work failed."""
     wait = None if delay is None else length(delay, "delay")
-    item = Settle(Action.FAIL, id_bytes(job_id), token or 0, wait, b"", reason)
+    item = Settle(Action.FAIL, id_bytes(job_id), _token(token), wait, b"", reason)
     return settle([item]).read_by(_read_failed)
 
 
@@ -230,7 +254,7 @@ def _read_failed(reply: Reply) -> State:
 def touch(job_id: Any, token: int, extend: Any) -> Call:
     """Keep a lease."""
     lasts = None if extend is None else length(extend, "extend")
-    item = Settle(Action.TOUCH, id_bytes(job_id), token, lasts)
+    item = Settle(Action.TOUCH, id_bytes(job_id), _token(token), lasts)
     return settle([item]).read_by(_read_touched)
 
 
@@ -241,7 +265,7 @@ def _read_touched(reply: Reply) -> int:
 def release(job_id: Any, token: int, delay: Any) -> Call:
     """Give a job back."""
     wait = None if delay is None else length(delay, "delay")
-    item = Settle(Action.RELEASE, id_bytes(job_id), token, wait)
+    item = Settle(Action.RELEASE, id_bytes(job_id), _token(token), wait)
     return settle([item]).read_by(_read_released)
 
 

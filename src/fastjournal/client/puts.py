@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
-from fastjournal.arguments import put_request
+from fastjournal.arguments import check_put, put_request
 from fastjournal.buffers import BytesWriter
 from fastjournal.client.calls import Call, value_of
 from fastjournal.clock import SYSTEM_CLOCK
@@ -182,6 +182,7 @@ def _encoded(job: Any) -> bytes:
         if not request.id:
             request.id = new_id()
         return encode_job(request)
+    check_put(job)
     get = job.get
     return encode_job(job_request(**job), _flags(get("delay"), get("due"), get("ttl")))
 

@@ -26,11 +26,11 @@ from mypy_extensions import i64
 
 from fastjournal.arguments import (
     MAX_VALUE,
-    PUT_ARGUMENTS,
     Instant,
     JobId,
     Length,
     Text,
+    check_put,
     id_bytes,
     instant,
     key_bytes,
@@ -183,13 +183,13 @@ class Journal:
         stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
         stream.create()
         stream.check_restored()
-        open_log = partial(
+        open_log: Callable[[], LogWriter] = partial(
             LogWriter,
             stream,
             segment_size=size,
             sync=_word(sync, "sync"),
             sync_interval=every,
-            preallocate=lambda: self._engine.own,  # the Workq server does not read over zeros
+            preallocate=self._may_reserve,
             on_failure=_word(on_failure, "on_failure"),
             trust_mark=True,
             floor=lambda: first_uncovered(stream),
@@ -238,6 +238,10 @@ class Journal:
             with contextlib.suppress(JournalError):  # what is under way tells more
                 self._give_up()
             raise
+
+    def _may_reserve(self) -> bool:
+        """Whether the log may have zeros at its end: the Workq server does not read over them."""
+        return self._engine.own
 
     def _give_up(self) -> None:
         """Whatever came of opening it: leave no thread and no lock behind."""
@@ -339,11 +343,10 @@ class Journal:
         return receipts
 
     def _request(self, job: Any, now: i64) -> PutRequest:
-        if type(job) is dict or isinstance(job, Mapping):
-            if not PUT_ARGUMENTS.issuperset(job):
-                unknown = set(map(str, job)) - PUT_ARGUMENTS
-                words = ", ".join(map(repr, sorted(unknown)))
-                raise BadRequest(f"put has no argument {words}")
+        if isinstance(job, NewJob):
+            request = checked_request(job)
+        else:
+            check_put(job)
             given: dict[str, Any] = job if type(job) is dict else dict(job)
             request = put_request(
                 now, given.get("payload", b""), given.get("key"), given.get("queue"),
@@ -353,10 +356,6 @@ class Journal:
                 given.get("max_fails", 0), given.get("mode"), given.get("timestamp"),
                 self.max_payload, given.get("id", b""),
             )  # fmt: skip
-        elif isinstance(job, NewJob):
-            request = checked_request(job)
-        else:
-            raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
         if request.timestamp:
             request.timestamp = self._engine.stamp_of(request.timestamp)
         return request
