@@ -107,7 +107,10 @@ class Attack:
         self.files.faults.clear()
         self.files.crash_at = None
         self.files.capacity = None
-        self.restart()
+        try:
+            self.restart()
+        except Crash:  # on the thread that makes the next segment
+            self.crash()
         self.judge()
         self.close()
 
@@ -246,6 +249,7 @@ class Attack:
             self.jobs[job_id].put = outcome == "done"
 
     def gone(self, job_id: bytes) -> None:
+        self.files.faults.clear()  # who looks waits for a sync, too
         with contextlib.suppress(NotFound):
             self.j.job(job_id)
             raise AssertionError("a put that was refused is there")
@@ -297,6 +301,7 @@ class Attack:
             self.there(job_id)
 
     def there(self, job_id: bytes) -> None:
+        self.files.faults.clear()
         told = self.jobs[job_id]
         if told.put and not told.ending and not told.ended:
             try:
@@ -366,6 +371,7 @@ class Attack:
             assert known < answer <= most + 1
             self.sums, self.unsure = answer, 0
         elif outcome == "refused":
+            self.files.faults.clear()
             found = self.j.entries.get("sum", 0)
             assert known <= found <= most, (known, found, most)
             self.sums, self.unsure = found, 0
