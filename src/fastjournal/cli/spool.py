@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import Json
+from fastjournal.clock import instant_text
 
 if TYPE_CHECKING:
     from fastjournal.spool.reader import SpooledJob
@@ -144,7 +145,7 @@ def stat(directory: _Directory, as_json: Json = False) -> None:
 
         fastjournal spool stat ./spool
     """
-    from fastjournal.cli.output import bytes_text, instant, json_line, table
+    from fastjournal.cli.output import bytes_text, json_line, table
     from fastjournal.spool.forwarder import QUARANTINE
     from fastjournal.spool.spool_dir import used
 
@@ -171,7 +172,7 @@ def stat(directory: _Directory, as_json: Json = False) -> None:
         for f in files.values()
     ]
     table(columns, rows, right=columns[1:])
-    oldest = f", the oldest since {instant(total['oldest'])}" if total["oldest"] else ""
+    oldest = f", the oldest since {instant_text(total['oldest'])}" if total["oldest"] else ""
     typer.echo(
         f"{total['ready']} jobs wait ({bytes_text(total['backlog_bytes'])}){oldest}; "
         f"{total['quarantined']} quarantined"
@@ -193,7 +194,7 @@ def dump(
 
         fastjournal spool dump ./spool --all --json
     """
-    from fastjournal.cli.output import instant, json_line, preview, table
+    from fastjournal.cli.output import json_line, preview, table
 
     rows = []
     count = 0
@@ -209,7 +210,7 @@ def dump(
                 [
                     f"{entry.file}:{entry.offset}",
                     entry.state,
-                    instant(entry.put_at),
+                    instant_text(entry.put_at),
                     preview(job.queue, 30) if job else "",
                     preview(job.key, 40) if job else "",
                     preview(job.value, 50) if job else entry.reason,
