@@ -82,9 +82,9 @@ def restore(
         if as_json:
             json_line(values)
         else:
-            for entry in (plan.snapshot, *plan.segments, *plan.parts):
-                if entry is not None:
-                    typer.echo(entry.name)
+            for listed in (plan.snapshot, *plan.segments, *plan.parts):
+                if listed is not None:
+                    typer.echo(listed.name)
             typer.echo(
                 f"{bytes_text(plan.bytes)} to download; archived up to {instant_text(manifest.end)}"
             )
