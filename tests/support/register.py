@@ -73,7 +73,11 @@ def provoked() -> dict[str, list[str]]:
 
 def named_in(text: str, known: set[str]) -> set[str]:
     """The ids that a text names, ranges spelled out."""
-    named = {one for one in known if re.search(rf"(?<![\w-]){re.escape(one)}(?![\w])", text)}
+    named = {
+        one
+        for one in known
+        if one in text and re.search(rf"(?<![\w-]){re.escape(one)}(?![\w])", text)
+    }
     for prefix, first, last in _RANGE.findall(text):
         named |= {f"{prefix}{number}" for number in range(int(first), int(last) + 1)} & known
     return named

@@ -58,21 +58,21 @@ class Pruned:
     bytes: int = 0
 
 
-def object_chunks(store: Store, entry: Entry) -> Iterator[bytes]:
+def object_chunks(store: Store, listed: Entry) -> Iterator[bytes]:
     """The bytes of an object as they were on disk, checked (rule 1): the last step may raise."""
-    chunks = store.stream(entry.name)
-    if isinstance(entry, SegmentEntry) and entry.stored:
-        chunks = unpack(chunks, entry.name)
+    chunks = store.stream(listed.name)
+    if isinstance(listed, SegmentEntry) and listed.stored:
+        chunks = unpack(chunks, listed.name)
     crc = size = 0
     for chunk in chunks:
         crc = google_crc32c.extend(crc, chunk)
         size += len(chunk)
         yield chunk
-    if size != entry.size:
-        raise ArchiveError(f"{entry.name}: has {size} bytes, the manifest says {entry.size}")
-    if crc != entry.crc:
+    if size != listed.size:
+        raise ArchiveError(f"{listed.name}: has {size} bytes, the manifest says {listed.size}")
+    if crc != listed.crc:
         raise ArchiveError(
-            f"{entry.name}: has the CRC {crc:08x}, the manifest says {entry.crc:08x}"
+            f"{listed.name}: has the CRC {crc:08x}, the manifest says {listed.crc:08x}"
         )
 
 
@@ -104,24 +104,24 @@ def verify_archive(
     if quick:
         for epoch in epochs(store):
             sizes.update({one.name: one.size for one in store.find(f"{epoch:06d}")})
-    entries: list[Entry] = [*manifest.snapshots, *manifest.segments, *manifest.parts]
-    for entry in entries:
+    objects: list[Entry] = [*manifest.snapshots, *manifest.segments, *manifest.parts]
+    for listed in objects:
         fault = ""
         try:
             if not quick:
-                for _ in object_chunks(store, entry):
+                for _ in object_chunks(store, listed):
                     pass
-            elif entry.name not in sizes:
+            elif listed.name not in sizes:
                 fault = "is missing"
             else:
-                said = entry.bytes if isinstance(entry, SegmentEntry) else entry.size
-                if sizes[entry.name] != said:
-                    fault = f"has {sizes[entry.name]} bytes, the manifest says {said}"
+                said = listed.bytes if isinstance(listed, SegmentEntry) else listed.size
+                if sizes[listed.name] != said:
+                    fault = f"has {sizes[listed.name]} bytes, the manifest says {said}"
         except NotFound:
             fault = "is missing"
         except ArchiveError as error:
             fault = str(error)
-        yield entry.name, fault
+        yield listed.name, fault
 
 
 def prune(
@@ -209,9 +209,9 @@ def _is_ahead(one: Found, newest: Manifest) -> bool:
     number = int(digits)
     if kind == "manifest":
         return number > newest.sequence
-    last = max((entry.number for entry in newest.segments), default=newest.floor - 1)
+    last = max((listed.number for listed in newest.segments), default=newest.floor - 1)
     if kind == "snapshots":
-        return number > max((entry.number for entry in newest.snapshots), default=-1)
+        return number > max((listed.number for listed in newest.snapshots), default=-1)
     return number > last
 
 
@@ -247,9 +247,9 @@ def open_segments(store: Store, manifest: Manifest) -> Iterator[tuple[int, Archi
     pieces: list[tuple[int, Sequence[Entry]]] = [(one.number, [one]) for one in manifest.segments]
     if manifest.parts:
         pieces.append((manifest.parts[0].segment, manifest.parts))
-    for number, entries in reversed(pieces):
+    for number, listed in reversed(pieces):
         try:
-            data = b"".join(chunk for one in entries for chunk in object_chunks(store, one))
+            data = b"".join(chunk for one in listed for chunk in object_chunks(store, one))
         except NotFound:
             continue
         yield number, ArchivedSegment(data)

@@ -125,9 +125,9 @@ class _Restore:
         stream, plan = self._stream, self._plan
         self._begin()
         *whole, newest = self._in_order()
-        number, entries = newest
-        last = max((entry.last for entry in entries), default=0)
-        content, last = self._cut(b"".join(map(b"".join, map(self._chunks, entries))), last)
+        number, pieces = newest
+        last = max((listed.last for listed in pieces), default=0)
+        content, last = self._cut(b"".join(map(b"".join, map(self._chunks, pieces))), last)
         self._write_manifest(whole, number, content, last)
         if plan.snapshot is not None:
             name = f"{plan.snapshot.number:09d}"
@@ -180,8 +180,8 @@ class _Restore:
             found.append((plan.snapshot.number, []))
         return found
 
-    def _chunks(self, entry: SegmentEntry | SnapshotEntry | PartEntry) -> Iterable[bytes]:
-        for chunk in object_chunks(self._store, entry):
+    def _chunks(self, listed: SegmentEntry | SnapshotEntry | PartEntry) -> Iterable[bytes]:
+        for chunk in object_chunks(self._store, listed):
             self._done += len(chunk)
             if self._progress is not None:
                 self._progress(self._done, self._plan.bytes)
@@ -212,21 +212,21 @@ class _Restore:
         last: int,
     ) -> None:
         plan = self._plan
-        entries = {
+        sealed = {
             one.number: Sealed(one.number, one.first, one.last, one.size, one.crc)
             for one in plan.segments
             if one.number != number
         }
-        assert len(entries) == len(whole)
-        used = max(entries, default=-1)
+        assert len(sealed) == len(whole)
+        used = max(sealed, default=-1)
         if len(content) > HEADER_SIZE:
             crc = google_crc32c.value(content)
-            entries[number] = Sealed(number, first_time(content), last, len(content), crc)
+            sealed[number] = Sealed(number, first_time(content), last, len(content), crc)
             used = number
         floor = 0 if plan.snapshot is None else plan.snapshot.number
         used = max(used, floor - 1)
         ManifestFile(self._stream).replace(
-            log_manifest.Manifest(entries, 0, used, floor, plan.dropped_to)
+            log_manifest.Manifest(sealed, 0, used, floor, plan.dropped_to)
         )
 
     def _write(self, name: str, chunks: Iterable[bytes]) -> None:

@@ -299,24 +299,24 @@ class Shipper:
             return self._copy_segment(store, request)
         if isinstance(request, CopySnapshot):
             content = self._source.snapshot(request.snapshot)
-            return self._put(store, request.entry.name, content, content)
-        return self._copy_part(store, request.entry, request.fresh)
+            return self._put(store, request.listed.name, content, content)
+        return self._copy_part(store, request.listed, request.fresh)
 
     def _copy_segment(self, store: Store, request: CopySegment) -> SegmentEntry | None:
-        content, entry = self._source.segment(request.sealed), request.entry
+        content, listed = self._source.segment(request.sealed), request.listed
         if not self.options.compress:
-            return entry if self._put(store, entry.name, content, content) else None
+            return listed if self._put(store, listed.name, content, content) else None
         packed = _Packed(content)
-        name = entry._replace(stored=1).name
+        name = listed._replace(stored=1).name
         if not self._put(store, name, packed, content):
             return None
-        return entry._replace(stored=packed.size)
+        return listed._replace(stored=packed.size)
 
-    def _copy_part(self, store: Store, entry: PartEntry, fresh: int) -> PartEntry | None:
-        content = self._source.part(entry.segment, entry.start, entry.end, fresh)
-        if not self._put(store, entry.name, content, content):
+    def _copy_part(self, store: Store, listed: PartEntry, fresh: int) -> PartEntry | None:
+        content = self._source.part(listed.segment, listed.start, listed.end, fresh)
+        if not self._put(store, listed.name, content, content):
             return None
-        return entry._replace(crc=content.crc, first=content.first, last=content.last)
+        return listed._replace(crc=content.crc, first=content.first, last=content.last)
 
     def _put(self, store: Store, name: str, chunks: Iterable[bytes], content: Content) -> bool:
         try:

@@ -143,10 +143,10 @@ class RememberLineage:
 
 @dataclass(frozen=True, slots=True)
 class CopySegment:
-    """Ship a sealed segment. Answer: the entry, packed or not; None: it changed meanwhile."""
+    """Ship a sealed segment. Answer: how it is listed, packed or not; None: it changed."""
 
     sealed: Sealed
-    entry: SegmentEntry
+    listed: SegmentEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,14 @@ class CopySnapshot:
     """Ship a snapshot. Answer: whether it was still there."""
 
     snapshot: LocalSnapshot
-    entry: SnapshotEntry
+    listed: SnapshotEntry
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPart:
-    """Ship a stretch of the tail. Answer: the entry with CRC and TIMEs; None: it changed."""
+    """Ship a stretch of the tail. Answer: how it is listed, CRC and TIMEs too; None: it changed."""
 
-    entry: PartEntry
+    listed: PartEntry
     fresh: int
     """Up to there it was shipped before."""
 
@@ -401,9 +401,9 @@ class Shipping:
 
     def _ship_segment(self, sealed: Sealed) -> Generator[Request, Any, bool]:
         number, first, last, size, crc, _ = sealed
-        entry = SegmentEntry(self.epoch, number, first, last, size, crc)
+        listed = SegmentEntry(self.epoch, number, first, last, size, crc)
         self._epoch_used = True
-        done: SegmentEntry | None = yield CopySegment(sealed, entry)
+        done: SegmentEntry | None = yield CopySegment(sealed, listed)
         if done is None:
             return False
         self._segments[number] = done
@@ -418,10 +418,10 @@ class Shipping:
         if local.as_of > view.last:  # it may hold what is not synced yet
             return
         number, as_of, size, crc, _, checkpoint = local
-        entry = SnapshotEntry(self.epoch, number, as_of, size, crc, checkpoint.hex())
+        listed = SnapshotEntry(self.epoch, number, as_of, size, crc, checkpoint.hex())
         self._epoch_used = True
-        if (yield CopySnapshot(local, entry)):
-            self._snapshots = (*self._snapshots, entry)
+        if (yield CopySnapshot(local, listed)):
+            self._snapshots = (*self._snapshots, listed)
             self._listed = False
 
     def _ship_tail(self, tail: Tail) -> Round:
@@ -433,9 +433,9 @@ class Shipping:
             if tail.end - parts[-1].start > TAIL_BYTES:
                 break
             start = parts.pop().start
-        entry = PartEntry(self.epoch, tail.segment, start, tail.end, 0, 0, 0)
+        listed = PartEntry(self.epoch, tail.segment, start, tail.end, 0, 0, 0)
         self._epoch_used = True
-        done: PartEntry | None = yield CopyPart(entry, fresh)
+        done: PartEntry | None = yield CopyPart(listed, fresh)
         if done is not None:
             self._parts = [*parts, done]
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import moment
-from fastjournal.cli.output import bytes_text, instant, json_line, progress, table
+from fastjournal.cli.output import bytes_text, json_line, progress, table
+from fastjournal.clock import instant_text
 from fastjournal.errors import NotFound
 
 if TYPE_CHECKING:
@@ -81,11 +82,11 @@ def restore(
         if as_json:
             json_line(values)
         else:
-            for entry in (plan.snapshot, *plan.segments, *plan.parts):
-                if entry is not None:
-                    typer.echo(entry.name)
+            for listed in (plan.snapshot, *plan.segments, *plan.parts):
+                if listed is not None:
+                    typer.echo(listed.name)
             typer.echo(
-                f"{bytes_text(plan.bytes)} to download; archived up to {instant(manifest.end)}"
+                f"{bytes_text(plan.bytes)} to download; archived up to {instant_text(manifest.end)}"
             )
         return
     with progress("restoring", plan.bytes) as advance:
@@ -102,10 +103,12 @@ def restore(
     else:
         typer.echo(
             f"{directory}: {bytes_text(plan.bytes)} restored,"
-            f" last record {instant(restored.last_time)}"
+            f" last record {instant_text(restored.last_time)}"
         )
         if plan.to is not None and plan.to > manifest.end:
-            typer.echo(f"the archive ends at {instant(manifest.end)}, before the instant asked for")
+            typer.echo(
+                f"the archive ends at {instant_text(manifest.end)}, before the instant asked for"
+            )
 
 
 def backup(
@@ -140,7 +143,7 @@ def backup(
     else:
         typer.echo(
             f"{target}: {status.uploads} objects, {bytes_text(status.uploaded_bytes)} sent;"
-            f" restorable up to {instant(status.archived_to)}"
+            f" restorable up to {instant_text(status.archived_to)}"
         )
 
 
@@ -165,7 +168,7 @@ def list_archive(archive: Address, as_json: Json = False) -> None:
     table(
         ("kind", "number", "first", "last", "size"),
         [
-            (k, str(n), instant(first), instant(last), bytes_text(s))
+            (k, str(n), instant_text(first), instant_text(last), bytes_text(s))
             for k, n, first, last, s in rows
         ],
         right=("number", "size"),
@@ -173,7 +176,7 @@ def list_archive(archive: Address, as_json: Json = False) -> None:
     total = sum(size for _, size in manifest.objects())
     typer.echo(
         f"epoch {manifest.epoch}, {len(rows)} objects, {bytes_text(total)};"
-        f" restorable from {instant(manifest.begin)} to {instant(manifest.end)}"
+        f" restorable from {instant_text(manifest.begin)} to {instant_text(manifest.end)}"
     )
 
 

@@ -21,7 +21,8 @@ import typer
 from typer.core import TyperCommand
 
 from fastjournal.cli.arguments import Json, seconds
-from fastjournal.cli.output import instant, json_line, table, tell
+from fastjournal.cli.output import json_line, table, tell
+from fastjournal.clock import instant_text
 from fastjournal.errors import SettingError
 
 __all__ = ["ServeCommand", "WorkqCommand", "app", "serve", "tokens", "workq"]
@@ -274,7 +275,7 @@ def ping(
             if json:
                 json_line({"server_time": now, "microseconds": round(took * 1e6, 1)})
             else:
-                typer.echo(f"{client.target.address}: {took * 1e6:.0f} µs, {instant(now)}")
+                typer.echo(f"{client.target.address}: {took * 1e6:.0f} µs, {instant_text(now)}")
 
 
 @app.command()
@@ -298,7 +299,7 @@ def listen(
             if json:
                 json_line({"kind": event.kind, "queue": name, "at": event.at})
             else:
-                typer.echo(f"{instant(event.at)} {event.kind} {name}")
+                typer.echo(f"{instant_text(event.at)} {event.kind} {name}")
             if number == limit:
                 return
 

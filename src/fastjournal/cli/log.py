@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import Json
-from fastjournal.cli.output import bytes_text, instant, json_line, preview, progress, table, tell
+from fastjournal.cli.output import bytes_text, json_line, preview, progress, table, tell
+from fastjournal.clock import instant_text
 from fastjournal.errors import NotFound, SegmentError, SettingError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def command_text(values: dict[str, Any]) -> str:
         if name == "id":
             words.append(value[:12])
         elif name in _INSTANTS:
-            words.append(f"{name}={instant(value)[:19]}Z")
+            words.append(f"{name}={instant_text(value)[:19]}Z")
         elif name != "type":
             shown = preview(value.encode(), _WIDTH) if isinstance(value, str) else value
             words.append(f"{name}={shown}")
@@ -202,8 +203,8 @@ def stat(
             check.path.name,
             bytes_text(check.size),
             f"{check.records:,}",
-            instant(check.first_time),
-            instant(check.last_time),
+            instant_text(check.first_time),
+            instant_text(check.last_time),
             bytes_text(_dead_tail(check)),
             _fault_words(check),
         ]
@@ -376,7 +377,7 @@ def _print_record(record: Record, as_json: bool) -> None:
         json_line(
             {
                 "time": record.time,
-                "at": instant(record.time),
+                "at": instant_text(record.time),
                 "segment": record.segment,
                 "offset": record.offset,
                 "size": len(record.payload),
@@ -387,7 +388,7 @@ def _print_record(record: Record, as_json: bool) -> None:
         return
     typer.echo(
         _ROW.format(
-            instant(record.time),
+            instant_text(record.time),
             record.segment,
             record.offset,
             len(record.payload),

@@ -40,7 +40,6 @@ __all__ = [
     "call_text",
     "console",
     "distance",
-    "instant",
     "job_lines",
     "job_values",
     "json_line",
@@ -63,11 +62,6 @@ class Advance(Protocol):
     """Told how much more is done."""
 
     def __call__(self, amount: int, /) -> None: ...
-
-
-def instant(time: int) -> str:
-    """Ns since 1970 as ISO 8601 with nine decimals; a dash for 0, which means no time."""
-    return instant_text(time)
 
 
 def bytes_text(size: int) -> str:
@@ -339,7 +333,7 @@ def status_values(status: JournalStatus) -> dict[str, Any]:
         "log_bytes": status.log.counters.bytes,
         "log_records": status.log.counters.writes,
         "written_time": status.log.written_time,
-        "written_at": instant(status.log.written_time),
+        "written_at": instant_text(status.log.written_time),
         "segment": Path(status.log.active).name,  # a daemon tells the name only
         "replayed_records": status.replayed_records,
         "replay_seconds": status.replay_seconds,

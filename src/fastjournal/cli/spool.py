@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import Json
+from fastjournal.clock import instant_text
 
 if TYPE_CHECKING:
     from fastjournal.spool.reader import SpooledJob
@@ -144,22 +145,22 @@ def stat(directory: _Directory, as_json: Json = False) -> None:
 
         fastjournal spool stat ./spool
     """
-    from fastjournal.cli.output import bytes_text, instant, json_line, table
+    from fastjournal.cli.output import bytes_text, json_line, table
     from fastjournal.spool.forwarder import QUARANTINE
     from fastjournal.spool.spool_dir import used
 
     files: dict[str, dict[str, Any]] = {}
     total: dict[str, Any] = {"ready": 0, "done": 0, "damaged": 0, "backlog_bytes": 0, "oldest": 0}
-    for entry in _entries(directory):
+    for spooled in _spooled_jobs(directory):
         of_file = files.setdefault(
-            entry.file, {"file": entry.file, "ready": 0, "done": 0, "damaged": 0, "bytes": 0}
+            spooled.file, {"file": spooled.file, "ready": 0, "done": 0, "damaged": 0, "bytes": 0}
         )
         for counts in (of_file, total):
-            counts[entry.state] += 1
-        of_file["bytes"] += entry.size
-        if entry.state == "ready":
-            total["backlog_bytes"] += entry.size
-            total["oldest"] = min(total["oldest"] or entry.put_at, entry.put_at)
+            counts[spooled.state] += 1
+        of_file["bytes"] += spooled.size
+        if spooled.state == "ready":
+            total["backlog_bytes"] += spooled.size
+            total["oldest"] = min(total["oldest"] or spooled.put_at, spooled.put_at)
     total["bytes"] = used(str(directory))
     total["quarantined"] = len(list((directory / QUARANTINE).glob("*.bad")))
     if as_json:
@@ -171,7 +172,7 @@ def stat(directory: _Directory, as_json: Json = False) -> None:
         for f in files.values()
     ]
     table(columns, rows, right=columns[1:])
-    oldest = f", the oldest since {instant(total['oldest'])}" if total["oldest"] else ""
+    oldest = f", the oldest since {instant_text(total['oldest'])}" if total["oldest"] else ""
     typer.echo(
         f"{total['ready']} jobs wait ({bytes_text(total['backlog_bytes'])}){oldest}; "
         f"{total['quarantined']} quarantined"
@@ -193,26 +194,26 @@ def dump(
 
         fastjournal spool dump ./spool --all --json
     """
-    from fastjournal.cli.output import instant, json_line, preview, table
+    from fastjournal.cli.output import json_line, preview, table
 
     rows = []
     count = 0
-    for entry in _entries(directory):
-        if entry.state == "done" and not all_:
+    for spooled in _spooled_jobs(directory):
+        if spooled.state == "done" and not all_:
             continue
         count += 1
         if as_json:
-            json_line(_picture(entry))
+            json_line(_picture(spooled))
         else:
-            job = entry.job
+            job = spooled.job
             rows.append(
                 [
-                    f"{entry.file}:{entry.offset}",
-                    entry.state,
-                    instant(entry.put_at),
+                    f"{spooled.file}:{spooled.offset}",
+                    spooled.state,
+                    instant_text(spooled.put_at),
                     preview(job.queue, 30) if job else "",
                     preview(job.key, 40) if job else "",
-                    preview(job.value, 50) if job else entry.reason,
+                    preview(job.value, 50) if job else spooled.reason,
                 ]
             )
         if count == limit:
@@ -233,15 +234,16 @@ def verify(directory: _Directory, as_json: Json = False) -> None:
 
     count = 0
     damaged = []
-    for entry in _entries(directory):
+    for spooled in _spooled_jobs(directory):
         count += 1
-        if entry.job is None:
-            damaged.append(entry)
+        if spooled.job is None:
+            damaged.append(spooled)
             if as_json:
-                json_line(_picture(entry))
+                json_line(_picture(spooled))
             else:
                 typer.echo(
-                    f"{entry.file}: offset {entry.offset}: {entry.size} bytes: {entry.reason}"
+                    f"{spooled.file}: offset {spooled.offset}: {spooled.size} bytes:"
+                    f" {spooled.reason}"
                 )
     if as_json:
         json_line({"frames": count - len(damaged), "damaged": len(damaged)})
@@ -251,7 +253,7 @@ def verify(directory: _Directory, as_json: Json = False) -> None:
         raise typer.Exit(DAMAGED)
 
 
-def _entries(directory: Path) -> Any:
+def _spooled_jobs(directory: Path) -> Any:
     from fastjournal.errors import NotFound
     from fastjournal.spool.reader import read_spool
     from fastjournal.spool.spool_dir import IDENTITY
@@ -261,17 +263,17 @@ def _entries(directory: Path) -> Any:
     return read_spool(directory)
 
 
-def _picture(entry: SpooledJob) -> dict[str, Any]:
+def _picture(spooled: SpooledJob) -> dict[str, Any]:
     shown: dict[str, Any] = {
-        "file": entry.file,
-        "offset": entry.offset,
-        "size": entry.size,
-        "state": entry.state,
-        "put_at": entry.put_at,
+        "file": spooled.file,
+        "offset": spooled.offset,
+        "size": spooled.size,
+        "state": spooled.state,
+        "put_at": spooled.put_at,
     }
-    job = entry.job
+    job = spooled.job
     if job is None:
-        return {**shown, "reason": entry.reason}
+        return {**shown, "reason": spooled.reason}
     for name, value in (("queue", job.queue), ("key", job.key), ("payload", job.value)):
         try:
             shown[name] = value.decode()

@@ -15,7 +15,8 @@ import typer
 from fastjournal.arguments import length_text
 from fastjournal.cli.arguments import HERE, Directory, Json, Schema, Url, one_target, seconds
 from fastjournal.cli.journal.open_journal import open_journal, open_view
-from fastjournal.cli.output import instant, json_line, table, tell
+from fastjournal.cli.output import json_line, table, tell
+from fastjournal.clock import instant_text
 from fastjournal.errors import Loading, SettingError, Unavailable
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def schedules(
 
 
 def _utc(time: int) -> str:
-    return f"{instant(time)[:19]}Z" if time else "-"
+    return f"{instant_text(time)[:19]}Z" if time else "-"
 
 
 def restart_on_change(arguments: list[str]) -> int:

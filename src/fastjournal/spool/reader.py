@@ -264,7 +264,7 @@ class SpooledJob(NamedTuple):
 def read_spool(
     path: str | os.PathLike[str], keep: Callable[[int], bool] | None = None
 ) -> Iterator[SpooledJob]:
-    """All entries of a spool in order, done ones too; `keep` chooses files by their hour.
+    """All jobs of a spool in order, done ones too; `keep` chooses files by their hour.
 
     May be called while others write; what is torn at the end of a file is told as damaged.
     """

@@ -131,11 +131,11 @@ def newest(path: str) -> int:
 def used(path: str) -> int:
     """Bytes in all spool files together."""
     total = 0
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if hour_of(entry.name) is not None:
+    with os.scandir(path) as files:
+        for file in files:
+            if hour_of(file.name) is not None:
                 try:
-                    total += entry.stat(follow_symlinks=False).st_size
+                    total += file.stat(follow_symlinks=False).st_size
                 except FileNotFoundError:  # was forwarded and removed just now
                     continue
     return total

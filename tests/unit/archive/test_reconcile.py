@@ -107,8 +107,8 @@ ANSWERS: dict[type, Any] = {
     ReadNewest: None,
     Create: True,
     RememberLineage: None,
-    CopySegment: lambda request: request.entry,
-    CopyPart: lambda request: request.entry._replace(crc=1, first=40, last=44),
+    CopySegment: lambda request: request.listed,
+    CopyPart: lambda request: request.listed._replace(crc=1, first=40, last=44),
 }
 
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from fastjournal.cli.output import bytes_text, instant, json_line, preview
+from fastjournal.cli.output import bytes_text, json_line, preview
+from fastjournal.clock import instant_text
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from fastjournal.cli.output import bytes_text, instant, json_line, preview
     ],
 )
 def test_an_instant_is_shown_with_all_nine_decimals(time: int, text: str) -> None:
-    assert instant(time) == text
+    assert instant_text(time) == text
 
 
 @pytest.mark.parametrize(

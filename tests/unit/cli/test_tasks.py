@@ -15,8 +15,8 @@ import pytest
 import task_app
 from command_line import invoke
 from fastjournal import Journal, SettingError, Tasks, connect
-from fastjournal.cli.output import instant
 from fastjournal.cli.worker import load_function
+from fastjournal.clock import instant_text
 from fastjournal.errors import LockTimeout
 from fastjournal.tasks.scheduler import Scheduler
 from fastjournal.testing import wait_until
@@ -63,7 +63,7 @@ def test_schedules_are_shown_beside_the_process_they_belong_to(tmp_path: Path) -
     assert row["next"] % (300 * 10**9) == 0
     assert row["next"] > row["last"] > 0
     made.close()
-    assert f"{instant(row['next'])[:19]}Z" in text
+    assert f"{instant_text(row['next'])[:19]}Z" in text
     told = run("schedules", "--forget", "five", "--dir", str(place), "--json")
     assert json.loads(told) == {"schedule": "five", "outcome": "forgotten"}
     assert run("schedules", "--dir", str(place), "--json") == ""

@@ -17,7 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from fastjournal.cli.demo.stage import Stage, killed_after
-from fastjournal.cli.output import bytes_text, instant
+from fastjournal.cli.output import bytes_text
+from fastjournal.clock import instant_text
 from fastjournal.errors import CorruptRecord
 from fastjournal.log.care.check import Fault, verify
 from fastjournal.log.record import encode
@@ -127,7 +128,9 @@ class LogAct:
             times = appender.append_many(
                 [payload(number) for number in range(survivors, survivors + 500)]
             )
-        self.stage.say(f"500 records more, with one write and one sync, up to {instant(times[-1])}")
+        self.stage.say(
+            f"500 records more, with one write and one sync, up to {instant_text(times[-1])}"
+        )
         found = sum(1 for _ in self.stream.open_cursor())
         self.stage.claim(f"the log holds {survivors + 500} records", found == survivors + 500)
 

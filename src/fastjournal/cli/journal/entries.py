@@ -41,7 +41,8 @@ from fastjournal.cli.arguments import (
     yes_or_no,
 )
 from fastjournal.cli.journal.open_journal import open_journal
-from fastjournal.cli.output import instant, json_line, preview, table, tell, text
+from fastjournal.cli.output import json_line, preview, table, tell, text
+from fastjournal.clock import instant_text
 from fastjournal.entry_model import EntryChange, Watched, watched
 from fastjournal.errors import BadRequest, LeaseLost, Locked, NotFound, Unavailable
 
@@ -207,7 +208,12 @@ def scan(
             json_line(_values(entry))
         return
     rows = [
-        [text(e.key), KINDS[e.kind] if e.kind < 6 else str(e.kind), instant(e.expires), _word(e)]
+        [
+            text(e.key),
+            KINDS[e.kind] if e.kind < 6 else str(e.kind),
+            instant_text(e.expires),
+            _word(e),
+        ]
         for e in found
     ]
     table(["key", "type", "expires", "value"], rows)
@@ -323,7 +329,7 @@ def watch(
             shown = {"change": what, "key": text(change.key), "type": kind, "at": change.at}
             json_line(shown)
         else:
-            typer.echo(f"{instant(change.at)} {what} {text(change.key)} {kind}".rstrip())
+            typer.echo(f"{instant_text(change.at)} {what} {text(change.key)} {kind}".rstrip())
         if number == limit:
             return
 

@@ -278,12 +278,14 @@ def touch(
 
         fastjournal touch 3c0f9d3e8a7b4c25a8f3f0b1c2d3e4f5 1 --extend 10m
     """
-    from fastjournal.cli.output import instant
+    from fastjournal.clock import instant_text
 
     with open_journal(directory, url) as journal:
         row_id = whole_id(journal, job)
         until = journal.touch(row_id, token, extend)
-    tell(as_json, {"id": row_id.hex(), "until": until}, f"{row_id.hex()} until {instant(until)}")
+    tell(
+        as_json, {"id": row_id.hex(), "until": until}, f"{row_id.hex()} until {instant_text(until)}"
+    )
 
 
 @app.command()

@@ -53,7 +53,6 @@ from fastjournal.cli.output import (
     bytes_text,
     console,
     distance,
-    instant,
     job_lines,
     job_values,
     json_line,
@@ -65,7 +64,7 @@ from fastjournal.cli.output import (
     table,
     tell,
 )
-from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
+from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, instant_text
 from fastjournal.errors import NotFound, TimedOut
 from fastjournal.model import PLACES, State
 
@@ -229,7 +228,7 @@ def _show_status(directory: Path, url: str | None, as_json: bool) -> None:
     typer.echo(f"{status.entries:,} entries" + _memory(status))
     typer.echo(
         f"{bytes_text(log.counters.bytes)} of log, newest segment {Path(log.active).name}, "
-        f"last record {instant(log.written_time)} "
+        f"last record {instant_text(log.written_time)} "
         f"({distance(log.written_time, SYSTEM_CLOCK.now())})"
     )
     typer.echo(
@@ -285,7 +284,7 @@ def _show(values: dict[str, Any]) -> None:
     width = max(map(len, values))
     for name, value in values.items():
         if name in ("due", "inserted", "modified", "expires", "lease_start", "lease_until"):
-            shown = f"{instant(value)} ({distance(value, now)})" if value else "-"
+            shown = f"{instant_text(value)} ({distance(value, now)})" if value else "-"
         elif name == "lease":
             shown = setting_text(name, value) if value else "as the queue says"
         else:
@@ -321,7 +320,7 @@ class Top:
         log = status.log.counters
         head = Text.assemble(
             (self._name, "bold"),
-            f"  {instant(now)[:19]}Z  {status.jobs:,} jobs, {bytes_text(log.bytes)} of log",
+            f"  {instant_text(now)[:19]}Z  {status.jobs:,} jobs, {bytes_text(log.bytes)} of log",
             self._rates(now, log.writes),
         )
         room = len(queues) if height is None else max(1, height - _OTHER_LINES)
