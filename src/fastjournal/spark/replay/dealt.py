@@ -30,7 +30,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from fastjournal.errors import CorruptRecord, SegmentError, Unavailable, VersionMismatch
 from fastjournal.journal.language.commands import QUEUE
 from fastjournal.log.record import TIME_SIZE, decode_time
-from fastjournal.log.scan.scan import DROPMALFORMED, FAILFAST, Buffer, Chunk, Scan, gaps_to_binary
+from fastjournal.log.scan.scan import DROPMALFORMED, FAILFAST, Buffer, Chunk, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.spark.decode.groups import commands_of
 from fastjournal.spark.errors import told
@@ -155,7 +155,9 @@ def blocks_of(pieces: Sequence[Piece], deal: Deal) -> Iterator[pa.RecordBatch]:
             piece, data, deal, settled
         )  # fmt: skip
         for offsets, ends, records, shares in found:
-            yield _laid_together(piece.number, data, (offsets, ends), records, shares)
+            yield _laid_together(
+                piece.number, data, (offsets, ends), records, shares, deal.shares
+            )
 
 
 def _opened(piece: Piece, deal: Deal) -> Buffer:
@@ -186,8 +188,10 @@ def _all_of(piece: Piece, data: Buffer, deal: Deal) -> Iterator[_Found]:
         which, shares = _pairs(
             commands.record, commands.chunk.kinds, ids[:, 0], ids[:, 1], deal.shares
         )
-        others = np.setdiff1d(np.arange(len(chunk)), commands.record)
-        which, shares = np.append(which, others), np.append(shares, np.zeros_like(others))
+        none = np.ones(len(chunk), dtype=bool)
+        none[commands.record] = False
+        others = np.flatnonzero(none)
+        which, shares = _in_order(np.append(which, others), np.append(shares, 0 * others))
         yield chunk.offsets, chunk.starts + chunk.sizes + _CRC, which, shares
 
 
@@ -201,8 +205,7 @@ def _mattering(piece: Piece, data: Buffer, deal: Deal, settled: Settled) -> Iter
     offsets, ends = found.offsets[first], found.ends[first] + _CRC
     which, shares = _pairs(record, found.kinds, found.lows, found.highs, deal.shares)
     bounds = np.searchsorted(offsets, np.arange(0, len(data) + _SPAN, _SPAN))
-    order = np.argsort(which, kind="stable")
-    which, shares = which[order], shares[order]
+    which, shares = _in_order(which, shares)
     for begin, end in pairwise(bounds.tolist()):
         if begin < end:
             some = slice(*np.searchsorted(which, (begin, end)))
@@ -222,28 +225,44 @@ def _pairs(
     return record, share
 
 
+def _in_order(records: Array, shares: Array) -> tuple[Array, Array]:
+    import numpy as np
+
+    order = np.argsort(records, kind="stable")  # hardly anything to do: all but a few are
+    return records[order], shares[order]
+
+
 def _laid_together(
-    number: int, data: Buffer, bounds: tuple[Array, Array], records: Array, shares: Array
+    number: int,
+    data: Buffer,
+    bounds: tuple[Array, Array],
+    records: Array,
+    shares: Array,
+    count: int,
 ) -> pa.RecordBatch:
+    """The block of each share that has a record; `records` ascend."""
     import numpy as np
     import pyarrow as pa
 
-    offsets, ends = bounds
-    # By share, then in the order of the log; a record of several commands once.
-    keys = np.unique(shares * len(offsets) + records)
-    shares, records = np.divmod(keys, max(len(offsets), 1))
-    begins = np.flatnonzero(np.diff(shares, prepend=-1))
-    taken = gaps_to_binary(data, offsets, ends - offsets, order=records)
-    places = np.frombuffer(taken.buffers()[1], dtype=np.int32)[: len(records) + 1]
+    from fastjournal.spark.replay.deal_kernel import lay, measure
+
+    sizes, firsts = np.zeros(count, np.int64), np.full(count, -1)
+    fresh = np.empty(len(records), dtype=bool)
+    measure(*bounds, records, shares, sizes, firsts, fresh)
+    places = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    laid = np.empty(places[-1], dtype=np.uint8)
+    view = np.frombuffer(data, dtype=np.uint8)
+    lay(view, *bounds, records, shares, fresh, places[:-1].copy(), laid)
+    some = np.flatnonzero(sizes)
+    offsets = np.append(places[some], places[-1]).astype(np.int32)
     blocks = pa.Array.from_buffers(
-        pa.binary(), len(begins),
-        [None, pa.py_buffer(np.append(places[begins], places[-1])), taken.buffers()[2]],
-    )  # fmt: skip
+        pa.binary(), len(some), [None, pa.py_buffer(offsets), pa.py_buffer(laid)]
+    )
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(shares[begins].astype(np.int32)),
-            pa.array(np.full(len(begins), number)),
-            pa.array(offsets[records[begins]]),
+            pa.array(some.astype(np.int32)),
+            pa.array(np.full(len(some), number)),
+            pa.array(firsts[some]),
             blocks,
         ],
         names=["share", "_segment", "_offset", "records"],
