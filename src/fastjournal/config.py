@@ -142,14 +142,16 @@ class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReplicaSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The default journal on several nodes; see docs/replication.md."""
+    """The journals on several nodes; see docs/replication.md."""
 
     name: str = ""
     """This node; with it replication is on."""
     listen: str = "127.0.0.1:17996"
     """Address for the other nodes and for `fastjournal replica`."""
     peers: tuple[str, ...] = ()
-    """The other nodes, `b=host:port`; this one may be among them."""
+    """The other nodes, `b=host:port` or `b=host:port@zone`; this one may be among them."""
+    copies: Annotated[int, Meta(ge=0)] = 0
+    """How many nodes keep each journal, one of each zone first; 0: all of them."""
     clients: str = ""
     """Where clients find this node, as others tell them: `host:port`; else the first `listen`."""
     arbiter: tuple[str, ...] = ()

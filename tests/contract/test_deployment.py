@@ -18,7 +18,7 @@ from fastjournal import __version__
 from fastjournal.cli.app import app
 from fastjournal.config import load
 from fastjournal.daemon.auth import check_exposure
-from fastjournal.daemon.replicated import node_options
+from fastjournal.daemon.replicated.sets import node_options
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -128,7 +128,7 @@ def test_the_settings_of_a_node_for_systemd_are_taken_by_the_program(tmp_path: P
     path.write_text(text.replace("/etc/fastjournal/nodes.secret", str(secret)))
     settings = load(path, environment={})
     check_exposure(settings)
-    options = node_options(settings.replica, settings.default_journal, settings.listen)
+    options = node_options(settings.replica, settings.listen)
     assert set(options.peers) == {"b", "c"}
     assert options.clients == "a.example:17994"
     etcd = (DEPLOY / "systemd" / "etcd.default").read_text()
@@ -167,7 +167,7 @@ def test_each_of_three_pods_is_a_node_that_knows_the_others_and_etcd(
         }
         settings = load(path, environment=environment)
         check_exposure(settings)
-        options = node_options(settings.replica, settings.default_journal, settings.listen)
+        options = node_options(settings.replica, settings.listen)
         assert set(options.peers) == names - {name}
         assert all(host == f"{one}.fastjournal" for one, (host, _) in options.peers.items())
         assert options.clients == f"{name}.fastjournal:17994"

@@ -96,12 +96,21 @@ class Rig:
             if daemon.process is None or daemon.process.poll() is not None:
                 daemon.start(wait=False)
 
-    def ask(self, name: str, command: str = "status", member: str = "") -> dict[str, Any]:
+    def ask(
+        self,
+        name: str,
+        command: str = "status",
+        member: str = "",
+        *,
+        leaves: str = "",
+        journal: str = "default",
+    ) -> dict[str, Any]:
         """What `fastjournal replica` asks; empty: nobody is there."""
         try:
             with socket.create_connection(("127.0.0.1", self.inner[name]), 2) as sock:
                 sock.settimeout(2)
-                line = {"command": command, "journal": "default", "secret": "", "member": member}
+                line = {"command": command, "journal": journal, "secret": "", "member": member}
+                line["leaves"] = leaves
                 sock.sendall(json.dumps(line).encode() + b"\n")
                 answer: dict[str, Any] = json.loads(sock.makefile().readline() or "{}")
                 return answer

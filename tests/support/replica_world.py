@@ -40,9 +40,10 @@ from fastjournal.log.record import Walk
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.replica.arbiter import Look
+from fastjournal.replica.archived import ArchivedPart
 from fastjournal.replica.disk import ReplicaLog
 from fastjournal.replica.lease import NodeLease, Timing
-from fastjournal.replica.member import Ask, Member, Role, Send
+from fastjournal.replica.member import Ask, Fetch, Member, Role, Send
 from fastjournal.replica.messages import Append, Decoder, Message, Part, Tail, encode
 from fastjournal.replica.rules import AHEAD_OF_FOLLOWER, MemberSet, Rules
 from fastjournal.testing import Crash, ManualClock, MemoryFiles
@@ -158,6 +159,9 @@ class Node:
 
 class World:
     """The cluster, its clients, and what may go wrong."""
+
+    archived = False
+    """Whether there is an archive to fetch from; see `read_archive`."""
 
     def __init__(self, seed: int, plan: Plan | None = None, rules: Rules | None = None) -> None:
         self.plan = plan or Plan()
@@ -279,6 +283,7 @@ class World:
             make_mark=lambda when, epoch, version: b"mark %d" % epoch,
             timing=self.plan.timing,
             rules=self.rules,
+            archived=self.archived,
         )
         member.asks_commit = self.plan.looked_at
         node.replicas[journal] = Replica(journal, member)
@@ -347,8 +352,10 @@ class World:
         for one in outbox:
             if isinstance(one, Send):
                 self._send(node.name, one.to, journal, one.message)
-            else:
+            elif isinstance(one, Ask):
                 self._ask(node, journal, one)
+            else:
+                self._fetch(node, journal, one)
 
     def _tick(self, node: Node, life: int, journal: str) -> None:
         if node.life == life and node.up:
@@ -425,6 +432,20 @@ class World:
             told,
             lambda: told(None),
         )
+
+    def _fetch(self, node: Node, journal: str, fetch: Fetch) -> None:
+        life, member = node.life, node.replicas[journal].member
+
+        def answer() -> None:
+            if node.life == life and node.up:
+                data = self.read_archive(fetch.wanted)
+                self.do(node, journal, lambda: member.fetched(fetch.wanted, data))
+
+        self.at(self.random.randrange(1, 100) * MILLISECOND, answer)
+
+    def read_archive(self, wanted: ArchivedPart) -> bytes:
+        """What the archive says; empty: it has no such bytes, or cannot be reached."""
+        return b""
 
     def _alive(self, node: Node, life: int) -> None:
         """Keep the node's lease, or get one."""

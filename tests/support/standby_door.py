@@ -68,7 +68,7 @@ class StandbyDoor:
         settings = load(environment={}, overrides={"data": str(self.path.parent)})
         tokens = None if self._tokens is None else read_tokens(self._tokens)
         context = Context(settings, SYSTEM_CLOCK, Lines(sys.stderr, level="warning"), tokens)
-        context.replica = lambda: {
+        context.replicas["default"] = lambda: {
             "node": "b", "role": "follower", "primary": "a", "epoch": 1, "address": self.primary,
         }  # fmt: skip
         door = self
@@ -84,7 +84,7 @@ class StandbyDoor:
                     door.looks += 1
 
         self.standby = Counted(
-            context, self.path, primary_address=lambda: self.primary,
+            context, "default", self.path, primary_address=lambda: self.primary,
             progress=lambda: self.progress, watch=self._watch,
         )  # fmt: skip
         self._server = await self._loop.create_server(

@@ -46,7 +46,7 @@ def rows(families: Iterable[Metric]) -> list[tuple[str, ...]]:
 def made(docs: Path) -> dict[str, str]:
     """Both pages with their tables."""
     with tempfile.TemporaryDirectory() as directory, LocalDaemon(directory) as daemon:
-        daemon.server.replica = lambda: _REPLICA
+        daemon.server.replicas = {"default": lambda: _REPLICA}
         of_daemon = rows(ServerCollector(daemon.server).collect())
     of_spool = rows(SpoolCollector([]).collect())
     return {

@@ -59,8 +59,8 @@ class Context:
         """Connections that were cut, by reason."""
         self.errors: Counter[str] = Counter()
         """Error replies, by code."""
-        self.replica: Callable[[], dict[str, Any]] | None = None
-        """What a node of a replicated journal says of itself; None: nothing is replicated."""
+        self.replicas: dict[str, Callable[[], dict[str, Any]]] = {}
+        """What this node says of itself for each journal that several nodes keep."""
 
     def admit(self, session: Session) -> bool:
         """Count a new connection in; False if the server is leaving."""
@@ -127,14 +127,19 @@ class Context:
             "max_message": self.wire_limits.max_message,
             "max_payload": self.settings.limits.max_payload,
             "serves": ["lengths", "client-time", "kept", "accessed"],
-        } | self._describe_replica()
+        } | self._describe_replica(journal)
 
-    def _describe_replica(self) -> dict[str, Any]:
-        if self.replica is None:
+    def _describe_replica(self, journal: str) -> dict[str, Any]:
+        told = self.tell_replica(journal)
+        if told is None:
             return {}
-        told = self.replica()
         words = ("node", "role", "primary", "epoch", "address")
         return {"replica": {word: told[word] for word in words}}
+
+    def tell_replica(self, journal: str) -> dict[str, Any] | None:
+        """What this node says of itself as one of those that keep a journal; None: it is alone."""
+        tell = self.replicas.get(journal)
+        return None if tell is None else tell()
 
     def status(self, journal_loop: JournalLoop) -> dict[str, Any]:
         """Figures of a journal and of the server."""
@@ -165,7 +170,7 @@ class Context:
                     "errors": dict(self.errors),
                 },
             }
-            | ({} if self.replica is None else {"replica": self.replica()})
+            | ({"replica": self.tell_replica(journal)} if journal in self.replicas else {})
         )
 
 

@@ -3,7 +3,8 @@
 Rules:
 
 1. It is open before the journals are replayed, so that `/readyz` can say "loading".
-2. Of a replicated journal it is open on every node; `/readyz` is true on the serving primary only.
+2. Where journals are kept by several nodes it is open on every node; `/readyz` is true where one
+   of them is served, `/readyz?journal=NAME` where that one is.
 3. A request line and head of more than 8 KiB, or one that takes longer than 5 seconds, is cut.
 """
 
@@ -61,9 +62,10 @@ class HttpConnection(asyncio.Protocol):
         elif words[0] not in (b"GET", b"HEAD"):
             self._answer(405, "GET only\n")
         else:
-            self._route(words[1].split(b"?", 1)[0], words[0] == b"HEAD")
+            path, _, query = words[1].partition(b"?")
+            self._route(path, query.decode("ascii", "replace"), words[0] == b"HEAD")
 
-    def _route(self, path: bytes, head: bool) -> None:
+    def _route(self, path: bytes, query: str, head: bool) -> None:
         context = self._context
         if path == b"/healthz":
             failures = {
@@ -76,10 +78,11 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._answer(200, "ok\n", head=head)
         elif path == b"/readyz":
-            if context.ready:
+            name = query.partition("journal=")[2].partition("&")[0]
+            if context.ready and (not name or name in context.journals):
                 self._answer(200, "ready\n", head=head)
             else:
-                self._answer(503, f"{_why_not(context)}\n", head=head)
+                self._answer(503, f"{_why_not(context, name)}\n", head=head)
         elif path == b"/metrics":
             self._answer(200, render(context), "text/plain; version=0.0.4; charset=utf-8", head)
         else:
@@ -104,9 +107,15 @@ class HttpConnection(asyncio.Protocol):
         self._transport.close()
 
 
-def _why_not(context: Context) -> str:
-    """What keeps it from serving."""
+def _why_not(context: Context, name: str) -> str:
+    """What keeps it from serving: a journal, or any."""
     if context.draining:
         return "draining"
-    role = "" if context.replica is None else str(context.replica()["role"])
-    return "loading" if role in ("", "primary") else role
+    if name and name not in context.replicas:
+        return "not kept here" if context.ready or context.replicas else "loading"
+    names = [name] if name else sorted(context.replicas)
+    roles = [str(told["role"]) for one in names if (told := context.tell_replica(one))]
+    words = ["loading" if role == "primary" else role for role in roles]
+    if len(words) < 2:
+        return words[0] if words else "loading"
+    return ", ".join(f"{one} {word}" for one, word in zip(names, words, strict=True))

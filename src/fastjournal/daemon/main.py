@@ -131,7 +131,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
     if settings.replica.name:
-        from fastjournal.daemon.replicated import serve_replicated  # nobody else pays for it
+        from fastjournal.daemon.replicated.serve import serve_replicated  # nobody else pays for it
 
         await serve_replicated(settings, make_server, log, stop, clock, on_reload)
         return 0

@@ -50,6 +50,19 @@ _LOG = {
     "errors": "Failed writes, syncs and rotations",
 }
 
+_REPLICA = {
+    "serving": ("1 on the primary that answers", "serving", 1),
+    "epoch": ("The epoch it leads or has promised", "epoch", 1),
+    "quorum": ("1 on a primary that a majority answers", "quorum", 1),
+    "lease": ("1 while it holds the leader's lease", "lease", 1),
+    "votes": ("1 if it may vote: it lacks nothing", "eligible", 1),
+    "damaged": ("1 if its log was set aside since it was started", "damage", 1),
+    "last_time_seconds": ("Its newest record", "last_time", SECOND),
+    "commit_time_seconds": ("The newest on a majority", "commit_time", SECOND),
+    "snapshot_time_seconds": ("What its snapshot stands for", "snapshot_time", SECOND),
+}
+"""By metric: what it is, the word of a node's status, and what that is divided by."""
+
 
 def render(context: Context) -> bytes:
     """The page of /metrics."""
@@ -77,8 +90,8 @@ class ServerCollector(Collector):
         yield from _of_logs(hosts)
         yield from _of_memory(hosts)
         yield from _of_archives(hosts)
-        if self._context.replica is not None:
-            yield from _of_replica(self._context.replica())
+        if self._context.replicas:
+            yield from _of_replicas([tell() for tell in self._context.replicas.values()])
 
     def _of_server(self) -> Iterator[Metric]:
         context = self._context
@@ -268,35 +281,32 @@ def _of_archives(hosts: list[JournalLoop]) -> Iterator[Metric]:
     yield from (lag, size, well, end, uploads, sent, errors)
 
 
-def _of_replica(told: dict[str, Any]) -> Iterator[Metric]:
-    """One node of a replicated journal, and how far the others are, as a primary knows."""
-    journal, labels = told["journal"], ["journal"]
+def _of_replicas(nodes: list[dict[str, Any]]) -> Iterator[Metric]:
+    """What this node is to each journal, and how far the others are, as a primary knows."""
+    labels = ["journal"]
     role = GaugeFamily("fastjournal_replica_role", "1 for what it is", labels=["journal", "role"])
-    for word in ("follower", "candidate", "primary"):
-        role.add_metric([journal, word], int(told["role"] == word))
+    for told in nodes:
+        for word in ("follower", "candidate", "primary"):
+            role.add_metric([told["journal"], word], int(told["role"] == word))
     yield role
-    figures = (
-        ("serving", "1 on the primary that answers", int(told["serving"])),
-        ("epoch", "The epoch it leads or has promised", told["epoch"]),
-        ("quorum", "1 on a primary that a majority answers", int(told["quorum"])),
-        ("lease", "1 while it holds the leader's lease", int(told["lease"])),
-        ("votes", "1 if it may vote: it lacks nothing", int(told["eligible"])),
-        ("damaged", "1 if its log was set aside since it was started", int(bool(told["damage"]))),
-        ("last_time_seconds", "Its newest record", told["last_time"] / SECOND),
-        ("commit_time_seconds", "The newest on a majority", told["commit_time"] / SECOND),
-        ("snapshot_time_seconds", "What its snapshot stands for", told["snapshot_time"] / SECOND),
-    )
-    for name, text, figure in figures:
+    for name, (text, word, unit) in _REPLICA.items():
         family = GaugeFamily(f"fastjournal_replica_{name}", text, labels=labels)
-        family.add_metric([journal], figure)
+        for told in nodes:
+            family.add_metric([told["journal"]], _figure(told[word]) / unit)
         yield family
     for name in ("records", "bytes", "seconds"):
         lag = GaugeFamily(
             f"fastjournal_replica_lag_{name}", "How far a node is behind", labels=[*labels, "node"]
         )
-        for node, behind in told["lag"].items():
-            lag.add_metric([journal, node], behind[name])
+        for told in nodes:
+            for node, behind in told["lag"].items():
+                lag.add_metric([told["journal"], node], behind[name])
         yield lag
+
+
+def _figure(told: object) -> int:
+    """A number as it is; of anything else, whether there is any."""
+    return told if isinstance(told, int) else int(bool(told))
 
 
 def _observe(family: HistogramFamily, journal: str, histogram: Histogram) -> None:

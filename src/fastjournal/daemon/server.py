@@ -88,8 +88,12 @@ class Server(Context):
         log: Log | None = None,
         files: Files = DISK,
         open_files: int = 0,
+        homes: Mapping[str, Path] | None = None,
     ) -> None:
-        """Serve as `settings` say; `open_files`: the limit of the process, 0: ask the system."""
+        """Serve as `settings` say; `open_files`: the limit of the process, 0: ask the system.
+
+        `homes`: the journals and their directories; None: those that the settings tell of.
+        """
         check_exposure(settings)
         tokens = read_tokens(settings.tokens) if settings.tokens else None
         super().__init__(settings, clock, log or Lines(sys.stderr), tokens)
@@ -101,6 +105,7 @@ class Server(Context):
         self._make_dashboard = dashboard
         self._files = files
         self._open_files = open_files or open_limit()
+        self._homes = homes
         self._listeners: list[Listener] = []
         self._closed_doors: list[Listener] = []
         self._tls = server_context(settings.tls)
@@ -116,15 +121,24 @@ class Server(Context):
         """Of a replicated journal: as whom it is archived."""
         self.notify = notify
         """Tells systemd how it is."""
+        self.take_sockets = inherited
+        """Gives the sockets that systemd has opened."""
+
+    def meet(self) -> Any:
+        """Who speaks FJ with one more client, wherever that came in."""
+        return self._protocols["fj"](self)()
 
     async def start(self) -> None:
         """Open the journals, then the ports."""
-        sockets = inherited()
+        sockets = self.take_sockets()
         if self.settings.http or any(name == "http" for name, _ in sockets):
             await self._listen_http([sock for name, sock in sockets if name == "http"])
         self.notify("STATUS=replaying")
         try:
-            for name, path in find_journals(self.settings, self._tables).items():
+            homes = self._homes
+            if homes is None:
+                homes = find_journals(self.settings, self._tables)
+            for name, path in homes.items():
                 await self._open(name, path)
             self.default = self.journals[self.settings.default_journal]
             self._bound_connections()

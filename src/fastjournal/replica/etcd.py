@@ -44,6 +44,12 @@ class EtcdArbiter:
         puts = [_put(key, _members_text(members)), _put(self._key(journal, "epoch"), "0")]
         self._call("kv/txn", {"compare": [absent], "success": puts})
 
+    def find(self, journal: str) -> MemberSet | None:
+        """The members of a journal; None: its keys have not been made."""
+        answer = self._call("kv/range", {"key": _coded(self._key(journal, "set"))})
+        found = answer.get("kvs")
+        return _members_of(base64.b64decode(found[0]["value"]).decode()) if found else None
+
     def grant(self, ttl: int) -> int:
         """A new lease of so many ns."""
         seconds = max(1, ttl // 1_000_000_000)
@@ -119,9 +125,7 @@ class EtcdArbiter:
         if not members:
             raise Unavailable("this journal has no set of members in etcd: make it first")
         leads, _, name = leader.partition(" ")
-        voters, version, joining = json.loads(members)
-        known = MemberSet(tuple(voters), version, tuple(joining))
-        return View(known, int(epoch or 0), name, int(leads or 0))
+        return View(_members_of(members), int(epoch or 0), name, int(leads or 0))
 
     def _change(self, compare: list[Any], success: list[Any]) -> bool:
         answer = self._call("kv/txn", {"compare": compare, "success": success})
@@ -160,6 +164,11 @@ class EtcdArbiter:
 
 def _members_text(members: MemberSet) -> str:
     return json.dumps([members.voters, members.version, members.joining])
+
+
+def _members_of(text: str) -> MemberSet:
+    voters, version, joining = json.loads(text)
+    return MemberSet(tuple(voters), version, tuple(joining))
 
 
 def _coded(text: str) -> str:

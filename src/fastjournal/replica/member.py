@@ -28,7 +28,8 @@ Rules (what is safe is said by `rules`, and only there):
 7. The primary takes snapshots, of what a majority has, and drops the records below; the others
    fetch them and do the same. Whoever is behind what a primary still holds begins with its
    snapshot. What a majority has already is shipped at a bounded rate, so that nobody who catches up
-   slows down the others.
+   slows down the others. Where the journal is archived, whoever is behind fetches that snapshot
+   from there, as long as the archive has those bytes: the primary has others to serve.
 8. Bytes are shipped as soon as they are written, several messages ahead of their acknowledgements,
    so all nodes sync at the same time. Nobody counts, the primary included, for more than it has
    synced: a follower says how far it is only behind its sync, once for all that arrived together.
@@ -47,6 +48,7 @@ from fastjournal.clock import SECOND, Clock
 from fastjournal.errors import JournalError, NoSpace, ReadOnly, SegmentError
 from fastjournal.log.manifest import Sealed
 from fastjournal.replica.arbiter import ChangeSet, Look, Question, Raise, Resign, Take, View
+from fastjournal.replica.archived import ArchivedPart
 from fastjournal.replica.disk import ReplicaLog, walk_records
 from fastjournal.replica.lease import NodeLease, Timing
 from fastjournal.replica.messages import (
@@ -71,7 +73,7 @@ from fastjournal.replica.messages import (
 from fastjournal.replica.recent import Chunk
 from fastjournal.replica.rules import NO_MEMBERS, OPEN_END, LogEnd, MemberSet, Promise, Rules
 
-__all__ = ["CATCH_UP", "NEVER", "Ask", "Member", "Outgoing", "Role", "Send"]
+__all__ = ["CATCH_UP", "NEVER", "Ask", "Fetch", "Member", "Outgoing", "Role", "Send"]
 
 CATCH_UP = 64 << 20
 """Bytes a second that are shipped of what a majority has already."""
@@ -102,7 +104,13 @@ class Ask(NamedTuple):
     question: Question
 
 
-Outgoing: TypeAlias = Send | Ask
+class Fetch(NamedTuple):
+    """A question to the archive; `fetched` is told what became of it."""
+
+    wanted: ArchivedPart
+
+
+Outgoing: TypeAlias = Send | Ask | Fetch
 
 
 @dataclass(slots=True)
@@ -180,11 +188,12 @@ class Member:
         timing: Timing | None = None,
         rules: Rules | None = None,
         catch_up: int = CATCH_UP,
+        archived: bool = False,
     ) -> None:
         """`session`: a number that no other run of this process ever had, drawn by the caller.
 
         `make_mark(when, epoch, set version)`: the payload of an epoch's first record. `catch_up`:
-        bytes a second (rule 7).
+        bytes a second (rule 7). `archived`: there is an archive to fetch from.
         """
         self.name = name
         self.log = log
@@ -219,6 +228,10 @@ class Member:
         self._aligned_in = 0  # the epoch in which this process was aligned, as a follower
         self._goal = 0
         self._fetching: Offer | None = None  # as a follower: the snapshot that is fetched
+        self._offered_by = ""
+        self._archived = archived
+        self._wanted: ArchivedPart | None = None  # of the archive, and not answered yet
+        self._unarchived = (0, 0)  # base and CRC of a snapshot that the archive does not have
         self._unacknowledged: _Taken | None = None  # as a follower: what is to be acknowledged
         self._comparing: list[tuple[Compare, Sealed]] = []  # one after the other, in pieces
         self._compared = (0, 0)  # how far the first of them was read, and the CRC up to there
@@ -1002,9 +1015,35 @@ class Member:
                 self._begin_anew("the primary has dropped what is missing here")
             return
         if offer != self._fetching:
-            self._fetching = offer
+            self._fetching, self._offered_by = offer, sender
+            self._wanted = None
             self.log.drop_parts()
-        self._send(sender, PullPart(offer.epoch, offer.base, self.log.fetched[0]))
+        self._fetch_next(offer)
+
+    def _fetch_next(self, offer: Offer) -> None:
+        """Ask for what comes next of a snapshot: the archive, if we are behind, or the primary."""
+        at, known = self.log.fetched[0], (offer.base, offer.crc)
+        if not (self._archived and offer.needed) or self._unarchived == known:
+            self._send(self._offered_by, PullPart(offer.epoch, offer.base, at))
+            return
+        epoch, _, base, size, crc, checkpoint, _ = offer
+        wanted = ArchivedPart(epoch, base, size, crc, checkpoint, at)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self.outbox.append(Fetch(wanted))
+
+    def fetched(self, wanted: ArchivedPart, data: bytes) -> None:
+        """The archive has answered; empty: it has no such bytes, or could not be reached."""
+        offer = self._fetching
+        if wanted != self._wanted or offer is None:
+            return
+        self._wanted = None
+        if data:
+            part = Part(wanted.epoch, wanted.base, wanted.at, data)
+            self._take_part(self._offered_by, part)
+        elif self._follows(self._offered_by, offer.epoch):
+            self._unarchived = offer.base, offer.crc
+            self._fetch_next(offer)
 
     def _take_part(self, sender: str, part: Part) -> None:
         offer = self._fetching
@@ -1016,13 +1055,14 @@ class Member:
             self.log.take_part(part.at, part.data)
             size, crc = self.log.fetched
             if size < offer.size:
-                self._send(sender, PullPart(offer.epoch, offer.base, size))
+                self._fetch_next(offer)
                 return
             self._fetching = None
             whole = self._rules.is_whole_snapshot(offer.size, offer.crc, size, crc)
             if whole and self.log.has_boundary(offer.base):
                 self.log.install(offer.base, bytes.fromhex(offer.checkpoint))
             else:
+                self._unarchived = offer.base, offer.crc  # if it came from there
                 self.log.drop_parts()
         except NoSpace as error:
             _log.error("%s: no room for a snapshot: %s", self.log.stream.path, error)

@@ -1,93 +1,47 @@
-"""A node on an event loop: one member, its peers over TCP, its lease at the arbiter.
-
-    every peer: one connection to it for what we say; what it says comes by a connection of its own
-    first line of a connection   {"node": "a", "journal": "jobs", "secret": "...",
-                                 "clients": "host:port"}: where its clients find it
-    then                         messages, as `messages` lays them out
-    an operator's first line     {"command": "status", "journal": "jobs", "secret": "..."}; the
-                                 answer is one line of JSON. Others: `report`, which also tells how
-                                 far others are behind; `switchover`, `promote`; `add`, `remove`
-                                 and `swap` with the name of a node in `member`, and of the one
-                                 that makes room for it in `leaves`
+"""A node on an event loop: one journal's member, its peers over TCP, what it asks others.
 
 Rules:
 
 1. A message goes to the peer at once, on the way of whoever has caused it. A peer that does not
    read loses messages, not our time: at most so many bytes wait for it. `member` repeats what
    matters.
-2. The arbiter is asked on threads of its own, few questions at a time. A question that fails, or
-   finds too many before it, is answered with None.
+2. There is a connection to every node that keeps the journal, is to keep it, leads it, or has come
+   for it; so of many nodes each speaks with few.
 3. When the arbiter has taken the lead from us at our own wish, the others are told: a planned
    switchover need not wait until they look there by themselves.
-4. A fault of the log, or one of ours, ends the node (`fault`), its lease with it: whoever runs it
-   starts it again, which checks every byte.
+4. A fault of the log, or one of ours, ends the node (`fault`), and whoever runs it ends the process
+   and its lease with it: the next one checks every byte.
+5. The archive is read on a thread of its own, one question at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any
 
-from fastjournal.clock import SECOND, Clock
-from fastjournal.errors import JournalError, ProtocolError, ReadOnly
-from fastjournal.replica.arbiter import Question, Resign, View
+from fastjournal.clock import SECOND
+from fastjournal.errors import JournalError, ReadOnly
+from fastjournal.replica.arbiter import Question, Resign
+from fastjournal.replica.archived import Archived, ArchivedPart
 from fastjournal.replica.disk import ReplicaLog
-from fastjournal.replica.lease import NodeLease, Timing
-from fastjournal.replica.member import CATCH_UP, Member, Send
-from fastjournal.replica.messages import Decoder, Message, Resigned, encode
-from fastjournal.replica.rules import Rules
+from fastjournal.replica.host import Hearing, ReplicaHost
+from fastjournal.replica.member import Ask, Member, Send
+from fastjournal.replica.messages import Message, Resigned, encode
 
-__all__ = ["Arbiter", "NodeOptions", "ReplicaNode"]
+__all__ = ["ReplicaNode"]
 
 _TICK = 0.02  # seconds
 _WAITING = 16 << 20  # bytes for one peer
-_LINE = 1 << 16  # bytes of a first line, at most
-_PATIENCE = 5.0  # seconds until it must be there
 _AGAIN = 0.2  # seconds until a peer is tried again
 _FAREWELL = 1.0  # seconds for what is asked of the arbiter at the end
-_QUESTIONS = 3  # under way at a time; one of them renews the lease
-_EVERYWHERE = ("0.0.0.0", "[::]", "::")  # noqa: S104 - where a node listens, not where it is
+_QUESTIONS = 2  # under way at a time
 _log = logging.getLogger(__name__)
-
-
-class Arbiter(Protocol):
-    """Who decides; each call may block, and raise."""
-
-    def grant(self, ttl: int) -> int:
-        """A new lease of so many ns."""
-
-    def keep_alive(self, lease: int) -> bool:
-        """Renew a lease; False: it has ended."""
-
-    def ask(self, journal: str, node: str, question: Question) -> View | bool:
-        """Answer one question, in one step."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeOptions:
-    """Who this node is, and where the others are."""
-
-    name: str
-    journal: str
-    host: str
-    port: int
-    peers: Mapping[str, tuple[str, int]]
-    """The other nodes, by name."""
-    secret: str = field(default="", repr=False)
-    """Everybody who shows it is believed."""
-    timing: Timing = field(default_factory=Timing)
-    catch_up: int = CATCH_UP
-    """Bytes a second for nodes that are behind."""
-    clients: str = ""
-    """Where clients find this node, `host:port`; empty: nowhere."""
 
 
 class ReplicaNode:
@@ -95,57 +49,55 @@ class ReplicaNode:
 
     def __init__(
         self,
-        options: NodeOptions,
+        host: ReplicaHost,
+        journal: str,
         log: ReplicaLog,
-        arbiter: Arbiter,
         *,
-        clock: Clock,
         make_mark: Callable[[int, int, int], bytes],
+        near: Collection[str] = (),
+        archive: Archived | None = None,
         on_change: Callable[[], object] = int,
     ) -> None:
-        """`on_change` is called, on the loop, after everything that has happened to the member."""
-        self.options = options
-        self.port = 0
-        self._arbiter = arbiter
-        self._clock = clock
+        """`near`: the nodes that keep it, as far as is known.
+
+        `on_change` is called, on the loop, after everything that has happened to the member.
+        """
+        self.host = host
+        self.options = host.options
+        self.journal = journal
+        self._archive = archive
+        self._archive_pool = ThreadPoolExecutor(1, "fastjournal-archived")
         self._on_change = on_change
-        rules = Rules()
-        self._lease = NodeLease(options.timing, rules)
-        self._pool = ThreadPoolExecutor(_QUESTIONS, "fastjournal-arbiter")
         self._questions = 0
+        self._near = frozenset(near)
         self._lines: dict[str, asyncio.Transport] = {}
         """To the peers that are there."""
-        self.hearing: set[_Hearing] = set()
+        self._keepers: dict[str, asyncio.Task[Any]] = {}
+        """Who looks after each."""
+        self._tended: object = None
+        self.hearing: set[Hearing] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._door: asyncio.Server | None = None
         self._asking: set[asyncio.Task[Any]] = set()
         self._stopped = False
-        self._clients: dict[str, str] = {options.name: options.clients}
-        """Where clients find each node, as it has told."""
         self.fault: BaseException | None = None
         """What has ended this node."""
         self.member = Member(
-            options.name,
+            self.options.name,
             log,
-            self._lease,
-            clock=clock,
+            host.lease,
+            clock=host.clock,
             session=secrets.randbits(48),
             make_mark=make_mark,
-            timing=options.timing,
-            rules=rules,
-            catch_up=options.catch_up,
+            timing=self.options.timing,
+            rules=host.rules,
+            catch_up=self.options.catch_up,
+            archived=archive is not None,
         )
 
-    async def start(self) -> None:
-        """Listen, look who leads, follow or lead."""
-        loop = asyncio.get_running_loop()
-        self._door = await loop.create_server(
-            lambda: _Hearing(self), self.options.host, self.options.port
-        )
-        self.port = self._door.sockets[0].getsockname()[1]
-        for name in self.options.peers:
-            self._spawn(self._keep_line(name))
-        self._spawn(self._keep_lease())
+    def start(self) -> None:
+        """Look who leads, follow or lead."""
+        self.host.journals[self.journal] = self
+        self._tend_lines()
         self._spawn(self._tick())
         self.do(self.member.start)
 
@@ -156,14 +108,13 @@ class ReplicaNode:
         if self._asking and not self._stopped:
             await asyncio.wait(self._asking, timeout=_FAREWELL)
         self._stopped = True
-        if self._door is not None:
-            self._door.close()
+        self.host.journals.pop(self.journal, None)
         for transport in (*self._lines.values(), *(one.transport for one in self.hearing)):
             transport.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._archive_pool.shutdown(wait=False, cancel_futures=True)
         self.member.log.close()
 
     def do(self, work: Callable[[], object], *, tells: bool = True) -> None:
@@ -185,9 +136,11 @@ class ReplicaNode:
                 if one.message != said:  # most go to all
                     said, data = one.message, encode(one.message)
                 self._say(one.to, data)
-            else:
+            elif isinstance(one, Ask):
                 self._asking.add(asking := self._spawn(self._ask(one.question)))
                 asking.add_done_callback(self._asking.discard)
+            else:
+                self._spawn(self._fetch(one.wanted))
         if tells:
             self._on_change()
 
@@ -198,6 +151,10 @@ class ReplicaNode:
             return
         if line.get_write_buffer_size() <= _WAITING:
             line.write(data)
+
+    def greet(self, sender: str) -> None:
+        """A peer has come: we may have to answer it (rule 2)."""
+        self._keep(sender)
 
     def heard(self, sender: str, messages: Sequence[Message]) -> None:
         """A peer has said something."""
@@ -229,49 +186,59 @@ class ReplicaNode:
         while True:
             await asyncio.sleep(_TICK)
             self.do(self.member.tick)
+            self._tend_lines()
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        """What the arbiter says; None: it could not be reached (rule 2)."""
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-        except (JournalError, OSError, RuntimeError) as error:
-            _log.warning("%s: the arbiter was not reached: %s", self.options.name, error)
-            return None
+    def _tend_lines(self) -> None:
+        """A connection to each who has to do with the journal (rule 2)."""
+        member = self.member
+        now = (member.members, member.learners, member.primary)
+        if now == self._tended:
+            return
+        self._tended = now
+        heard = {one.sender for one in self.hearing}
+        wanted = {*self._near, *member.members.nodes, *member.learners, member.primary, *heard}
+        for name in wanted:
+            self._keep(name)
+        for name in [name for name in self._keepers if name not in wanted]:
+            self._keepers.pop(name).cancel()
+
+    def _keep(self, name: str) -> None:
+        if name in self.options.peers and name not in self._keepers and not self._stopped:
+            self._keepers[name] = self._spawn(self._keep_line(name))
 
     async def _ask(self, question: Question) -> None:
-        options, member = self.options, self.member
-        answer = None
-        if self._questions < _QUESTIONS - 1:
+        member, answer = self.member, None
+        if self._questions < _QUESTIONS:
             self._questions += 1
-            ask = partial(self._arbiter.ask, options.journal, options.name, question)
-            answer = await self._in_thread(ask)
-            self._questions -= 1
+            try:
+                answer = await self.host.ask(self.journal, question)
+            finally:
+                self._questions -= 1
         self.do(lambda: member.answered(question, answer))
         if isinstance(question, Resign) and answer is True:
             for name in self._lines:
                 self._say(name, encode(Resigned(question.epoch)))
 
-    async def _keep_lease(self) -> None:
-        timing = self.options.timing
-        while True:
-            sent, number = self._clock.monotonic(), self._lease.number
-            if number:
-                alive = await self._in_thread(partial(self._arbiter.keep_alive, number))
-                if alive:
-                    self._lease.renewed(number, sent)
-                elif alive is False:
-                    self._lease.lost()
-                    continue
-            else:
-                granted = await self._in_thread(partial(self._arbiter.grant, timing.ttl))
-                if granted:
-                    self._lease.renewed(granted, sent)
-            await asyncio.sleep(timing.renew / 1e9)
+    async def _fetch(self, wanted: ArchivedPart) -> None:
+        """Ask the archive (rule 5)."""
+        assert self._archive is not None
+        checkpoint = bytes.fromhex(wanted.checkpoint)
+        read = partial(self._archive.read_part, wanted.size, wanted.crc, checkpoint, wanted.at)
+        try:
+            loop = asyncio.get_running_loop()
+            data = await loop.run_in_executor(self._archive_pool, read)
+        except (JournalError, OSError, RuntimeError) as error:
+            _log.warning("%s: the archive was not reached: %s", self.options.name, error)
+            data = b""
+        if wanted.at == 0:
+            found = "fetched from the archive" if data else "not in the archive"
+            _log.info("%s: a snapshot is %s", self.journal, found)
+        self.do(lambda: self.member.fetched(wanted, data))
 
     async def _keep_line(self, name: str) -> None:
         """A connection to a peer, made again whenever it is lost."""
         loop, (host, port) = asyncio.get_running_loop(), self.options.peers[name]
-        hello = {"node": self.options.name, "journal": self.options.journal}
+        hello = {"node": self.options.name, "journal": self.journal}
         hello["clients"] = self.options.clients
         first = json.dumps(hello | {"secret": self.options.secret}).encode() + b"\n"
         while True:
@@ -288,33 +255,7 @@ class ReplicaNode:
                 pass
             await asyncio.sleep(_AGAIN)
 
-    def greet(self, line: bytes) -> tuple[str, dict[str, Any]]:
-        """Somebody's first line: the name of a peer, or the answer to an operator."""
-        hello = self._check(line)
-        if "command" in hello:
-            return "", self._command(hello)
-        return self._admit(hello), {}
-
-    def _check(self, line: bytes) -> dict[str, Any]:
-        try:
-            hello: dict[str, Any] = json.loads(line)
-            secret, journal = str(hello["secret"]).encode(), hello["journal"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ProtocolError("not a node") from error
-        if not hmac.compare_digest(secret, self.options.secret.encode()):
-            raise ProtocolError("another secret")
-        if journal != self.options.journal:
-            raise ProtocolError(f"nobody keeps {journal} here")
-        return hello
-
-    def _admit(self, hello: dict[str, Any]) -> str:
-        sender = str(hello.get("node"))
-        if sender not in self.options.peers:
-            raise ProtocolError(f"{sender} is no peer")
-        self._clients[sender] = str(hello.get("clients", ""))
-        return sender
-
-    def _command(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def command(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """What an operator has asked."""
         word = str(said["command"])
         if word in ("add", "remove", "swap"):
@@ -339,7 +280,7 @@ class ReplicaNode:
             text = f"{name} is not among the peers of {self.options.name}"
             return {"error": text, "final": True}
         if word == "swap" and leaves not in old and name not in old:
-            text = f"neither {leaves} nor {name} keeps {self.options.journal}"
+            text = f"neither {leaves} nor {name} keeps {self.journal}"
             return {"error": text, "final": True}
         if not self.member.is_serving:
             return {"error": f"only the primary changes members: {self.member.primary or 'nobody'}"}
@@ -357,20 +298,7 @@ class ReplicaNode:
     @property
     def primary_address(self) -> str:
         """Where clients find the primary, `host:port`; empty: not known."""
-        name = self.member.primary
-        host, mark, port = self._clients.get(name, "").rpartition(":")
-        if host in _EVERYWHERE:
-            host = self.options.host if name == self.options.name else self.options.peers[name][0]
-            host = f"[{host}]" if ":" in host else host
-        return f"{host}:{port}" if mark else ""
-
-    def _address_of(self, name: str) -> str:
-        """Where a node listens for the others and for operators; empty: not known."""
-        if name == self.options.name:
-            host, port = self.options.host, self.port
-        else:
-            host, port = self.options.peers.get(name, ("", 0))
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}" if host else ""
+        return self.host.client_address(self.member.primary)
 
     def report(self) -> dict[str, Any]:
         """The status, and how far the others are behind a primary; that reads in the log."""
@@ -387,12 +315,12 @@ class ReplicaNode:
         member = self.member
         return {
             "node": self.options.name,
-            "journal": self.options.journal,
+            "journal": self.journal,
             "role": member.role.value,
             "serving": member.is_serving,
             "epoch": member.epoch,
             "primary": member.primary,
-            "listens": self._address_of(member.primary),
+            "listens": self.host.address_of(member.primary),
             "address": self.primary_address,
             "eligible": member.is_eligible,
             "last_time": member.log.last_time,
@@ -416,57 +344,3 @@ class _Speaking(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         if not self.lost.done():
             self.lost.set_result(None)
-
-
-class _Hearing(asyncio.Protocol):
-    """A connection of a peer, or of an operator: a first line, then messages."""
-
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
-        self._line = bytearray()
-        self._sender = ""
-        self._decoder = Decoder()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none by name
-        self._node.hearing.add(self)
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(_PATIENCE, self._cut, "it said nothing")
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._timer.cancel()
-        self._node.hearing.discard(self)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            if self._sender:
-                self._hear(data)
-            else:
-                self._greet(data)
-        except (ValueError, ProtocolError) as error:
-            self._cut(str(error))
-
-    def _greet(self, data: bytes) -> None:
-        self._line += data
-        line, end, rest = bytes(self._line).partition(b"\n")
-        if not end:
-            if len(line) > _LINE:
-                raise ProtocolError("a first line without an end")
-            return
-        self._timer.cancel()
-        self._sender, answer = self._node.greet(line)
-        if self._sender:
-            self._hear(rest)
-        else:
-            self.transport.write(json.dumps(answer).encode() + b"\n")
-            self.transport.close()
-
-    def _hear(self, data: bytes) -> None:
-        """All that has arrived by now, at once: it is synced once."""
-        messages = self._decoder.feed(data)
-        if messages:
-            self._node.heard(self._sender, messages)
-
-    def _cut(self, reason: str) -> None:
-        _log.warning("%s: a peer was cut: %s", self._node.options.name, reason)
-        self.transport.close()

@@ -439,7 +439,7 @@ class Pages:
         segments, disk = await self._backstage.beside(lambda: _files(host))
         return self._render.page(
             request, "health.html", viewer, host, status=status, segments=segments, disk=disk,
-            server=server, replica=None if server.replica is None else server.replica(),
+            server=server, replica=server.tell_replica(host.name),
             sync_bars=_bars(status.log.counters.sync_seconds, "s"),
             group_bars=_bars(status.log.counters.group_size, ""),
             errors=server.errors.most_common(), cuts=server.cuts.most_common(),

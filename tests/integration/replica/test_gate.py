@@ -13,8 +13,8 @@ import pytest
 from fastjournal.config import JournalSettings, ReplicaSettings, Settings
 from fastjournal.daemon.log_lines import Lines
 from fastjournal.daemon.main import make_server
-from fastjournal.daemon.replicated import Gate as ReignGate
-from fastjournal.daemon.replicated import serve_replicated
+from fastjournal.daemon.replicated.gate import Gate as ReignGate
+from fastjournal.daemon.replicated.serve import serve_replicated
 from fastjournal.errors import SettingError
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
@@ -75,7 +75,7 @@ def test_a_node_is_told_of_in_hello_and_in_the_figures(tmp_path: Path) -> None:
     with LocalDaemon(tmp_path) as daemon:
         with daemon.connect() as client:
             assert "replica" not in client.about
-        daemon.server.replica = lambda: told
+        daemon.server.replicas = {"default": lambda: told}
         with daemon.connect() as client:
             assert client.about["replica"] == {
                 "node": "a", "role": "primary", "primary": "a", "epoch": 7,

@@ -65,6 +65,7 @@ class Standby:
     def __init__(
         self,
         context: Context,
+        journal: str,
         path: Path,
         *,
         primary_address: Callable[[], str],
@@ -76,6 +77,8 @@ class Standby:
         self.connections: set[StandbyConnection] = set()
         self.primary_address = primary_address
         self.progress = progress
+        self.journal = journal
+        """Its name."""
         self._path = path
         self._watch = watch
         self._pool = ThreadPoolExecutor(1, "fastjournal-look")
@@ -166,7 +169,7 @@ class Standby:
     def _tell(self, view: JournalView) -> dict[str, Any]:
         settings = self.context.settings
         figures = view.status()._replace(sync=settings.journal.sync)
-        return self.context.figures(figures, settings.default_journal)
+        return self.context.figures(figures, self.journal)
 
 
 class StandbyConnection(asyncio.Protocol):
@@ -268,7 +271,7 @@ class StandbyConnection(asyncio.Protocol):
         name = said.journal or context.settings.default_journal
         peer = self._transport.get_extra_info("peername")
         found = context.grant(said.token, name, f"{peer}")
-        if name != context.settings.default_journal:
+        if name != self._standby.journal:
             raise NotFound(f"no journal {name!r}")
         if self.looks:
             raise BadRequest("HELLO was said before")

@@ -1,0 +1,255 @@
+"""A daemon whose journals are kept by several nodes, put together.
+
+Rules:
+
+1. The journals of the settings are kept here whose set names this node (`sets`); one that a primary
+   brings to this node is kept from then on. This node may lead some and follow others.
+2. They share the ports for clients (`front`), the port for nodes and the lease (`replica.host`),
+   and the port of /metrics, /healthz and /readyz, which tells of all of them.
+3. To systemd a node is ready, and alive, whether it leads or not.
+4. A fault of one journal's log ends the daemon: the others resign first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastjournal.archive.snapshot_reader import SnapshotReader
+from fastjournal.archive.store import join_address, open_store
+from fastjournal.clock import SYSTEM_CLOCK, Clock
+from fastjournal.config import Settings, parse_address
+from fastjournal.daemon.auth import check_exposure, read_tokens
+from fastjournal.daemon.context import Context
+from fastjournal.daemon.health_http import HttpConnection
+from fastjournal.daemon.listener import bind
+from fastjournal.daemon.log_lines import Log
+from fastjournal.daemon.replicated.front import Front
+from fastjournal.daemon.replicated.kept_journal import KeptJournal
+from fastjournal.daemon.replicated.sets import find_homes, make_sets, node_options, open_replica
+from fastjournal.daemon.server import Server
+from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
+from fastjournal.errors import JournalError, SettingError
+from fastjournal.journal.language.codec import encode
+from fastjournal.journal.language.commands import Mark
+from fastjournal.replica.etcd import EtcdArbiter
+from fastjournal.replica.host import ReplicaHost
+from fastjournal.replica.node import ReplicaNode
+from fastjournal.replica.rules import MemberSet
+
+__all__ = ["serve_replicated"]
+
+_RETRY = 1.0  # seconds until an arbiter that is away is tried again
+
+
+async def serve_replicated(
+    settings: Settings,
+    make_server: Callable[..., Server],
+    log: Log,
+    stop: asyncio.Event,
+    clock: Clock = SYSTEM_CLOCK,
+    on_reload: Callable[[Callable[[Settings], None]], None] | None = None,
+) -> None:
+    """Follow, lead, and serve while leading, until told to stop.
+
+    `on_reload` is told who takes settings that have changed.
+    """
+    check_exposure(settings)
+    homes = find_homes(settings)
+    options = node_options(settings.replica, settings.listen)
+    arbiter = EtcdArbiter(settings.replica.arbiter)
+    sets = await _make_sets(arbiter, settings, log, stop)
+    if sets is None:
+        return
+    daemon = _Daemon(settings, homes, make_server, log, clock, stop)
+    daemon.host = ReplicaHost(options, arbiter, clock=clock, on_wanted=daemon.open_later)
+    if on_reload is not None:
+        on_reload(daemon.reload)
+    await daemon.run(sets)
+
+
+async def _make_sets(
+    arbiter: EtcdArbiter, settings: Settings, log: Log, stop: asyncio.Event
+) -> dict[str, MemberSet] | None:
+    """Who keeps what; None: told to stop before the arbiter was there."""
+    while not stop.is_set():
+        try:
+            return await asyncio.to_thread(make_sets, arbiter, settings)
+        except SettingError:
+            raise
+        except JournalError as error:
+            log.warning("the arbiter is away", error=str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY):
+                    await stop.wait()
+    return None
+
+
+class _Daemon:
+    """What is there while it runs."""
+
+    host: ReplicaHost
+
+    def __init__(
+        self,
+        settings: Settings,
+        homes: dict[str, Path],
+        make_server: Callable[..., Server],
+        log: Log,
+        clock: Clock,
+        stop: asyncio.Event,
+    ) -> None:
+        tokens = read_tokens(settings.tokens) if settings.tokens else None
+        self._context = Context(settings, clock, log, tokens)
+        self._homes = homes
+        self._make_server = make_server
+        self._stop = stop
+        self._over = asyncio.Event()
+        self._kept: dict[str, KeptJournal] = {}
+        self._runs: set[asyncio.Task[None]] = set()
+        self._opening: set[str] = set()
+        self._fault: BaseException | None = None
+        self._sockets = inherited()
+        self._front = Front(self._context, self._kept, lambda name: self.host.find_primary(name))
+
+    async def run(self, sets: dict[str, MemberSet]) -> None:
+        """Keep what is to be kept here, until told to stop or until something has failed."""
+        context, log = self._context, self._context.log
+        await self.host.start()
+        doors: list[asyncio.Server] = []
+        ending = asyncio.ensure_future(self._stop.wait())
+        ending.add_done_callback(lambda _: self._over.set())
+        alive = asyncio.create_task(_watchdog(watchdog_seconds()))
+        try:
+            for name, members in sets.items():
+                if self.host.options.name in members.nodes:
+                    await self._open(name, members)
+            doors = await self._listen_http()
+            log.info("replicating", node=self.host.options.name, port=self.host.port,
+                     journals=sorted(self._kept))  # fmt: skip
+            await self._front.open(self._given("fj"))
+            notify("READY=1\nSTATUS=replicating")
+            await self._over.wait()
+        finally:
+            notify("STOPPING=1")
+            ending.cancel()
+            alive.cancel()
+            context.draining = True
+            self._over.set()
+            self._front.close()
+            await asyncio.gather(*self._runs, return_exceptions=True)
+            for door in doors:
+                door.close()
+            await self.host.stop()
+        if self._fault is not None:
+            raise self._fault
+
+    def reload(self, settings: Settings) -> None:
+        """Take over what can change while running."""
+        for kept in self._kept.values():
+            kept.reload(settings)
+        self._front.reload(settings)
+
+    def open_later(self, name: str) -> None:
+        """A primary has come for a journal that is not kept here yet (rule 1)."""
+        if name in self._homes and name not in self._kept and not self._over.is_set():
+            asyncio.get_running_loop().create_task(self._open(name, MemberSet(())))
+
+    async def _open(self, name: str, members: MemberSet) -> None:
+        if name in self._opening or name in self._kept:
+            return
+        self._opening.add(name)
+        try:
+            settings, path = self._context.settings, self._homes[name]
+            log = await asyncio.to_thread(open_replica, path, settings)
+            node = ReplicaNode(
+                self.host,
+                name,
+                log,
+                make_mark=_mark(self.host.options.name),
+                near=members.nodes,
+                archive=_archive_of(settings, name),
+                on_change=lambda: kept.changed(),
+            )
+            workq = [("workq", sock) for sock in self._given("workq")]
+            sockets = workq if name == settings.default_journal else []
+            kept = KeptJournal(name, path, node, self._context, self._make_server, sockets)
+            self._kept[name] = kept
+            self._context.replicas[name] = node.report
+            node.start()
+            run = asyncio.create_task(kept.run(self._over))
+            self._runs.add(run)
+            run.add_done_callback(self._ended)
+        except JournalError as error:
+            self._fault = error
+            self._over.set()
+        finally:
+            self._opening.discard(name)
+
+    def _ended(self, run: asyncio.Task[None]) -> None:
+        fault = None if run.cancelled() else run.exception()
+        if fault is not None and self._fault is None:
+            self._fault = fault
+        if fault is not None:
+            self._over.set()
+
+    def _given(self, protocol: str) -> list[socket.socket]:
+        """The sockets of systemd."""
+        return [sock for name, sock in self._sockets if name == protocol]
+
+    def _tell(self) -> Context:
+        """The daemon as /metrics and the others tell of it: all that is served at the moment."""
+        context = self._context
+        servers = [kept.server for kept in self._kept.values() if kept.server is not None]
+        ready = [server for server in servers if server.ready]
+        context.ready = bool(ready)
+        context.journals = {
+            name: host for server in ready for name, host in server.journals.items()
+        }
+        context.connections = {one for server in servers for one in server.connections}
+        return context
+
+    async def _listen_http(self) -> list[asyncio.Server]:
+        """For whoever watches the node, whatever it leads (rule 2)."""
+        loop, address = asyncio.get_running_loop(), self._context.settings.http
+        given = self._given("http")
+
+        def factory() -> Any:
+            return HttpConnection(self._tell())
+
+        try:
+            if given:
+                return [await loop.create_server(factory, sock=sock) for sock in given]
+            if not address:
+                return []
+            if address.startswith("unix:"):
+                return [await loop.create_unix_server(factory, address[5:])]
+            sockets = await bind(*parse_address(address, 0))
+            return [await loop.create_server(factory, sock=sock) for sock in sockets]
+        except OSError as error:
+            raise SettingError(f"cannot listen on {address}: {error}", name="http") from error
+
+
+async def _watchdog(seconds: float) -> None:
+    while seconds:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(seconds)
+
+
+def _archive_of(settings: Settings, name: str) -> SnapshotReader | None:
+    """Where a journal is archived, to fetch from; None: nowhere."""
+    if not settings.journal.archive:
+        return None
+    address = join_address(settings.journal.archive, name)
+    return SnapshotReader(lambda: open_store(address))
+
+
+def _mark(node: str) -> Callable[[int, int, int], bytes]:
+    def make(when: int, epoch: int, version: int) -> bytes:
+        return encode(Mark(when, epoch, version, b"epoch " + node.encode()))
+
+    return make

@@ -1,0 +1,127 @@
+"""Which nodes keep which journal, and how a node is set up.
+
+Rules:
+
+1. The nodes of a journal stand in its `set` at the arbiter. Where that is not there yet, whoever
+   comes first makes it, as `place_journals` says for all journals of the settings; from then on it
+   is what stands there, and changes one node at a time.
+2. All nodes have the same settings as to journals, nodes, zones and copies: so it does not matter
+   who comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fastjournal.clock import SECOND
+from fastjournal.config import ReplicaSettings, Settings, parse_address
+from fastjournal.daemon.server import find_journals
+from fastjournal.errors import SettingError
+from fastjournal.log.segment import WORKQ
+from fastjournal.log.stream import Stream
+from fastjournal.replica.disk import ReplicaLog
+from fastjournal.replica.host import NodeOptions
+from fastjournal.replica.lease import Timing
+from fastjournal.replica.placement import place_journals
+from fastjournal.replica.rules import MemberSet
+from fastjournal.tables import Tables
+
+__all__ = ["Sets", "find_homes", "make_sets", "node_options", "open_replica"]
+
+
+class Sets(Protocol):
+    """Where the sets stand; each call may block, and raise."""
+
+    def find(self, journal: str) -> MemberSet | None:
+        """The nodes of a journal; None: nobody has said yet."""
+
+    def create(self, journal: str, members: MemberSet) -> None:
+        """Make the keys of a journal, unless they are there."""
+
+
+def find_homes(settings: Settings) -> dict[str, Path]:
+    """The journals of the settings, and their directories; refused if there are others."""
+    if settings.tables:
+        raise SettingError("a replicated daemon declares no tables", name="tables")
+    if settings.journal.history == "archive":
+        raise SettingError(
+            "a replicated journal is archived at one place for all nodes: say archive",
+            name="history",
+        )
+    homes = find_journals(settings, Tables({}, {}))
+    named = {settings.default_journal, *settings.journals}
+    if not set(homes) <= named:
+        others = ", ".join(sorted(set(homes) - named))
+        raise SettingError(
+            f"all nodes are to name the same journals, and here are others: {others}",
+            name="journals",
+        )
+    return homes
+
+
+def make_sets(sets: Sets, settings: Settings) -> dict[str, MemberSet]:
+    """The nodes of each journal of the settings; those that nobody has placed are (rule 1)."""
+    told, names = settings.replica, (settings.default_journal, *settings.journals)
+    zones = zones_of(told)
+    known = {name: found for name in names if (found := sets.find(name)) is not None}
+    if len(known) < len(set(names)):
+        fixed = {name: found.nodes for name, found in known.items()}
+        copies = told.copies or len(zones)
+        placed = place_journals(list(dict.fromkeys(names)), zones, copies, fixed=fixed)
+        for name in placed:
+            if name not in known:
+                sets.create(name, MemberSet(tuple(sorted(placed[name]))))
+                known[name] = sets.find(name) or MemberSet(tuple(sorted(placed[name])))
+    return known
+
+
+def zones_of(told: ReplicaSettings) -> dict[str, str]:
+    """All nodes, and the zone of each."""
+    zones = {told.name: ""}
+    for peer in told.peers:
+        name, address = _split(peer)
+        zones[name] = address.partition("@")[2]
+    return zones
+
+
+def _split(peer: str) -> tuple[str, str]:
+    name, mark, address = peer.partition("=")
+    if not mark or not name:
+        raise SettingError(f"a peer is a node, name=host:port, not {peer!r}", name="peers")
+    return name, address
+
+
+def open_replica(path: Path, settings: Settings) -> ReplicaLog:
+    """The log of a node."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = Stream(path, WORKQ, zone_bytes=settings.journal.zone_bytes)
+    sync = settings.journal.sync
+    return ReplicaLog(stream, sync=sync, segment_size=settings.journal.segment_size)
+
+
+def node_options(told: ReplicaSettings, listen: Sequence[str] = ()) -> NodeOptions:
+    """The settings of a node, checked."""
+    peers: dict[str, tuple[str, int]] = {}
+    for peer in told.peers:
+        name, address = _split(peer)
+        if name != told.name:  # so that the same list is good for all of them
+            peers[name] = parse_address(address.partition("@")[0], 17996)
+    host, port = parse_address(told.listen, 17996)
+    secret = ""
+    if told.secret_file:
+        try:
+            secret = Path(told.secret_file).read_text("utf-8").strip()
+        except OSError as error:
+            raise SettingError(f"secret_file: {error.strerror}", name="secret_file") from None
+    elif not all(where.startswith("127.") for where, _ in [(host, 0), *peers.values()]):
+        raise SettingError("nodes on several machines need a secret_file", name="secret_file")
+    ttl = round(told.ttl * SECOND)
+    timing = Timing(ttl=ttl, margin=ttl // 5, renew=ttl * 3 // 10, candidacy=ttl // 2)
+    found = [one for one in (told.clients, *listen) if one and not one.startswith("unix:")]
+    clients = ""
+    if found:
+        where, number = parse_address(found[0])
+        clients = f"[{where}]:{number}" if ":" in where else f"{where}:{number}"
+    return NodeOptions(told.name, host, port, peers, secret, timing, told.catch_up, clients)
