@@ -16,7 +16,7 @@ __all__ = ["replayed_states"]
 
 def replayed_states(
     path: str | Path,
-    task: Share = Share(),
+    task: Share = Share(),  # noqa: B008 - frozen
     upto: int | None = None,
     *,
     parts: int = 0,

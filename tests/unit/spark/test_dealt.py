@@ -178,16 +178,14 @@ def test_tasks_that_deal_out_to_themselves_tell_of_the_whole_state_together(
     assert found == {row.id: [encode(c) for c in image(row)] for row in whole.rows.values()}
 
 
-def write_images(directory: Path, pieces: Sequence[Piece], first: int, seed: int) -> None:
+def write_images(directory: Path, pieces: Sequence[Piece], first: int) -> None:
     """A snapshot of what is before a segment, each part as of some records later."""
-    before = [(piece, load(piece)) for piece in pieces if piece.number < first]
     start = T0 + 60 * (first - 1)
     parts = []
     for part in range(4):
         upto = start + 7 * part - 1
-        state = (
-            fold([(piece, load(piece)) for piece in pieces], upto=upto) if part else fold(before)
-        )
+        some = pieces if part else pieces[: first - 1]
+        state = fold([(piece, load(piece)) for piece in some], upto=upto)
         rows = [row for row in state.rows.values() if row.id[0] % 4 == part]
         parts.append((upto, [encode(c) for row in rows for c in image(row)]))
     write_snapshot(Stream(directory, WORKQ), first, parts)
@@ -201,7 +199,7 @@ def test_a_snapshot_is_dealt_out_with_the_log_behind_it(
     """And is no longer than what all shares together get of it, but for its MARKs."""
     pieces = write_log(tmp_path, seed)
     whole = fold([(piece, load(piece)) for piece in pieces])
-    write_images(tmp_path, pieces, 4, seed)
+    write_images(tmp_path, pieces, 4)
     base = replay_base(str(tmp_path), pieces, None)
     assert base is not None and base.number == -4
     log = [base, *pieces[3:]]
@@ -225,7 +223,7 @@ def test_a_snapshot_on_a_store_is_fetched_part_by_part(
 ) -> None:
     """However small the parts: what one cuts off begins the next."""
     pieces = write_log(tmp_path, 1)
-    write_images(tmp_path, pieces, 4, 1)
+    write_images(tmp_path, pieces, 4)
     base = replay_base(str(tmp_path), pieces, None)
     assert base is not None
     there = replace(base, path=f"file://{base.path}")
@@ -235,9 +233,8 @@ def test_a_snapshot_on_a_store_is_fetched_part_by_part(
         found = [(chunk, at) for chunk, at in scan_snapshot(there)]
         offsets = [at + n for chunk, at in found for n in chunk.offsets.tolist()]
         assert offsets == here.offsets.tolist()
-        assert sum(bytes(chunk.ids().tobytes()) == b"" for chunk, _ in found) == 0
     Path(base.path).write_bytes(bytes(load(base))[:-1])
-    with pytest.raises(SegmentError, match="ends at byte"):
+    with pytest.raises(SegmentError, match="is shorter"):
         list(scan_snapshot(there))
 
 
