@@ -40,7 +40,6 @@ from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.replay.snapshots import base_of, is_archived, lives_base, log_of, replay_base
 from fastjournal.spark.schema import arrow_schema, ddl, made_columns, names_of
 from fastjournal.spark.storage.segments import (
-    SHARE_BYTES,
     Piece,
     at_one_moment,
     journal_segments,
@@ -66,6 +65,7 @@ __all__ = [
 
 _ROWS = 20_000
 _NEVER = 1 << 63
+_TASK_BYTES = 128 << 20  # of log, told of at a time: some 400,000 jobs that wait, 700 MB in a task
 _INSTANTS = frozenset({"due", "inserted", "modified", "expires", "lease_start", "lease_until"})
 _TEXTS = frozenset({"queue", "key", "worker", "note"})
 _PLACES = {name.removesuffix("_bytes"): place for place, name in enumerate(Job._fields)}
@@ -182,7 +182,7 @@ def shares_of(
 
     pieces = at_one_moment(shard.directory, opened)
     size = sum(piece.size for piece in pieces)
-    parts = parts or max(1, -(-size // (shard.count * SHARE_BYTES)))
+    parts = parts or max(1, -(-size // (shard.count * _TASK_BYTES)))
     if parts == 1 and not is_remote(shard.directory):
         yield Share(shard.index, shard.count), pieces
         return
