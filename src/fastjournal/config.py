@@ -230,21 +230,21 @@ def load(
         raise SettingError(f"{name or 'settings'}: {text}", name=name) from None
 
 
-def journal_settings(settings: Settings, name: str, told: Mapping[str, Any]) -> Settings:
+def journal_settings(settings: Settings, name: str, given: Mapping[str, Any]) -> Settings:
     """The settings as they hold for one journal, of which something else is told."""
-    both = {"journals": [name], "journal": msgspec.structs.asdict(settings.journal) | dict(told)}
+    both = {"journals": [name], "journal": msgspec.structs.asdict(settings.journal) | dict(given)}
     try:
         own = msgspec.convert(both, Settings, strict=False).journal
-        _check_interval(told, own)
+        _check_interval(given, own)
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$.")
         raise SettingError(f"journals.{name}: {text}", name=where.rstrip("`")) from None
     return msgspec.structs.replace(settings, journal=own)
 
 
-def _check_interval(told: Mapping[str, Any], journal: JournalSettings) -> None:
+def _check_interval(given: Mapping[str, Any], journal: JournalSettings) -> None:
     """Refuse an interval that nothing would follow."""
-    if "sync_interval" in told and journal.sync != "interval":
+    if "sync_interval" in given and journal.sync != "interval":
         raise SettingError(
             f"journal.sync_interval means nothing with sync {journal.sync}",
             name="journal.sync_interval",
@@ -253,8 +253,8 @@ def _check_interval(told: Mapping[str, Any], journal: JournalSettings) -> None:
 
 def parse_address(address: str, port: int = DEFAULT_PORT) -> tuple[str, int]:
     """Split `host:port`, `[v6]:port` or `host`; an empty host is loopback."""
-    host, mark, number = address.rpartition(":")
-    if not mark or "]" in number:
+    host, colon, number = address.rpartition(":")
+    if not colon or "]" in number:
         host, number = address, str(port)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

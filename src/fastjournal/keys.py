@@ -49,8 +49,8 @@ def domain(resource: bytes) -> bytes:
 
 def _usual(resource: bytes) -> bytes:
     resource = resource.rpartition(b"\0")[2]
-    scheme, mark, rest = resource.partition(b"://")
-    if mark and scheme.replace(b"+", b"").replace(b"-", b"").replace(b".", b"").isalnum():
+    scheme, slashes, rest = resource.partition(b"://")
+    if slashes and scheme.replace(b"+", b"").replace(b"-", b"").replace(b".", b"").isalnum():
         authority = rest
         for end in (b"/", b"?", b"#"):
             authority = authority.partition(end)[0]

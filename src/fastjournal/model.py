@@ -24,6 +24,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_SETTINGS",
     "MAX_INSTANT",
+    "PLACES",
     "SETTING_CHOICES",
     "SETTING_LENGTHS",
     "SETTING_NAMES",
@@ -43,6 +44,7 @@ __all__ = [
     "Where",
     "name_bytes",
     "name_text",
+    "place_of",
 ]
 
 DAY = 86_400 * SECOND
@@ -317,6 +319,17 @@ class Job(NamedTuple):
             if instant is not None:
                 more.append(f"{name}={instant.isoformat(' ', 'milliseconds')}")
         return f"<Job {' '.join(more)}>"
+
+
+PLACES = ("ready", "future", "held", "leased", "completed", "dead")
+"""Where a job stands, in one word; the numbers of places in `journal.state.row` count these."""
+
+
+def place_of(job: Job, now: int) -> str:
+    """Where a job stands at an instant: one of `PLACES`, or `deleted`."""
+    if job.state is State.WAITING:
+        return "held" if job.held else "future" if job.due > now else "ready"
+    return ("leased", "completed", "dead", "deleted")[job.state - 1]
 
 
 class Lease(NamedTuple):

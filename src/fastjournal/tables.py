@@ -90,15 +90,15 @@ class Configurable(Shown, Protocol):
 
 def read_tables(source: str | Path | Mapping[str, Any]) -> Tables:
     """Read and check a declaration: a file ending in `.toml` or `.ini`, or a dict like it."""
-    told = source if isinstance(source, Mapping) else _read_file(Path(source))
-    unknown = sorted(set(told) - {"queues", "journals"})
+    declared = source if isinstance(source, Mapping) else _read_file(Path(source))
+    unknown = sorted(set(declared) - {"queues", "journals"})
     if unknown:
         raise SettingError(f"a declaration has queues and journals, not {unknown[0]!r}", name="")
     journals = {}
-    for name, table in _tables(told.get("journals", {}), "journals"):
+    for name, table in _tables(declared.get("journals", {}), "journals"):
         settings = {key: value for key, value in table.items() if key != "queues"}
         journals[name] = JournalTables(settings, _queues(table.get("queues", {}), f"{name}."))
-    return Tables(_queues(told.get("queues", {}), ""), journals)
+    return Tables(_queues(declared.get("queues", {}), ""), journals)
 
 
 def changes(journal: Shown, queues: Queues) -> list[Change]:
@@ -157,41 +157,41 @@ def _read_ini(path: Path, text: str) -> Mapping[str, Any]:
         parser.read_string(text)
     except IniError as error:
         raise SettingError(f"{path}: {error}".replace("\n", " "), name="tables") from error
-    told: dict[str, Any] = {"queues": {}, "journals": {}}
+    declared: dict[str, Any] = {"queues": {}, "journals": {}}
     for section in parser.sections():
         values = dict(parser[section])
         first, _, name = section.partition(".")
-        journal, mark, queue = name.partition(".queues.")
+        journal, found, queue = name.partition(".queues.")
         if first == "queues" and name:
-            told["queues"][name] = values
-        elif first == "journals" and mark:
-            told["journals"].setdefault(journal, {}).setdefault("queues", {})[queue] = values
+            declared["queues"][name] = values
+        elif first == "journals" and found:
+            declared["journals"].setdefault(journal, {}).setdefault("queues", {})[queue] = values
         elif first == "journals" and name:
-            told["journals"].setdefault(name, {}).update(values)
+            declared["journals"].setdefault(name, {}).update(values)
         else:
             raise SettingError(
                 f"{path}: [{section}] is neither [queues.NAME] nor [journals.NAME]", name=section
             )
-    return told
+    return declared
 
 
-def _tables(told: object, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if not isinstance(told, Mapping):
+def _tables(declared: object, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(declared, Mapping):
         raise SettingError(f"{where} is a table of names", name=where)
-    for name, table in told.items():
+    for name, table in declared.items():
         if not isinstance(table, Mapping):
             raise SettingError(f"{where}.{name} is a table, not {table!r}", name=f"{where}.{name}")
         yield name, table
 
 
-def _queues(told: object, journal: str) -> Queues:
+def _queues(declared: object, journal: str) -> Queues:
     where = f"journals.{journal}queues" if journal else "queues"
-    return {name: _queue(f"{where}.{name}", name, t) for name, t in _tables(told, where)}
+    return {name: _queue(f"{where}.{name}", name, t) for name, t in _tables(declared, where)}
 
 
-def _queue(where: str, name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def _queue(where: str, name: str, declared: Mapping[str, Any]) -> dict[str, Any]:
     """One queue: what `configure` is to be told of it."""
-    given = dict(told)
+    given = dict(declared)
     kind = given.pop("kind", "journal")
     if kind not in KINDS:
         raise SettingError(f"{where}: kind is one of {', '.join(KINDS)}, not {kind!r}", name="kind")

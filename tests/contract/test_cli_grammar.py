@@ -62,7 +62,6 @@ def run(
     for name in ("FASTJOURNAL_DIR", "FASTJOURNAL_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "app", ROOT)  # made once: to make it takes longer than to run it
     return Command(capfd, monkeypatch)
 
 

@@ -13,11 +13,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
 from docblocks import ALL_BLOCKS, ALL_RUNS, LANGUAGES, WORDS, Block
 from docrunner import Runner
-from fastjournal.cli.app import app
 from fastjournal.journal.journal import Journal
 from fastjournal.testing.daemon import LocalDaemon
 
@@ -92,7 +91,7 @@ def console(block: Block, url: str) -> None:
             if line.endswith("&"):
                 background.enter_context(beside(block, line))
             elif line.startswith("fastjournal ") and not set(bare(line)) & SHELL:
-                done = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+                done = invoke(shlex.split(line, comments=True)[1:])
                 said = f"{done.output}\n{done.exception!r}"
                 assert done.exit_code == 0, f"{block.place}\n$ {line}\n{said}"
             else:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from fastjournal import Journal
-from fastjournal.errors import JournalError, NoSpace, RotationFailed, SegmentError, Stopped
+from fastjournal.errors import (
+    JournalError,
+    NoSpace,
+    OutcomeUnknown,
+    RotationFailed,
+    SegmentError,
+    Stopped,
+)
 from fastjournal.testing import Fault, ManualClock, MemoryFiles, check_replay
 from lives import HOME, WHOLE, Life, check
 
@@ -410,3 +417,95 @@ def test_endless_work_on_jobs_that_never_expire_keeps_the_disk_bounded(
     assert j.status().upkeep.segments_cleaned > 0
     assert most <= 0
     j.close()
+
+
+@pytest.mark.parametrize("sync", ["always", "os"])
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("reserve", [False, True])
+def test_a_journal_opens_on_a_full_disk_and_works_its_jobs_off(
+    sync: str, orderly: bool, reserve: bool
+) -> None:
+    """F02: not a byte more than there was; what is there can be leased and ended."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock, sync=sync)
+    for number in range(10):
+        j.put(b"x" * 100, queue="q", key=str(number))
+    held = j.lease("q", lease=1000)
+    assert held is not None
+    if not reserve:
+        j.engine.reserve.give_up()
+    if orderly:
+        j.close()
+    else:
+        files = files.killed()
+    files.capacity = used(files)
+    with opened(files, clock, sync=sync) as again:
+        assert again.jobs(limit=100)
+        with pytest.raises(NoSpace):
+            for _ in range(1000):
+                again.put(b"y" * 5000, queue="q")
+        if reserve:  # else there is no room for a single record
+            again.complete(held.id, held.token)
+            while (job := again.lease("q")) is not None:
+                job.done()
+            assert not again.jobs(queue="q", state="waiting")
+        files.capacity = None
+        clock.advance(2)
+        again.put(b"there is space", queue="q")
+        again.rotate()
+        check_replay(again)
+    if not orderly:
+        j.close()
+
+
+def test_a_torn_tail_on_a_full_disk_is_cut_with_the_help_of_the_reserve() -> None:
+    """F02, F13: its copy needs room; the reserve has it."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock, sync="os")
+    receipt = j.put(b"one", queue="q")
+    left = files.killed()
+    j.close()
+    newest = max(path for path in left.snapshot() if path.name == "000000001.log")
+    left.put(newest, left.content(newest) + b"\1half a record")
+    left.capacity = used(left)
+    with opened(left, clock, sync="os") as again:
+        assert again.job(receipt.id).value == b"one"
+    assert any("torn" in path.name for path in left.snapshot())
+
+
+def test_a_journal_that_cannot_follow_a_step_of_the_clock_is_closed_all_the_same() -> None:
+    """F03, F45: its leases cannot be renewed, since the log stops; the next opening takes over."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock)
+    j.put(b"one", queue="q")
+    assert j.lease("q", lease=60) is not None
+    clock.step(3600)
+    j.engine.clock.now()
+    for number in range(1, 4):
+        files.faults[len(files.operations) + number] = Fault(errno.EIO)
+    with pytest.raises(Stopped):
+        j.close()
+    with opened(files, clock) as again:
+        assert len(again.jobs()) == 1
+
+
+def test_a_batch_of_which_a_part_is_in_the_log_is_not_told_as_undone() -> None:
+    """F10: the second write fails, the first is there after the next opening."""
+    files, clock = MemoryFiles(), ManualClock()
+    j = opened(files, clock, sync="os")
+    ids = [bytes([number]) * 16 for number in range(1, 21)]
+    writes = 0
+
+    def second(operation: str) -> Fault | None:
+        nonlocal writes
+        writes += bool(WRITE.match(operation))
+        return Fault(errno.EIO) if writes == 2 else None
+
+    files.failing = second
+    with pytest.raises(OutcomeUnknown):
+        j.put_many([{"payload": bytes(60_000), "queue": "q", "id": job_id} for job_id in ids])
+    files.failing = None
+    with contextlib.suppress(JournalError):
+        j.close()
+    with opened(files, clock) as again:
+        assert 0 < len(again.jobs(limit=100)) < len(ids)

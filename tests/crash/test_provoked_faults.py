@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
 from fastjournal import Journal, State
-from fastjournal.cli.app import app
 from fastjournal.errors import JournalError, SettingError
 from fastjournal.log.care.probe import file_system_of, probe
 from fastjournal.log.disktest import check, write
@@ -362,12 +361,12 @@ def test_the_disk_test_finds_every_number_that_was_told_and_misses_none(tmp_path
     assert all(check(HERE, left) >= 10 for left in files.images(samples=20))
     numbers.close()  # type: ignore[attr-defined]
     place = str(tmp_path / "disk")
-    done = CliRunner().invoke(app, ["log", "disktest", place, "--count", "5"])
+    done = invoke(["log", "disktest", place, "--count", "5"])
     assert (done.exit_code, done.stdout.split()) == (0, ["1", "2", "3", "4", "5"])
-    done = CliRunner().invoke(app, ["log", "disktest", place, "--count", "7"])
+    done = invoke(["log", "disktest", place, "--count", "7"])
     assert done.stdout.split() == ["6", "7"]
-    assert CliRunner().invoke(app, ["log", "disktest", place, "--seen", "7"]).exit_code == 0
+    assert invoke(["log", "disktest", place, "--seen", "7"]).exit_code == 0
     (segment,) = Path(place).glob("000000001.log")
     segment.write_bytes(segment.read_bytes()[:-28])  # the disk has lost the last one
     (Path(place) / "synced.pos").unlink()
-    assert CliRunner().invoke(app, ["log", "disktest", place, "--seen", "7"]).exit_code == 1
+    assert invoke(["log", "disktest", place, "--seen", "7"]).exit_code == 1

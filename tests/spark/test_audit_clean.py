@@ -18,6 +18,7 @@ from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.care.cleaner import Cleaner, sealed_segments, segment_records
 from fastjournal.log.files import DISK
+from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark import JournalTable, explain
@@ -65,6 +66,21 @@ def test_findings_are_rows_with_their_place(spark: SparkSession, write_journal: 
     assert row is not None and row["segment"] == 1 and row["offset"] > 8
     twins = found.where("rule = 'one-waiting'").first()
     assert twins is not None and "2 rows WAITING for key a in queue q" in twins["text"]
+
+
+def test_rows_that_stand_in_a_snapshot_alone_are_no_finding(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The records below a snapshot are dropped: SQL, which knows nothing else, is not asked."""
+    with Journal(tmp_path / "jobs") as journal:
+        for number in range(20):
+            journal.put(b"v", key=f"{number}", queue="q")
+        journal.snapshot()
+        journal.clean()
+        journal.put(b"v", key="behind", queue="q")
+    manifest = read_manifest(DISK, tmp_path / "jobs")
+    assert manifest is not None and manifest.floor
+    assert told(audit(spark, tmp_path / "jobs")) == set()
 
 
 def test_warnings_alone_end_with_one(spark: SparkSession, write_journal: Write) -> None:

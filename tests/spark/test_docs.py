@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
 from docblocks import ALL_BLOCKS, Block
-from fastjournal.cli.app import app
 from fastjournal.journal.journal import Journal
 from fastjournal.spark.audit.rules import RULES
 from fastjournal.spark.options import OPTIONS
@@ -39,7 +38,7 @@ def test_the_example_runs_as_it_stands(
         journal.put(b"payload", key="key", queue="queue")
     if block.language == "console":
         for line in block.commands():
-            done = CliRunner().invoke(app, shlex.split(line)[1:])
+            done = invoke(shlex.split(line)[1:])
             assert done.exit_code == 0, f"$ {line}\n{done.output}\n{done.exception!r}"
         return
     names: dict[str, object] = {"spark": spark}

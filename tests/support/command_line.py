@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import typer.main
+from typer.testing import CliRunner, Result
 
 from fastjournal.cli import app as cli
 
@@ -50,6 +51,12 @@ class Command:
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
         return Outcome(code, *self._capture.readouterr())
+
+
+def invoke(words: Sequence[str | Path], **options: Any) -> Result:
+    """Run one command without `main` around it: what it raises stands in the result."""
+    line = list(map(str, words))
+    return CliRunner().invoke(cli.only(cli.app, *line[:1]), line, **options)
 
 
 COMMON = ("--dir", "--url")

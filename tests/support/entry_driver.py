@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from fastjournal import Journal
 from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.journal.disk.replay import replay
-from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
+from fastjournal.journal.entries.key_query import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.locks import Lock, Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.journal.language import commands as k

@@ -161,7 +161,7 @@ def work(chance: random.Random, history: History) -> Script:
     except JournalError:
         return
     now, until = time.monotonic_ns(), asked + lasts * SECOND
-    hands = [(job, history.leased(job, now, until)) for job in leased]
+    hands = [(job, history.leased(job, asked, now, until)) for job in leased]
     if len(hands) > 1 and chance.random() < 0.3:
         yield from finish_many(hands, history)
         return

@@ -18,6 +18,9 @@ Rules:
 3. Instants are of one clock that never steps, the client's. So a lease lasts at least from the
    moment it was asked for, for its length, whatever the daemon's clock does; less by `drift` where
    that clock is set: what it is moved by less than a second counts as drift.
+4. Of two leases the one that was told before the other was asked for is the older. Else nobody
+   knows by the clock: a slow sync, or a stopped daemon, answers both at once, and either client may
+   be the first to write it down. Then they count in the order of their tokens.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ _OPEN = (State.WAITING, State.PROCESSING)
 class Lease:
     """A job in somebody's hands; instants in ns."""
 
+    asked: int
     at: int
+    """When it was told."""
     token: int
     until: int
     given_back: bool = False
@@ -150,9 +155,9 @@ class History:
             arrived = self._changed.wait_for(lambda: self.told.acknowledged >= wanted, seconds)
         assert arrived, f"only {self.told} after {seconds} s"
 
-    def leased(self, job: Any, now: int, until: int) -> Lease:
-        """A job was handed out now, until at least then."""
-        lease = Lease(now, job.token, until)
+    def leased(self, job: Any, asked: int, now: int, until: int) -> Lease:
+        """A job that was asked for was handed out now, until at least then."""
+        lease = Lease(asked, now, job.token, until)
         self.lives[job.id].leases.append(lease)
         if job.payload in self.spooled_told:
             self.spooled[job.payload].add(job.id)
@@ -194,7 +199,7 @@ class History:
 
     def _lives_of(self, name: str, life: Life, verdict: Verdict) -> int:
         lives = 1
-        for a, b in pairwise(sorted(life.leases, key=lambda lease: lease.at)):
+        for a, b in pairwise(_in_order(life)):
             if b.token == 1 and a.given_back:  # else it cannot have ended
                 if life.put_at and life.put_at < a.at:
                     times = f"put {life.put_at / SECOND:.3f}, leased {a.at / SECOND:.3f}"
@@ -257,3 +262,22 @@ class History:
             if jobs != 1:
                 word = "doubled" if jobs else "lost"
                 verdict.blame(word, f"{payload!r} of a spool became {jobs} jobs")
+
+
+def _in_order(life: Life) -> list[Lease]:
+    """The leases of a job as they came about (rule 4)."""
+    ordered: list[Lease] = []
+    for lease in sorted(life.leases, key=lambda lease: lease.at):
+        place = len(ordered)
+        while place and _may_precede(lease, ordered[place - 1], life):
+            place -= 1
+        ordered.insert(place, lease)
+    return ordered
+
+
+def _may_precede(late: Lease, early: Lease, life: Life) -> bool:
+    """Whether the lease that was told later came first all the same."""
+    if late.asked >= early.at or late.token >= early.token:
+        return False
+    begins_anew = late.token == 1 and early.given_back and not 0 < life.put_at < early.at
+    return not begins_anew

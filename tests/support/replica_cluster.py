@@ -79,7 +79,7 @@ class Cluster:
             for name in NODES:
                 self.start(name)
         except BaseException:
-            self.close()
+            self.close(keep=True)
             raise
         return self
 
@@ -89,16 +89,18 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(keep=error is not None)
 
-    def close(self) -> None:
-        """Leave nothing behind."""
+    def close(self, *, keep: bool = False) -> None:
+        """Leave nothing behind; `keep`: but what the nodes have on their disks, to be looked at."""
         for process in [*self.processes.values(), *self.etcds.values(), *self._links]:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
         for name in NODES:
+            if keep:
+                shutil.copytree(self.home / name, self.home / f"{name}.kept")
             subprocess.run(["umount", "-l", str(self.home / name)], capture_output=True)
             _ip("netns", "del", self._space(name), check=False)
         _ip("link", "del", self._bridge, check=False)

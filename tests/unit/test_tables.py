@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
 from fastjournal import Journal, apply_tables, read_tables
-from fastjournal.cli.app import app
 from fastjournal.clock import SECOND
 from fastjournal.errors import SettingError
 from fastjournal.model import DEFAULT_SETTINGS, SETTING_LENGTHS, SETTING_NAMES
@@ -155,7 +154,7 @@ def test_the_command_shows_the_difference_applies_it_and_is_then_content(tmp_pat
     place = str(tmp_path / "jobs")
 
     def run(*more: str) -> str:
-        done = CliRunner().invoke(app, ["apply", tables, "--dir", place, *more])
+        done = invoke(["apply", tables, "--dir", place, *more])
         assert done.exit_code == 0, done.output
         return done.output
 

@@ -147,7 +147,7 @@ class Shipper:
         self._lag_from: int | None = None  # since when something is not archived
         self._shipped_at = self._pruned_at = clock.monotonic()
         self._shipped_to = (0, 0)  # segment and offset, as far as is known
-        self._told = False
+        self._complained = False
         self.last_wait = _LAST_WAIT
         """Seconds for the rest, when the journal closes."""
         self.on_behind: Callable[[str], object] | None = None
@@ -258,20 +258,20 @@ class Shipper:
 
     def _judge_lag(self) -> None:
         if not self.is_behind:
-            self._told = False
+            self._complained = False
             return
-        if self._told:
+        if self._complained:
             return
-        self._told = True
+        self._complained = True
         goes_on = self.options.behind == "clean"
-        told = f"{self.address}: nothing was archived for {self._lag():.0f} s"
+        complaint = f"{self.address}: nothing was archived for {self._lag():.0f} s"
         _log.critical(
             "%s, longer than archive_max_lag. %s",
-            told,
+            complaint,
             "Cleaning goes on without it" if goes_on else "Writing stops",
         )
         if not goes_on and self.on_behind is not None:
-            self.on_behind(told)
+            self.on_behind(complaint)
 
     def _answer(self, request: Request) -> Any:
         if isinstance(request, Look):

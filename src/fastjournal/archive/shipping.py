@@ -370,10 +370,10 @@ class Shipping:
         if self.epoch and max(taken, default=0) > self.epoch:
             self._stop(max(taken))
         epoch = max(taken, default=0)
-        told: dict[str, Any] = {"word": self._word, "at": now}
+        fields: dict[str, Any] = {"word": self._word, "at": now}
         if self._reign:
-            told["reign"] = self._reign
-        claim = json.dumps(told).encode()
+            fields["reign"] = self._reign
+        claim = json.dumps(fields).encode()
         if epoch != self.epoch and epoch and (yield from self._is_mine(epoch)):
             epoch -= 1  # claimed before, and the answer was lost
         while True:

@@ -6,6 +6,8 @@ Rules:
 2. An error of ours, or of the operating system, is one line on standard error and exit code 2, or 3
    if it tells of damage; a trace means a bug.
 3. Results go to standard output, everything else to standard error; `--json` prints JSON lines.
+4. Only the command that was typed is made: Typer would make all of them with all their options each
+   time, which takes longer than most commands run.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import shorten
@@ -21,6 +24,7 @@ from typing import Annotated
 
 try:
     import typer
+    from typer.models import CommandInfo, TyperInfo
 except ImportError:
     raise SystemExit("the command line needs: pip install 'fastjournal[daemon]'") from None
 
@@ -32,9 +36,11 @@ from fastjournal.cli.spark import commands as spark
 from fastjournal.errors import JournalError, is_damage
 from fastjournal.package import __version__
 
-__all__ = ["app", "main", "overview"]
+__all__ = ["app", "main", "only", "overview"]
 
 FAULT, DAMAGE = 2, 3
+_COMPLETE = "_FASTJOURNAL_COMPLETE"
+"""Set by the shell's completion, which then asks what can be typed next."""
 
 GROUPS = {
     "Jobs": "put lease done fail touch release list show delete redrive",
@@ -121,13 +127,15 @@ def demo(
 
 def main() -> None:
     """Run the command line; errors of ours become one line and an exit code."""
-    if sys.argv[1:] in ([], ["-h"], ["--help"]):
+    words = sys.argv[1:]
+    completing = _COMPLETE in os.environ  # what was typed stands in the environment
+    if words in ([], ["-h"], ["--help"]) and not completing:
         sys.stdout.write(overview(app))
         return
-    if sys.argv[1:] == ["--version"]:
-        sys.argv[1:] = ["version"]
+    if words == ["--version"]:
+        sys.argv[1:] = words = ["version"]
     try:
-        app()
+        (app if completing else only(app, *words[:1]))()
     except BrokenPipeError:
         # The reader of our output has gone; nothing is left to be said, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -137,13 +145,29 @@ def main() -> None:
         raise SystemExit(DAMAGE if is_damage(error) else FAULT) from None
 
 
+def only(app: typer.Typer, name: str = "") -> typer.Typer:
+    """The command line with this command or group alone; the whole one if it is not among them."""
+    for known, found in _commands(app):
+        if known != name:
+            continue
+        part = copy(app)
+        part.registered_commands, part.registered_groups = [], []
+        if isinstance(found, TyperInfo):
+            part.registered_groups.append(found)
+        else:
+            inner = typer.Typer()
+            inner.registered_commands.append(found)
+            part.add_typer(inner)  # not by itself: Typer leaves out the name of a lonely command
+        return part
+    return app
+
+
 def overview(app: typer.Typer) -> str:
     """What `fastjournal --help` says: the commands, each with the first sentence of its help.
 
-    Typer would make every command with all its options first, and rich would lay them out: three
-    times the time for the same lines. `fastjournal COMMAND --help` is Typer's.
+    Rich would lay out the options of all of them; `fastjournal COMMAND --help` is Typer's.
     """
-    lines = dict(_commands(app))
+    lines = {name: _sentence(found) for name, found in _commands(app)}
     width = max(map(len, lines))
     room = max(20, min(100, get_terminal_size().columns) - width - 4)
     groups = {title: names.split() for title, names in GROUPS.items()}
@@ -171,24 +195,25 @@ def overview(app: typer.Typer) -> str:
     )
 
 
-def _commands(app: typer.Typer) -> Iterator[tuple[str, str]]:
+def _commands(app: typer.Typer) -> Iterator[tuple[str, CommandInfo | TyperInfo]]:
+    """What can be typed behind `fastjournal`, and how it was registered; nothing that is hidden."""
     for command in app.registered_commands:
-        if command.hidden or command.callback is None:
+        if command.callback is not None and not command.hidden:
+            yield command.name or command.callback.__name__.replace("_", "-"), command
+    for below in app.registered_groups:
+        if below.typer_instance is None or below.hidden is True:
             continue
-        name = command.name or command.callback.__name__.replace("_", "-")
-        yield name, _sentence(command.help or inspect.getdoc(command.callback) or "")
-    for one in app.registered_groups:
-        inner = one.typer_instance
-        if inner is None or one.hidden is True:
-            continue
-        if one.name and isinstance(one.name, str):
-            yield one.name, _sentence(str(inner.info.help or ""))
+        if isinstance(below.name, str) and below.name:
+            yield below.name, below
         else:
-            yield from _commands(inner)
+            yield from _commands(below.typer_instance)
 
 
-def _sentence(text: str) -> str:
-    words = " ".join(text.strip().partition("\n\n")[0].split())
+def _sentence(found: CommandInfo | TyperInfo) -> str:
+    """The first sentence of a help."""
+    inner = found.typer_instance if isinstance(found, TyperInfo) else None
+    text = inner.info.help if inner else found.help or inspect.getdoc(found.callback) or ""
+    words = " ".join(str(text or "").strip().partition("\n\n")[0].split())
     first, stop, rest = words.partition(". ")
     return f"{first}." if rest else first + stop
 

@@ -68,7 +68,7 @@ def restore(
 
     store, manifest = _open(archive)
     plan = plan_restore(manifest, None if to is None else _nanoseconds(to))
-    told = {
+    values = {
         "archive": archive,
         "epoch": manifest.epoch,
         "snapshot": None if plan.snapshot is None else plan.snapshot.name,
@@ -79,7 +79,7 @@ def restore(
     }
     if dry_run:
         if as_json:
-            json_line(told)
+            json_line(values)
         else:
             for entry in (plan.snapshot, *plan.segments, *plan.parts):
                 if entry is not None:
@@ -98,7 +98,7 @@ def restore(
 
         restored = restore_journal(store, plan, directory, progress=show)
     if as_json:
-        json_line(told | {"directory": str(directory), "last_time": restored.last_time})
+        json_line(values | {"directory": str(directory), "last_time": restored.last_time})
     else:
         typer.echo(
             f"{directory}: {bytes_text(plan.bytes)} restored,"

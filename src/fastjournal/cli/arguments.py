@@ -131,10 +131,10 @@ def _daemon_of(context: typer.Context, url: str | None) -> str | None:
         return url
     from fastjournal.client.urls import parse_url
 
-    place = parse_url(url)
-    if not isinstance(place, Path):
+    target = parse_url(url)
+    if not isinstance(target, Path):
         return url
-    context.params["directory"] = place
+    context.params["directory"] = target
     return None
 
 

@@ -212,15 +212,15 @@ def workq(
         "clean_interval": None if cmdlog_clean_int is None else cmdlog_clean_int / 1000,
         "accept": accept or None,
     }  # fmt: skip
-    told = {name: value for name, value in journal.items() if value is not None}
-    if cmdlog_path is None and told:
+    given = {name: value for name, value in journal.items() if value is not None}
+    if cmdlog_path is None and given:
         raise typer.BadParameter("without --cmdlog-path there is no log to be told about")
     with _directory(cmdlog_path) as path:
         settings = load(
             None,
             overrides={
                 "data": str(path), "listen": [], "workq": [listen], "insecure": insecure,
-                "journal": told if cmdlog_path is not None else {"sync": "os"},
+                "journal": given if cmdlog_path is not None else {"sync": "os"},
             },
         )  # fmt: skip
         raise typer.Exit(run(settings))

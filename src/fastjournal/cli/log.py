@@ -65,34 +65,34 @@ def command_values(payload: bytes) -> dict[str, Any] | None:
 
 
 def _values(command: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": type(command).__name__.upper()}
+    values: dict[str, Any] = {"type": type(command).__name__.upper()}
     members = getattr(command, "members", None)
     if members is not None:
-        return told | {"members": [_values(member) for member in members]}
+        return values | {"members": [_values(member) for member in members]}
     row_id = getattr(command, "id", b"")
     if isinstance(row_id, bytes) and any(row_id):
-        told["id"] = row_id.hex()
+        values["id"] = row_id.hex()
     for name in (*_TEXTS, *_NUMBERS, *_INSTANTS, *_CONTENTS):
         value = getattr(command, name, None)
         if isinstance(value, bytes):
             if value and name in _CONTENTS:
-                told[f"{name}_bytes"] = len(value)
+                values[f"{name}_bytes"] = len(value)
             elif value:
-                told[name] = value.decode("utf-8", "backslashreplace")
+                values[name] = value.decode("utf-8", "backslashreplace")
         elif isinstance(value, int) and value and not isinstance(value, bool):
-            told[name] = int(value)
-    return told
+            values[name] = int(value)
+    return values
 
 
-def command_text(told: dict[str, Any]) -> str:
+def command_text(values: dict[str, Any]) -> str:
     """The same in one line."""
-    members = told.get("members")
+    members = values.get("members")
     if members is not None:
         inside = "; ".join(command_text(member) for member in members[:3])
         more = f"; and {len(members) - 3} more" if len(members) > 3 else ""
-        return f"{told['type']} of {len(members)}: {inside}{more}"
-    words = [told["type"]]
-    for name, value in told.items():
+        return f"{values['type']} of {len(members)}: {inside}{more}"
+    words = [values["type"]]
+    for name, value in values.items():
         if name == "id":
             words.append(value[:12])
         elif name in _INSTANTS:
@@ -371,7 +371,7 @@ def disktest(
 
 
 def _print_record(record: Record, as_json: bool) -> None:
-    told = command_values(record.payload)
+    command = command_values(record.payload)
     if as_json:
         json_line(
             {
@@ -381,7 +381,7 @@ def _print_record(record: Record, as_json: bool) -> None:
                 "offset": record.offset,
                 "size": len(record.payload),
                 "payload_hex": record.payload.hex(),
-                "command": told,
+                "command": command,
             }
         )
         return
@@ -391,7 +391,7 @@ def _print_record(record: Record, as_json: bool) -> None:
             record.segment,
             record.offset,
             len(record.payload),
-            preview(record.payload, 60) if told is None else command_text(told),
+            preview(record.payload, 60) if command is None else command_text(command),
         )
     )
 

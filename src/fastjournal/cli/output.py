@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fastjournal.arguments import last_words, length_text
 from fastjournal.clock import instant_text
-from fastjournal.model import SETTING_LENGTHS, State
+from fastjournal.model import PLACES, SETTING_LENGTHS, State, place_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "JOB_COLUMNS",
     "QUEUE_COLUMNS",
-    "QUEUE_NUMBERS",
     "STATES",
     "Advance",
     "bytes_text",
@@ -160,8 +159,7 @@ _SECOND = 1_000_000_000
 JOB_COLUMNS = ("id", "state", "queue", "key", "due", "tries", "payload")
 SHORT = 12
 """Digits of an id that people are shown; commands take them for the whole."""
-QUEUE_NUMBERS = ("ready", "future", "held", "leased", "completed", "dead")
-QUEUE_COLUMNS = ("queue", *QUEUE_NUMBERS, "next", "")
+QUEUE_COLUMNS = ("queue", *PLACES, "next", "")
 
 
 def text(data: bytes) -> str:
@@ -252,11 +250,11 @@ _SHORT_COLUMNS = (0, 1, 4, 5)
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     shown = [_cut(cell, width) for cell, width in zip(cells, widths, strict=True)]
-    placed = [
+    padded = [
         cell.rjust(width) if name == "tries" else cell.ljust(width)
         for name, cell, width in zip(JOB_COLUMNS, shown, widths, strict=True)
     ]
-    return "  ".join(placed).rstrip()
+    return "  ".join(padded).rstrip()
 
 
 def _cut(text: str, width: int) -> str:
@@ -265,13 +263,10 @@ def _cut(text: str, width: int) -> str:
 
 def _job_row(job: Job, now: int) -> list[str]:
     """The cells of `JOB_COLUMNS`."""
-    word = _WORDS.get(job.state, "deleted")
-    if job.state is State.WAITING:
-        word = "held" if job.held else "future" if job.due > now else "ready"
     when = job.lease_until if job.state is State.PROCESSING else job.due
     return [
         job.id.hex()[:SHORT],
-        word,
+        place_of(job, now),
         text(job.queue_bytes),
         text(job.key_bytes),
         distance(when, now),
@@ -299,7 +294,7 @@ def queue_values(queue: QueueStatus) -> dict[str, Any]:
     """A queue for programs."""
     return {
         "queue": text(queue.name_bytes),
-        **{name: getattr(queue, name) for name in QUEUE_NUMBERS},
+        **{name: getattr(queue, name) for name in PLACES},
         "next_due": queue.next_due,
         "settings": settings_values(queue.settings),
     }
@@ -310,7 +305,7 @@ def queue_row(queue: QueueStatus, now: int) -> list[str]:
     words = [word for word in ("paused", "draining") if getattr(queue.settings, word)]
     return [
         text(queue.name_bytes),
-        *(f"{getattr(queue, name):,}" for name in QUEUE_NUMBERS),
+        *(f"{getattr(queue, name):,}" for name in PLACES),
         distance(queue.next_due, now),
         ", ".join(words),
     ]
@@ -337,7 +332,7 @@ def status_values(status: JournalStatus) -> dict[str, Any]:
         "jobs": status.jobs,
         "entries": status.entries,
         "queues": status.queues,
-        **{name: getattr(status, name) for name in QUEUE_NUMBERS},
+        **{name: getattr(status, name) for name in PLACES},
         "memory_limit": status.memory_limit,
         "value_bytes": status.value_bytes,
         "unlogged_bytes": status.unlogged_bytes,

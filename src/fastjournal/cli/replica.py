@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fastjournal.cli.output import json_line, table, tell
-from fastjournal.errors import NotFound, SettingError, Unavailable
+from fastjournal.errors import BadRequest, NotFound, SettingError, Unavailable
 
 __all__ = ["app"]
 
@@ -31,10 +32,16 @@ SecretFile = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of text.")]
 _SECONDS = 5.0
+_LOOK = 0.3  # seconds between two looks at a move
 
 
 def _ask(
-    node: str, command: str, journal: str, secret_file: Path | None, member: str = ""
+    node: str,
+    command: str,
+    journal: str,
+    secret_file: Path | None,
+    member: str = "",
+    leaves: str = "",
 ) -> dict[str, Any]:
     from fastjournal.config import parse_address
 
@@ -44,7 +51,8 @@ def _ask(
             secret = secret_file.read_text("utf-8").strip()
         except OSError as error:
             raise SettingError(f"{secret_file}: {error.strerror}", name="secret-file") from error
-    line = {"command": command, "journal": journal, "secret": secret, "member": member}
+    line = {"command": command, "journal": journal, "secret": secret}
+    line |= {"member": member, "leaves": leaves}
     try:
         with socket.create_connection(parse_address(node, 17996), _SECONDS) as sock:
             sock.settimeout(_SECONDS)
@@ -56,7 +64,8 @@ def _ask(
         raise Unavailable(f"{node} does not answer: is the secret right, and the journal's name?")
     answer: dict[str, Any] = json.loads(told)
     if "error" in answer:
-        raise Unavailable(f"{node}: {answer['error']}")
+        refused = BadRequest if answer.get("final") else Unavailable
+        raise refused(f"{node}: {answer['error']}")
     return answer
 
 
@@ -161,6 +170,65 @@ def remove(
 
 
 @app.command()
+def move(
+    node: Node,
+    old: Annotated[str, typer.Argument(help="`replica.name` of who leaves.", metavar="OLD")],
+    new: Annotated[str, typer.Argument(help="`replica.name` of who comes.", metavar="NEW")],
+    journal: JournalName = "default",
+    secret_file: SecretFile = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for it.")] = 3600.0,
+    as_json: Json = False,
+) -> None:
+    """Let another node take the place of one that keeps the journal; NODE is any that does.
+
+    It fetches everything, then it counts, then the old one leaves. Cut off, it goes on by itself
+    while the primary lives; the same command again sees it to its end.
+
+    Examples:
+
+        fastjournal replica move 10.0.0.1:17996 c d
+    """
+    _ask(node, "status", journal, secret_file)  # whoever cannot be asked at all is told at once
+    deadline, told = time.monotonic() + timeout, ""
+    while time.monotonic() < deadline:
+        try:
+            at = _primary_of(node, journal, secret_file)
+            one = _ask(at, "report", journal, secret_file)
+            voters, joining = one["voters"], one["joining"]
+            if not joining and new in voters and old not in voters:
+                tell(as_json, {"node": new, "outcome": "moved"}, f"{new} has taken {old}'s place")
+                return
+            if not joining:
+                _ask(at, "swap", journal, secret_file, new, old)
+            step = _step(one, new)
+        except Unavailable as error:  # between two primaries; what was refused is told at the end
+            step = str(error)
+        if step != told:
+            tell(as_json, {"node": new, "outcome": "moving", "step": step}, step)
+            told = step
+        time.sleep(_LOOK)
+    raise Unavailable(f"{new} has not taken {old}'s place in {timeout:g} s: {told}")
+
+
+def _primary_of(node: str, journal: str, secret_file: Path | None) -> str:
+    """Where the primary listens, as a node knows."""
+    one = _ask(node, "status", journal, secret_file)
+    if one["serving"]:
+        return node
+    if not one["listens"] or one["primary"] == one["node"]:
+        raise Unavailable(f"{node}: nobody leads yet")
+    return str(one["listens"])
+
+
+def _step(one: dict[str, Any], new: str) -> str:
+    """How far a node is that comes."""
+    lag = one["lag"].get(new)
+    if new in one["voters"] or lag is None:
+        return f"{new}: both sets are asked" if one["joining"] else f"{new}: begins"
+    return f"{new}: {lag['records']} records, {lag['bytes']} bytes to fetch"
+
+
+@app.command()
 def promote(
     node: Node,
     accept_loss: Annotated[
@@ -225,8 +293,6 @@ def lost(
 
 
 def _put_again(directory: Path, url: str, as_json: bool) -> None:
-    import time
-
     from fastjournal.cli.journal.open_journal import open_journal
     from fastjournal.journal.look.left_behind import (
         files_left,

@@ -23,7 +23,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = False
-        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def listen(self) -> None:
         """From now on SIGTERM and Ctrl-C ask."""
@@ -33,7 +33,7 @@ class Stop:
     def ask(self) -> None:
         """Ask; any thread may, and any signal handler."""
         self.asked = True
-        self._told.put(None)
+        self._wake.put(None)
 
     def set(self) -> None:
         """The same by the name that an event of `threading` has for it."""
@@ -47,5 +47,5 @@ class Stop:
         """Wait so long, or until asked; whether asked."""
         if not self.asked:
             with contextlib.suppress(queue.Empty):
-                self._told.get(timeout=seconds)
+                self._wake.get(timeout=seconds)
         return self.asked

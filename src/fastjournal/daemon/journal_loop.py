@@ -12,7 +12,8 @@ Rules:
    in the order of its requests; only those that wait (for a job, for a result, for upkeep) come
    later.
 3. If a write or a sync fails while a turn is under way, every request of it is answered with that
-   error: none of them may be told that it happened.
+   error: none of them may be told that it happened, nor, once a part of it is in the log, that it
+   did not.
 4. A lease is lost only when everything that had arrived by its end has been carried out: the loop
    may have stood still (a stopped process, a machine put to sleep) while the word of its holder
    waited in a socket. So time asks the loop for whole rounds (`read_until`), until each connection
@@ -270,7 +271,7 @@ class JournalLoop:
             self._count_turn(len(turn))
             failure = log.failure
             if stopped is None and failure is not None:
-                raise failure
+                raise unknown(failure)  # some of the turn may be there: each wrote for itself
         except JournalError as error:
             self._refuse(turn, asking[at:], error, now)
             return
@@ -358,7 +359,7 @@ class JournalLoop:
     def _refuse(
         self, turn: list[Session], asking: list[Session], error: JournalError, now: i64
     ) -> None:
-        """Nothing of the turn was logged."""
+        """The turn came to nothing, as far as anybody may be told."""
         fault = error if isinstance(error, (ReadOnly, Closed)) else ReadOnly(str(error))
         for session in turn:
             session.out.truncate(0)

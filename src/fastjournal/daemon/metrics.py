@@ -21,16 +21,13 @@ from prometheus_client.registry import Collector
 from fastjournal.clock import SECOND
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.journal_loop import JournalLoop
-from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
+from fastjournal.journal.state.row import READY
 from fastjournal.log.write.counters import Histogram
+from fastjournal.model import PLACES
 from fastjournal.package import __version__
 
 __all__ = ["ServerCollector", "render"]
 
-_PLACES = (
-    ("ready", READY), ("future", FUTURE), ("held", HELD), ("leased", LEASED),
-    ("completed", DONE), ("dead", DEAD),
-)  # fmt: skip
 _JOBS = {
     "puts": "Jobs taken in, merged and repeated ones included",
     "merges": "Puts that were merged into a waiting job",
@@ -138,7 +135,7 @@ def _of_queues(hosts: list[JournalLoop]) -> Iterator[Metric]:
                 if not lane.shown:
                     continue
                 names = [host.name, lane.name.decode("utf-8", "backslashreplace")]
-                for place, number in _PLACES:
+                for number, place in enumerate(PLACES):
                     depth.add_metric([*names, place], lane.counts[number])
                 first = lane.head(now) if lane.counts[READY] else None
                 age.add_metric(names, 0 if first is None else max(0, now - first.due) / SECOND)

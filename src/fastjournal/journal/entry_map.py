@@ -25,7 +25,7 @@ from fastjournal.handles import HeldLock
 from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.entry_operations import EntryOperations
 from fastjournal.journal.engine.events import EntryWatch
-from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
+from fastjournal.journal.entries.key_query import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.locks import NOBODY, Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.model import MAX_INSTANT
@@ -89,7 +89,7 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         return True
 
     def __iter__(self) -> Iterator[bytes]:
-        return (entry.key for entry in self._scan(KeyQuery(RANGE, b"", limit=_PAGE), _PROBE))
+        return (entry.key for entry in self._pages(KeyQuery(RANGE, b"", limit=_PAGE), _PROBE))
 
     def __len__(self) -> int:
         with self._engine.lock:
@@ -268,12 +268,12 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
     def range(self, lower: Text = b"", upper: Text = b"", *, data: bool = True) -> Iterator[Entry]:
         """The entries from `lower` to `upper`, both included, in order; empty: no bound."""
         low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
-        return self._scan(KeyQuery(RANGE, low, high, _PAGE), Reading(data=data))
+        return self._pages(KeyQuery(RANGE, low, high, _PAGE), Reading(data=data))
 
     def match(self, pattern: str | bytes, *, data: bool = True) -> Iterator[Entry]:
         """The entries whose keys hold this regular expression (RE2), in order."""
         raw = pattern.encode() if isinstance(pattern, str) else bytes(pattern)
-        return self._scan(KeyQuery(PATTERN, b"", raw, _PAGE), Reading(data=data))
+        return self._pages(KeyQuery(PATTERN, b"", raw, _PAGE), Reading(data=data))
 
     def page(
         self,
@@ -290,15 +290,15 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
         Give its cursor back for the next page, from any process and after any restart.
         """
         if cursor:
-            scan = KeyQuery.resume(cursor)
+            query = KeyQuery.resume(cursor)
         elif match:
-            scan = KeyQuery(
+            query = KeyQuery(
                 PATTERN, b"", match.encode() if isinstance(match, str) else match, limit
             )
         else:
             low, high = (key_bytes(bound) if bound else b"" for bound in (lower, upper))
-            scan = KeyQuery(RANGE, low, high, limit)
-        return self._ask(self.operations.page, scan, Reading(data=data))
+            query = KeyQuery(RANGE, low, high, limit)
+        return self._ask(self.operations.page, query, Reading(data=data))
 
     def lock(
         self,
@@ -353,13 +353,13 @@ class EntryMap(MutableMapping[bytes, EntryValue]):
             self._freed.notify_all()
             return freed
 
-    def _scan(self, scan: KeyQuery, reading: Reading) -> Iterator[Entry]:
+    def _pages(self, query: KeyQuery, reading: Reading) -> Iterator[Entry]:
         while True:
-            page = self._ask(self.operations.page, scan, reading)
+            page = self._ask(self.operations.page, query, reading)
             yield from page.entries
             if not page.cursor:
                 return
-            scan = KeyQuery.resume(page.cursor)
+            query = KeyQuery.resume(page.cursor)
 
     def _stamp(self, timestamp: Instant | None) -> int:
         return 0 if timestamp is None else self._engine.stamp_of(instant(timestamp, "timestamp"))

@@ -17,6 +17,7 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Self, final
@@ -63,7 +64,7 @@ from fastjournal.journal.engine.engine import Engine
 from fastjournal.journal.engine.events import Subscription
 from fastjournal.journal.engine.forwarding import Taken
 from fastjournal.journal.engine.operations import OUTCOMES, Operations, Receipt
-from fastjournal.journal.engine.reserve import Reserve
+from fastjournal.journal.engine.reserve import Reserve, free_reserve
 from fastjournal.journal.engine.waiting import wait_at
 from fastjournal.journal.entry_map import EntryMap
 from fastjournal.journal.language.commands import Mark
@@ -182,7 +183,8 @@ class Journal:
         stream = Stream(self.path, WORKQ, files=files, clock=self._clock, zone_bytes=zone_bytes)
         stream.create()
         stream.check_restored()
-        self._log = LogWriter(
+        open_log = partial(
+            LogWriter,
             stream,
             segment_size=size,
             sync=_word(sync, "sync"),
@@ -192,6 +194,12 @@ class Journal:
             trust_mark=True,
             floor=lambda: first_uncovered(stream),
         )
+        try:
+            self._log = open_log()
+        except NoSpace:
+            if not free_reserve(stream):
+                raise
+            self._log = open_log()
         try:
             started = self._clock.monotonic()
             values = Values(memory, logged=True, counts_unlogged=memory_limit is not None)
@@ -832,11 +840,14 @@ class Journal:
             closed, self._closed = self._closed, True
             if closed:
                 return
-            engine.begin()
-            engine.fail_waiters()
         try:
-            self.background.stop()
-        finally:  # an interrupt of the waiting must not leave the lock held
+            try:
+                with engine.lock:
+                    engine.begin()
+                    engine.fail_waiters()
+            finally:
+                self.background.stop()
+        finally:  # neither a fault nor an interrupt of the waiting must leave the lock held
             with engine.lock:
                 try:
                     # The Workq server refuses a MARK: where all else is its own, none is written.

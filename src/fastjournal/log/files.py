@@ -322,8 +322,8 @@ class DiskFiles:
                     raise
             if time.monotonic() >= deadline:
                 holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
-                told = f" (held by process {holder})" if holder else ""
-                raise LockTimeout(f"{path} is locked{told}", path=path, holder=holder)
+                owner = f" (held by process {holder})" if holder else ""
+                raise LockTimeout(f"{path} is locked{owner}", path=path, holder=holder)
             time.sleep(_LOCK_POLL)
 
 

@@ -58,10 +58,12 @@ class SyncedMark:
             raise write_failure(error, directory / SYNCED_MARK) from error
 
     def begin(self, segment: int, offset: int, last_time: int) -> None:
-        """Remember where an appender begins; durable, so that recovery always finds one mark."""
+        """Remember where an appender begins; durable, so that recovery always finds one mark.
+
+        Both slots are overwritten in place, which takes no room on a full disk.
+        """
         try:
-            self._handle.truncate(0)
-            data = self._encode(segment, offset, last_time)
+            data = self._encode(segment, offset, last_time).ljust(2 * _SLOT, b"\0")
             if (written := self._handle.write_at(data, 0)) != len(data):
                 raise short_write(written, len(data))
             self._handle.sync()

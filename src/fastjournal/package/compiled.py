@@ -54,7 +54,7 @@ CORE = (
     "fastjournal.journal.engine.operations",
     "fastjournal.journal.engine.reserve",
     "fastjournal.journal.engine.wakeups",
-    "fastjournal.journal.entries.cursor",
+    "fastjournal.journal.entries.key_query",
     "fastjournal.journal.entries.ground",
     "fastjournal.journal.entries.locks",
     "fastjournal.journal.entries.once",

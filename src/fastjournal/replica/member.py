@@ -343,9 +343,12 @@ class Member:
     def change_voters(self, voters: Sequence[str]) -> None:
         """As the serving primary, begin to bring the journal to these nodes, one at a time.
 
-        The same ones again: give up a change that has not begun to count.
+        A change that is under way may be asked for again. The same nodes as are there already: give
+        up a change that has not begun to count.
         """
         old, new = set(self._members.voters), set(voters)
+        if new and new in (set(self._next_voters), set(self._members.joining)):
+            return
         if self._learners and new == old and not self._members.joining:
             self._learners = self._next_voters = ()  # given up before it has begun
             self._peers = {name: peer for name, peer in self._peers.items() if name in old}
@@ -354,6 +357,8 @@ class Member:
             raise ReadOnly("members change one at a time, by a serving primary")
         if len(new - old) > 1 or len(old - new) > 1 or not new:
             raise ReadOnly("members change one at a time")
+        if new == old:
+            return
         self._next_voters = tuple(voters)
         self._learners = tuple(new - old)
         for name in self._learners:
@@ -640,6 +645,9 @@ class Member:
         payload = self._make_mark(now, election.epoch, self._members.version)
         self._mark = self.log.begin_epoch(election.epoch, payload, now)
         self._epoch = election.epoch
+        self._joint_from = (
+            self._mark
+        )  # a change that another primary has begun is brought to its end
         self.role = Role.PRIMARY
         self.commit_time = self._confirmed = 0
         self._peers = {name: _Peer() for name in self._others()}

@@ -5,8 +5,10 @@
                                  "clients": "host:port"}: where its clients find it
     then                         messages, as `messages` lays them out
     an operator's first line     {"command": "status", "journal": "jobs", "secret": "..."}; the
-                                 answer is one line of JSON. Others: `switchover`, `promote`,
-                                 `add` and `remove` with the name of a node in `member`
+                                 answer is one line of JSON. Others: `report`, which also tells how
+                                 far others are behind; `switchover`, `promote`; `add`, `remove`
+                                 and `swap` with the name of a node in `member`, and of the one
+                                 that makes room for it in `leaves`
 
 Rules:
 
@@ -290,7 +292,7 @@ class ReplicaNode:
         """Somebody's first line: the name of a peer, or the answer to an operator."""
         hello = self._check(line)
         if "command" in hello:
-            return "", self._command(str(hello["command"]), str(hello.get("member", "")))
+            return "", self._command(hello)
         return self._admit(hello), {}
 
     def _check(self, line: bytes) -> dict[str, Any]:
@@ -312,10 +314,14 @@ class ReplicaNode:
         self._clients[sender] = str(hello.get("clients", ""))
         return sender
 
-    def _command(self, word: str, name: str) -> dict[str, Any]:
+    def _command(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """What an operator has asked."""
-        if word in ("add", "remove"):
-            return self._change_members(word, name)
+        word = str(said["command"])
+        if word in ("add", "remove", "swap"):
+            name, leaves = str(said.get("member", "")), str(said.get("leaves", ""))
+            return self._change_members(word, name, leaves)
+        if word == "report":
+            return self.report()
         if word == "switchover" and self.member.is_serving:
             self.do(self.member.resign)
         elif word == "promote":
@@ -324,12 +330,17 @@ class ReplicaNode:
             return {"error": f"{word} is not for this node: it is {self.member.role.value}"}
         return self.status()
 
-    def _change_members(self, word: str, name: str) -> dict[str, Any]:
-        voters = [one for one in self.member.members.voters if one != name]
-        if word == "add":
+    def _change_members(self, word: str, name: str, leaves: str) -> dict[str, Any]:
+        old = self.member.members.voters
+        voters = [one for one in old if one not in (name, leaves)]
+        if word != "remove":
             voters.append(name)
         if name not in {*self.options.peers, self.options.name}:
-            return {"error": f"{name} is not among the peers of {self.options.name}"}
+            text = f"{name} is not among the peers of {self.options.name}"
+            return {"error": text, "final": True}
+        if word == "swap" and leaves not in old and name not in old:
+            text = f"neither {leaves} nor {name} keeps {self.options.journal}"
+            return {"error": text, "final": True}
         if not self.member.is_serving:
             return {"error": f"only the primary changes members: {self.member.primary or 'nobody'}"}
         refused: list[ReadOnly] = []
@@ -353,6 +364,14 @@ class ReplicaNode:
             host = f"[{host}]" if ":" in host else host
         return f"{host}:{port}" if mark else ""
 
+    def _address_of(self, name: str) -> str:
+        """Where a node listens for the others and for operators; empty: not known."""
+        if name == self.options.name:
+            host, port = self.options.host, self.port
+        else:
+            host, port = self.options.peers.get(name, ("", 0))
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}" if host else ""
+
     def report(self) -> dict[str, Any]:
         """The status, and how far the others are behind a primary; that reads in the log."""
         member = self.member
@@ -373,6 +392,7 @@ class ReplicaNode:
             "serving": member.is_serving,
             "epoch": member.epoch,
             "primary": member.primary,
+            "listens": self._address_of(member.primary),
             "address": self.primary_address,
             "eligible": member.is_eligible,
             "last_time": member.log.last_time,

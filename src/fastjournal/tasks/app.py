@@ -317,8 +317,8 @@ class Tasks:
 
     def now(self) -> int:
         """The journal's time, ns since 1970."""
-        told = getattr(self.journal, "server_now", None)
-        return int(self._clock.now() if told is None else told())
+        server_now = getattr(self.journal, "server_now", None)
+        return int(self._clock.now() if server_now is None else server_now())
 
     def own_time(self, instant: int) -> int:
         """An instant of the journal by the clock that our timestamps are told in."""

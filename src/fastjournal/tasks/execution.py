@@ -144,7 +144,7 @@ def execute(app: App, payload: bytes, about: About) -> Ended:
     prepared = prepare(app, payload, about)
     if isinstance(prepared, Ended):
         return prepared
-    mark = _current.set(prepared.run)
+    token = _current.set(prepared.run)
     try:
         result = None
         try:
@@ -156,7 +156,7 @@ def execute(app: App, payload: bytes, about: About) -> Ended:
             return _failed(prepared, error)
         return _done(prepared, result)
     finally:
-        _current.reset(mark)
+        _current.reset(token)
 
 
 async def aexecute(app: App, payload: bytes, about: About) -> Ended:
@@ -166,7 +166,7 @@ async def aexecute(app: App, payload: bytes, about: About) -> Ended:
         return prepared
     if not prepared.task.is_async:
         return await asyncio.to_thread(execute, app, payload, about)
-    mark = _current.set(prepared.run)
+    token = _current.set(prepared.run)
     try:
         try:
             _before(prepared)
@@ -177,7 +177,7 @@ async def aexecute(app: App, payload: bytes, about: About) -> Ended:
             return _failed(prepared, error)
         return _done(prepared, result)
     finally:
-        _current.reset(mark)
+        _current.reset(token)
 
 
 def settle(ended: Ended) -> bytes | None:
@@ -210,7 +210,7 @@ def _before(prepared: Prepared) -> None:
 
 def _done(prepared: Prepared, result: Any) -> Ended:
     for middleware in reversed(prepared.app.middlewares):
-        with _told(middleware, prepared.run):
+        with _logged(middleware, prepared.run):
             middleware.after(prepared.run, result)
     try:
         data = prepared.task.codec.encode_result(result)
@@ -226,7 +226,7 @@ def _failed(prepared: Prepared, error: BaseException) -> Ended:
     run = prepared.run
     if isinstance(error, Retry):
         for middleware in reversed(prepared.app.middlewares):
-            with _told(middleware, run):
+            with _logged(middleware, run):
                 middleware.after(run, None)
         return Ended("retry", None, error.delay)
     wait = prepared.task.options.retry.wait_after(error, run.fails)
@@ -234,7 +234,7 @@ def _failed(prepared: Prepared, error: BaseException) -> Ended:
         wait = NEVER
     run.is_last = wait is NEVER
     for middleware in reversed(prepared.app.middlewares):
-        with _told(middleware, run):
+        with _logged(middleware, run):
             middleware.error(run, error)
     trace = error.__traceback__
     if trace is not None and trace.tb_next is not None:
@@ -244,7 +244,7 @@ def _failed(prepared: Prepared, error: BaseException) -> Ended:
 
 
 @contextlib.contextmanager
-def _told(middleware: Any, run: Run) -> Any:
+def _logged(middleware: Any, run: Run) -> Any:
     try:
         yield
     except Exception:

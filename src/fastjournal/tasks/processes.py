@@ -146,8 +146,8 @@ class Child:
 
 def load_named(target: str, what: str = "app") -> Any:
     """The object `module:name`, also of a module in the current directory."""
-    module, mark, attribute = target.partition(":")
-    if not mark or not module or not attribute:
+    module, colon, attribute = target.partition(":")
+    if not colon or not module or not attribute:
         raise SettingError(f"{target!r} is not module:{what}", name=what)
     here = str(Path.cwd())
     if here not in sys.path:

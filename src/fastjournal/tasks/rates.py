@@ -19,7 +19,7 @@ from fastjournal.errors import Locked, SettingError
 
 __all__ = ["Rate", "take_tokens"]
 
-_PLACE = "fastjournal.rates/"
+_PREFIX = "fastjournal.rates/"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _FORM = re.compile(r"(\d+)\s*/\s*(\d*)\s*([smhd])")
 _LOCK_LASTS, _LOCK_WAIT = 5, 2  # seconds
@@ -62,7 +62,7 @@ class Rate:
 
 def take_tokens(journal: Any, name: str, rate: Rate, wanted: int, now: int) -> tuple[int, float]:
     """Take up to `wanted` tokens, or give some back (negative); how many, and seconds to wait."""
-    key = _PLACE + name
+    key = _PREFIX + name
     try:
         with journal.entries.lock(key, _LOCK_LASTS, wait=_LOCK_WAIT) as held:
             text = held.get()

@@ -10,6 +10,7 @@ Rules: those of `client.worker`, and
 3. Tokens of a queue's rate are taken before its jobs are leased, and what was not used is given
    back. A call whose own rate is used up goes back until there is a token.
 4. It announces itself every ten seconds, and takes the announcement back when it ends.
+5. A journal that takes nothing in when the worker starts is waited for.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from typing import Any, Literal
 from fastjournal.arguments import Length
 from fastjournal.client.worker import Retry, Running, Worker, WorkerCounts
 from fastjournal.clock import SECOND
-from fastjournal.errors import BadRequest, JournalError, SettingError, Unauthorized
+from fastjournal.errors import (
+    BadRequest,
+    JournalError,
+    NoSpace,
+    ReadOnly,
+    SettingError,
+    Unauthorized,
+)
 from fastjournal.handles import LeasedJob
 from fastjournal.tasks.announcing import (
     EVERY,
@@ -52,6 +60,7 @@ _log = logging.getLogger("fastjournal.tasks")
 _AHEAD_SECONDS = 0.5
 _MOST_AHEAD = 256
 _LONGEST_SLEEP = 30.0
+_LATER = 1.0  # seconds until a journal that takes nothing in is asked again
 
 
 class TaskWorker(Worker):
@@ -123,8 +132,8 @@ class TaskWorker(Worker):
     def run(self) -> WorkerCounts:
         """Work until `stop` is called or the journal is closed; returns what was done."""
         self._started = self.app.now()
-        for name in self._names:
-            self.app.declare_queue(name)
+        while not self._declare_queues() and not self._stopping:
+            self._pause(_LATER)
         upkeep = threading.Thread(target=self._upkeep, name="fastjournal-upkeep", daemon=True)
         upkeep.start()
         try:
@@ -138,6 +147,16 @@ class TaskWorker(Worker):
             with contextlib.suppress(JournalError):
                 if self._announces:
                     forget_worker(self._source, self.name)
+
+    def _declare_queues(self) -> bool:
+        """Whether the journal knows what holds for them (rule 5)."""
+        try:
+            for name in self._names:
+                self.app.declare_queue(name)
+        except (NoSpace, ReadOnly) as error:
+            _log.warning("the queues are not declared yet: %s", error)
+            return False
+        return True
 
     def stop(self) -> None:
         """Lease nothing more and end when the running jobs have ended."""

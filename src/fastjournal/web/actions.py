@@ -26,7 +26,7 @@ from starlette.responses import RedirectResponse, Response
 from fastjournal.arguments import as_datetime
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound, OutOfRange
-from fastjournal.model import Outcome
+from fastjournal.model import PLACES, Outcome
 from fastjournal.tasks.announcing import forget_schedule
 from fastjournal.web.formatting import (
     body_bytes,
@@ -36,7 +36,7 @@ from fastjournal.web.formatting import (
     read_settings,
     text,
 )
-from fastjournal.web.job_lookup import PLACES, find_all
+from fastjournal.web.job_lookup import find_all
 from fastjournal.web.page_templates import (
     Backstage,
     Fields,
@@ -235,7 +235,7 @@ _MANY: dict[
     "redrive": ("redriven", ("dead",), lambda host, form: host.operations.redrive),
     "hurry": ("edited", ("future",), _hurrying),
     "edit": ("edited", ("ready", "future", "held"), _editing),
-    "delete": ("deleted", tuple(PLACES), lambda host, form: host.operations.delete),
+    "delete": ("deleted", PLACES, lambda host, form: host.operations.delete),
 }
 """What can be done to all jobs that match: what is said then, to those that stand where, how."""
 

@@ -42,8 +42,9 @@ from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import JournalError
 from fastjournal.journal.engine.counting import LATENCIES, QueueCounts
 from fastjournal.journal.state.queue_rows import QueueRows
-from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY
+from fastjournal.journal.state.row import READY
 from fastjournal.log.write.counters import Histogram
+from fastjournal.model import PLACES
 from fastjournal.web.formatting import quoted, span, text
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ __all__ = [
     "HISTORY",
     "MAX_QUEUES",
     "MOST",
-    "PLACES",
     "RATES",
     "SLOT",
     "SLOTS",
@@ -258,22 +258,22 @@ def _bound(counts: Mapping[int, int], wanted: float) -> int:
 
 
 def _encoded(number: int, queues: Mapping[bytes, Done]) -> str:
-    told = {quote_from_bytes(name): one for name, one in queues.items()}
-    return json.dumps({"slot": number, "queues": told}, separators=(",", ":"))
+    named = {quote_from_bytes(name): one for name, one in queues.items()}
+    return json.dumps({"slot": number, "queues": named}, separators=(",", ":"))
 
 
 def _decoded(text: Any) -> tuple[int, dict[bytes, Done]]:
-    told = json.loads(text)
+    slot = json.loads(text)
     queues = {}
-    for name, (leases, completions, failures, waits, runs) in told["queues"].items():
+    for name, (leases, completions, failures, waits, runs) in slot["queues"].items():
         queues[unquote_to_bytes(name)] = Done(
             int(leases), int(completions), int(failures), _numbers(waits), _numbers(runs)
         )
-    return int(told["slot"]), queues
+    return int(slot["slot"]), queues
 
 
-def _numbers(told: Any) -> dict[int, int]:
-    return {int(number): int(count) for number, count in told.items()}
+def _numbers(counts: Any) -> dict[int, int]:
+    return {int(number): int(count) for number, count in counts.items()}
 
 
 HISTORY = 600
@@ -284,8 +284,6 @@ _LONGEST = 15.0  # seconds of rest, for figures that are older tell nothing
 _QUIET = 15.0  # seconds after which a viewer is told that we are still there
 _RECENT = 60  # looks that "lately" means
 RATES = ("puts", "merges", "leases", "completions", "failures", "timeouts", "dead", "expired")
-PLACES = ("ready", "future", "held", "leased", "completed", "dead")
-_NUMBERS = (READY, FUTURE, HELD, LEASED, DONE, DEAD)
 
 
 class QueueFigures(NamedTuple):
@@ -508,7 +506,7 @@ def _figures_of(lane: QueueRows, now: int) -> QueueFigures:
     return QueueFigures(
         text(lane.name),
         quoted(lane.name),
-        tuple(counts[number] for number in _NUMBERS),
+        tuple(counts[: len(PLACES)]),
         0 if first is None else first.due,
         lane.next_wake(),
         lane.settings.paused,

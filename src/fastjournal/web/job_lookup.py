@@ -27,24 +27,22 @@ from fastjournal.arguments import last_words
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.journal.look.history import Step
 from fastjournal.journal.state.queue_rows import QueueRows
-from fastjournal.journal.state.row import DEAD, DONE, FUTURE, HELD, LEASED, READY, Row
-from fastjournal.model import Job, State
+from fastjournal.journal.state.row import DEAD, DONE, Row
+from fastjournal.model import PLACES, State
 
 __all__ = [
     "MAX_ALL",
     "MAX_LOOK",
-    "PLACES",
     "Asked",
-    "ErrorGroup",
+    "FailureReason",
     "Listed",
     "Matching",
     "Page",
     "Phase",
+    "count_reasons",
     "find_all",
-    "group_errors",
     "look",
     "phases_of",
-    "place_of",
 ]
 
 MAX_LOOK = 200_000
@@ -55,14 +53,6 @@ LINE = 500
 """Characters of the last line of a reason."""
 _AT_ONCE = 500
 _REASON = 1000  # bytes of its end, which tells most
-PLACES = {
-    "ready": READY,
-    "future": FUTURE,
-    "held": HELD,
-    "leased": LEASED,
-    "completed": DONE,
-    "dead": DEAD,
-}
 _PHASES = {
     State.WAITING: "waiting",
     State.PROCESSING: "leased",
@@ -70,7 +60,6 @@ _PHASES = {
     State.FAILED: "dead",
 }
 _LEAST = 4  # thousandths
-_WORDS = {number: word for word, number in PLACES.items()}
 
 
 class Asked(NamedTuple):
@@ -168,7 +157,7 @@ def find_all(host: JournalLoop, asked: Asked) -> Matching:
         if count == MAX_ALL:
             return False
         count += 1
-        places[_WORDS[row.place]].append(row.id)
+        places[PLACES[row.place]].append(row.id)
         return True
 
     search = _Search(host, asked, MAX_ALL)
@@ -176,7 +165,7 @@ def find_all(host: JournalLoop, asked: Asked) -> Matching:
     return Matching(places, search.cut or not whole)
 
 
-class ErrorGroup(NamedTuple):
+class FailureReason(NamedTuple):
     """Jobs that failed with the same words."""
 
     line: str
@@ -188,7 +177,7 @@ class ErrorGroup(NamedTuple):
     """When the newest of the dead died; 0: none of them has."""
 
 
-def group_errors(host: JournalLoop) -> tuple[list[ErrorGroup], bool]:
+def count_reasons(host: JournalLoop) -> tuple[list[FailureReason], bool]:
     """Why jobs failed, the most frequent first, and whether some were not looked at."""
     counts: dict[str, list[int]] = {}
     queues: dict[str, set[bytes]] = {}
@@ -196,10 +185,10 @@ def group_errors(host: JournalLoop) -> tuple[list[ErrorGroup], bool]:
     def count_row(row: Row) -> bool:
         line = _last_line(row)
         if line:
-            group = counts.setdefault(line, [0, 0, 0])
-            group[0 if row.place == DEAD else 1] += 1
+            tally = counts.setdefault(line, [0, 0, 0])
+            tally[0 if row.place == DEAD else 1] += 1
             if row.place == DEAD:
-                group[2] = max(group[2], row.rare.when)
+                tally[2] = max(tally[2], row.rare.when)
             queues.setdefault(line, set()).add(row.queue.name)
         return True
 
@@ -208,12 +197,12 @@ def group_errors(host: JournalLoop) -> tuple[list[ErrorGroup], bool]:
         search = _Search(host, Asked(place=place), MAX_INDEX)
         search.show_each(count_row)
         cut = cut or search.cut
-    groups = [
-        ErrorGroup(line, dead, retried, sorted(queues[line]), newest)
+    reasons = [
+        FailureReason(line, dead, retried, sorted(queues[line]), newest)
         for line, (dead, retried, newest) in counts.items()
     ]
-    groups.sort(key=lambda one: (-one.dead - one.retried, one.line))
-    return groups, cut
+    reasons.sort(key=lambda one: (-one.dead - one.retried, one.line))
+    return reasons, cut
 
 
 class _Search:
@@ -253,8 +242,8 @@ class _Search:
 
 def _last_line(row: Row) -> str:
     more = row.rare
-    told = b"" if row.place == DONE else more.result or more.note
-    return last_words(told, LINE) if told else ""
+    reason = b"" if row.place == DONE else more.result or more.note
+    return last_words(reason, LINE) if reason else ""
 
 
 def _listed(row: Row) -> Listed:
@@ -263,7 +252,7 @@ def _listed(row: Row) -> Listed:
         row.id.hex(),
         row.queue.name,
         row.key,
-        _WORDS.get(row.place, "deleted"),
+        PLACES[row.place] if row.place < len(PLACES) else "deleted",
         row.due,
         row.inserted,
         row.attempts,
@@ -276,13 +265,6 @@ def _listed(row: Row) -> Listed:
         more.result[-_REASON:] or more.note[-_REASON:],
         more.when if row.place == DEAD else 0,
     )
-
-
-def place_of(job: Job, now: int) -> str:
-    """Where a job stands, in one word."""
-    if job.state is State.WAITING:
-        return "held" if job.held else "future" if job.due > now else "ready"
-    return ("", "leased", "completed", "dead", "deleted")[job.state]
 
 
 def _exact(host: JournalLoop, words: bytes) -> list[Row]:
@@ -343,7 +325,7 @@ _INDEXED: dict[str, Callable[[QueueRows], Iterable[Row]]] = {
 
 
 def _wanted(asked: Asked, exact: bool) -> Callable[[Row], bool]:
-    place = PLACES.get(asked.place)
+    place = PLACES.index(asked.place) if asked.place in PLACES else None
     words = b"" if exact else asked.words
     inside = words.strip(b"*") if words.startswith(b"*") else b""
     prefix = b"" if inside else words.rstrip(b"*")

@@ -24,10 +24,11 @@ from starlette.responses import HTMLResponse, Response
 from fastjournal.daemon.context import PROMISES
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import BadRequest, TooLarge
+from fastjournal.model import PLACES
 from fastjournal.package import __version__
 from fastjournal.web import formatting
 from fastjournal.web.figures import Pulse
-from fastjournal.web.job_lookup import PLACES, Asked
+from fastjournal.web.job_lookup import Asked
 from fastjournal.web.login import Doors, Viewer
 
 if TYPE_CHECKING:

@@ -31,18 +31,17 @@ from fastjournal.journal.look.history import Life, life_of
 from fastjournal.log.files import file_size
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.model import DEFAULT_SETTINGS, Job, State
+from fastjournal.model import DEFAULT_SETTINGS, PLACES, Job, State, place_of
 from fastjournal.tasks.announcing import WorkerInfo, known_schedules, known_workers
-from fastjournal.web.figures import PLACES, SLOT, SLOTS, Done, Latency, QueueFigures
+from fastjournal.web.figures import SLOT, SLOTS, Done, Latency, QueueFigures
 from fastjournal.web.formatting import quoted, setting_fields, span
 from fastjournal.web.job_lookup import (
     MAX_ALL,
     Asked,
+    count_reasons,
     find_all,
-    group_errors,
     look,
     phases_of,
-    place_of,
 )
 from fastjournal.web.login import Viewer
 from fastjournal.web.page_templates import (
@@ -91,7 +90,7 @@ class Crew(NamedTuple):
     """There are more leases than were looked at."""
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         """How many jobs the workers that announce themselves can run at a time."""
         return sum(one.info.concurrency for one in self.workers if one.info is not None)
 
@@ -132,7 +131,7 @@ _PAGE = 50
 _MAX_PAGES = 2000
 _MAX_STREAMS = 100
 _MAX_STEPS = 500
-_MAX_GROUPS = 200
+_MAX_REASONS = 200
 _MAX_TYPED = 65_536  # bytes of a payload that a form may hold
 _HOUR = 3600 * SECOND // SLOT
 _Handler = Callable[[Request, Viewer, JournalLoop, Fields], Awaitable[Response]]
@@ -338,10 +337,10 @@ class Pages:
     async def _errors(
         self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
     ) -> Response:
-        groups, cut = await self._backstage.beside(lambda: group_errors(host))
+        reasons, cut = await self._backstage.beside(lambda: count_reasons(host))
         return self._render.page(
-            request, "errors.html", viewer, host, groups=groups[:_MAX_GROUPS], cut=cut,
-            left_out=len(groups) - _MAX_GROUPS,
+            request, "errors.html", viewer, host, reasons=reasons[:_MAX_REASONS], cut=cut,
+            left_out=len(reasons) - _MAX_REASONS,
         )  # fmt: skip
 
     async def _bulk(

@@ -13,7 +13,7 @@ import pytest
 
 from fastjournal.client import entry_calls
 from fastjournal.daemon.fj.connection import FjConnection
-from fastjournal.journal.entries.cursor import KeyQuery
+from fastjournal.journal.entries.key_query import KeyQuery
 from fastjournal.testing import wait_until
 from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.fields import decode_integer, encode_integer

@@ -20,7 +20,7 @@ from daemon_process import DaemonProcess
 from fastjournal.client.entry_calls import page as page_call
 from fastjournal.entry_value import STRING, VOID
 from fastjournal.errors import LeaseLost, Locked
-from fastjournal.journal.entries.cursor import KeyQuery
+from fastjournal.journal.entries.key_query import KeyQuery
 from fastjournal.put_request import PutRequest
 from fastjournal.testing import ManualClock
 from fastjournal.testing.daemon import LocalDaemon

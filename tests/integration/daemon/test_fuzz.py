@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fastjournal.client import entry_calls
-from fastjournal.journal.entries.cursor import KeyQuery
+from fastjournal.journal.entries.key_query import KeyQuery
 from fastjournal.model import Mode
 from fastjournal.put_request import PutRequest
 from fastjournal.testing.daemon import LocalDaemon

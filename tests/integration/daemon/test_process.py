@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import fastjournal
+from command_line import invoke
 from daemon_process import DaemonProcess, free_port
-from fastjournal.cli.app import app
 from fastjournal.daemon.auth import add_token
 from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
 from fastjournal.errors import Unauthorized, Unavailable
@@ -49,7 +48,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 def run(*arguments: str) -> str:
     """The command line; its standard output."""
-    done = CliRunner().invoke(app, list(arguments))
+    done = invoke(list(arguments))
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,15 @@ def test_nothing_answered_is_lost_whatever_befalls_the_nodes(tmp_path: Path) -> 
         try:
             nemesis.wait_well()
             words: list[str] = []
+            begun = time.monotonic()
             for number in range(ROUNDS):
                 if not words:
                     words = nemesis.words()
                     luck.shuffle(words)
                 word = words.pop()
                 nemesis.strike(word)
-                print(number + 1, word, len(clients.put), len(clients.completed), flush=True)
+                told = f"{time.monotonic() - begun:.0f} s, {len(clients.put)} put"
+                print(number + 1, word, told, len(clients.completed), "completed", flush=True)
         finally:
             clients.finish()
         nemesis.wait_well()

@@ -7,10 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
 from fastjournal import Journal
-from fastjournal.cli.app import app
 from fastjournal.errors import CorruptRecord
 from fastjournal.log.care.repair import cut
 from fastjournal.log.segment import WORKQ
@@ -20,7 +19,7 @@ from fastjournal.testing.daemon import LocalDaemon
 
 def run(*words: str) -> list[dict[str, object]]:
     """Its lines of JSON."""
-    done = CliRunner().invoke(app, ["replica", "lost", *words, "--json"])
+    done = invoke(["replica", "lost", *words, "--json"])
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.output.splitlines()]
 
@@ -84,7 +83,7 @@ def test_a_damaged_tail_is_named_and_stays_until_it_could_be_read(
     tail.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
     with LocalDaemon(tmp_path / "went-on") as daemon:
         for words in ([str(old)], [str(old), "--put", daemon.url]):
-            done = CliRunner().invoke(app, ["replica", "lost", *words, "--json"])
+            done = invoke(["replica", "lost", *words, "--json"])
             assert isinstance(done.exception, CorruptRecord), done.output
             assert done.exception.path == tail
         with daemon.connect() as journal:

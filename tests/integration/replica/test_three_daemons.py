@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -226,6 +229,37 @@ def test_a_node_leaves_and_joins_again(tmp_path: Path) -> None:
         rig.kill(primary)
         wait_until(lambda: rig.primary() not in ("", primary), seconds=40)
         assert len(all_keys(rig.url)) == 20
+
+
+@pytest.mark.slow
+def test_one_command_lets_a_node_take_the_place_of_another_one(tmp_path: Path) -> None:
+    """SNAP-IDX-2: the place of the primary too, asked of any node, as often as one likes."""
+    with Rig(tmp_path) as rig:
+        check_bytes(rig)
+        primary = rig.wait_primary()
+        spare, other = (name for name in NODES if name != primary)
+        assert "error" not in rig.ask(primary, "remove", spare)
+        wait_until(lambda: spare not in rig.ask(primary)["voters"], what="it has left")
+        with fastjournal.connect(rig.url) as journal:
+            for number in range(20):
+                journal.put(b"job", key=f"key {number:02}", queue="q")
+        for _ in range(2):
+            told = _move(rig, other, primary, spare)
+            assert told.returncode == 0, told.stderr
+            assert json.loads(told.stdout.splitlines()[-1]) == {"node": spare, "outcome": "moved"}
+        wait_until(lambda: rig.primary() in (spare, other), what="one of those who stay serves")
+        assert set(rig.ask(rig.primary())["voters"]) == {spare, other}
+        assert len(all_keys(rig.url)) == 20
+        refused = _move(rig, other, other, "x")
+        assert refused.returncode != 0
+        assert "x is not among the peers" in refused.stderr
+
+
+def _move(rig: Rig, at: str, old: str, new: str) -> subprocess.CompletedProcess[str]:
+    node = f"127.0.0.1:{rig.inner[at]}"
+    words = ["replica", "move", node, old, new, "--json", "--timeout", "40"]
+    command = [sys.executable, "-m", "fastjournal.cli.app", *words]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 @pytest.mark.slow

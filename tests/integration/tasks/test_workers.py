@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import task_app
-from fastjournal import SettingError, Spool, TaskFailed, Tasks
+from fastjournal import Journal, SettingError, Spool, TaskFailed, Tasks
 from fastjournal.errors import TimedOut
 from fastjournal.spool.daemon_destination import DaemonDestination
 from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.tasks import TaskWorker, known_workers
-from fastjournal.testing import wait_until
+from fastjournal.testing import MemoryFiles, wait_until
 from fastjournal.testing.daemon import LocalDaemon
 
 TARGET = "task_app:app"
@@ -239,6 +239,24 @@ def test_a_limit_of_concurrency_is_told_to_the_journal(app: Tasks) -> None:
     with working(app, concurrency=4):
         assert all(handle.wait(30) for handle in handles)
     assert most == 1
+
+
+def test_a_worker_waits_for_a_journal_that_takes_nothing_in_when_it_starts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = MemoryFiles()
+    with Journal("/jobs", files=files, background=False) as journal:
+        handle = Tasks(journal).task(name="work", queue="work")(lambda: None).put()
+        app = Tasks(journal)
+        app.task(name="work", queue="work")(lambda: None)
+        app.queue("work", concurrency=1)
+        journal.engine.reserve.give_up()
+        files.capacity = files.used()
+        with working(app, schedules=False):
+            wait_until(lambda: "not declared yet" in caplog.text, what="the worker waits")
+            files.capacity = None
+            assert handle.wait(30)
+        assert journal.queue("work").settings.concurrency == 1
 
 
 def test_a_short_job_is_leased_with_many_and_a_long_one_alone(app: Tasks) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import typer
 
 from fastjournal import __version__
-from fastjournal.cli.app import app, overview
+from fastjournal.cli.app import app, only, overview
 
 
 def commands() -> list[str]:
@@ -33,6 +35,40 @@ def test_every_command_that_typer_knows_stands_in_one_group() -> None:
 
 def test_every_command_says_what_it_does_in_one_line() -> None:
     assert all(re.fullmatch(r"  [a-z-]+ +\S.*[.…]", line) for line in commands())
+
+
+def shape(command: Any) -> tuple[Any, ...]:
+    """What a command is made of, and those below it."""
+    options = [(one.name, one.opts, one.required, one.envvar) for one in command.params]
+    below = {name: shape(child) for name, child in getattr(command, "commands", {}).items()}
+    return type(command), command.name, command.help, command.hidden, options, below
+
+
+def test_the_command_that_is_typed_is_made_alone_and_is_the_same() -> None:
+    whole = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in whole.items():
+        part = typer.main.get_command(only(app, name)).commands  # type: ignore[attr-defined]
+        assert list(part) == [name] or command.hidden
+        assert shape(part[name]) == shape(command)
+    assert only(app) is only(app, "lsit") is app
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("fastjournal lis", {"list", "listen"}), ("fastjournal log st", {"stat"})],
+)
+def test_a_shell_can_ask_how_a_line_goes_on(typed: str, offered: set[str]) -> None:
+    asking = {
+        "_FASTJOURNAL_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv[:] = ['fastjournal']\n"
+         "from fastjournal.cli.app import main; main()"],
+        env=os.environ | asking, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert set(done.stdout.split()) == offered, done.stderr
 
 
 @pytest.mark.parametrize("start", [["-m", "fastjournal"], ["-m", "fastjournal.cli.app"]])

@@ -6,15 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
 from fastjournal import Journal, NotFound, SettingError, Tasks
 from fastjournal.arguments import NEVER
-from fastjournal.cli.app import app
 
 
 def run(*words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(app, list(words))
+    done = invoke(list(words))
     assert done.exit_code == code, done.output
     return done.output
 
@@ -23,7 +22,7 @@ def run(*words: str, code: int = 0) -> str:
 def test_a_mistyped_queue_is_told_and_not_made(tmp_path: Path, verb: str) -> None:
     with Journal(tmp_path) as journal:
         journal.put(b"x", queue="mail")
-    done = CliRunner().invoke(app, [verb, "mial", "--dir", str(tmp_path)])
+    done = invoke([verb, "mial", "--dir", str(tmp_path)])
     assert isinstance(done.exception, NotFound)
     assert str(done.exception) == "no queue 'mial'"
     run(verb, "mail", "--dir", str(tmp_path))
@@ -98,7 +97,7 @@ def test_the_beginning_of_an_id_is_enough(tmp_path: Path) -> None:
     for wrong in (digits[:7], "nonsense", digits + "0"):
         run("show", wrong, *place, code=2)
     other = "0" * 8 if digits[0] != "0" else "f" * 8
-    done = CliRunner().invoke(app, ["show", other, *place])
+    done = invoke(["show", other, *place])
     assert isinstance(done.exception, NotFound)
     assert "there was no such job" in run("delete", other, *place, code=1)
     assert run("delete", digits[:12], *place) == "deleted\n"
@@ -127,7 +126,7 @@ def test_two_jobs_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
             journal.put(
                 b"x", queue="q", id=bytes.fromhex("ab" * 5) + bytes([7] * 10) + bytes([end])
             )
-    done = CliRunner().invoke(app, ["show", "abababab", "--dir", str(tmp_path)])
+    done = invoke(["show", "abababab", "--dir", str(tmp_path)])
     assert "2 jobs begin with abababab" in str(done.exception)
 
 

@@ -7,10 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import fastjournal
-from fastjournal.cli.app import app
+from command_line import invoke
 from fastjournal.clock import SECOND
 from fastjournal.errors import NotFound, SettingError
 from fastjournal.model import DEFAULT_PRIORITY
@@ -42,7 +41,7 @@ def spool(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, arguments)
+    result = invoke(arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout
@@ -111,9 +110,7 @@ def test_forward_once_ends_although_the_last_frame_is_torn(tmp_path: Path) -> No
     path = max(spool.glob("*.fjq"))
     path.write_bytes(path.read_bytes()[:-10])
     with LocalDaemon(tmp_path / "data") as daemon:
-        result = CliRunner().invoke(
-            app, ["forward", "--spool", str(spool), "--to", daemon.url, "--once"]
-        )
+        result = invoke(["forward", "--spool", str(spool), "--to", daemon.url, "--once"])
         assert (result.exit_code, result.exception) == (0, None)
         assert "bytes are torn and stay" in result.stderr
         with daemon.connect() as client:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import task_app
+from command_line import invoke
 from fastjournal import Journal, SettingError, Tasks, connect
-from fastjournal.cli.app import app
 from fastjournal.cli.output import instant
 from fastjournal.cli.worker import load_function
 from fastjournal.errors import LockTimeout
@@ -27,7 +26,7 @@ HERE = str(Path(task_app.__file__).parent)
 
 
 def run(*words: str) -> str:
-    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    done = invoke(list(words), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
 

@@ -33,7 +33,7 @@ def lease(journal: Journal, history: History, at: int) -> LeasedJob:
     journal.put(b"x", queue="jobs")
     job = journal.lease("jobs", lease=10)
     assert job is not None
-    history.leased(job, at, at + 10 * SECOND)
+    history.leased(job, at, at, at + 10 * SECOND)
     return job
 
 
@@ -88,26 +88,52 @@ def test_a_job_told_done_twice_or_leased_twice_is_doubled(journal: Journal) -> N
     history.lives[job.id].ending = True
     history.lives[job.id].done = 2
     other = lease(journal, history, NOW)
-    history.leased(other, NOW + 60 * 10**9, NOW + 60 * 10**9 + 10 * SECOND)
+    history.leased(other, NOW + 60 * SECOND, NOW + 60 * SECOND, NOW + 70 * SECOND)
     assert broken(history.judge(journal)) == {"doubled": 2}
 
 
 def test_a_lease_before_the_end_of_another_is_doubled(journal: Journal) -> None:
     history = History()
     job = lease(journal, history, NOW)
-    later = history.leased(job, NOW + 5 * 10**9, NOW + 5 * 10**9 + 10 * SECOND)
+    later = history.leased(job, NOW + 5 * SECOND, NOW + 5 * SECOND, NOW + 15 * SECOND)
     later.token = 2
     assert broken(history.judge(journal)) == {"doubled": 1}
     history = History()
-    history.leased(job, NOW, NOW + 10 * SECOND).given_back = True
-    history.leased(job, NOW + 5 * 10**9, NOW + 5 * 10**9 + 10 * SECOND).token = 2
+    history.leased(job, NOW, NOW, NOW + 10 * SECOND).given_back = True
+    history.leased(job, NOW + 5 * SECOND, NOW + 5 * SECOND, NOW + 15 * SECOND).token = 2
     assert broken(history.judge(journal)) == {}
+
+
+def test_two_leases_told_at_once_count_in_the_order_of_their_tokens(journal: Journal) -> None:
+    """A slow sync answers both: who had the job first may be the last to write it down."""
+    job = lease(journal, History(), NOW)
+    for told_first, broken_promises in ((2, {}), (1, {}), (3, {"doubled": 1})):
+        history = History()
+        first = history.leased(job, NOW, NOW + 3 * SECOND + told_first, NOW + SECOND)
+        second = history.leased(job, NOW + 2 * SECOND, NOW + 3 * SECOND + 2, NOW + 5 * SECOND)
+        first.token, second.token = 7, 7 if told_first == 3 else 8
+        third = history.leased(job, NOW + 9 * SECOND, NOW + 9 * SECOND, NOW + 10 * SECOND)
+        third.token = 9
+        assert broken(history.judge(journal)) == broken_promises
+    third.token = 6  # asked for when the others had been told
+    assert broken(history.judge(journal)) == {"doubled": 3}
+
+
+def test_a_job_that_began_anew_is_not_taken_for_its_first_life(journal: Journal) -> None:
+    history = History()
+    job = lease(journal, history, NOW)
+    history.lives.clear()
+    old = history.leased(job, NOW, NOW + 2 * SECOND, NOW + 10 * SECOND)
+    old.token, old.given_back = 5, True
+    history.leased(job, NOW + SECOND, NOW + 3 * SECOND, NOW + 11 * SECOND)
+    verdict = history.judge(journal)
+    assert (broken(verdict), verdict.reborn) == ({}, 1)
 
 
 def test_a_lease_that_ends_early_by_no_more_than_a_clock_may_drift_is_not(journal: Journal) -> None:
     history = History(drift=SECOND)
     job = lease(journal, history, NOW)
-    later = history.leased(job, NOW + 9 * SECOND, NOW + 20 * SECOND)
+    later = history.leased(job, NOW + 9 * SECOND, NOW + 9 * SECOND, NOW + 20 * SECOND)
     later.token = 2
     assert broken(history.judge(journal)) == {}
     later.at -= 1
@@ -126,7 +152,7 @@ def test_a_job_that_begins_again_is_resurrected_unless_its_put_was_answered_late
     history = History()
     job = lease(journal, history, NOW)
     history.lives[job.id].leases[0].given_back = True
-    history.leased(job, NOW + 60 * 10**9, NOW + 60 * 10**9 + 10 * SECOND)
+    history.leased(job, NOW + 60 * SECOND, NOW + 60 * SECOND, NOW + 70 * SECOND)
     history.lives[job.id].put_at = NOW + 1
     assert history.judge(journal).reborn == 1
     assert broken(history.told) == {}

@@ -46,7 +46,7 @@ def doomed(directory: str) -> None:
     journal = Journal(directory, sync="always")
     job = journal.lease("letters", lease=LEASE)
     assert job is not None
-    _tell(f"{job.id.hex()} {job.token} {job.lease.until}")
+    _print_line(f"{job.id.hex()} {job.token} {job.lease.until}")
     threading.Event().wait()
 
 
@@ -59,18 +59,18 @@ def busy(directory: str) -> None:
         while True:
             number = next(numbers)
             receipt = journal.put(b"%d" % number, queue="busy")
-            _tell(f"put {receipt.id.hex()}")
+            _print_line(f"put {receipt.id.hex()}")
             if number % 2 and (job := journal.lease("busy")) is not None:
-                _tell(f"work {job.id.hex()}")
+                _print_line(f"work {job.id.hex()}")
                 job.done()
-                _tell(f"done {job.id.hex()}")
+                _print_line(f"done {job.id.hex()}")
 
     for _ in range(THREADS):
         threading.Thread(target=work, daemon=True).start()
     threading.Event().wait()
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     os.write(1, line.encode() + b"\n")  # one system call: lines of threads do not mix
 
 
@@ -124,8 +124,8 @@ class JobsAct:
         stage.step("A worker is killed with a job in its hands")
         with Journal(self._home, sync="always") as journal:
             journal.put(b"a letter", queue="letters")
-        told = killed_after(_PROGRAM.format("doomed"), self._home, 1)
-        job_id, token, until = told[0].split()
+        lines = killed_after(_PROGRAM.format("doomed"), self._home, 1)
+        job_id, token, until = lines[0].split()
         dead_id, dead_token = bytes.fromhex(job_id.decode()), int(token)
         stage.say(f"kill -9; it had leased {job_id.decode()} for {LEASE:g} s, token {dead_token}")
         with Journal(self._home, sync="always") as journal:

@@ -87,11 +87,11 @@ class LossAct:
             nodes = Nodes(troupe)
             with Client(nodes.url) as client:
                 _wait(nodes.joined)
-                told = self._put(client, 0)
+                acknowledged = self._put(client, 0)
                 primary = nodes.serving()
                 troupe.kill(nodes.running[primary])
                 began = time.monotonic()
-                told += self._put(client, len(told))
+                acknowledged += self._put(client, len(acknowledged))
                 took = f"{time.monotonic() - began:.1f} s"
                 other = nodes.serving()
                 there = {job.payload for job in client.jobs("letters", limit=10 * JOBS)}
@@ -99,23 +99,23 @@ class LossAct:
             stage.figure("a primary killed, until another had taken 200 puts", took)
             stage.claim("another node serves", bool(other) and other != primary)
             stage.claim(
-                f"all {len(told)} acknowledged letters are there, {took} after the kill",
-                len(told) == 2 * JOBS and there >= set(told),
+                f"all {len(acknowledged)} acknowledged letters are there, {took} after the kill",
+                len(acknowledged) == 2 * JOBS and there >= set(acknowledged),
             )
 
     def _put(self, client: Client, start: int) -> list[bytes]:
         """Put so many; what was acknowledged."""
-        told: list[bytes] = []
+        acknowledged: list[bytes] = []
         give_up = time.monotonic() + PATIENCE
         for number in count(start):
-            if len(told) == JOBS or time.monotonic() > give_up:
+            if len(acknowledged) == JOBS or time.monotonic() > give_up:
                 break
             try:
                 client.put(b"%d" % number, queue="letters")
             except JournalError:
                 continue  # nobody knows whether it is there
-            told.append(b"%d" % number)
-        return told
+            acknowledged.append(b"%d" % number)
+        return acknowledged
 
 
 class Nodes:

@@ -41,7 +41,7 @@ def produce(spool: str, notes: str, number: str, enough: str) -> None:
     """
     from fastjournal.spool.writer import Spool
 
-    told = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    noted = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     slowest = 0.0
     with Spool(spool) as out:
         for request in itertools.count():
@@ -53,9 +53,9 @@ def produce(spool: str, notes: str, number: str, enough: str) -> None:
             out.put(letter.encode(), queue="mail")
             out.put(letter.encode(), key=page, queue="pages", delay=DELAY)
             slowest = max(slowest, time.perf_counter() - start)
-            os.write(told, f"mail {letter}\npages {page} {letter}\n".encode())
+            os.write(noted, f"mail {letter}\npages {page} {letter}\n".encode())
             time.sleep(PACE)
-    os.write(told, f"slowest {slowest * 1e6:.0f}\n".encode())
+    os.write(noted, f"slowest {slowest * 1e6:.0f}\n".encode())
 
 
 def handle(job: LeasedJob) -> None:
@@ -140,7 +140,7 @@ class Troupe:
         """The producers may stop."""
         (self.home / "enough").touch()
 
-    def told(self, pattern: str) -> list[list[str]]:
+    def lines(self, pattern: str) -> list[list[str]]:
         """The lines of the files that match, as words."""
         return [
             line.split(" ")

@@ -135,10 +135,10 @@ class ServiceAct:
                 client.configure("pages", max_wait=MAX_WAIT)
             forwarder = troupe.forwarder()
             workers = [troupe.worker(name, LEASE, "mail", "pages") for name in ("ada", "bob")]
-            board = Board(troupe.url, troupe.spool, lambda: len(troupe.told("*.notes")))
+            board = Board(troupe.url, troupe.spool, lambda: len(troupe.lines("*.notes")))
             with board.shown(stage.console):
                 producers = [troupe.producer(number) for number in range(PRODUCERS)]
-                self._await(lambda: len(troupe.told("*.notes")) > 50, "the first letters arrive")
+                self._await(lambda: len(troupe.lines("*.notes")) > 50, "the first letters arrive")
                 self._worker_killed(troupe)
                 daemon = self._daemon_killed(troupe, daemon)
                 troupe.enough()
@@ -169,16 +169,16 @@ class ServiceAct:
             stage.figure("a killed worker's job, done by another", f"after {took}")
             stage.claim(
                 f"handed on and done {took} after kill -9, by the end of its lease of {LEASE:g} s",
-                ["traps", "", "trap"] in troupe.told("*.notes"),
+                ["traps", "", "trap"] in troupe.lines("*.notes"),
             )
 
     def _daemon_killed(self, troupe: Troupe, daemon: Any) -> Any:
         stage = self._stage
         stage.step("The daemon is killed with -9; the producers do not notice")
         troupe.kill(daemon)
-        before = len(troupe.told("*.told"))
+        before = len(troupe.lines("*.told"))
         time.sleep(0.7)  # the audience sees the spool grow
-        after = len(troupe.told("*.told"))
+        after = len(troupe.lines("*.told"))
         stage.figure("puts while the daemon was dead", f"{after - before:,}, none of them waited")
         stage.claim(f"{after - before} puts while there was no daemon", after > before)
         start = time.monotonic()
@@ -199,8 +199,8 @@ class ServiceAct:
     def _judge(self, troupe: Troupe) -> None:
         stage = self._stage
         stage.step("What was asked for, what was done")
-        told, notes = troupe.told("*.told"), troupe.told("*.notes")
-        letters = {words[1] for words in told if words[0] == "mail"}
+        asked_lines, notes = troupe.lines("*.told"), troupe.lines("*.notes")
+        letters = {words[1] for words in asked_lines if words[0] == "mail"}
         delivered = Counter(words[2] for words in notes if words[0] == "mail")
         twice = sum(count - 1 for count in delivered.values())
         stage.figure("letters put, letters delivered", f"{len(letters):,}, {len(delivered):,}")
@@ -208,7 +208,7 @@ class ServiceAct:
             f"all {len(letters):,} letters were delivered ({twice} of them again)",
             letters == set(delivered),
         )
-        asked = [words for words in told if words[0] == "pages"]
+        asked = [words for words in asked_lines if words[0] == "pages"]
         made = [words for words in notes if words[0] == "pages"]
         stage.figure("requests for pages, runs", f"{len(asked):,}, {len(made):,}")
         stage.claim(
@@ -218,7 +218,7 @@ class ServiceAct:
         )
         stage.claim("each page was made after its last request", _newest(asked, made))
         self.asked = len(letters) + len(asked) + TOMORROW + 2  # and the trap, and the poison
-        slowest = max(int(words[1]) for words in told if words[0] == "slowest")
+        slowest = max(int(words[1]) for words in asked_lines if words[0] == "slowest")
         stage.claim(
             f"the slowest request spent {slowest:,} µs on its two puts, the daemon dead or not",
             slowest < 1_000_000,
@@ -260,16 +260,16 @@ def _newest(asked: list[list[str]], made: list[list[str]]) -> bool:
 
 def _delivered(troupe: Troupe) -> bool:
     """Whether the workers have seen all that the producers put."""
-    told, notes = troupe.told("*.told"), troupe.told("*.notes")
-    letters = {words[1] for words in told if words[0] == "mail"}
+    asked_lines, notes = troupe.lines("*.told"), troupe.lines("*.notes")
+    letters = {words[1] for words in asked_lines if words[0] == "mail"}
     return letters <= {words[2] for words in notes if words[0] == "mail"} and _newest(
-        [words for words in told if words[0] == "pages"],
+        [words for words in asked_lines if words[0] == "pages"],
         [words for words in notes if words[0] == "pages"],
     )
 
 
 def _trapped(troupe: Troupe, job: bytes) -> bool:
-    return ["trapped", job.hex()] in troupe.told("doomed.notes")
+    return ["trapped", job.hex()] in troupe.lines("doomed.notes")
 
 
 def _idle(client: Any) -> bool:

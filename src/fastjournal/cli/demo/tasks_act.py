@@ -85,8 +85,8 @@ class TasksAct:
                 attempt = calls.tasks["stumble"].put().result(wait=PATIENCE)
                 stage.claim(f"a call that failed is tried again: attempt {attempt}", attempt == 2)
             stage.step("A schedule of every second, and two workers who both fire it")
-            _wait(lambda: len(troupe.told("*.notes")) >= TICKS)
-            fired = Counter(words[1] for words in troupe.told("*.notes") if words[0] == "tick")
+            _wait(lambda: len(troupe.lines("*.notes")) >= TICKS)
+            fired = Counter(words[1] for words in troupe.lines("*.notes") if words[0] == "tick")
             stage.claim(
                 f"{len(fired)} instants were fired, each of them once",
                 len(fired) >= TICKS and set(fired.values()) == {1},

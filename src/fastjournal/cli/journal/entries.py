@@ -196,11 +196,12 @@ def scan(
     if match is not None and (lower or upper):
         raise typer.BadParameter("give a range or --match, not both")
     with _entries_of(directory, url) as entries:
-        if match is None:
-            scanned = entries.range(as_bytes(lower), as_bytes(upper))
-        else:
-            scanned = entries.match(as_bytes(match))
-        found = list(islice(scanned, limit))
+        matching = (
+            entries.range(as_bytes(lower), as_bytes(upper))
+            if match is None
+            else entries.match(as_bytes(match))
+        )
+        found = list(islice(matching, limit))
     if as_json:
         for entry in found:
             json_line(_values(entry))

@@ -122,7 +122,7 @@ def put(
     with open_journal(directory, url, create=True) as journal:
         while batch := list(islice(jobs, _BATCH)):
             for receipt in journal.put_many(batch):
-                _tell_end(receipt.id, receipt.outcome.name.lower(), as_json)
+                _print_end(receipt.id, receipt.outcome.name.lower(), as_json)
 
 
 @app.command()
@@ -221,7 +221,7 @@ def done(
     with open_journal(directory, url) as journal:
         row_id = whole_id(journal, job)
         journal.complete(row_id, token, None if result is None else payload_given(result))
-    _tell_end(row_id, "done", as_json)
+    _print_end(row_id, "done", as_json)
 
 
 @app.command()
@@ -307,10 +307,10 @@ def release(
     with open_journal(directory, url) as journal:
         row_id = whole_id(journal, job)
         journal.release(row_id, token, delay)
-    _tell_end(row_id, "released", as_json)
+    _print_end(row_id, "released", as_json)
 
 
-def _tell_end(job_id: bytes, outcome: str, as_json: bool) -> None:
+def _print_end(job_id: bytes, outcome: str, as_json: bool) -> None:
     """Say what became of a job."""
     tell(as_json, {"id": job_id.hex(), "outcome": outcome}, f"{job_id.hex()} {outcome}")
 

@@ -49,7 +49,6 @@ from fastjournal.cli.journal.open_journal import (
 )
 from fastjournal.cli.output import (
     QUEUE_COLUMNS,
-    QUEUE_NUMBERS,
     STATES,
     bytes_text,
     console,
@@ -68,7 +67,7 @@ from fastjournal.cli.output import (
 )
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock
 from fastjournal.errors import NotFound, TimedOut
-from fastjournal.model import State
+from fastjournal.model import PLACES, State
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -187,7 +186,7 @@ def queues(directory: Directory = HERE, url: Url = None, as_json: Json = False) 
             json_line(queue_values(queue))
         return
     now = SYSTEM_CLOCK.now()
-    table(QUEUE_COLUMNS, [queue_row(queue, now) for queue in found], right=QUEUE_NUMBERS)
+    table(QUEUE_COLUMNS, [queue_row(queue, now) for queue in found], right=PLACES)
 
 
 @app.command()
@@ -220,12 +219,12 @@ def _show_status(directory: Path, url: str | None, as_json: bool) -> None:
         check_one_log(view)
         status = view.status()
         about = getattr(view, "about", None)
-    told: dict[str, Any] = {} if about is None else status._asdict()
+    given: dict[str, Any] = {} if about is None else status._asdict()
     if as_json:
-        json_line(status_values(status) | told | ({} if about is None else {"about": about}))
+        json_line(status_values(status) | given | ({} if about is None else {"about": about}))
         return
     log = status.log
-    figures = [f"{getattr(status, name):,} {name}" for name in QUEUE_NUMBERS]
+    figures = [f"{getattr(status, name):,} {name}" for name in PLACES]
     typer.echo(f"{status.jobs:,} jobs in {status.queues} queues: {', '.join(figures)}")
     typer.echo(f"{status.entries:,} entries" + _memory(status))
     typer.echo(
@@ -239,11 +238,11 @@ def _show_status(directory: Path, url: str | None, as_json: bool) -> None:
     )
     if about is not None:
         known = status_values(status)
-        rows = [(name, str(value)) for name, value in told.items() if name not in known]
-        for group in ("archive", "server"):
-            named = told.get(group) or {}
-            rows += [(f"{group}.{name}", str(value)) for name, value in named.items()]
-        table(("daemon", "value"), [row for row in rows if not isinstance(told.get(row[0]), dict)])
+        rows = [(name, str(value)) for name, value in given.items() if name not in known]
+        for part in ("archive", "server"):
+            named = given.get(part) or {}
+            rows += [(f"{part}.{name}", str(value)) for name, value in named.items()]
+        table(("daemon", "value"), [row for row in rows if not isinstance(given.get(row[0]), dict)])
 
 
 @app.command()
@@ -305,9 +304,7 @@ class Top:
 
     def values(self) -> dict[str, Any]:
         """The journal now, for programs."""
-        refresh = getattr(self._view, "refresh", None)
-        if refresh is not None:
-            refresh()
+        self._refresh()
         queues = [queue_values(queue) for queue in self._view.queues()]
         return {"at": self._clock.now()} | status_values(self._view.status()) | {"queues": queues}
 
@@ -318,9 +315,7 @@ class Top:
         from rich.table import Table
         from rich.text import Text
 
-        refresh = getattr(self._view, "refresh", None)
-        if refresh is not None:
-            refresh()
+        self._refresh()
         status, queues = self._view.status(), self._view.queues()
         now = self._clock.now()
         log = status.log.counters
@@ -333,16 +328,21 @@ class Top:
         shown = sorted(queues, key=_busy)[:room]
         grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in QUEUE_COLUMNS:
-            grid.add_column(column, justify="right" if column in QUEUE_NUMBERS else "left")
+            grid.add_column(column, justify="right" if column in PLACES else "left")
         for queue in shown:
             style = "red" if queue.dead else "dim" if queue.settings.paused else ""
             grid.add_row(*(Text(cell) for cell in queue_row(queue, now)), style=style)
         grid.add_section()
-        total = [f"{getattr(status, name):,}" for name in QUEUE_NUMBERS]
+        total = [f"{getattr(status, name):,}" for name in PLACES]
         grid.add_row(Text(f"all {len(queues)}"), *map(Text, total), "", "", style="bold")
         left = len(queues) - len(shown)
         more = [Text(f"{left} more queues")] if left else []
         return Group(head, Text(), grid, *more)
+
+    def _refresh(self) -> None:
+        refresh = getattr(self._view, "refresh", None)
+        if refresh is not None:  # a daemon is asked anew each time
+            refresh()
 
     def _rates(self, now: int, records: int) -> str:
         """What happened since the look before, by the second."""
@@ -505,43 +505,27 @@ def redrive(
         raise typer.Exit(NOTHING)
 
 
-@app.command()
-def pause(
-    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
-) -> None:
-    """Hand nothing out of a queue until it is resumed.
+def _add_steering(verb: str, done: str, what: str) -> None:
+    """A command that calls one method of a journal with a queue, and says so."""
 
-    Examples:
-
-        fastjournal pause example.com
-    """
-    _tell(directory, url, "pause", queue, "paused", as_json)
-
-
-@app.command()
-def drain(
-    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
-) -> None:
-    """Take nothing into a queue until it is resumed; what is there is handed out.
-
-    Examples:
-
-        fastjournal drain example.com
-    """
-    _tell(directory, url, "drain", queue, "draining", as_json)
+    @app.command(name=verb, help=f"{what}\n\nExamples:\n\n    fastjournal {verb} example.com\n")
+    def steer(
+        queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
+    ) -> None:
+        name = as_bytes(queue) or b""
+        with open_journal(directory, url) as journal:
+            journal.queue(name)  # a name that was mistyped makes no queue; `configure` would
+            getattr(journal, verb)(name)
+        tell(as_json, {"queue": queue, "outcome": done}, f"{queue} {done}")
 
 
-@app.command()
-def resume(
-    queue: Queue, directory: Directory = HERE, url: Url = None, as_json: Json = False
-) -> None:
-    """End a pause and a draining.
-
-    Examples:
-
-        fastjournal resume example.com
-    """
-    _tell(directory, url, "resume", queue, "resumed", as_json)
+_add_steering("pause", "paused", "Hand nothing out of a queue until it is resumed.")
+_add_steering(
+    "drain",
+    "draining",
+    "Take nothing into a queue until it is resumed; what is there is handed out.",
+)
+_add_steering("resume", "resumed", "End a pause and a draining.")
 
 
 @app.command()
@@ -636,11 +620,11 @@ def _journal_of(directory: Path, url: str | None, journal: str) -> tuple[Path, s
     """Where a journal of a daemon is: behind its address, or below its directory."""
     if not journal or url is None:
         return (directory / journal if journal else directory), url
-    base, mark, options = url.partition("?")
+    base, question, options = url.partition("?")
     if base.startswith("unix:"):
-        return directory, f"{url}{'&' if mark else '?'}journal={quote(journal)}"
+        return directory, f"{url}{'&' if question else '?'}journal={quote(journal)}"
     scheme, _, rest = base.partition("://")
-    return directory, f"{scheme}://{rest.partition('/')[0]}/{quote(journal)}{mark}{options}"
+    return directory, f"{scheme}://{rest.partition('/')[0]}/{quote(journal)}{question}{options}"
 
 
 class _Nowhere:
@@ -696,23 +680,12 @@ def snapshot(directory: Directory = HERE, url: Url = None, as_json: Json = False
     tell(as_json, {"rows": rows}, f"snapshot of {rows:,} jobs")
 
 
-def _tell(
-    directory: Path, url: str | None, verb: str, queue: str, done: str, as_json: bool
-) -> None:
-    """Steer one queue and say so."""
-    name = as_bytes(queue) or b""
-    with open_journal(directory, url) as journal:
-        journal.queue(name)  # a name that was mistyped makes no queue; `configure` would
-        getattr(journal, verb)(name)
-    tell(as_json, {"queue": queue, "outcome": done}, f"{queue} {done}")
-
-
 def _setting(pair: str) -> tuple[str, Any]:
     """NAME=VALUE as `Journal.configure` wants it."""
     from fastjournal.model import SETTING_LENGTHS, SETTING_NAMES, QueueSettings
 
-    name, mark, value = pair.partition("=")
-    if not mark:
+    name, equals, value = pair.partition("=")
+    if not equals:
         raise typer.BadParameter(f"not NAME=VALUE: {pair!r}")
     if name not in SETTING_NAMES:
         known = ", ".join(SETTING_NAMES)

@@ -22,8 +22,8 @@ from fastjournal.clock import SECOND
 from fastjournal.daemon.fj import jobs
 from fastjournal.daemon.session import KEY, Session, Subject
 from fastjournal.errors import NotFound, WrongType
-from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.ground import Decided, is_busy, is_kept, keys_of, touch_length
+from fastjournal.journal.entries.key_query import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.reads import Reading
 from fastjournal.journal.state.row import DELETED_ROW, Row

@@ -17,8 +17,8 @@ from fastjournal.daemon.fj import admin
 from fastjournal.daemon.fj.entries import picture_of
 from fastjournal.errors import NotPrimary
 from fastjournal.journal.decide.ground import Ground
-from fastjournal.journal.entries.cursor import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.ground import EntryGround, is_busy, touch_length
+from fastjournal.journal.entries.key_query import PATTERN, RANGE, KeyQuery
 from fastjournal.journal.entries.reads import EntryReads, Reading
 from fastjournal.journal.look.read_only import JournalView
 from fastjournal.journal.state.apply import JournalState

@@ -52,7 +52,7 @@ def make_shipper(
     settle = log.sync if log.options.sync == "os" else None
     source = Source(stream, newest, settle=settle, reign=options.reign if options else None)
     shipper = Shipper(source, address, options, clock=clock)
-    shipper.on_behind = lambda told: log.stop(Stopped(told))
+    shipper.on_behind = lambda reason: log.stop(Stopped(reason))
     return shipper
 
 

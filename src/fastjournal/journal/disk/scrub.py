@@ -35,7 +35,7 @@ class Scrub:
         self._stream = stream
         self._most = most
         self._left: list[int] | None = None  # of the pass under way
-        self._told: set[int] = set()
+        self._damaged: set[int] = set()
         self.passes = 0
         self.passed_at = 0
         """When the newest pass was complete, ns since 1970; 0: none yet."""
@@ -43,7 +43,7 @@ class Scrub:
     @property
     def faults(self) -> int:
         """Segments that were found damaged."""
-        return len(self._told)
+        return len(self._damaged)
 
     def go_on(self) -> None:
         """Read some more."""
@@ -63,7 +63,7 @@ class Scrub:
         try:
             return sum(len(stretch.data) for stretch in read_stretches(stream, number))
         except SegmentError as error:
-            if stream.files.exists(stream.segment_path(number)) and number not in self._told:
-                self._told.add(number)
+            if stream.files.exists(stream.segment_path(number)) and number not in self._damaged:
+                self._damaged.add(number)
                 _log.error("%s. Run `fastjournal log verify`, and restore or repair", error)
         return 0

@@ -82,6 +82,7 @@ from fastjournal.journal.state.row import (
     lease_of,
 )
 from fastjournal.log.record import add_record, record_size
+from fastjournal.log.write.commit_queue import unknown
 from fastjournal.log.write.log_writer import LogWriter
 from fastjournal.model import Lease as LeaseView
 
@@ -643,6 +644,8 @@ class Batch:
         self._count: i64 = 0
         self._first: i64 = 0
         self._last: i64 = 0
+        self._since: i64 = 0
+        """TIME of the newest record in the log when it began."""
         self._applying = False
         """A command is in the buffer, and not wholly applied."""
 
@@ -655,6 +658,7 @@ class Batch:
             self._applying = False
             if self._untold:
                 self._untold = []
+            self._since = self._engine._written
             self._engine.batching = self
         return self
 
@@ -725,6 +729,10 @@ class Batch:
             # The state is ahead of the log and cannot be taken back: stop.
             failure = engine.log.stop(error)
             engine.fail_waiters()
-            if isinstance(error, JournalError) and not isinstance(error, Stopped):
+            if not isinstance(error, JournalError):
+                raise
+            if engine._written != self._since:  # an earlier part of the batch is there
+                raise unknown(failure) from error
+            if not isinstance(error, Stopped):
                 raise failure from error
             raise

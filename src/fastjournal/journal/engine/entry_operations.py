@@ -16,7 +16,6 @@ from mypy_extensions import i64
 from fastjournal.entry_model import Entry, EntryPage
 from fastjournal.errors import JournalFault
 from fastjournal.journal.engine.engine import Engine
-from fastjournal.journal.entries.cursor import KeyQuery
 from fastjournal.journal.entries.ground import (
     Decided,
     EntryGround,
@@ -25,6 +24,7 @@ from fastjournal.journal.entries.ground import (
     keys_of,
     touch_length,
 )
+from fastjournal.journal.entries.key_query import KeyQuery
 from fastjournal.journal.entries.locks import NOBODY, Lock, Writer
 from fastjournal.journal.entries.once import EntryChanges
 from fastjournal.journal.entries.reads import EntryReads, Page, Reading

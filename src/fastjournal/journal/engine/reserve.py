@@ -7,6 +7,7 @@ Rules:
 2. Without its reserve a journal takes nothing in that makes it grow. It tries to get the reserve
    back, at most once a second; a synced reserve is the proof that there is space again. Both turns
    are told, once each.
+3. An opening that finds no space for what it must write may have that of the reserve, too.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from fastjournal.errors import NoSpace
 from fastjournal.log.files import file_size, make_file
 from fastjournal.log.stream import Stream
 
-__all__ = ["RESERVE_SIZE", "Reserve"]
+__all__ = ["RESERVE_SIZE", "Reserve", "free_reserve"]
 
 RESERVE_SIZE: Final = 1024 * 1024
 _NAME: Final = "reserve"
@@ -76,3 +77,13 @@ class Reserve:
                 files.remove(path)
             return False
         return True
+
+
+def free_reserve(stream: Stream) -> bool:
+    """Free what an earlier opening has held back; False if there is nothing."""
+    path = stream.path / _NAME
+    if not stream.files.exists(path):
+        return False
+    with contextlib.suppress(OSError):
+        stream.files.remove(path)
+    return not stream.files.exists(path)

@@ -4,8 +4,8 @@ Rules: those of `ground`, and
 
 1. Reading one entry with its data touches it: an entry with a touch length lives at least nine
    tenths of it from its last reading on (D-19). A probe, a range, a pattern touch only when told.
-2. With `lease` a reader marks what it gets as worked on until an instant; its own mark is renewed,
-   that of another is left alone and shown. `skip` leaves out what is being worked on (D-27).
+2. With `lease` a reader leases what it gets until an instant; its own lease is renewed, that of
+   another is left alone and shown. `skip` leaves out what is being worked on (D-27).
 3. A page holds at most so many entries and bytes, and costs at most so many keys besides; the
    rest follows by its cursor, which may come with an empty page.
 """
@@ -16,7 +16,6 @@ from mypy_extensions import i64, mypyc_attr
 
 from fastjournal.errors import BadRequest, NotFound, OutOfRange, quoted
 from fastjournal.journal.decide.ground import instant_after
-from fastjournal.journal.entries.cursor import PATTERN, KeyQuery
 from fastjournal.journal.entries.ground import (
     Decided,
     EntryGround,
@@ -26,7 +25,7 @@ from fastjournal.journal.entries.ground import (
     is_live,
     touch_length,
 )
-from fastjournal.journal.entries.patterns import compiled_pattern
+from fastjournal.journal.entries.key_query import PATTERN, KeyQuery, compiled_pattern
 from fastjournal.journal.language.commands import Command, Lease, Renew, Touch
 from fastjournal.journal.state.row import Row
 
@@ -117,26 +116,26 @@ class EntryReads:
                 plan.add(lease, kept)
         return plan.decided()
 
-    def page(self, scan: KeyQuery, now: i64, reading: Reading) -> Page:
+    def page(self, query: KeyQuery, now: i64, reading: Reading) -> Page:
         """The entries of a range or pattern, as many as a page holds."""
         ground = self._ground
         now = ground.base.time(now)
-        if not 0 <= scan.limit <= MOST:
-            raise BadRequest(f"limit must be 0..{MOST}, not {scan.limit}")
-        most = scan.limit or MOST
-        upper = scan.also
+        if not 0 <= query.limit <= MOST:
+            raise BadRequest(f"limit must be 0..{MOST}, not {query.limit}")
+        most = query.limit or MOST
+        upper = query.also
         matches: Any = None
-        if scan.kind == PATTERN:
-            matches = compiled_pattern(scan.also).search
-            most = min(scan.limit or PATTERN_PAGE, PATTERN_PAGE)
+        if query.kind == PATTERN:
+            matches = compiled_pattern(query.also).search
+            most = min(query.limit or PATTERN_PAGE, PATTERN_PAGE)
             upper = b""
         rows: list[tuple[bytes, Row]] = []
-        if upper and scan.start > upper:
+        if upper and query.start > upper:
             return Page(rows)
         size: i64 = 0
         looked: i64 = 0
-        last = scan.start
-        walk = ground.state.entry_keys.walk(last, after=scan.after)
+        last = query.start
+        walk = ground.state.entry_keys.walk(last, after=query.after)
         cursor = b""
         while True:
             row = walk.step()
@@ -146,7 +145,7 @@ class EntryReads:
             if upper and key > upper:
                 break
             if len(rows) >= most or size > PAGE_BYTES or looked >= LOOKED_AT:
-                cursor = scan.cursor(last)
+                cursor = query.cursor(last)
                 break
             last = key
             if (

@@ -7,12 +7,12 @@ Rules: those of `ground`, and
 3. Deleting by any key deletes the entry under all of them. A tombstone is left for `gc_grace`, also
    for an unknown key: an older write may be on its way (D-20). A purge leaves nothing. Where it is
    to persist the tombstone is logged, even that of an entry which was not.
-4. A renamed key leaves a tombstone at its old place.
+4. A renamed key leaves a tombstone under the old one.
 """
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from fastjournal.errors import AlreadyExists, BadRequest, OutOfRange, quoted
 from fastjournal.journal.entries.ground import Decided, EntryGround, Plan, is_kept, is_live, keys_of
@@ -23,6 +23,17 @@ from fastjournal.journal.state.row import DELETED_ROW, PROCESSING_ROW, Row, numb
 __all__ = ["EntryWrites"]
 
 MAX_ALIASES: Final = 255
+
+
+@final
+@mypyc_attr(acyclic=True)
+class _Naming:
+    """An entry that is to get a key, what stands under that key, and when it is written."""
+
+    def __init__(self, row: Row, target: Row | None, modified: i64) -> None:
+        self.row = row
+        self.target = target
+        self.modified = modified
 
 
 @final
@@ -166,14 +177,9 @@ class EntryWrites:
     ) -> Decided:
         """Give an entry another key instead of this one."""
         ground = self._ground
-        ground.check_key(key)
-        ground.check_key(new)
         now = ground.base.time(now)
-        row = ground.needed(key, now)
-        ground.may_change(row, key, now, by)
-        target = ground.slot(new)
-        newest = max(row.modified, _modified(target))
-        modified = ground.when(timestamp, now, ground.base.draw_stamp(now), newest)
+        naming = self._naming(key, new, now, timestamp, by)
+        row, target, modified = naming.row, naming.target, naming.modified
         if modified <= row.modified:
             return Decided(stale=True)
         if key == new:
@@ -199,14 +205,9 @@ class EntryWrites:
     ) -> Decided:
         """Give an entry one more key."""
         ground = self._ground
-        ground.check_key(key)
-        ground.check_key(further)
         now = ground.base.time(now)
-        row = ground.needed(key, now)
-        ground.may_change(row, key, now, by)
-        target = ground.slot(further)
-        newest = max(row.modified, _modified(target))
-        modified = ground.when(timestamp, now, ground.base.draw_stamp(now), newest)
+        naming = self._naming(key, further, now, timestamp, by)
+        row, target, modified = naming.row, naming.target, naming.modified
         if target is row:
             return Decided(found=1)
         if modified <= row.modified:
@@ -220,6 +221,18 @@ class EntryWrites:
         keys = Keys(row.id, row.key, (*aliases, further), modified)
         plan.add(ground.restated(row, keys, now), is_kept(row))
         return plan.decided(1)
+
+    def _naming(self, key: bytes, new: bytes, now: i64, timestamp: int, by: Writer) -> _Naming:
+        """An entry that is there and may be changed is to get a new key."""
+        ground = self._ground
+        ground.check_key(key)
+        ground.check_key(new)
+        row = ground.needed(key, now)
+        ground.may_change(row, key, now, by)
+        target = ground.slot(new)
+        newest = max(row.modified, _modified(target))
+        stamp = ground.base.draw_stamp(now)
+        return _Naming(row, target, ground.when(timestamp, now, stamp, newest))
 
     def _free(
         self, plan: Plan, row: Row | None, key: bytes, modified: i64, now: i64, overwrite: bool

@@ -91,10 +91,10 @@ def life_of(
         searched += found.searched
         for record in found.records:
             records.setdefault(record.time, record)
-    teller = _Teller(row_id)
+    story = _LifeStory(row_id)
     for time in sorted(records):
-        teller.tell(records[time])
-    return Life(teller.steps, teller.whole, complete, searched, teller.queue, teller.key)
+        story.add_record(records[time])
+    return Life(story.steps, story.whole, complete, searched, story.queue, story.key)
 
 
 def _archived(stream: Stream) -> Iterator[Iterator[tuple[int, Readable]]]:
@@ -107,7 +107,7 @@ def _archived(stream: Stream) -> Iterator[Iterator[tuple[int, Readable]]]:
             yield iter(open_segments(store, manifest))
 
 
-class _Teller:
+class _LifeStory:
     """Turns records into steps, in order."""
 
     def __init__(self, row_id: bytes) -> None:
@@ -119,7 +119,7 @@ class _Teller:
         self._put: k.Put | None = None
         self._state: State | None = None
 
-    def tell(self, record: Record) -> None:
+    def add_record(self, record: Record) -> None:
         try:
             command = decode(record.payload)
         except CorruptCommand:
@@ -135,7 +135,7 @@ class _Teller:
         name = TYPE_NAMES[TYPE_OF[type(command)]]
         match command:
             case k.Put():
-                return self._told_put(command, time, name)
+                return self._put_step(command, time, name)
             case k.Add() | k.Schedule():
                 self.queue, self.whole = command.name, True
                 due = command.time if isinstance(command, k.Schedule) else 0
@@ -170,7 +170,7 @@ class _Teller:
             case k.Dead():
                 return Step(time, "dead", State.FAILED, name, _DEATHS.get(command.reason, ""))
             case k.Retry():
-                return self._told_retry(command, time, name)
+                return self._retry_step(command, time, name)
             case k.Timeout():
                 return Step(time, "lease lost", State.WAITING, name, "ready again at once")
             case k.Redrive():
@@ -193,7 +193,7 @@ class _Teller:
                 return Step(time, "deleted", None, name)
         return Step(time, name.lower(), self._state, name)
 
-    def _told_put(self, put: k.Put, time: int, name: str) -> Step:
+    def _put_step(self, put: k.Put, time: int, name: str) -> Step:
         before, self._put = self._put, put
         self.queue, self.key = put.queue, put.key
         due = put.due if put.due > time else 0
@@ -210,7 +210,7 @@ class _Teller:
         event = "merged" if self._state is State.WAITING else "put again"
         return Step(time, event, State.WAITING, name, ", ".join(changes), due, "due")
 
-    def _told_retry(self, retry: k.Retry, time: int, name: str) -> Step:
+    def _retry_step(self, retry: k.Retry, time: int, name: str) -> Step:
         event = _BACK.get(retry.reason, "waits again")
         counts = {"failed": f"failure {retry.fails}", "timed out": f"lost lease {retry.timeouts}"}
         due = retry.due if retry.due > time else 0

@@ -83,7 +83,7 @@ TOMB: Final[u8] = 6
 IDLE: Final[u8] = 7
 PLACES: Final = 8
 """Where a row stands: to be handed out; not yet due; behind its twin; handed out; finished;
-given up; deleted; waiting without a queue."""
+given up; deleted; waiting without a queue. The first six are those of `model.PLACES`."""
 
 WAITING_ROW: Final[u8] = 0
 PROCESSING_ROW: Final[u8] = 1

@@ -6,7 +6,8 @@ Rules:
    one step; a directory can be synced; a lock keeps a second one out.
 2. What fails is a reason not to write there. A file system that is known to weaken a promise (over
    a network, or laid over another) is a reason to say so.
-3. Nothing is left behind. That a disk keeps what it has synced cannot be tried out like this:
+3. What a full disk does not let be tried is not held against it.
+4. Nothing is left behind. That a disk keeps what it has synced cannot be tried out like this:
    `fastjournal log disktest` and a pulled plug can.
 """
 
@@ -17,7 +18,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from fastjournal.errors import LockTimeout
+from fastjournal.errors import LockTimeout, is_full
 from fastjournal.log.files import Files, make_file, read_file
 
 __all__ = ["WEAK", "file_system_of", "probe"]
@@ -50,7 +51,8 @@ def probe(files: Files, directory: Path) -> list[str]:
         try:
             deed()
         except (OSError, ValueError) as error:
-            found.append(f"{told}: {error}")
+            if not (isinstance(error, OSError) and is_full(error)):
+                found.append(f"{told}: {error}")
     for path in (old, new):
         with contextlib.suppress(OSError):
             if files.exists(path):

@@ -23,7 +23,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastjournal.errors import CorruptRecord, LockTimeout, SegmentError
+from fastjournal.errors import (
+    CorruptRecord,
+    JournalFault,
+    LockTimeout,
+    SegmentError,
+    is_full,
+    write_failure,
+)
 from fastjournal.log.files import Files, make_file
 from fastjournal.log.manifest import FollowedManifest, Manifest, check_segments
 from fastjournal.log.scan.resync import fault_reason
@@ -141,7 +148,14 @@ def _trim_empty(stream: SegmentDirectory, numbers: list[int]) -> None:
                     handle.truncate(HEADER_SIZE)
                     handle.sync()
         except OSError as error:
-            raise SegmentError(path, f"cannot be recovered: {error}") from error
+            raise _failure(path, error) from error
+
+
+def _failure(path: Path, error: OSError) -> JournalFault:
+    """What is told of a segment that cannot be recovered; lack of space is not its fault."""
+    if is_full(error):
+        return write_failure(error, path)
+    return SegmentError(path, f"cannot be recovered: {error}")
 
 
 def _last_time(stream: SegmentDirectory, numbers: list[int]) -> int:
@@ -198,7 +212,7 @@ def _mend(
             handle.sync()
         return cut, newest
     except OSError as error:
-        raise SegmentError(path, f"cannot be recovered: {error}") from error
+        raise _failure(path, error) from error
     finally:
         handle.close()
 

@@ -258,7 +258,9 @@ class SegmentPair:
         stream = self._stream
         return SegmentWriter.create(stream.files, stream.path, number, stream.header, self._mark, 0)
 
-    def _open(self, last_time: int, used: int, floor: int) -> tuple[SegmentWriter, SegmentWriter]:
+    def _open(
+        self, last_time: int, used: int, floor: int
+    ) -> tuple[SegmentWriter, SegmentWriter | None]:
         stream, mark = self._stream, self._mark
         numbers = stream.segments()
         if floor > max(numbers, default=0):
@@ -282,7 +284,10 @@ class SegmentPair:
                 newest.close()
             active = open_newest(stream, mark, last_time, used)
             opened.append(active)
-            return active, self._make(active.number + 1)
+            standby = None
+            with contextlib.suppress(NoSpace):  # the next swap tries again
+                standby = self._make(active.number + 1)
+            return active, standby
         except BaseException:
             for segment in opened:
                 with contextlib.suppress(JournalError):

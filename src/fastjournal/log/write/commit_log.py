@@ -36,8 +36,8 @@ from fastjournal.log.write.commit_queue import (
     Done,
     Queued,
     Waiter,
+    answer_batch,
     frozen,
-    tell_group,
     unknown,
 )
 from fastjournal.log.write.counters import LogStatus
@@ -185,7 +185,7 @@ class CommitLog(LogWriter):
                 queue.put(Queued(payloads, waiter))
                 if not waiter.wait():
                     queue.take_lead()
-                    self._write_group()
+                    self._write_batch()
                 return waiter.outcome()
             finally:
                 queue.end_lead()
@@ -204,14 +204,14 @@ class CommitLog(LogWriter):
             self.wait_synced(time)
         return time
 
-    def _write_group(self) -> None:
+    def _write_batch(self) -> None:
         """As the leader: do what comes next in the queue, if a failure has left anything there."""
-        group = self._queue.take()
-        if not group:
+        batch = self._queue.take()
+        if not batch:
             return
-        payloads = group[0].payloads
-        if len(group) > 1:
-            payloads = [payload for entry in group for payload in entry.payloads]
+        payloads = batch[0].payloads
+        if len(batch) > 1:
+            payloads = [payload for queued in batch for payload in queued.payloads]
         try:
             if payloads:
                 value = self._write(payloads)
@@ -219,17 +219,17 @@ class CommitLog(LogWriter):
                 super().rotate()
                 value = self.position.segment
         except (NoSpace, RotationFailed) as error:
-            lost = sum(len(entry.payloads) for entry in group if entry.done is None)
+            lost = sum(len(queued.payloads) for queued in batch if queued.done is None)
             self.counters.lost += lost
             self._lost = error if lost else self._lost
-            tell_group(group, 0, error)
+            answer_batch(batch, 0, error)
         except JournalError as error:
-            tell_group(group, 0, error)
+            answer_batch(batch, 0, error)
         except BaseException as error:
-            tell_group(group, 0, unknown(self.stop(error)))
+            answer_batch(batch, 0, unknown(self.stop(error)))
             raise
         else:
-            tell_group(group, value)
+            answer_batch(batch, value)
 
     def _begin_writer(self) -> None:
         with self._begun:
@@ -243,7 +243,7 @@ class CommitLog(LogWriter):
         """The writer thread."""
         while self._queue.wait_to_lead():
             try:
-                self._write_group()
+                self._write_batch()
             except BaseException:  # which has stopped the log, and is told to everybody
                 return
             finally:

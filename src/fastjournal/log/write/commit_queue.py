@@ -5,7 +5,7 @@ Rules:
 1. One thread at a time *leads*: it takes what waits, writes it and tells everybody. A caller that
    finds nothing waiting leads for itself. At the end the lead goes to the first in the queue if
    that one has a thread which waits, else to the writer thread: nobody is woken in vain.
-2. Everybody is told exactly once: whoever takes an entry off, under the lock, tells its owner.
+2. Everybody is told exactly once: whoever takes one off the queue, under the lock, tells its owner.
    Nobody is told under the lock, and what a callback raises is logged: it harms nobody else.
 3. The queue is bounded, counted in writes; a full one refuses at once.
 4. After a failure or the call of `close` nothing more can be queued; what was queued before a close
@@ -34,25 +34,25 @@ from fastjournal.log.write.appender import check_payloads
 from fastjournal.log.write.counters import Counters
 
 __all__ = [
+    "Answers",
     "CommitQueue",
     "Done",
     "Queued",
-    "Told",
     "Waiter",
+    "answer_all",
+    "answer_batch",
     "frozen",
     "stopped",
-    "tell",
-    "tell_group",
     "unknown",
 ]
 
 Done = Callable[[int, JournalError | None], None]
 """Called once: with the TIME of the last record (of a rotation: the segment), or with an error."""
 
-Told = list[tuple[int, Done]]
-"""Whom to tell, and what."""
+Answers = list[tuple[int, Done]]
+"""Whom to call, and with what."""
 
-_GROUP_BYTES: Final[i64] = 8 * 1024 * 1024  # payload bytes taken into one write
+_BATCH_BYTES: Final[i64] = 8 * 1024 * 1024  # payload bytes taken into one write
 
 _log: Final = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Waiter:
         self._gate: Any = threading.Lock()
         self._gate.acquire()
         self.leads = False
-        self.told = False
+        self.answered = False
         self.value: i64 = 0
         self.error: JournalError | None = None
 
@@ -73,7 +73,7 @@ class Waiter:
         """Tell the outcome."""
         self.value = value
         self.error = error
-        self.told = True
+        self.answered = True
         if not self.leads:  # else it is awake
             self._gate.release()
 
@@ -85,12 +85,12 @@ class Waiter:
     def wait(self) -> bool:
         """Wait until it is told; False: it is to lead."""
         self._gate.acquire()
-        return self.told
+        return self.answered
 
     def outcome(self) -> int:
         """The value that was told, or the error raised."""
         if self.error is not None:
-            # One error serves a whole group: without this its traceback grows with every waiter.
+            # One error serves a whole batch: without this its traceback grows with every waiter.
             raise self.error.with_traceback(None)
         return self.value
 
@@ -141,9 +141,9 @@ class CommitQueue:
             self._leader = get_ident()
             return True
 
-    def put(self, entry: Queued) -> None:
-        """Queue an entry; if nobody leads, its waiter is told to, or the writer thread does."""
-        count = len(entry.payloads)
+    def put(self, queued: Queued) -> None:
+        """Queue it; if nobody leads, its waiter is told to, or the writer thread does."""
+        count = len(queued.payloads)
         with self._mutex:
             self.check()
             if self.length + count > self.size:
@@ -153,7 +153,7 @@ class CommitQueue:
                 raise QueueFull(f"{self.length} of {self.size} writes are queued")
             self.length += count
             self._counters.queued += count
-            self._queue.append(entry)
+            self._queue.append(queued)
             if not self._leader:
                 self._choose()
 
@@ -181,9 +181,9 @@ class CommitQueue:
     def interrupt(self, waiter: Waiter | None) -> bool:
         """A thread stops waiting or leading, by an interrupt; returns whether it led."""
         with self._mutex:
-            for entry in self._queue:
-                if waiter is not None and entry.waiter is waiter:
-                    entry.waiter = None  # what it queued goes on without it
+            for queued in self._queue:
+                if waiter is not None and queued.waiter is waiter:
+                    queued.waiter = None  # what it queued goes on without it
             return self._leader == get_ident() or (waiter is not None and waiter.leads)
 
     def wait_to_lead(self) -> bool:
@@ -205,16 +205,16 @@ class CommitQueue:
         """As the leader: the next writes, or a rotation alone; none if a failure took them."""
         with self._mutex:
             queue = self._queue
-            group: list[Queued] = []
+            batch: list[Queued] = []
             size = 0
-            while queue and size < _GROUP_BYTES and (queue[0].payloads or not group):
-                entry = queue.popleft()
-                group.append(entry)
-                if not entry.payloads:
+            while queue and size < _BATCH_BYTES and (queue[0].payloads or not batch):
+                queued = queue.popleft()
+                batch.append(queued)
+                if not queued.payloads:
                     break
-                self.length -= len(entry.payloads)
-                size += sum(map(len, entry.payloads))
-            return group
+                self.length -= len(queued.payloads)
+                size += sum(map(len, queued.payloads))
+            return batch
 
     def close(self) -> bool:
         """Take no more; False if that was so already."""
@@ -234,23 +234,20 @@ class CommitQueue:
         """End for good and tell everybody in the queue."""
         with self._mutex:
             self._failure = failure
-            told = [(0, entry.done) for entry in self._queue if entry.done is not None]
+            answers = [(0, queued.done) for queued in self._queue if queued.done is not None]
             self._queue.clear()
             self.length = 0
             self._work.notify_all()
-        tell(told, failure)
+        answer_all(answers, failure)
 
 
-def tell_group(group: Sequence[Queued], value: int, error: JournalError | None = None) -> None:
-    """Tell a group the TIME of its last record, the new segment, or an error."""
-    value -= sum([len(entry.payloads) for entry in group])
-    for entry in group:
-        value += len(entry.payloads)
-        if entry.done is not None:
-            try:
-                entry.done(value, error)
-            except Exception:
-                _log.exception("a completion callback failed")
+def answer_batch(batch: Sequence[Queued], value: int, error: JournalError | None = None) -> None:
+    """Tell a batch the TIME of its last record, the new segment, or an error."""
+    value -= sum([len(queued.payloads) for queued in batch])
+    for queued in batch:
+        value += len(queued.payloads)
+        if queued.done is not None:
+            _answer(queued.done, value, error)
 
 
 def frozen(payloads: Sequence[bytes], limit: int) -> Sequence[bytes]:
@@ -261,13 +258,18 @@ def frozen(payloads: Sequence[bytes], limit: int) -> Sequence[bytes]:
     return tuple(map(bytes, payloads))
 
 
-def tell(told: Iterable[tuple[int, Done]], error: JournalError | None) -> None:
+def answer_all(answers: Iterable[tuple[int, Done]], error: JournalError | None) -> None:
     """Call everybody with the outcome."""
-    for value, done in told:
-        try:
-            done(value, error)
-        except Exception:
-            _log.exception("a completion callback failed")
+    for value, done in answers:
+        _answer(done, value, error)
+
+
+def _answer(done: Done, value: int, error: JournalError | None) -> None:
+    """Call one; what it raises harms nobody else."""
+    try:
+        done(value, error)
+    except Exception:
+        _log.exception("a completion callback failed")
 
 
 def stopped(cause: BaseException) -> Stopped:

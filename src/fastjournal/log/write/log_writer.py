@@ -51,7 +51,7 @@ from fastjournal.log.write.appender import (
     ThreadTicker,
     Ticker,
 )
-from fastjournal.log.write.commit_queue import Done, Told, Waiter, stopped, tell, unknown
+from fastjournal.log.write.commit_queue import Answers, Done, Waiter, answer_all, stopped, unknown
 from fastjournal.log.write.counters import Counters, LogStatus
 
 __all__ = ["EXIT_DIE", "LogWriter", "always", "never"]
@@ -117,7 +117,7 @@ class LogWriter:
         self._mutex: Any = threading.Lock()  # all that follows
         self._leader: int = 0  # the thread that syncs for all
         self._waiting: list[tuple[int, Waiter]] = []  # by TIME
-        self._callbacks: Told = []
+        self._callbacks: Answers = []
         self._called = threading.Condition(self._mutex)
         self._caller: threading.Thread | None = None  # waits in the place of callbacks
         self._closing = self._closed = False
@@ -224,14 +224,14 @@ class LogWriter:
             self._judge(error, "write")
             raise
 
-    def tell_writes(self, told: Callable[[int, bytes, int, bool], object]) -> None:
+    def tell_writes(self, on_write: Callable[[int, bytes, int, bool], object]) -> None:
         """Tell every write from now on, on its thread and in their order; `told` must not wait.
 
         It gets the TIME of the record before, the bytes, the TIME of their last record, and whether
         they are the first of their segment.
         """
         with self._io:
-            self._pair.on_write = told
+            self._pair.on_write = on_write
 
     def wait_synced(self, time: i64) -> None:
         """Block until the record of that TIME is as safe as the policy promises (rule 2)."""
@@ -293,7 +293,7 @@ class LogWriter:
                 self._called.notify()
                 return
             failure = None if self._always and time <= self.synced_time else self.failure
-        tell([(time, done)], None if failure is None else unknown(failure))
+        answer_all([(time, done)], None if failure is None else unknown(failure))
 
     def _wait_for_callbacks(self) -> None:
         while True:
@@ -459,7 +459,7 @@ class LogWriter:
         for time, waiter in waiting:
             if time <= last_time:
                 waiter.done(time, None)
-        tell([one for one in callbacks if one[0] <= last_time], None)
+        answer_all([one for one in callbacks if one[0] <= last_time], None)
 
     def _hand_on(self) -> None:
         """Let one of those who still wait sync next; it takes the lead when it wakes.
@@ -482,7 +482,7 @@ class LogWriter:
         error = unknown(failure)
         for _, waiter in waiting:
             waiter.done(0, error)
-        tell(callbacks, error)
+        answer_all(callbacks, error)
 
     def _tick(self) -> None:
         if self._pair.active.dirty and self.failure is None:

@@ -247,8 +247,8 @@ class SegmentWriter:
     def check(self) -> None:
         """Raise `AppenderPoisoned` if rule 2 has struck."""
         if self._poison is not None:
-            told = f"{self.path}: poisoned by an earlier fault: {self._poison}"
-            raise because(AppenderPoisoned(told), self._poison)
+            reason = f"{self.path}: poisoned by an earlier fault: {self._poison}"
+            raise because(AppenderPoisoned(reason), self._poison)
 
     def _undo(self, error: OSError) -> None:
         try:
@@ -260,13 +260,13 @@ class SegmentWriter:
         self._cut("a failed write could not be undone", error)
         self.sync()
 
-    def _cut(self, told: str, cause: OSError | None = None) -> None:
+    def _cut(self, reason: str, cause: OSError | None = None) -> None:
         """Cut the file to `offset`; if that fails, rule 2 strikes."""
         try:
             self._handle.truncate(self.offset)
         except OSError as error:
             self._poison = cause or error
-            raise because(AppenderPoisoned(f"{self.path}: {told}: {error}"), error) from error
+            raise because(AppenderPoisoned(f"{self.path}: {reason}: {error}"), error) from error
         self._reserved = min(self._reserved, self.offset)
         self.dirty = True
 

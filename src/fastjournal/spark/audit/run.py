@@ -5,7 +5,8 @@ Rules:
 1. What is wrong is said by `spark.findings`, in tasks next to the bytes; here the tasks are spread,
    and the questions that need all rows at once are asked in SQL.
 2. The second opinion folds Workq's own commands (types 1 to 8) inside the JVM, in code that shares
-   nothing with `journal.state`; the two must agree on every row.
+   nothing with `journal.state`; the two must agree on every row. It knows nothing but records: for
+   a log that begins behind a snapshot, whose rows may have none left, it is not asked.
 3. An audit reads only. Each task sees the journal as of one moment, that in which it opens the
    files. A large log is dealt out by row and read once, and the second opinion reads in many tasks:
    both happen at once, while the log is pinned.
@@ -30,13 +31,14 @@ from fastjournal.spark.audit.rules import (
 )
 from fastjournal.spark.errors import told
 from fastjournal.spark.kinds import GROUP
-from fastjournal.spark.locations import absolute
+from fastjournal.spark.locations import absolute, is_remote
 from fastjournal.spark.replay.dealt import Deal, dealt, is_dealt, places_of
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.snapshots import replay_base
 from fastjournal.spark.storage.segments import (
     SHARE_BYTES,
     Piece,
+    SegmentListing,
     journal_segments,
     load_all,
     newest_time,
@@ -121,7 +123,7 @@ def audit(
         keyed = [_Keyed(directory, share, newest) for share in shares]
         rows = frame_of(spark, keyed, "queue binary, key binary, state string, id binary")
     found = found.unionByName(_one_waiting(rows, directory))
-    if opinion and _replayable(directory):
+    if opinion and _replayable(directory) and not _begins_behind_snapshot(directory):
         found = found.unionByName(second_opinion(spark, directory))
     return found
 
@@ -134,6 +136,12 @@ def _replayable(directory: str) -> bool:
     except JournalFault:
         return False
     return bool(segments)
+
+
+def _begins_behind_snapshot(directory: str) -> bool:
+    """Whether a snapshot stands for records that are gone (rule 2)."""
+    manifest = None if is_remote(directory) else SegmentListing(directory).manifest()
+    return manifest is not None and manifest.floor > 0
 
 
 def exit_code(found: DataFrame) -> int:

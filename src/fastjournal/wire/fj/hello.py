@@ -59,10 +59,10 @@ def encode_hello(hello: Hello) -> bytes:
         raise TooLarge("token or journal name of more than 65535 bytes")
     head = _HEAD.pack(1, 0, hello.options, len(token))
     follows = hello.options & FOLLOWER
-    told = _U64.pack(hello.time // 1000) if hello.time or follows else b""
+    clock_fields = _U64.pack(hello.time // 1000) if hello.time or follows else b""
     if follows:
-        told += _U32.pack(min(hello.max_lag, 0xFFFF_FFFF))
-    return b"".join((head, token, _U16.pack(len(journal)), journal, told))
+        clock_fields += _U32.pack(min(hello.max_lag, 0xFFFF_FFFF))
+    return b"".join((head, token, _U16.pack(len(journal)), journal, clock_fields))
 
 
 def decode_hello(value: bytes) -> Hello:

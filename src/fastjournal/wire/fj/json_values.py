@@ -139,12 +139,12 @@ def queue_from_json(data: Any) -> QueueStatus:
 
 def settings_from_json(data: Any) -> QueueSettings:
     """The settings of a queue from a JSON object; unknown ones are left out."""
-    told = repr(data)  # tells 1 from True and from 1.0, as hashing the values would not
-    found = _read.get(told)
+    exact = repr(data)  # tells 1 from True and from 1.0, as hashing the values would not
+    found = _read.get(exact)
     if found is None:
         if len(_read) >= _SHARED:
             _read.clear()
-        found = _read[told] = _settings_of(data)
+        found = _read[exact] = _settings_of(data)
     return found
 
 

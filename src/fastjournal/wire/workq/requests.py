@@ -81,8 +81,20 @@ def is_version_4(job_id: bytes) -> bool:
     return job_id[6] >> 4 == 4 and job_id[8] >> 6 == 2
 
 
+class _Ranked:
+    """A job with a priority."""
+
+    __slots__ = ()
+    priority: int
+
+    @property
+    def rank(self) -> int:
+        """The priority, smaller first."""
+        return -self.priority
+
+
 @dataclass(frozen=True, slots=True)
-class Add:
+class Add(_Ranked):
     """`add id name ttr ttl size`: a job for a queue."""
 
     id: bytes
@@ -94,14 +106,9 @@ class Add:
     max_attempts: int = 0
     max_fails: int = 0
 
-    @property
-    def rank(self) -> int:
-        """The priority, smaller first."""
-        return -self.priority
-
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(_Ranked):
     """`schedule id name ttr ttl time size`: a job that is due at an instant."""
 
     id: bytes
@@ -114,18 +121,13 @@ class Schedule:
     max_attempts: int = 0
     max_fails: int = 0
 
-    @property
-    def rank(self) -> int:
-        """The priority, smaller first."""
-        return -self.priority
-
     def is_past(self, now: int) -> bool:
         """Its life is over at `now`: answer Invalid Time."""
         return self.time + self.ttl_ms * _MILLISECOND < now
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Run(_Ranked):
     """`run id name ttr wait-timeout size`: a job whose result is waited for."""
 
     id: bytes
@@ -134,11 +136,6 @@ class Run:
     wait_ms: int
     payload: bytes
     priority: int = 0
-
-    @property
-    def rank(self) -> int:
-        """The priority, smaller first."""
-        return -self.priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,20 +476,7 @@ COUNTS = {
 _LEAST = {b"lease": 2, b"inspect": 1}
 _WITH_PAYLOAD = frozenset({b"add", b"schedule", b"run", b"complete", b"fail"})
 _LONGEST = max(map(len, COUNTS))
-_HTTP = frozenset(
-    (
-        b"GET",
-        b"HEAD",
-        b"POST",
-        b"PUT",
-        b"DELETE",
-        b"OPTIONS",
-        b"PATCH",
-        b"CONNECT",
-        b"TRACE",
-        b"PRI",
-    )
-)
+_HTTP = frozenset(b"GET HEAD POST PUT DELETE OPTIONS PATCH CONNECT TRACE PRI".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,12 +508,12 @@ class _Head:
 class WorkqParser:
     """Feed bytes, get commands and refusals."""
 
-    __slots__ = ("_buffer", "_closed", "_head", "_scanned", "max_request")
+    __slots__ = ("_buffer", "_closed", "_head", "_searched", "max_request")
 
     def __init__(self, max_request: int = MAX_REQUEST) -> None:
         self.max_request = max_request
         self._buffer = bytearray()
-        self._scanned = 0
+        self._searched = 0
         self._head: _Head | None = None
         self._closed = False
 
@@ -559,10 +543,10 @@ class WorkqParser:
         while not self._closed:
             head = self._head
             if head is None:
-                end = buffer.find(b"\n", at + self._scanned)
+                end = buffer.find(b"\n", at + self._searched)
                 if end < 0:
-                    self._scanned = len(buffer) - at
-                    if self._scanned > self.max_request:
+                    self._searched = len(buffer) - at
+                    if self._searched > self.max_request:
                         self._close()
                     else:
                         self._begin(bytes(buffer[at : at + _LONGEST + 2]), out)
@@ -574,7 +558,7 @@ class WorkqParser:
                     break
                 line = bytes(buffer[at : end - 1])
                 at = end + 1
-                self._scanned = 0
+                self._searched = 0
                 self._line(line, out)
             else:
                 end = at + head.size + 2

@@ -1,4 +1,6 @@
-"""Where a scan over many entries goes on: a string that tells all, so nobody has to remember it.
+"""A query of keys: a range of them, or those that match a pattern; and the cursor where it goes on.
+
+The cursor is a string that tells all, so nobody has to remember it:
 
     kind u8 | page size u16 | size of the last key u32 | last key | bound or pattern | CRC-32C u32
 
@@ -7,20 +9,24 @@ Rules:
 1. It is opaque to its bearer, valid over restarts, and goes on strictly after the last key: a key
    is never told twice, and one that stood throughout is never missed (D-26).
 2. A cursor that was damaged is refused.
+3. A pattern is a regular expression of RE2: no back references, and time linear in the key (D-25).
 """
 
+from functools import lru_cache
 from struct import Struct
-from typing import Final, final
+from typing import Any, Final, final
 
 import google_crc32c
 from mypy_extensions import mypyc_attr
 
-from fastjournal.errors import BadCursor, TooLarge
+from fastjournal.errors import BadCursor, BadPattern, TooLarge
 
-__all__ = ["PATTERN", "RANGE", "KeyQuery"]
+__all__ = ["MAX_PATTERN", "PATTERN", "RANGE", "KeyQuery", "compiled_pattern"]
 
 RANGE: Final = 1
 PATTERN: Final = 2
+MAX_PATTERN: Final = 1024
+"""Bytes of a pattern."""
 _HEAD: Final = Struct(">BHI")
 _HEAD_SIZE: Final = 7
 _CRC: Final = Struct(">I")
@@ -54,7 +60,7 @@ class KeyQuery:
 
     @staticmethod
     def resume(cursor: bytes) -> "KeyQuery":
-        """The rest of a scan."""
+        """The rest of a query."""
         body, crc = cursor[:-_CRC_SIZE], cursor[-_CRC_SIZE:]
         if len(body) < _HEAD_SIZE or _CRC.pack(google_crc32c.value(body)) != crc:
             raise BadCursor
@@ -63,3 +69,23 @@ class KeyQuery:
         if kind not in (RANGE, PATTERN) or end > len(body):
             raise BadCursor
         return KeyQuery(kind, body[_HEAD_SIZE:end], body[end:], limit, after=True)
+
+
+@lru_cache(maxsize=64)
+def compiled_pattern(pattern: bytes) -> Any:
+    """A pattern over bytes, ready to search."""
+    if len(pattern) > MAX_PATTERN:
+        raise BadPattern(f"a pattern has at most {MAX_PATTERN} bytes")
+    try:
+        import re2
+    except ImportError:
+        raise BadPattern("patterns need: pip install 'fastjournal[daemon]'") from None
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        what = error.args[0] if error.args else ""
+        text = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(what)
+        raise BadPattern(f"not a pattern: {text}") from None

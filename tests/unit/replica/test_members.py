@@ -1,0 +1,83 @@
+"""Members change while nodes die: what was begun is brought to its end, and may be repeated."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from fastjournal.errors import ReadOnly
+from fastjournal.replica.arbiter import Look, View
+from fastjournal.replica.rules import MemberSet, Rules
+from replica_led import QUIET, Led, settled
+from replica_world import Node
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "fastjournal")
+
+
+def _begun(*, alone: bool = False) -> tuple[Led, Node, tuple[str, ...]]:
+    """A swap under way, its primary, and who is to keep the journal then.
+
+    `alone`: the primary has just heard that both sets count, and nobody else has heard of it.
+    """
+    world, primary = settled(replace(QUIET, spares=1), Rules())
+    stays = world.others(primary, world.nodes["n3"])[0]
+    voters = (primary.name, stays.name, "n3")
+    member = primary.replicas["j0"].member
+    world.do(primary, "j0", lambda: member.change_voters(voters))
+    if alone:
+        world.until(lambda: bool(_members(world).joining))
+    return world, primary, voters
+
+
+def _members(world: Led) -> MemberSet:
+    view = world.arbiter.ask("j0", "", Look())
+    assert isinstance(view, View)
+    return view.members
+
+
+def test_a_change_that_a_dead_primary_had_begun_is_brought_to_its_end() -> None:
+    """SNAP-IDX-2, F58: else no member could ever change again."""
+    world, primary, voters = _begun(alone=True)
+    world.kill(primary)
+    second = world.leader(2)
+    world.until(lambda: not _members(world).joining)
+    assert set(_members(world).voters) == set(voters)
+    world.put(second)
+    world.start(primary)
+    world.finish()
+
+
+def test_a_change_that_did_not_count_yet_is_begun_again_by_the_next_primary() -> None:
+    """SNAP-IDX-2: the same word to whoever leads."""
+    world, primary, voters = _begun()
+    world.kill(primary)
+    second = world.leader(2)
+    assert not _members(world).joining
+    member = second.replicas["j0"].member
+    world.start(primary)
+    world.do(second, "j0", lambda: member.change_voters(voters))
+    world.until(lambda: _members(world).voters == voters and not _members(world).joining)
+    world.finish()
+
+
+def test_a_change_may_be_asked_for_again_and_another_one_waits() -> None:
+    """SNAP-IDX-2: while it is under way, and when it is done."""
+    world, primary, voters = _begun()
+    member = primary.replicas["j0"].member
+    member.change_voters(voters)
+    with pytest.raises(ReadOnly, match="one at a time"):
+        member.change_voters(voters[:2])
+    world.until(lambda: bool(_members(world).joining))
+    world.until(lambda: bool(member.members.joining))
+    member.change_voters(voters)
+    world.until(lambda: member.members.voters == voters and not member.members.joining)
+    version = member.members.version
+    member.change_voters(voters)
+    world.run_for(1)
+    assert member.members.version == version
+    world.finish()
