@@ -30,11 +30,10 @@ from fastjournal.spark.audit.rules import (
     snapshot_findings,
 )
 from fastjournal.spark.maintain.clean import clean_journal
-from fastjournal.spark.options import Settings
-from fastjournal.spark.replay.by_share import replay_share
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.storage.segments import journal_segments
 from fastjournal.spark.tasks import Task
+from replayed_shares import replayed_states
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -199,12 +198,14 @@ def lived(path: Path, seed: int, steps: int = 600) -> dict[bytes, tuple[Any, ...
         journal.close()
 
 
-def replayed(path: Path, shares: int, upto: int | None = None) -> dict[bytes, tuple[Any, ...]]:
+def replayed(
+    path: Path, shares: int, upto: int | None = None, parts: int = 0
+) -> dict[bytes, tuple[Any, ...]]:
     """What the tasks of a replay give, without a session."""
-    settings = Settings((str(path),))
     found: dict[bytes, tuple[Any, ...]] = {}
     for n in range(shares):
-        found |= of_state(replay_share(path, Share(n, shares), upto, settings))
+        for state in replayed_states(path, Share(n, shares), upto, parts=parts):
+            found |= of_state(state)
     return found
 
 
@@ -217,6 +218,7 @@ def test_every_share_of_a_lived_in_journal_is_replayed_from_snapshot_and_log(
     assert len(state) > 10
     assert replayed(path, 1) == state
     assert replayed(path, 3) == state
+    assert replayed(path, 2, parts=3) == state
 
 
 @pytest.mark.parametrize("seed", [100, 101])
@@ -240,6 +242,7 @@ def test_as_of_every_tenth_record_gives_the_state_of_that_moment(tmp_path: Path)
     journal.close()
     for upto, state in states.items():
         assert replayed(path, 2, upto) == state
+        assert replayed(path, 1, upto, parts=2) == state
 
 
 def test_as_of_an_instant_in_spark_leaves_out_what_came_later(

@@ -57,8 +57,8 @@ OPTIONS: Mapping[str, str] = {
     "mode": "FAILFAST (default), PERMISSIVE or DROPMALFORMED",
     "maxPartitionBytes": "bytes that one task reads, default 256m; larger segments are split",
     "minPartitions": "at least so many tasks; segments are split if there are fewer",
-    "shards": "views jobs, events, attempts: tasks that share the jobs, at most 24; by the cores,"
-    " or more where the log is large",
+    "shards": "views jobs, events, attempts: tasks that share the jobs, each reads the log once; as"
+    " many as there are cores unless told, at most 24",
 }
 """Every option with what it does; the documentation and the error text are made from it."""
 

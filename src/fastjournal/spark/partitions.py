@@ -27,7 +27,7 @@ class Span(InputPartition):
 
 @dataclass
 class Shard(InputPartition):
-    """One share of the rows of one journal, replayed by one task."""
+    """A part of the rows of one journal, told of by one task."""
 
     directory: str
     index: int

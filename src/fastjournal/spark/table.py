@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.spark.locations import is_remote, place
-from fastjournal.spark.replay.by_row import replay_by_shuffle
 from fastjournal.spark.replay.dealt import is_dealt
+from fastjournal.spark.replay.jobs import replay_by_shuffle
 from fastjournal.spark.session import register
 from fastjournal.spark.storage.segments import SHARE_BYTES, journal_segments, share_count
 from fastjournal.spark.tasks import parallelism

@@ -38,7 +38,7 @@ from fastjournal.spark.maintain.live_rows import LiveRows, Rowless, read_log
 from fastjournal.spark.maintain.retention_columns import survey
 from fastjournal.spark.maintain.row_files import Shelf
 from fastjournal.spark.replay.fold import Share, fold
-from fastjournal.spark.replay.snapshots import base_of
+from fastjournal.spark.replay.snapshots import base_of, replay_base
 from fastjournal.spark.storage.segments import journal_segments, load_all
 from fastjournal.spark.tasks import Task
 
@@ -267,7 +267,9 @@ def test_where_a_snapshot_overlaps_with_the_log_the_living_rows_are_those_of_a_r
     write_snapshot(stream, first, parts)
 
     segments = load_all(directory)
-    base = base_of(directory, segments, Share(), None)
+    found = replay_base(directory, [piece for piece, _ in segments], None)
+    assert found is not None
+    base = base_of([found], Share())
     wanted = [one for one in segments if one[0].number >= base.first]
     replayed = fold(wanted, state=base.state, overlap=base.overlap)
     assert base.overlap == T0 + start + 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,15 +11,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fastjournal.errors import SegmentError
+from fastjournal.journal.disk.snapshot import write_snapshot
 from fastjournal.journal.language import commands as k
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.state.row import image
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import HEADER_SIZE, WORKQ, segment_name
+from fastjournal.log.stream import Stream
 from fastjournal.model import QueueSettings
 from fastjournal.spark.lifecycle.commands import parts_of
-from fastjournal.spark.replay.dealt import Deal, blocks_of, held_shares, is_dealt
+from fastjournal.spark.replay import snapshots
+from fastjournal.spark.replay.dealt import Deal, blocks_of, deal_here, held_shares, is_dealt
 from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.replay.jobs import replay_share
+from fastjournal.spark.replay.snapshots import replay_base, scan_snapshot
 from fastjournal.spark.storage.segments import Piece, journal_segments, load
 
 T0 = 1_700_000_000_000_000_000
@@ -62,8 +69,8 @@ def dealt_out(packs: Sequence[Sequence[Piece]], deal: Deal) -> Iterator[tuple[Sh
     every = pa.RecordBatch.from_pydict(
         {
             "share": pa.array(range(deal.shares), pa.int32()),
-            "_segment": pa.array([-1] * deal.shares, pa.int64()),
-            "_offset": pa.array([-1] * deal.shares, pa.int64()),
+            "_segment": pa.array([0] * deal.shares, pa.int64()),
+            "_offset": pa.array([0] * deal.shares, pa.int64()),
             "records": pa.array([b""] * deal.shares, pa.binary()),
         }
     )
@@ -147,6 +154,88 @@ def test_what_a_later_record_outweighs_stays_behind_where_only_the_state_is_aske
     pieces = journal_segments(tmp_path)
     blocks = pa.Table.from_batches(blocks_of(pieces, Deal(4, state_only=True)))
     assert set(blocks["_segment"].to_pylist()) == {3}
+
+
+@pytest.mark.parametrize("state_only", [False, True])
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_tasks_that_deal_out_to_themselves_tell_of_the_whole_state_together(
+    tmp_path: Path, tasks: int, state_only: bool
+) -> None:
+    pieces = write_log(tmp_path, tasks)
+    whole = fold([(piece, load(piece)) for piece in pieces])
+    found: dict[bytes, list[bytes]] = {}
+    seen = []
+    for n in range(tasks):
+        deal = Deal(3 * tasks, state_only=state_only, task=Share(n, tasks))
+        for share, mine in deal_here(pieces, deal):
+            seen.append(share.index)
+            if not state_only:
+                assert told(mine, share) == told(pieces, share)
+            state = fold([(piece, load(piece)) for piece in mine], share=share)
+            assert not found.keys() & state.rows.keys()
+            found |= {row.id: [encode(c) for c in image(row)] for row in state.rows.values()}
+    assert sorted(seen) == list(range(3 * tasks))
+    assert found == {row.id: [encode(c) for c in image(row)] for row in whole.rows.values()}
+
+
+def write_images(directory: Path, pieces: Sequence[Piece], first: int) -> None:
+    """A snapshot of what is before a segment, each part as of some records later."""
+    start = T0 + 60 * (first - 1)
+    parts = []
+    for part in range(4):
+        upto = start + 7 * part - 1
+        some = pieces if part else pieces[: first - 1]
+        state = fold([(piece, load(piece)) for piece in some], upto=upto)
+        rows = [row for row in state.rows.values() if row.id[0] % 4 == part]
+        parts.append((upto, [encode(c) for row in rows for c in image(row)]))
+    write_snapshot(Stream(directory, WORKQ), first, parts)
+
+
+@pytest.mark.parametrize("state_only", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_snapshot_is_dealt_out_with_the_log_behind_it(
+    tmp_path: Path, seed: int, state_only: bool
+) -> None:
+    """And is no longer than what all shares together get of it, but for its MARKs."""
+    pieces = write_log(tmp_path, seed)
+    whole = fold([(piece, load(piece)) for piece in pieces])
+    write_images(tmp_path, pieces, 4)
+    base = replay_base(str(tmp_path), pieces, None)
+    assert base is not None and base.number == -4
+    log = [base, *pieces[3:]]
+    deal = Deal(5, state_only=state_only)
+    found: dict[bytes, list[bytes]] = {}
+    size = 0
+    for share, mine in dealt_out(in_packs(log), deal):
+        assert [piece.number for piece in mine] == sorted(piece.number for piece in mine)
+        size += sum(len(load(piece)) for piece in mine if piece.number < 0)
+        state = replay_share(mine, share)
+        assert not found.keys() & state.rows.keys()
+        found |= {row.id: [encode(c) for c in image(row)] for row in state.rows.values()}
+        alone = replay_share(log, share)
+        assert {*alone.rows} == {*state.rows}
+    assert found == {row.id: [encode(c) for c in image(row)] for row in whole.rows.values()}
+    assert size < base.size + 5 * 4 * 80
+
+
+def test_a_snapshot_on_a_store_is_fetched_part_by_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However small the parts: what one cuts off begins the next."""
+    pieces = write_log(tmp_path, 1)
+    write_images(tmp_path, pieces, 4)
+    base = replay_base(str(tmp_path), pieces, None)
+    assert base is not None
+    there = replace(base, path=f"file://{base.path}")
+    (here,) = [chunk for chunk, _ in scan_snapshot(base)]
+    for window in (30, 200, 1 << 20):
+        monkeypatch.setattr(snapshots, "_WINDOW", window)
+        found = [(chunk, at) for chunk, at in scan_snapshot(there)]
+        offsets = [at + n for chunk, at in found for n in chunk.offsets.tolist()]
+        assert offsets == here.offsets.tolist()
+    Path(base.path).write_bytes(bytes(load(base))[:-1])
+    with pytest.raises(SegmentError, match="is shorter"):
+        list(scan_snapshot(there))
 
 
 def test_few_shares_of_a_log_on_a_disk_walk_it() -> None:

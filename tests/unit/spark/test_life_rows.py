@@ -16,7 +16,7 @@ from fastjournal.errors import BadRequest, SettingError
 from fastjournal.journal.language.codec import decode
 from fastjournal.journal.language.commands import Put
 from fastjournal.spark.options import Settings
-from fastjournal.spark.replay.by_share import shards
+from fastjournal.spark.replay.jobs import shards
 from fastjournal.spark.schema import (
     OLD_NAMES,
     VIEW_COLUMNS,

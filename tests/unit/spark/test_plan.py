@@ -153,8 +153,8 @@ def test_where_nobody_knows_the_cluster_packs_are_small_and_a_wish_for_more_is_g
 
 
 @pytest.mark.parametrize(("size", "cores", "asked", "count"), [
-    (1 << 40, 1000, 0, 24), (1 << 40, 3, 0, 24), (1 << 28, 3, 0, 3), (1 << 28, 0, 0, 2),
-    (17 << 20, 1000, 0, 3), (3 << 30, 2, 0, 24), (5 << 28, 2, 0, 10), (0, 8, 0, 1),
+    (1 << 40, 1000, 0, 24), (1 << 40, 3, 0, 3), (1 << 28, 3, 0, 3), (1 << 28, 0, 0, 2),
+    (17 << 20, 1000, 0, 3), (3 << 30, 2, 0, 2), (5 << 28, 0, 0, 2), (0, 8, 0, 1),
     (1 << 40, 8, 100, 100),
 ])  # fmt: skip
 def test_shares_follow_the_cluster_and_never_the_machine_that_plans(

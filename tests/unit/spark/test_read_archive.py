@@ -26,12 +26,14 @@ from fastjournal.spark.lake.history import History
 from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.locations import place
 from fastjournal.spark.options import Settings
-from fastjournal.spark.replay.by_share import replay_share, shards
 from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.jobs import shards
+from fastjournal.spark.replay.snapshots import lives_base
 from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, made_columns
 from fastjournal.spark.source.life_rows import life_batches
 from fastjournal.spark.storage.segments import first_time, journal_segments, load, plan
 from fastjournal.testing import ManualClock
+from replayed_shares import replayed_states
 
 
 def archive_of(tmp_path: Path, *, compress: bool = False, cleaned: bool = False) -> str:
@@ -86,11 +88,10 @@ def test_where_segments_begin_is_taken_from_the_manifest_and_no_object_is_fetche
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_the_state_of_an_archive_is_that_of_the_journal(tmp_path: Path, cleaned: bool) -> None:
     archive = archive_of(tmp_path, cleaned=cleaned)
-    settings = Settings.parse({"path": archive, "view": "jobs"})
     found: dict[bytes, int] = {}
     for index in range(3):
-        state = replay_share(archive, Share(index, 3), None, settings)
-        found |= {bytes(row_id): int(row.state) for row_id, row in state.rows.items()}
+        for state in replayed_states(archive, Share(index, 3), parts=2):
+            found |= {bytes(row_id): int(row.state) for row_id, row in state.rows.items()}
     whole = replay(Stream(tmp_path / "jobs", WORKQ)).state
     assert found == {bytes(row_id): int(row.state) for row_id, row in whole.rows.items()}
     assert (journal_segments(archive)[0].number > 1) == cleaned
@@ -98,9 +99,8 @@ def test_the_state_of_an_archive_is_that_of_the_journal(tmp_path: Path, cleaned:
 
 def test_an_instant_that_an_archive_cannot_tell_is_refused(tmp_path: Path) -> None:
     archive = archive_of(tmp_path, cleaned=True)
-    settings = Settings.parse({"path": archive, "view": "jobs"})
     with pytest.raises(BadRequest, match="cannot tell"):
-        replay_share(archive, Share(0, 1), 1_700_000_000_000_000_000, settings)
+        list(replayed_states(archive, upto=1_700_000_000_000_000_000))
 
 
 def test_copies_that_0_1_0_made_are_part_of_the_history_of_an_archive(tmp_path: Path) -> None:
@@ -126,8 +126,7 @@ def test_copies_that_0_1_0_made_are_part_of_the_history_of_an_archive(tmp_path: 
             *(one.number for one in manifest.segments if one.size > HEADER_SIZE),
             *{one.segment for one in manifest.parts},
         ]
-        settings = Settings.parse({"path": place(jobs / "archive"), "view": "jobs"})
-        state = replay_share(place(jobs / "archive"), Share(0, 1), None, settings)
+        (state,) = replayed_states(place(jobs / "archive"))
         assert set(state.rows) == set(journal.engine.state.rows)
 
 
@@ -173,7 +172,9 @@ def test_an_archive_without_its_beginning_is_exported_with_what_its_snapshot_tel
         archive = place(tmp_path / "archive")
         pieces = History(archive).pieces
         assert pieces[0].number > 1
-        before = rows_before(archive, pieces, Share(0, 1))
+        base = lives_base(archive, pieces)
+        assert base is not None
+        before = rows_before([base, *pieces], Share(0, 1))
         assert before is not None
         assert old in {bytes(one) for one in before.column("id").to_pylist()}
 

@@ -14,8 +14,7 @@ from fastjournal.spark.decode.record_columns import batches
 from fastjournal.spark.locations import absolute, is_remote, place
 from fastjournal.spark.maintain.clean import clean
 from fastjournal.spark.options import Settings
-from fastjournal.spark.replay.by_share import replay_share, shards
-from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.jobs import shards
 from fastjournal.spark.storage.segments import (
     first_time,
     journal_segments,
@@ -23,6 +22,7 @@ from fastjournal.spark.storage.segments import (
     load_unless_gone,
     plan,
 )
+from replayed_shares import replayed_states
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "workq" / "multi-segment"
 NAMES = ("time_ns", "_segment", "_offset", "_directory", "payload")
@@ -86,18 +86,16 @@ def test_bounds_choose_segments_on_a_store_too(copy: Path) -> None:
 def test_the_state_of_a_whole_copy_is_that_of_the_journal(copy: Path) -> None:
     settings = Settings((uri(copy),), view="jobs")
     assert len(list(shards(replace(settings, cores=8)))) == 1
-    here = replay_share(copy, Share(), None, settings)
-    there = replay_share(uri(copy), Share(), None, settings)
+    (here,), (there,) = replayed_states(copy), replayed_states(uri(copy))
     assert set(there.rows.keys()) == set(here.rows.keys())
     assert len(there.rows) == 37
 
 
 def test_a_copy_without_its_beginning_has_records_but_no_state(copy: Path) -> None:
     (copy / segment_name(1)).unlink()
-    settings = Settings((uri(copy),), view="jobs")
     assert 0 < len(rows(Settings((uri(copy),)))) < 63
     with pytest.raises(BadRequest, match="its beginning is not there"):
-        replay_share(uri(copy), Share(), None, settings)
+        list(replayed_states(uri(copy)))
 
 
 def test_a_copy_is_sealed_so_a_torn_tail_in_it_is_damage(copy: Path) -> None:

@@ -39,7 +39,7 @@ from fastjournal.model import State
 from fastjournal.spark.audit.prefilter import Sift
 from fastjournal.spark.kinds import BROADCAST, GROUP, kind_name, names_a_row
 from fastjournal.spark.replay.fold import Share, fold, no_collection, route
-from fastjournal.spark.replay.snapshots import Base, base_of
+from fastjournal.spark.replay.snapshots import Base, base_of, log_of, replay_base
 from fastjournal.spark.storage.segments import (
     Piece,
     at_one_moment,
@@ -241,13 +241,16 @@ def _opened(
     def work() -> tuple[_Log, str]:
         pieces = journal_segments(directory, least=newest, whole=False)
         segments = []
-        for piece in pieces if dealt is None else dealt:
+        for piece in pieces if dealt is None else log_of(dealt):
             with suppress(SegmentError, VersionMismatch):
                 segments.append((piece, load(piece)))
-        known = segments if dealt is None else [(piece, b"") for piece in pieces]
-        first = bool(known) and known[0][0].number == 1
+        known = pieces if dealt is not None else [piece for piece, _ in segments]
+        first = bool(known) and known[0].number == 1
         try:
-            return _Log(segments, base_of(directory, known, share, None), first), ""
+            if dealt is not None:
+                return _Log(segments, base_of(dealt, share), first), ""
+            base = replay_base(directory, known, None)
+            return _Log(segments, base_of([base] if base else [], share), first), ""
         except JournalFault as error:
             return _Log(segments, Base(None, 0, 0), first), str(error)
 

@@ -34,7 +34,7 @@ from fastjournal.spark.kinds import GROUP
 from fastjournal.spark.locations import absolute, is_remote
 from fastjournal.spark.replay.dealt import Deal, dealt, is_dealt, places_of
 from fastjournal.spark.replay.fold import Share
-from fastjournal.spark.replay.snapshots import first_segment
+from fastjournal.spark.replay.snapshots import replay_base
 from fastjournal.spark.storage.segments import (
     SHARE_BYTES,
     Piece,
@@ -132,7 +132,7 @@ def _replayable(directory: str) -> bool:
     """Whether every file can be opened; where not, the findings say so and a replay would stop."""
     try:
         segments = load_all(directory)
-        first_segment(directory, segments, None)
+        replay_base(directory, [piece for piece, _ in segments], None)
     except JournalFault:
         return False
     return bool(segments)
@@ -185,6 +185,12 @@ def _dealt(
 ) -> DataFrame:
     """The findings of all shares and, without a rule, the rows of which there may be one only."""
     columns = f"{FINDING_COLUMNS}, queue binary, key binary, state string"
+    try:
+        base = replay_base(directory, pieces, None)
+        fault = None
+    except JournalFault as error:
+        base = None
+        fault = Finding("error", "snapshot", directory, None, None, None, str(error))
 
     def look(share: Share, mine: list[Piece]) -> Iterator[pa.RecordBatch]:
         found = share_findings(directory, share, newest=newest, dealt=mine)
@@ -197,12 +203,15 @@ def _dealt(
             for one in found
         ]
         found += snapshot_findings(directory, share, newest=newest, dealt=mine)
+        if fault is not None and share.index == 0:
+            found.append(fault)
         yield from row_batches(((*one, None, None, None) for one in found), schema_of(columns))
         rows = keyed_rows(directory, share, newest=newest, dealt=mine)
         shown = ((*(None,) * 5, row_id, None, *row) for *row, row_id in rows)
         yield from row_batches(shown, schema_of(columns))
 
-    return dealt(spark, pieces, Deal(count, mode="DROPMALFORMED"), look, columns)
+    log = pieces if base is None else [base, *pieces]
+    return dealt(spark, log, Deal(count, mode="DROPMALFORMED"), look, columns)
 
 
 def _one_waiting(rows: DataFrame, directory: str) -> DataFrame:

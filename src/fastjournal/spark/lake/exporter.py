@@ -53,9 +53,9 @@ from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, Lives
 from fastjournal.spark.locations import is_remote, place
 from fastjournal.spark.replay.dealt import Deal, run_shares
-from fastjournal.spark.replay.fold import Share, fold
-from fastjournal.spark.replay.job_rows import job_batches
-from fastjournal.spark.replay.snapshots import base_of
+from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.jobs import job_batches, replay_share
+from fastjournal.spark.replay.snapshots import lives_base, replay_base, whole_history
 from fastjournal.spark.storage.segments import (
     SHARE_BYTES,
     Piece,
@@ -144,11 +144,9 @@ def export(
             size = sum(piece.size for piece in plan.pieces)
             count = shares or plan.share_count(size, cores)
             steps.folder.make_ready()
-            task = _Task(
-                history.path, steps.folder, plan, history.pieces, chosen, values, delta
-            )  # fmt: skip
+            task = _Task(history.path, steps.folder, plan, chosen, values, delta)
             # A whole replay asks for all of the log.
-            pieces = history.pieces if plan.cleaned else plan.pieces
+            pieces = _everything(history, plan.upto) if plan.cleaned else plan.pieces
             deal = Deal(count, None if plan.cleaned else plan.after, plan.upto)
             answers = run_shares(spark, pieces, deal, task.write)
             if len(answers) != count:
@@ -235,6 +233,22 @@ def _cleaned(history: History, pieces: Sequence[Piece], after: int) -> bool:
     return manifest is None or manifest.dropped_to > after
 
 
+def _everything(history: History, upto: int) -> list[Piece]:
+    """All of the log, and the snapshot that tells what was before it, or by which less is replayed.
+
+    Its bound is where rows that were before the log end: they have no other life.
+    """
+    pieces = history.pieces
+    base = lives_base(history.path, pieces)
+    if is_remote(history.path):
+        whole_history(history.path, pieces)
+    else:
+        own = [piece for piece in pieces if piece.directory == history.path]
+        serving = replay_base(history.path, own, upto)
+        base = serving and replace(serving, upto=0 if base is None else base.upto)
+    return pieces if base is None else [base, *pieces]
+
+
 def _step(
     journal: str,
     plan: _Plan,
@@ -295,7 +309,6 @@ class _Task:
     directory: str
     folder: Folder
     plan: _Plan
-    everything: list[Piece]
     tables: tuple[str, ...]
     values: bool
     delta: bool
@@ -317,7 +330,7 @@ class _Task:
             for table in self.tables
         }
         kept, mine, rest = self._kept()
-        before = rows_before(self.directory, self.everything, self.share) if kept is None else mine
+        before = rows_before(self.pieces, self.share) if kept is None else mine
         rows = Fold(self.share, before)
         records = size = 0
         for lives in rows.batches(self._parts()):
@@ -405,11 +418,7 @@ class _Task:
 
     def _replayed(self) -> JournalState:
         """All rows of the share."""
-        upto = self.plan.upto
-        own = [(piece, b"") for piece in self.everything if piece.directory == self.directory]
-        base = base_of(self.directory, own, self.share, upto)
-        log = [(piece, load(piece)) for piece in self.pieces if piece.number >= base.first]
-        return fold(log, share=self.share, upto=upto, state=base.state, overlap=base.overlap)
+        return replay_share(self.pieces, self.share, upto=self.plan.upto)
 
     def _write_jobs(
         self, held: HeldRows, changed: list[Row], gone: list[bytes], name: str

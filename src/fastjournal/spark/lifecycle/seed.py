@@ -2,7 +2,8 @@
 
 Rules:
 
-1. Only rows stated before the first record that is left: the others state themselves in the log.
+1. Only rows stated before the first record that is left, which is the bound of the snapshot
+   (`replay.snapshots.lives_base`): the others state themselves in the log.
 2. What happened to a row before is not known: its waiting is counted from its last image.
 """
 
@@ -12,10 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastjournal.spark.lifecycle.walk import Fold
-from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import Share
-from fastjournal.spark.replay.snapshots import base_of, first_base
-from fastjournal.spark.storage.segments import Piece, first_time, load
+from fastjournal.spark.replay.snapshots import base_of
+from fastjournal.spark.storage.segments import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,20 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["rows_before"]
 
 
-def rows_before(directory: str, pieces: Sequence[Piece], share: Share) -> pa.Table | None:
-    """The rows to begin with; None where the log is whole, or nothing is known."""
+def rows_before(pieces: Sequence[Piece], share: Share) -> pa.Table | None:
+    """The rows to begin with; None where no snapshot comes before the segments, or it has none."""
     import pyarrow as pa
 
-    if not pieces or pieces[0].number <= 1:
+    base = base_of(pieces, share)
+    if base.state is None:
         return None
-    first = first_time(pieces[0])
-    if is_remote(directory):
-        base = first_base(directory, pieces, share)
-    else:
-        base = base_of(directory, [(piece, load(piece)) for piece in pieces[:1]], share, None)
-    if base.state is None or first is None:
-        return None
-    rows = [row for row in base.state.rows.values() if row.at < first]
+    upto = pieces[0].upto
+    rows = [row for row in base.state.rows.values() if upto is None or row.at <= upto]
     if not rows:
         return None
     schema = Fold(share).table().schema

@@ -11,7 +11,11 @@ Rules:
    that is mapped: in memory are its rows and not its log. The file goes with the work.
 4. Where only the state is asked for, what a later record of the same task outweighs stays behind.
 5. Few shares of a log on a disk are not worth a shuffle: each walks the log.
-6. What a share finds damaged is told by its place in the log.
+6. A task that can ask for no shuffle deals its part of the rows out to itself: what concerns it is
+   laid into a file a share, and share by share is worked on.
+7. A snapshot before the log is dealt out with it: an image to the share of its row, what names no
+   row to all.
+8. What a share finds damaged is told by its place in the log.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.errors import CorruptRecord, SegmentError, Unavailable, VersionMismatch
 from fastjournal.journal.language.commands import QUEUE
@@ -37,6 +41,7 @@ from fastjournal.spark.errors import told
 from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import SegmentReader, Settled, Share, route, scan_mode
+from fastjournal.spark.replay.snapshots import scan_snapshot
 from fastjournal.spark.storage.segments import Piece, load, pack, tear_rule
 from fastjournal.spark.tasks import Carrier, carrier_of
 
@@ -51,6 +56,7 @@ __all__ = [
     "Deal",
     "ShareWork",
     "blocks_of",
+    "deal_here",
     "dealt",
     "held_shares",
     "is_dealt",
@@ -79,6 +85,13 @@ class Deal:
     mode: str = FAILFAST
     state_only: bool = False
     """Whether what a later record outweighs may stay behind; not together with `after`."""
+    task: Share = Share()  # noqa: RUF009 - frozen
+    """The rows that are dealt out, of all; it counts a divisor of the shares."""
+
+    @property
+    def mine(self) -> range:
+        """The shares that are dealt out."""
+        return range(self.task.index, self.shares, self.task.count)
 
 
 def is_dealt(shares: int, pieces: Sequence[Piece]) -> bool:
@@ -128,7 +141,7 @@ def dealt(
 
     blocks = spark.range(0, len(packs), 1, max(len(packs), 1)).mapInArrow(read, COLUMNS)
     every = spark.range(deal.shares).selectExpr(
-        "cast(id as int) share", "-1L _segment", "-1L _offset", "x'' records"
+        "cast(id as int) share", "0L _segment", "0L _offset", "x'' records"
     )
     both = blocks.union(every)
     # Before 4.1 two shares may come to one task, one behind the other.
@@ -144,18 +157,32 @@ def dealt(
     return found
 
 
+def deal_here(pieces: Sequence[Piece], deal: Deal) -> Iterator[tuple[Share, list[Piece]]]:
+    """The shares of one task and their parts of the log, laid together by itself (rule 6)."""
+    with _work_folder() as folder:
+        held = {n: _Held(folder / str(n), n) for n in deal.mine}
+        for share, number, block in _blocks(blocks_of(pieces, deal)):
+            held[share].add(number, block)
+        log = {piece.number: replace(piece, data=None) for piece in pieces}
+        for share, one in held.items():
+            yield Share(share, deal.shares), one.pieces(log)
+            one.remove()
+
+
 def blocks_of(pieces: Sequence[Piece], deal: Deal) -> Iterator[pa.RecordBatch]:
     """The records of consecutive segments, those of each share laid together."""
     settled = Settled(removals=True) if deal.state_only else None
     for piece in pieces if settled is None else reversed(pieces):
-        data = _opened(piece, deal)
-        if not data:
+        if piece.number < 0:
+            found = _images(piece, deal)
+        elif not (data := _opened(piece, deal)):
             continue
-        found = _all_of(piece, data, deal) if settled is None else _mattering(
-            piece, data, deal, settled
-        )  # fmt: skip
-        for offsets, ends, records, shares in found:
-            yield _laid_together(piece.number, data, (offsets, ends), records, shares, deal.shares)
+        elif settled is None:
+            found = _all_of(piece, data, deal)
+        else:
+            found = _mattering(piece, data, deal, settled)
+        for one in found:
+            yield _laid_together(piece.number, one, deal)
 
 
 def _opened(piece: Piece, deal: Deal) -> Buffer:
@@ -168,8 +195,44 @@ def _opened(piece: Piece, deal: Deal) -> Buffer:
         return b""
 
 
-_Found: TypeAlias = "tuple[Array, Array, Array, Array]"
-"""Where records begin and end; and pairs: the place of a record among them, and its share."""
+@dataclass(slots=True)
+class _Found:
+    """Records to be dealt out, and pairs: the place of one among them, and its share."""
+
+    data: Buffer
+    base: int
+    """Where its offsets count from."""
+    offsets: Array
+    ends: Array
+    records: Array
+    """Ascending: one of several commands is there as often."""
+    shares: Array
+
+    @classmethod
+    def of(
+        cls, data: Buffer, base: int, bounds: tuple[Array, Array], pairs: tuple[Array, Array],
+        task: Share,
+    ) -> _Found:  # fmt: skip
+        """The pairs that are of the rows of a task, in order."""
+        import numpy as np
+
+        records, shares = pairs
+        if task.count > 1:
+            wanted = np.flatnonzero(shares % task.count == task.index)
+            records, shares = records[wanted], shares[wanted]
+        order = np.argsort(records, kind="stable")  # hardly anything to do: nearly all are
+        return cls(data, base, *bounds, records[order], shares[order])
+
+
+def _images(piece: Piece, deal: Deal) -> Iterator[_Found]:
+    import numpy as np
+
+    for chunk, base in scan_snapshot(piece):
+        ids = chunk.ids().view("u8")
+        shares = route(ids[:, 0], ids[:, 1], deal.shares).astype(np.int64)
+        pairs = _to_all(np.arange(len(chunk)), shares, ~names_a_row()[chunk.kinds], deal.shares)
+        bounds = chunk.offsets, chunk.starts + chunk.sizes + _CRC
+        yield _Found.of(chunk.data, base, bounds, pairs, deal.task)
 
 
 def _all_of(piece: Piece, data: Buffer, deal: Deal) -> Iterator[_Found]:
@@ -189,25 +252,28 @@ def _all_of(piece: Piece, data: Buffer, deal: Deal) -> Iterator[_Found]:
         none = np.ones(len(chunk), dtype=bool)
         none[commands.record] = False
         others = np.flatnonzero(none)
-        which, shares = _in_order(np.append(which, others), np.append(shares, 0 * others))
-        yield chunk.offsets, chunk.starts + chunk.sizes + _CRC, which, shares
+        pairs = np.append(which, others), np.append(shares, 0 * others)
+        bounds = chunk.offsets, chunk.starts + chunk.sizes + _CRC
+        yield _Found.of(data, 0, bounds, pairs, deal.task)
 
 
 def _mattering(piece: Piece, data: Buffer, deal: Deal, settled: Settled) -> Iterator[_Found]:
     import numpy as np
 
-    found = SegmentReader(Share(), deal.mode).matter(piece, data, deal.upto, settled)
+    found = SegmentReader(deal.task, deal.mode).matter(piece, data, deal.upto, settled)
     # A member of a group is an entry of its own: its record is there as often.
-    first = np.flatnonzero(np.diff(found.offsets, prepend=-1))
-    record = np.cumsum(np.diff(found.offsets, prepend=-1) > 0) - 1
-    offsets, ends = found.offsets[first], found.ends[first] + _CRC
-    which, shares = _pairs(record, found.kinds, found.lows, found.highs, deal.shares)
+    fresh = np.diff(found.offsets, prepend=-1) > 0
+    offsets, ends = found.offsets[fresh], found.ends[fresh] + _CRC
+    pairs = _pairs(np.cumsum(fresh) - 1, found.kinds, found.lows, found.highs, deal.shares)
+    whole = _Found.of(data, 0, (offsets, ends), pairs, deal.task)
     bounds = np.searchsorted(offsets, np.arange(0, len(data) + _SPAN, _SPAN))
-    which, shares = _in_order(which, shares)
     for begin, end in pairwise(bounds.tolist()):
         if begin < end:
-            some = slice(*np.searchsorted(which, (begin, end)))
-            yield offsets[begin:end], ends[begin:end], which[some] - begin, shares[some]
+            some = slice(*np.searchsorted(whole.records, (begin, end)))
+            yield _Found(
+                data, 0, offsets[begin:end], ends[begin:end],
+                whole.records[some] - begin, whole.shares[some],
+            )  # fmt: skip
 
 
 def _pairs(
@@ -217,40 +283,34 @@ def _pairs(
     import numpy as np
 
     share = np.where(names_a_row()[kinds], route(lows, highs, shares), 0).astype(np.int64)
-    settings = np.unique(record[kinds == QUEUE])
-    record = np.concatenate([record, np.repeat(settings, shares)])
-    share = np.concatenate([share, np.tile(np.arange(shares), len(settings))])
+    return _to_all(record, share, kinds == QUEUE, shares)
+
+
+def _to_all(record: Array, share: Array, chosen: Array, shares: int) -> tuple[Array, Array]:
+    """The same pairs, with those chosen once for every share."""
+    import numpy as np
+
+    all_of_them = np.unique(record[chosen])
+    record = np.concatenate([record[~chosen], np.repeat(all_of_them, shares)])
+    share = np.concatenate([share[~chosen], np.tile(np.arange(shares), len(all_of_them))])
     return record, share
 
 
-def _in_order(records: Array, shares: Array) -> tuple[Array, Array]:
-    import numpy as np
-
-    order = np.argsort(records, kind="stable")  # hardly anything to do: all but a few are
-    return records[order], shares[order]
-
-
-def _laid_together(
-    number: int,
-    data: Buffer,
-    bounds: tuple[Array, Array],
-    records: Array,
-    shares: Array,
-    count: int,
-) -> pa.RecordBatch:
-    """The block of each share that has a record; `records` ascend."""
+def _laid_together(number: int, found: _Found, deal: Deal) -> pa.RecordBatch:
+    """The block of each share that has a record."""
     import numpy as np
     import pyarrow as pa
 
     from fastjournal.spark.replay.deal_kernel import lay, measure
 
-    sizes, firsts = np.zeros(count, np.int64), np.full(count, -1)
-    fresh = np.empty(len(records), dtype=bool)
-    measure(*bounds, records, shares, sizes, firsts, fresh)
+    columns = (found.offsets, found.ends, found.records, found.shares)
+    sizes, firsts = np.zeros(deal.shares, np.int64), np.full(deal.shares, -1)
+    fresh = np.empty(len(found.records), dtype=bool)
+    measure(*columns, sizes, firsts, fresh)
     places = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     laid = np.empty(places[-1], dtype=np.uint8)
-    view = np.frombuffer(data, dtype=np.uint8)
-    lay(view, *bounds, records, shares, fresh, places[:-1].copy(), laid)
+    view = np.frombuffer(found.data, dtype=np.uint8)
+    lay(view, *columns, fresh, places[:-1].copy(), laid)
     some = np.flatnonzero(sizes)
     offsets = np.append(places[some], places[-1]).astype(np.int32)
     blocks = pa.Array.from_buffers(
@@ -260,11 +320,19 @@ def _laid_together(
         [
             pa.array(some.astype(np.int32)),
             pa.array(np.full(len(some), number)),
-            pa.array(firsts[some]),
+            pa.array(firsts[some] + found.base),
             blocks,
         ],
         names=["share", "_segment", "_offset", "records"],
     )
+
+
+@contextmanager
+def _work_folder() -> Iterator[Path]:
+    # Where Spark spills too: it may be larger than the memory in which some systems keep /tmp.
+    place = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    with TemporaryDirectory(prefix="fastjournal-", dir=place or None) as folder:
+        yield Path(folder)
 
 
 def held_shares(
@@ -272,16 +340,14 @@ def held_shares(
 ) -> Iterator[tuple[Share, list[Piece]]]:
     """Each share of a task with its part of the log, which is there until the next one is asked."""
     by_number = {piece.number: piece for piece in pieces}
-    # Where Spark spills too: it may be larger than the memory in which some systems keep /tmp.
-    place = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    with TemporaryDirectory(prefix="fastjournal-", dir=place or None) as folder:
+    with _work_folder() as folder:
         held: _Held | None = None
         for share, number, block in _blocks(batches):
             if held is not None and held.share != share:
                 yield Share(held.share, count), held.pieces(by_number)
                 held.remove()
                 held = None
-            held = held or _Held(Path(folder) / str(share), share)
+            held = held or _Held(folder / str(share), share)
             held.add(number, block)
         if held is not None:
             yield Share(held.share, count), held.pieces(by_number)
@@ -296,37 +362,44 @@ def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, memor
 
 
 class _Held:
-    """The blocks of one share as segments, one behind the other in a file."""
+    """The blocks of one share as segments, one behind the other in a file.
+
+    The file is open only while it is written to: a task may keep more of them than it may open.
+    """
 
     def __init__(self, path: Path, share: int) -> None:
         self.share = share
         self._path = path
-        self._file: IO[bytes] = path.open("wb")
+        self._path.touch()
         self._begins: dict[int, int] = {}
 
     def add(self, number: int, block: memoryview) -> None:
-        if number < 0:
+        """Take a block; those of one segment come one behind the other."""
+        if not len(block):
             return
-        if number not in self._begins:
-            self._begins[number] = self._file.tell()
-            self._file.write(WORKQ.encode())
-        self._file.write(block)
+        with self._path.open("ab") as file:
+            if number not in self._begins:
+                self._begins[number] = file.tell()
+                file.write(WORKQ.encode())
+            file.write(block)
 
     def pieces(self, log: dict[int, Piece]) -> list[Piece]:
-        self._file.close()
+        """What there is, in the order of the log."""
         bounds = pairwise([*self._begins.values(), self._path.stat().st_size])
-        return [
+        found = [
             replace(log[number], size=end - at, newest=False, held=(str(self._path), at, end))
             for number, (at, end) in zip(self._begins, bounds, strict=True)
         ]
+        return sorted(found, key=lambda piece: piece.number)
 
     def remove(self) -> None:
+        """Let it go."""
         self._path.unlink()
 
 
 @contextmanager
 def _told_by_place(mine: Sequence[Piece], log: Sequence[Piece]) -> Iterator[None]:
-    """Rule 6: the place in the log of a record that was found damaged in a share."""
+    """Rule 8: the place in the log of a record that was found damaged in a share."""
     try:
         yield
     except CorruptRecord as fault:

@@ -141,8 +141,6 @@ class Matter:
     kinds: Array
     lows: Array
     highs: Array
-    newest: int
-    """The largest TIME in the segment, of whatever share; 0 when it is empty."""
 
 
 def _members(payload: bytes) -> Iterator[tuple[int, bytes]]:
@@ -181,18 +179,16 @@ class SegmentReader:
         """What still matters of a segment, given all that was read of later ones."""
         np = self._np
         chunks = []
-        newest = 0
         scan = Scan(
             data, path=piece.path, torn=tear_rule(piece), mode=scan_mode(self._mode), upto=upto
         )
         for part in scan:
             assert isinstance(part, Chunk)
-            newest = max(newest, int(part.times.max()))
             chunks.append(self._shared(part))
         if not chunks:
             none = np.empty(0, np.int64)
             wide = np.empty(0, np.uint64)
-            return Matter(none, none, none, none, none, none.astype(np.uint8), wide, wide, newest)
+            return Matter(none, none, none, none, none, none.astype(np.uint8), wide, wide)
         times, offsets, starts, ends, lows, highs, kinds = (
             np.concatenate(column) for column in zip(*chunks, strict=True)
         )
@@ -217,21 +213,18 @@ class SegmentReader:
             kinds[keep],
             lows[keep],
             highs[keep],
-            newest,
         )
 
     def _shared(self, chunk: Chunk) -> tuple[Array, ...]:
+        """What is of the share, and what names no row: times, offsets, starts, ends, ids, kinds."""
+        from fastjournal.spark.replay.fold_kernel import pick
+
         np = self._np
-        ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
-        lows, highs = ids[:, 0], ids[:, 1]
-        ends = chunk.starts + chunk.sizes
-        columns = (chunk.times, chunk.offsets, chunk.starts, ends, lows, highs, chunk.kinds)
-        if self._share.count == 1:
-            return columns
-        mine = route(lows, highs, self._share.count) == self._share.index
-        mine |= self._table[chunk.kinds] == ROWLESS
-        where = np.flatnonzero(mine)  # found once, not by every column
-        return tuple(column.take(where) for column in columns)
+        lows, highs = (np.empty(len(chunk), dtype=np.uint64) for _ in range(2))
+        columns = (chunk.times, chunk.offsets, chunk.starts, chunk.sizes, lows, highs, chunk.kinds)
+        share, rowless = self._share, self._table == ROWLESS
+        found = pick(chunk.bytes_view(), *columns, rowless, share.index, share.count)
+        return tuple(column[:found] for column in columns)
 
     def _expand(
         self,

@@ -11,7 +11,40 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["prune", "rehash"]
+__all__ = ["pick", "prune", "rehash"]
+
+
+@njit(cache=True, nogil=True)
+def pick(view, times, offsets, starts, sizes, lows, highs, kinds, rowless, index, count):
+    """Move the records of a share to the front, with their ids; returns how many they are.
+
+    So those that name no row. The columns are the caller's own; sizes become ends. One pass, because
+    the records of other shares are most of a log: the twin of `fold.route` and `Chunk.ids`.
+    """
+    found = 0
+    shares = np.uint64(count)
+    mine = np.uint64(index)
+    for n in range(len(times)):
+        low = np.uint64(0)
+        high = np.uint64(0)
+        start = starts[n]
+        if sizes[n] >= 17:
+            for k in range(8):
+                low |= np.uint64(view[start + 1 + k]) << np.uint64(8 * k)
+                high |= np.uint64(view[start + 9 + k]) << np.uint64(8 * k)
+        if count > 1 and not rowless[kinds[n]]:
+            mixed = (low ^ high) * np.uint64(0x9E3779B97F4A7C15)
+            if (mixed >> np.uint64(32)) % shares != mine:
+                continue
+        times[found] = times[n]
+        offsets[found] = offsets[n]
+        starts[found] = start
+        sizes[found] = start + sizes[n]
+        lows[found] = low
+        highs[found] = high
+        kinds[found] = kinds[n]
+        found += 1
+    return found
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -1,4 +1,4 @@
-"""A share of a journal from its newest snapshot, so that only the rest of the log is replayed.
+"""Snapshots: where a replay may begin, so that only the rest of the log is read.
 
 Rules:
 
@@ -7,16 +7,18 @@ Rules:
    then the question has no answer: that is an error, never a half-empty table.
 3. The log overlaps with the snapshot up to its last MARK: there, a record changes only rows that
    were stated before it.
+4. A snapshot is a piece before those of the log, under the number of the first segment that it does
+   not cover, with a minus sign. So it is dealt out by row as the log is, and read once; its MARKs
+   go to every share.
+5. On an object store it is fetched part by part: never all of it is in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import google_crc32c
 
 from fastjournal.archive.manifest import SnapshotEntry
 from fastjournal.archive.restore import plan_restore
@@ -37,8 +39,8 @@ from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import Share, route
 from fastjournal.spark.storage.mapped_file import map_file
-from fastjournal.spark.storage.object_store import find_archive, read_whole
-from fastjournal.spark.storage.segments import Piece
+from fastjournal.spark.storage.object_store import find_archive, read_part
+from fastjournal.spark.storage.segments import Piece, first_time, load
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,16 +50,19 @@ if TYPE_CHECKING:
 __all__ = [
     "Base",
     "MarkTimes",
-    "archived_snapshot",
     "base_of",
-    "first_base",
-    "first_segment",
     "is_archived",
+    "lives_base",
+    "log_of",
     "mark_times",
     "open_snapshot",
+    "replay_base",
+    "scan_snapshot",
     "snapshot_images",
     "whole_history",
 ]
+
+_WINDOW = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,41 +96,6 @@ def open_snapshot(
     return snapshot, data
 
 
-def archived_snapshot(
-    directory: str | Path, upto: int | None, pieces: Sequence[Piece]
-) -> tuple[Snapshot, bytes] | None:
-    """The newest snapshot of an archive up to an instant; None: there is none, or no archive.
-
-    Raises BadRequest for an instant that the archive cannot tell.
-    """
-    if not is_archived(pieces):
-        return None
-    archive = find_archive(str(directory))
-    if archive is None:
-        return None
-    found = plan_restore(archive, upto).snapshot
-    return None if found is None else _read_archived(directory, found)
-
-
-def first_base(directory: str | Path, pieces: Sequence[Piece], share: Share) -> Base:
-    """What was before an archive's first segment: its earliest snapshot's rows of a share."""
-    archive = find_archive(str(directory)) if is_archived(pieces) else None
-    if archive is None or not archive.floor:
-        return _NOTHING
-    earliest = min(archive.snapshots, key=lambda one: one.number)
-    found = _opened(*_read_archived(directory, earliest))
-    return _base_from(found, share) if found.marks else _NOTHING
-
-
-def _read_archived(directory: str | Path, found: SnapshotEntry) -> tuple[Snapshot, bytes]:
-    address = f"{str(directory).rstrip('/')}/{found.name}"
-    data = read_whole(address)
-    if len(data) != found.size or google_crc32c.value(data) != found.crc:
-        raise SegmentError(address, "is not what the archive says")
-    SNAPSHOT.check(data[:HEADER_SIZE], address)
-    return Snapshot(found.number, Path(address), 0, found.size, found.crc), data
-
-
 def is_archived(pieces: Sequence[Piece]) -> bool:
     """Whether these are what an archive's manifest names, and not copies that lie there."""
     return any("/segments/" in piece.path or "/tail/" in piece.path for piece in pieces)
@@ -156,114 +126,154 @@ def mark_times(directory: str | Path) -> MarkTimes | None:
     opened = open_snapshot(directory)
     if opened is None:
         return None
-    times = [when for _, when in _marks(*opened)] or [0]
+    times = _marks(*opened) or [0]
     return MarkTimes(opened[0].first, times[0], times[-1])
 
 
-def _marks(snapshot: Snapshot, data: Buffer) -> Iterator[tuple[int, int]]:
-    """Where each part begins, and as of when it is."""
-    for chunk in Scan(data, path=snapshot.path, kinds={MARK}):
-        assert isinstance(chunk, Chunk)
-        for offset, start, size in zip(
-            chunk.offsets.tolist(), chunk.starts.tolist(), chunk.sizes.tolist(), strict=True
-        ):
-            mark = decode(bytes(data[start : start + size]))
-            assert isinstance(mark, Mark)
-            yield offset, mark.when
+def _marks(snapshot: Snapshot, data: Buffer) -> list[int]:
+    """As of when each part is; every record is checked."""
+    scan = Scan(data, path=snapshot.path, kinds={MARK})
+    return [time for chunk in _chunks(scan) for time in _times_of(chunk)]
 
 
 def snapshot_images(directory: str | Path) -> Iterator[tuple[Path, Chunk, Array]]:
     """The images of the newest snapshot in order, with the TIME that each is as of."""
-    opened = open_snapshot(directory)
-    found = None if opened is None else _opened(*opened)
-    if found is not None and found.marks:
-        for chunk, as_of in _images(*found):
-            yield found.snapshot.path, chunk, as_of
+    found = _newest(directory, None)
+    if found is not None:
+        for chunk, as_of, _ in _images(found[0]):
+            yield Path(found[0].path), chunk, as_of
 
 
-def _images(
-    snapshot: Snapshot, data: Buffer, marks: list[tuple[int, int]]
-) -> Iterator[tuple[Chunk, Array]]:
+def scan_snapshot(piece: Piece) -> Iterator[tuple[Chunk, int]]:
+    """The records of a snapshot, and where the offsets of each chunk count from (rule 5)."""
+    if piece.held is not None or not is_remote(piece.path):
+        yield from ((chunk, 0) for chunk in _chunks(Scan(load(piece), path=piece.path)))
+        return
+    SNAPSHOT.check(read_part(piece.path, 0, HEADER_SIZE), piece.path)
+    at, want = HEADER_SIZE, _WINDOW
+    while at < piece.size:
+        size = min(want, piece.size - at)
+        data = read_part(piece.path, at, size)
+        if len(data) != size:
+            raise SegmentError(piece.path, f"is shorter than {piece.size} bytes, as it should be")
+        last = at + size == piece.size
+        # What the window cuts off is no damage: the next one begins with it.
+        torn = None if last else _anything
+        scan = Scan(data, path=piece.path, start=0, base=at, torn=torn)
+        for chunk in _chunks(scan):
+            yield chunk, at
+        at += size if last else scan.end
+        want = _WINDOW if scan.end else 2 * want
+
+
+def _anything(at: int, following: int | None) -> bool:
+    return True
+
+
+def _chunks(scan: Scan) -> Iterator[Chunk]:
+    for chunk in scan:
+        assert isinstance(chunk, Chunk)
+        yield chunk
+
+
+def _images(piece: Piece) -> Iterator[tuple[Chunk, Array, int]]:
+    """Images, the TIME that each is as of, and that of the part in which they end."""
     import numpy as np
 
-    starts, times = (np.array(column) for column in zip(*marks, strict=True))
-    for chunk in Scan(data, path=snapshot.path):
-        assert isinstance(chunk, Chunk)
-        images = chunk.select(chunk.kinds != MARK)
-        part = np.searchsorted(starts, images.offsets) - 1
-        yield images, np.where(part < 0, 0, times[part])
+    last = 0
+    for chunk, _ in scan_snapshot(piece):
+        marks = chunk.kinds == MARK
+        times = np.array([last, *_times_of(chunk.select(marks))])
+        last = int(times[-1])
+        yield chunk.select(~marks), times[np.cumsum(marks)][~marks], last
 
 
-def first_segment(
-    directory: str | Path, segments: Sequence[tuple[Piece, Buffer]], upto: int | None
-) -> int:
-    """The first segment that a replay reads; 0 without a snapshot that serves."""
-    found = _serving(directory, segments, upto)
-    return 0 if found is None else found.snapshot.first
+def _times_of(marks: Chunk) -> Iterator[int]:
+    for start, size in zip(marks.starts.tolist(), marks.sizes.tolist(), strict=True):
+        mark = decode(bytes(marks.data[start : start + size]))
+        assert isinstance(mark, Mark)
+        yield mark.when
 
 
-def base_of(
-    directory: str | Path,
-    segments: Sequence[tuple[Piece, Buffer]],
-    share: Share,
-    upto: int | None,
-) -> Base:
-    """The snapshot's rows of a share, or nothing and the beginning of the log."""
-    found = _serving(directory, segments, upto)
-    return _NOTHING if found is None else _base_from(found, share)
+def log_of(pieces: Sequence[Piece]) -> list[Piece]:
+    """The segments among them, without a snapshot."""
+    return [piece for piece in pieces if piece.number >= 0]
 
 
-class _Opened(NamedTuple):
-    snapshot: Snapshot
-    data: Buffer
-    marks: list[tuple[int, int]]
+def replay_base(directory: str | Path, pieces: Sequence[Piece], upto: int | None) -> Piece | None:
+    """The snapshot with which a replay up to an instant begins; None: the log is replayed.
 
-
-def _opened(snapshot: Snapshot, data: Buffer) -> _Opened:
-    return _Opened(snapshot, data, list(_marks(snapshot, data)))
-
-
-def _serving(
-    directory: str | Path, segments: Sequence[tuple[Piece, Buffer]], upto: int | None
-) -> _Opened | None:
-    """The snapshot that a replay up to an instant begins with."""
-    opened: tuple[Snapshot, Buffer] | None
+    Raises BadRequest where neither tells of that instant.
+    """
     if is_remote(directory):
-        pieces = [piece for piece, _ in segments]
-        opened = archived_snapshot(directory, upto, pieces)
-        if opened is None:
+        archive = find_archive(str(directory)) if is_archived(pieces) else None
+        if archive is None:
             whole_history(directory, pieces)
-    else:
-        opened = open_snapshot(directory)
-    if opened is None:
+            return None
+        found = plan_restore(archive, upto).snapshot
+        return None if found is None else _archived(directory, found)
+    serving = _newest(directory, upto)
+    if serving is None:
         return None
-    found = _opened(*opened)
+    piece, last = serving
+    if upto is not None and last > upto:
+        if not pieces or pieces[0].number >= -piece.number > 1:
+            raise BadRequest(f"{directory}: the history before {Path(piece.path).name} is gone")
+        return None
+    return piece
+
+
+def lives_base(directory: str | Path, pieces: Sequence[Piece]) -> Piece | None:
+    """The snapshot that tells what was before the first segment; None: nothing was, or is known.
+
+    Its `upto` is before the first record that is left.
+    """
+    first = first_time(pieces[0]) if pieces and pieces[0].number > 1 else None
+    if first is None:
+        return None
+    if not is_remote(directory):
+        serving = _newest(directory, None)
+        return None if serving is None else replace(serving[0], upto=first - 1)
+    archive = find_archive(str(directory)) if is_archived(pieces) else None
+    if archive is None or not archive.floor:
+        return None
+    earliest = min(archive.snapshots, key=lambda one: one.number)
+    return replace(_archived(directory, earliest), upto=first - 1)
+
+
+def _archived(directory: str | Path, found: SnapshotEntry) -> Piece:
+    address = f"{str(directory).rstrip('/')}/{found.name}"
+    return Piece(address, -found.number, found.size, newest=False)
+
+
+def _newest(directory: str | Path, upto: int | None) -> tuple[Piece, int] | None:
+    """The newest snapshot of a directory, and as of when it ends."""
+    opened = open_snapshot(directory)
+    marks = [] if opened is None else _marks(*opened)
     # One may have been taken since the log was pinned.
-    while (
-        upto is not None and found.marks and found.marks[-1][1] > upto and not is_remote(directory)
-    ):
-        older = open_snapshot(directory, found.snapshot.first)
+    while opened is not None and upto is not None and marks and marks[-1] > upto:
+        older = open_snapshot(directory, opened[0].first)
         if older is None:
             break
-        found = _opened(*older)
-    if not found.marks:
+        opened, marks = older, _marks(*older)
+    if opened is None or not marks:
         return None
-    if upto is not None and found.marks[-1][1] > upto:
-        if not segments or segments[0][0].number >= found.snapshot.first > 1:
-            raise BadRequest(f"{directory}: the history before {found.snapshot.path.name} is gone")
-        return None
-    return found
+    found = opened[0]
+    return Piece(str(found.path), -found.first, found.size, newest=False), marks[-1]
 
 
-def _base_from(found: _Opened, share: Share) -> Base:
-    state = JournalState()
+def base_of(pieces: Sequence[Piece], share: Share) -> Base:
+    """The rows of a share in the snapshot that comes before the log, where there is one."""
+    if not pieces or pieces[0].number >= 0:
+        return _NOTHING
+    state, last = JournalState(), 0
     single = names_a_row()
-    for chunk, as_of in _images(*found):
+    for chunk, as_of, last in _images(pieces[0]):  # noqa: B007 - the last one counts
         ids = chunk.ids().view("u8")
         mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
         mine |= ~single[chunk.kinds]
         some = chunk.select(mine)
         columns = (some.starts.tolist(), some.sizes.tolist(), as_of[mine].tolist())
         for start, size, when in zip(*columns, strict=True):
-            state.apply_part(decode(bytes(found.data[start : start + size])), when + 1)
-    return Base(state, found.snapshot.first, found.marks[-1][1])
+            state.apply_part(decode(bytes(some.data[start : start + size])), when + 1)
+    return Base(state, -pieces[0].number, last)

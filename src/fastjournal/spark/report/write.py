@@ -33,6 +33,7 @@ from fastjournal.spark.locations import is_remote, place
 from fastjournal.spark.maintain.clean import clean_journal
 from fastjournal.spark.replay.dealt import Deal, run_shares
 from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.snapshots import lives_base, log_of
 from fastjournal.spark.report.figures import figures
 from fastjournal.spark.report.page import page
 from fastjournal.spark.report.tally import Tally, Window
@@ -94,8 +95,10 @@ def report(
         last = last if until is None else min(last, until - 1)
         window = Window.over(first if since is None else max(since, first), last)
         deal = Deal(share_count(history.size, cores, shares, most=SHARE_BYTES), upto=last)
-        work = _Work(journal, history.pieces, window, last, goals, goal)
-        return history, last, reduce(Tally.merge, run_shares(spark, history.pieces, deal, work))
+        base = lives_base(journal, history.pieces)
+        pieces = history.pieces if base is None else [base, *history.pieces]
+        work = _Work(window, last, goals, goal)
+        return history, last, reduce(Tally.merge, run_shares(spark, pieces, deal, work))
 
     # No cleaner comes in between: what the driver plans, all tasks see.
     history, last, tally = while_pinned(journal, look)
@@ -133,8 +136,6 @@ def _log(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    directory: str
-    everything: list[Piece]
     window: Window
     upto: int
     targets: dict[str, int]
@@ -142,8 +143,8 @@ class _Work:
 
     def __call__(self, share: Share, pieces: list[Piece]) -> list[Tally]:
         tally = Tally(self.window, self.targets, self.target)
-        rows = Fold(share, rows_before(self.directory, self.everything, share))
-        found = (parts_of(piece, load(piece), share, None, self.upto) for piece in pieces)
+        rows = Fold(share, rows_before(pieces, share))
+        found = (parts_of(piece, load(piece), share, None, self.upto) for piece in log_of(pieces))
         for lives in rows.batches(chain.from_iterable(found)):
             tally.add(rows, lives)
         tally.finish(rows)

@@ -122,7 +122,7 @@ def _read(partition: Any, settings: Settings) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, Span):
         yield from _read_span(partition, settings)
     elif isinstance(partition, Shard) and settings.view == "jobs":
-        from fastjournal.spark.replay.by_share import shard_batches
+        from fastjournal.spark.replay.jobs import shard_batches
 
         yield from shard_batches(partition, settings)
     elif isinstance(partition, Shard):
@@ -138,7 +138,7 @@ def _read(partition: Any, settings: Settings) -> Iterator[pa.RecordBatch]:
 
 def _partitions(settings: Settings) -> list[InputPartition]:
     if settings.view in ("jobs", "events", "attempts"):
-        from fastjournal.spark.replay.by_share import shards
+        from fastjournal.spark.replay.jobs import shards
 
         return list(shards(settings))
     if settings.view == "spool":

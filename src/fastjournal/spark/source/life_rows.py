@@ -2,8 +2,9 @@
 
 Rules:
 
-1. A task walks the whole log and tells of its share of the jobs, as in view `jobs`: what a command
-   did follows from all commands before it. So `since` bounds what is told, not what is read.
+1. A task walks the log once and tells of its part of the jobs, share by share, as in view `jobs`:
+   what a command did follows from all commands before it. So `since` bounds what is told, not what
+   is read.
 2. The log is read as of one moment; where its beginning is gone, a snapshot tells what was there.
 """
 
@@ -12,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.log.scan.scan import Buffer
 from fastjournal.spark.lifecycle.commands import parts_of
 from fastjournal.spark.lifecycle.rows import attempts_of, events_of
 from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, Lives
 from fastjournal.spark.options import Settings
 from fastjournal.spark.partitions import Shard
-from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.jobs import shares_of
+from fastjournal.spark.replay.snapshots import log_of
 from fastjournal.spark.schema import arrow_schema
-from fastjournal.spark.storage.segments import Piece, at_one_moment, journal_segments, load
+from fastjournal.spark.storage.segments import load
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,21 +36,16 @@ _VALUES = frozenset({"payload", "result"})
 
 
 def life_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:
-    """The rows of one share, in batches of the columns asked for."""
-    share = Share(shard.index, shard.count)
-
-    def opened() -> tuple[list[tuple[Piece, Buffer]], pa.Table | None]:
-        pieces = journal_segments(shard.directory, least=shard.newest, whole=settings.whole)
-        before = rows_before(shard.directory, pieces, share)
-        return [(piece, load(piece)) for piece in pieces], before
-
-    segments, before = at_one_moment(shard.directory, opened)
-    rows = Fold(share, before)
-    parts = (
-        part for piece, data in segments for part in parts_of(piece, data, share, None, shard.upto)
-    )
-    for lives in rows.batches(parts):
-        yield from told_rows(rows, lives, shard.directory, settings)
+    """The rows of one task, share by share, in batches of the columns asked for."""
+    for share, pieces in shares_of(shard, settings):
+        rows = Fold(share, rows_before(pieces, share))
+        parts = (
+            part
+            for piece in log_of(pieces)
+            for part in parts_of(piece, load(piece), share, None, shard.upto)
+        )
+        for lives in rows.batches(parts):
+            yield from told_rows(rows, lives, shard.directory, settings)
 
 
 def told_rows(

@@ -2,8 +2,9 @@
 
 Rules:
 
-1. What a command did follows from all commands before it. So a task walks the log of its share of
-   the jobs from the beginning, and tells what lies between the offsets of its batch.
+1. What a command did follows from all commands before it. So a task walks the log from the
+   beginning, and tells of its part of the jobs, share by share, what lies between the offsets of
+   its batch.
 2. With `stateLocation` it begins where the batch before ended: what each task knows of its jobs at
    the end of a batch is kept there, under the journal and the TIME. Whatever is missing there is
    found by rule 1: it saves work, and nothing depends on it.
@@ -21,26 +22,21 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from fastjournal.log.scan.scan import Buffer
 from fastjournal.spark.errors import told
 from fastjournal.spark.lifecycle.commands import parts_of
 from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold
 from fastjournal.spark.locations import absolute, is_remote
 from fastjournal.spark.options import Settings
+from fastjournal.spark.partitions import Shard
 from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.jobs import shares_of
+from fastjournal.spark.replay.snapshots import log_of
 from fastjournal.spark.schema import made_columns
 from fastjournal.spark.source.life_rows import told_rows
-from fastjournal.spark.storage.segments import (
-    Piece,
-    at_one_moment,
-    journal_segments,
-    load,
-    share_count,
-)
+from fastjournal.spark.storage.segments import load, share_count
 from fastjournal.spark.storage.written_files import attempt_word
 from fastjournal.spark.stream.reader import JournalStreamReader, Offset
-from fastjournal.spark.stream.tail import pieces_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,15 +48,10 @@ _NAME = re.compile(r"(\d+)-(\d+)-\w+\.parquet")
 
 @dataclass
 class LifeSpan(InputPartition):
-    """One share of the jobs of one journal, between two offsets."""
+    """A part of the jobs of one journal, between two offsets."""
 
-    directory: str
-    index: int
-    count: int
+    shard: Shard
     after: int
-    upto: int
-    newest: int
-    """The newest segment at the time of the plan."""
     state: str
 
 
@@ -81,10 +72,13 @@ class LifeStreamReader(JournalStreamReader):
                     size = sum(piece.size for piece in pieces)
                     count = share_count(size, many, self.reading.shards)
                     found += [
-                        LifeSpan(one.directory, n, count, begin["time"], last["time"],
-                                 pieces[-1].number, self.settings.state)
+                        LifeSpan(
+                            Shard(one.directory, n, count, last["time"], pieces[-1].number),
+                            begin["time"],
+                            self.settings.state,
+                        )
                         for n in range(count)
-                    ]  # fmt: skip
+                    ]
             return found
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -101,29 +95,28 @@ class LifeStreamReader(JournalStreamReader):
 
 
 def lives_between(span: LifeSpan, settings: Settings) -> Iterator[pa.RecordBatch]:
-    """What happened to the jobs of a share between two offsets, in batches."""
-    share = Share(span.index, span.count)
-    states = _States(span.state, span.directory) if span.state else None
-
-    def opened() -> tuple[list[tuple[Piece, Buffer]], pa.Table | None, int | None]:
-        pieces = journal_segments(span.directory, least=span.newest, whole=settings.whole)
-        before = states.load(span.after) if states is not None and span.after else None
-        if before is not None:
-            rest = pieces_between(pieces, span.after, span.upto)
-            return [(piece, load(piece)) for piece in rest], before, span.after
-        before = rows_before(span.directory, pieces, share)
-        return [(piece, load(piece)) for piece in pieces], before, None
-
-    segments, before, after = at_one_moment(span.directory, opened)
-    rows = Fold(share, before)
-    parts = (
-        part for piece, data in segments for part in parts_of(piece, data, share, after, span.upto)
-    )
+    """What happened to the jobs of a task between two offsets, share by share, in batches."""
+    shard, upto = span.shard, span.shard.upto
+    assert upto is not None
+    states = _States(span.state, shard.directory) if span.state else None
+    kept = states.find(span.after) if states is not None and span.after else []
+    after, parts = (span.after, max(len(kept) // shard.count, 1)) if kept else (None, 0)
     wanted = replace(settings, since=span.after + 1)
-    for lives in rows.batches(parts):
-        yield from told_rows(rows, lives, span.directory, wanted)
-    if states is not None:
-        states.keep(span.upto, share, rows.table())
+    for share, pieces in shares_of(shard, settings, after=after, parts=parts):
+        if states is not None and kept:
+            before = states.load(kept, share)
+        else:
+            before = rows_before(pieces, share)
+        rows = Fold(share, before)
+        found = (
+            part
+            for piece in log_of(pieces)
+            for part in parts_of(piece, load(piece), share, after, upto)
+        )
+        for lives in rows.batches(found):
+            yield from told_rows(rows, lives, shard.directory, wanted)
+        if states is not None:
+            states.keep(upto, share, rows.table())
 
 
 class _States:
@@ -138,20 +131,24 @@ class _States:
             self._files, path = LocalFileSystem(), absolute(location)
         self._path = f"{path.rstrip('/')}/{blake2b(journal.encode(), digest_size=8).hexdigest()}"
 
-    def load(self, time: int) -> pa.Table | None:
-        """The jobs at an instant; None: not all of them are there."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+    def find(self, time: int) -> list[str]:
+        """The jobs at an instant, a file a share in order; none: not all of them are there."""
         shares: dict[int, dict[int, str]] = {}
         for one in self._listed(str(time)):
             if name := _NAME.fullmatch(one.base_name):
                 shares.setdefault(int(name[2]), {})[int(name[1])] = one.path
         for count, paths in shares.items():
             if len(paths) == count:
-                read = [pq.read_table(path, filesystem=self._files) for path in paths.values()]
-                return pa.concat_tables(read)
-        return None
+                return [paths[n] for n in range(count)]
+        return []
+
+    def load(self, kept: Sequence[str], share: Share) -> pa.Table:
+        """The jobs of a share, and of others where those were cut in another way."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        wanted = kept[share.index :: share.count] if len(kept) % share.count == 0 else kept
+        return pa.concat_tables([pq.read_table(path, filesystem=self._files) for path in wanted])
 
     def keep(self, time: int, share: Share, rows: pa.Table) -> None:
         """The jobs of a share at an instant."""

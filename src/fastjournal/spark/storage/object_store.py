@@ -31,6 +31,7 @@ __all__ = [
     "list_copies",
     "list_segments",
     "read_head",
+    "read_part",
     "read_whole",
 ]
 
@@ -162,6 +163,12 @@ def read_head(uri: str, size: int) -> bytes:
     return _read(uri, size)
 
 
+def read_part(uri: str, at: int, size: int) -> bytes:
+    """Bytes of a file that is not packed, fewer at its end; raises NotFound when there is none."""
+    folder, _, name = uri.rpartition("/")
+    return _read_file(uri, folder, name, size, at)
+
+
 def _read(uri: str, size: int | None) -> bytes:
     folder, _, name = uri.rpartition("/")
     if "+" in name and name.endswith(".part"):
@@ -173,11 +180,11 @@ def _read(uri: str, size: int | None) -> bytes:
     return _read_file(uri, folder, name, size)
 
 
-def _read_file(uri: str, folder: str, name: str, size: int | None) -> bytes:
+def _read_file(uri: str, folder: str, name: str, size: int | None, at: int = 0) -> bytes:
     files, path = _filesystem(folder)
     try:
         with files.open_input_file(f"{path.rstrip('/')}/{name}") as file:
-            return bytes(file.read() if size is None else file.read(size))
+            return bytes(file.read() if size is None else file.read_at(size, at))
     except FileNotFoundError:
         raise NotFound(f"{uri}: no such file") from None
     except OSError as error:

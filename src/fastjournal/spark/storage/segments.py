@@ -33,7 +33,7 @@ import stat
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
@@ -42,6 +42,7 @@ from socket import gethostname
 from typing import TypeVar
 
 from fastjournal.errors import JournalFault, NotFound, SegmentError
+from fastjournal.journal.disk.snapshot import SNAPSHOT
 from fastjournal.log.care.recovery import Safe
 from fastjournal.log.commit_mark import end_of_log
 from fastjournal.log.files import DISK
@@ -70,6 +71,7 @@ __all__ = [
     "load_unless_gone",
     "newest_time",
     "pack",
+    "pieces_between",
     "plan",
     "safe_part",
     "share_count",
@@ -85,7 +87,6 @@ _LEAST_PACK = 32 << 20
 _LEAST_SPLIT = 4 << 10
 _NEVER = 1 << 63
 _LEAST_SHARE = 8 << 20  # a smaller share does not pay for its task
-_WALK_BYTES = 128 << 20  # some 400,000 jobs that wait, 700 MB in a task
 SHARE_BYTES = 64 << 20
 """Log that a task tells of where it is dealt out: it holds the rows of that."""
 _FEW_SHARES = 2
@@ -95,7 +96,10 @@ _LISTINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One segment to read, and the bounds on TIME that apply to it."""
+    """One segment to read, and the bounds on TIME that apply to it.
+
+    With a number below zero a snapshot, see `replay.snapshots`.
+    """
 
     path: str
     number: int
@@ -109,6 +113,8 @@ class Piece:
     """The part that one of several tasks reads: behind the first TIME, up to the second."""
     held: tuple[str, int, int] | None = None
     """The file in which a task keeps what concerns it of the segment, and from where to where."""
+    data: Buffer | None = field(default=None, compare=False, repr=False)
+    """Its bytes, where this process has opened it already; never sent to another."""
 
     @property
     def directory(self) -> str:
@@ -360,6 +366,8 @@ def check_gone(piece: Piece) -> None:
 def load(piece: Piece) -> Buffer:
     """The bytes of a segment, its header checked; raises NotFound when the file is not there."""
     path = Path(piece.path)
+    if piece.data is not None:
+        return piece.data
     if piece.held is not None:
         name, begin, end = piece.held
         return map_file(name)[begin:end]
@@ -383,6 +391,11 @@ def load(piece: Piece) -> Buffer:
             return b""
         raise SegmentError(path, f"{len(data)} bytes, shorter than its header")
     head = bytes(data[:HEADER_SIZE])
+    if piece.number < 0:
+        if len(data) != piece.size:
+            raise SegmentError(path, f"has {len(data)} bytes, its checkpoint says {piece.size}")
+        SNAPSHOT.check(head, path)
+        return data
     header = Header.decode(head)
     if header.magic not in {WORKQ.magic, CAPTAIN.magic}:
         raise SegmentError(path, f"magic {header.magic!r} is not that of a journal")
@@ -505,6 +518,19 @@ def _plan_one(directory: str, settings: Settings) -> Iterator[Piece]:
         yield replace(piece, after=settings.after, upto=upto)
 
 
+def pieces_between(pieces: Sequence[Piece], after: int, upto: int) -> list[Piece]:
+    """Those that may hold records with a TIME above `after` and not above `upto`."""
+    found = []
+    for piece in reversed(pieces):
+        start = first_time(piece)
+        if start is not None and start > upto:
+            continue
+        found.append(replace(piece, after=after, upto=upto))
+        if start is not None and start <= after + 1:
+            break  # TIME ascends along a journal
+    return found[::-1]
+
+
 def _outside(starts: Sequence[int | None], n: int, settings: Settings) -> bool:
     """TIME ascends along a journal, so the first TIME of a segment bounds its neighbours."""
     start = starts[n]
@@ -594,9 +620,8 @@ def share_count(size: int, cores: int, shares: int = 0, *, most: int = 0) -> int
     """Into how many shares of its rows a log of this size is split; `shares`: what was asked for.
 
     As many as cores, or as many as it takes that none tells of more than `most` bytes of log,
-    because a task holds its rows in memory. Without `most` every share is a walk of the whole log:
-    then they are of a usual size, and no more than `MAX_SHARDS`.
+    because a task holds its rows in memory. Without `most` every share is a walk of the whole log
+    by a task that cuts it further by itself: then there are no more than `MAX_SHARDS`.
     """
     busy = min(cores or _FEW_SHARES, MAX_SHARDS, -(-size // _LEAST_SHARE))
-    bounded = -(-size // most) if most else min(-(-size // _WALK_BYTES), MAX_SHARDS)
-    return shares or max(1, busy, bounded)
+    return shares or max(1, busy, -(-size // most) if most else 0)

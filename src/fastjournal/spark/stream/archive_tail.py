@@ -15,8 +15,8 @@ from fastjournal.archive.manifest import Manifest
 from fastjournal.errors import BadRequest
 from fastjournal.log.scan.scan import DROPMALFORMED, Chunk, Scan
 from fastjournal.spark.storage.object_store import find_archive, list_copies
-from fastjournal.spark.storage.segments import Piece, journal_segments, load
-from fastjournal.spark.stream.tail import Limit, Reached, pieces_between
+from fastjournal.spark.storage.segments import Piece, journal_segments, load, pieces_between
+from fastjournal.spark.stream.tail import Limit, Reached
 
 __all__ = ["ArchiveTail"]
 

@@ -17,8 +17,8 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Reversible, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Reversible
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -35,10 +35,11 @@ from fastjournal.spark.storage.segments import (
     check_gone,
     first_time,
     journal_segments,
+    pieces_between,
     safe_part,
 )
 
-__all__ = ["Limit", "Reached", "Tail", "pieces_between"]
+__all__ = ["Limit", "Reached", "Tail"]
 
 S = TypeVar("S", Piece, Sealed)
 
@@ -153,19 +154,6 @@ class Limit:
             self._bytes -= int(sizes[taken - 1])
         self.reached = taken < len(chunk) or self._records <= 0 or self._bytes <= 0
         return taken
-
-
-def pieces_between(pieces: Sequence[Piece], after: int, upto: int) -> list[Piece]:
-    """Those that may hold records with a TIME above `after` and not above `upto`."""
-    found = []
-    for piece in reversed(pieces):
-        start = first_time(piece)
-        if start is not None and start > upto:
-            continue
-        found.append(replace(piece, after=after, upto=upto))
-        if start is not None and start <= after + 1:
-            break  # TIME ascends along a journal
-    return found[::-1]
 
 
 def _since(number: int, segments: Reversible[S]) -> list[S]:
