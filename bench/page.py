@@ -40,6 +40,10 @@ h1 { margin: 0 } h2 { margin: 2.5rem 0 .5rem; border-bottom: 1px solid var(--lin
   grid-row: 2 } }
 """
 
+_CHART_STYLE = """.sheet{fill:#fff}text{fill:#1d2430}.dim{fill:#667085}.ahead{fill:#1f6feb}\
+.behind{fill:#b6bfcc}@media (prefers-color-scheme:dark){.sheet{fill:#16191d}text{fill:#e8edf3}\
+.dim{fill:#98a2b3}.ahead{fill:#58a6ff}.behind{fill:#4a5568}}"""
+
 _HEADLINES = (
     ("spool", "put, p50", "put into the spool"),
     ("journal", "put", "put, embedded"),
@@ -186,8 +190,9 @@ def chart(results: list[dict[str, Any]]) -> str:
     out = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 760 {height}' width='760' ",
         f"height='{height}' font-family='system-ui, sans-serif' font-size='13'>",
-        f"<rect width='760' height='{height}' rx='6' fill='#ffffff'/>",
-        "<text x='12' y='20' fill='#667085'>How many times faster than the same work with…",
+        f"<style>{_CHART_STYLE}</style>",
+        f"<rect class='sheet' width='760' height='{height}' rx='6'/>",
+        "<text class='dim' x='12' y='20'>How many times faster than the same work with…",
         " (grey: slower; bars are logarithmic)</text>",
     ]
     most = max([against(row, value)[0] for _, row, _, value in bars], default=2.0)
@@ -195,12 +200,11 @@ def chart(results: list[dict[str, Any]]) -> str:
         ratio, word = against(row, value)
         y = 34 + 26 * number
         width = max(2.0, 215 * log(ratio) / log(most))
-        colour = "#1f6feb" if word == "ahead" else "#b6bfcc"
         out += [
-            f"<text x='12' y='{y + 15}' fill='#1d2430'>{escape(caption)}</text>",
-            f"<text x='245' y='{y + 15}' fill='#667085'>{escape(peer)}</text>",
-            f"<rect x='470' y='{y + 4}' width='{width:.1f}' height='14' rx='2' fill='{colour}'/>",
-            f"<text x='{476 + width:.1f}' y='{y + 15}' fill='#1d2430'>{ratio:.1f}×</text>",
+            f"<text x='12' y='{y + 15}'>{escape(caption)}</text>",
+            f"<text class='dim' x='245' y='{y + 15}'>{escape(peer)}</text>",
+            f"<rect class='{word}' x='470' y='{y + 4}' width='{width:.1f}' height='14' rx='2'/>",
+            f"<text x='{476 + width:.1f}' y='{y + 15}'>{ratio:.1f}×</text>",
         ]
     out.append("</svg>\n")
     return "".join(out)

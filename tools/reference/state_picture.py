@@ -118,6 +118,16 @@ width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="States of a row">
 text {{ font-family: system-ui, sans-serif; fill: #1d2530; }}
 .name {{ font-size: 13px; font-weight: 600; text-anchor: middle; }}
 .word {{ font-size: 12px; paint-order: stroke; stroke: #ffffff; stroke-width: 4px; }}
+@media (prefers-color-scheme: dark) {{
+.sheet {{ fill: #16191d; }}
+.arrow {{ stroke: #a9b4c2; }}
+.tip, .start, .ground {{ fill: #a9b4c2; }}
+.box {{ fill: #2a323c; stroke: #9aa6b5; }}
+.processing {{ fill: #1f3052; }} .completed {{ fill: #1d3a28; }} .failed {{ fill: #472324; }}
+.deleted {{ fill: #35312a; }}
+text {{ fill: #e8edf3; }}
+.word {{ stroke: #16191d; }}
+}}
 </style>
 <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" \
 orient="auto"><path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>
