@@ -226,9 +226,9 @@ class Journal:
             self._operations = Operations(self._engine)
             self._entries = EntryMap(self._engine, self._check_open)
             self._look = Inspection(self._engine, self._clock)
-            if state.untold:
+            if state.unwritten_marks:
                 with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
-                    self._operations.forwarding.tell_marks()
+                    self._operations.forwarding.write_marks()
             self.background = Background(self._engine, self.upkeep, interval, between)
             if background:
                 self.background.start()

@@ -160,14 +160,14 @@ def test_answers_that_wait_for_a_sync_are_bounded(on_uvloop: bool) -> None:
             asked = 0
             while not daemon.call(lambda: connection.frames.pending):
                 assert asked < 20, "every question was answered into memory"
-                asked, held = asked + 1, daemon.call(lambda: connection.held)
+                asked, held = asked + 1, daemon.call(lambda: connection.unsynced)
                 peer.send(get)
                 wait_until(
                     lambda held=held: daemon.call(  # type: ignore[misc]
-                        lambda: connection.held > held or connection.frames.pending
+                        lambda: connection.unsynced > held or connection.frames.pending
                     )
                 )
-            assert daemon.call(lambda: connection.held) < (1 << 20) + 2 * len(large)
+            assert daemon.call(lambda: connection.unsynced) < (1 << 20) + 2 * len(large)
         finally:
             release.set()
         told = [peer.read() for _ in range(1 + asked)]

@@ -123,11 +123,11 @@ class Rows:
             found = table[at]
         table[at] = _GONE
         line = self._line
-        place = i64(row.number) - self._base
-        line[place] = None
+        index = i64(row.number) - self._base
+        line[index] = None
         self._count -= 1
-        if place == self._head:
-            self._head = place + 1
+        if index == self._head:
+            self._head = index + 1
         if self._count * 2 + _TRIM < len(line):
             self._close_ranks()
 
