@@ -45,6 +45,7 @@ class Command:
     def __call__(self, *arguments: str | Path, stdin: bytes = b"") -> Outcome:
         self._patch.setattr("sys.argv", ["fastjournal", *map(str, arguments)])
         self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        self._capture.readouterr()  # what was said before, by a daemon in this process too
         code = 0
         try:
             cli.main()
