@@ -116,7 +116,7 @@ def test_a_crash_in_rotation_cleaning_or_snapshot_leaves_nothing_to_repair() -> 
         manifest = read(disk, HOME)
         assert manifest is not None
         assert manifest.pending is None, "opening settles what was under way"
-        named += len(manifest.entries)
+        named += len(manifest.sealed)
     assert named > 100
 
 
@@ -137,7 +137,7 @@ def test_a_crash_while_an_old_directory_is_taken_in_changes_nothing() -> None:
         assert faults(disk) == [], number
         manifest = read(disk, HOME)
         assert manifest is not None
-        assert set(manifest.entries) <= set(stream_on(disk).segments())
+        assert set(manifest.sealed) <= set(stream_on(disk).segments())
         assert manifest.floor > 1
 
 
@@ -152,7 +152,7 @@ def damaged() -> MemoryFiles:
                 journal.snapshot()
     manifest = read(files, HOME)
     assert manifest is not None
-    sealed = next(one for one in manifest.entries.values() if one.size > 2000)
+    sealed = next(one for one in manifest.sealed.values() if one.size > 2000)
     for path in (
         HOME / f"{sealed.number:09d}.log",
         next(path for path in files.snapshot() if path.suffix == ".snapshot"),

@@ -20,9 +20,9 @@ import google_crc32c
 
 from fastjournal.archive.manifest import (
     Manifest,
-    PartEntry,
-    SegmentEntry,
-    SnapshotEntry,
+    ShippedPart,
+    ShippedSegment,
+    ShippedSnapshot,
     claim_name,
     decode,
     encode,
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _TRIES = 10  # a shipper may write meanwhile
-Entry = SegmentEntry | SnapshotEntry | PartEntry
+Entry = ShippedSegment | ShippedSnapshot | ShippedPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Pruned:
 def object_chunks(store: Store, listed: Entry) -> Iterator[bytes]:
     """The bytes of an object as they were on disk, checked (rule 1): the last step may raise."""
     chunks = store.stream(listed.name)
-    if isinstance(listed, SegmentEntry) and listed.stored:
+    if isinstance(listed, ShippedSegment) and listed.stored:
         chunks = unpack(chunks, listed.name)
     crc = size = 0
     for chunk in chunks:
@@ -114,7 +114,7 @@ def verify_archive(
             elif listed.name not in sizes:
                 fault = "is missing"
             else:
-                said = listed.bytes if isinstance(listed, SegmentEntry) else listed.size
+                said = listed.bytes if isinstance(listed, ShippedSegment) else listed.size
                 if sizes[listed.name] != said:
                     fault = f"has {sizes[listed.name]} bytes, the manifest says {said}"
         except NotFound:

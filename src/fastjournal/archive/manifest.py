@@ -36,9 +36,9 @@ from fastjournal.log.segment import segment_name
 
 __all__ = [
     "Manifest",
-    "PartEntry",
-    "SegmentEntry",
-    "SnapshotEntry",
+    "ShippedPart",
+    "ShippedSegment",
+    "ShippedSnapshot",
     "claim_name",
     "decode",
     "encode",
@@ -55,7 +55,7 @@ _FORMAT = 1
 _TRIES = 5  # a reader may find that what it has just listed was pruned
 
 
-class SegmentEntry(NamedTuple):
+class ShippedSegment(NamedTuple):
     """A sealed segment."""
 
     epoch: int
@@ -81,7 +81,7 @@ class SegmentEntry(NamedTuple):
         return self.stored or self.size
 
 
-class SnapshotEntry(NamedTuple):
+class ShippedSnapshot(NamedTuple):
     """An image of the state, and the file that makes it count."""
 
     epoch: int
@@ -100,7 +100,7 @@ class SnapshotEntry(NamedTuple):
         return f"{self.epoch:06d}/snapshots/{self.number:09d}.snapshot"
 
 
-class PartEntry(NamedTuple):
+class ShippedPart(NamedTuple):
     """A stretch of a segment that is still written."""
 
     epoch: int
@@ -131,9 +131,9 @@ class Manifest:
     sequence: int
     written: int
     """When, by the clock of the shipper."""
-    segments: tuple[SegmentEntry, ...] = ()
-    snapshots: tuple[SnapshotEntry, ...] = ()
-    parts: tuple[PartEntry, ...] = ()
+    segments: tuple[ShippedSegment, ...] = ()
+    snapshots: tuple[ShippedSnapshot, ...] = ()
+    parts: tuple[ShippedPart, ...] = ()
     base: int = 0
     """The sequence of the manifest that has the segments and snapshots; 0: this one."""
     floor: int = 0
@@ -211,9 +211,9 @@ def decode(data: bytes, name: str) -> Manifest:
             content["epoch"],
             content["sequence"],
             content["written"],
-            tuple(SegmentEntry(*one) for one in content.get("segments", ())),
-            tuple(SnapshotEntry(*one) for one in content.get("snapshots", ())),
-            tuple(PartEntry(*one) for one in content["parts"]),
+            tuple(ShippedSegment(*one) for one in content.get("segments", ())),
+            tuple(ShippedSnapshot(*one) for one in content.get("snapshots", ())),
+            tuple(ShippedPart(*one) for one in content["parts"]),
             content.get("base", 0),
             content.get("floor", 0),
         )

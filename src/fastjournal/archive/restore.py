@@ -19,7 +19,7 @@ from pathlib import Path
 import google_crc32c
 
 from fastjournal.archive.care import object_chunks
-from fastjournal.archive.manifest import Manifest, PartEntry, SegmentEntry, SnapshotEntry
+from fastjournal.archive.manifest import Manifest, ShippedPart, ShippedSegment, ShippedSnapshot
 from fastjournal.archive.store import Store
 from fastjournal.clock import instant_text
 from fastjournal.errors import ArchiveError, BadRequest, write_failure
@@ -43,9 +43,9 @@ class RestorePlan:
 
     to: int | None
     """The instant asked for; None: all there is."""
-    snapshot: SnapshotEntry | None
-    segments: tuple[SegmentEntry, ...]
-    parts: tuple[PartEntry, ...]
+    snapshot: ShippedSnapshot | None
+    segments: tuple[ShippedSegment, ...]
+    parts: tuple[ShippedPart, ...]
     bytes: int
     """To be downloaded."""
     dropped_to: int
@@ -162,10 +162,10 @@ class _Restore:
         except OSError as error:
             raise write_failure(error, marker) from error
 
-    def _in_order(self) -> list[tuple[int, list[SegmentEntry] | list[PartEntry]]]:
+    def _in_order(self) -> list[tuple[int, list[ShippedSegment] | list[ShippedPart]]]:
         """Segment numbers, and what each is made of; the newest last."""
         plan = self._plan
-        found: list[tuple[int, list[SegmentEntry] | list[PartEntry]]] = [
+        found: list[tuple[int, list[ShippedSegment] | list[ShippedPart]]] = [
             (one.number, [one]) for one in plan.segments
         ]
         if plan.parts:
@@ -180,7 +180,7 @@ class _Restore:
             found.append((plan.snapshot.number, []))
         return found
 
-    def _chunks(self, listed: SegmentEntry | SnapshotEntry | PartEntry) -> Iterable[bytes]:
+    def _chunks(self, listed: ShippedSegment | ShippedSnapshot | ShippedPart) -> Iterable[bytes]:
         for chunk in object_chunks(self._store, listed):
             self._done += len(chunk)
             if self._progress is not None:
@@ -206,7 +206,7 @@ class _Restore:
 
     def _write_manifest(
         self,
-        whole: list[tuple[int, list[SegmentEntry] | list[PartEntry]]],
+        whole: list[tuple[int, list[ShippedSegment] | list[ShippedPart]]],
         number: int,
         content: bytes,
         last: int,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastjournal.archive.care import prune
-from fastjournal.archive.manifest import PartEntry, SegmentEntry, epochs, find_newest
+from fastjournal.archive.manifest import ShippedPart, ShippedSegment, epochs, find_newest
 from fastjournal.archive.shipping import (
     TAIL_BYTES,
     CopySegment,
@@ -302,7 +302,7 @@ class Shipper:
             return self._put(store, request.listed.name, content, content)
         return self._copy_part(store, request.listed, request.fresh)
 
-    def _copy_segment(self, store: Store, request: CopySegment) -> SegmentEntry | None:
+    def _copy_segment(self, store: Store, request: CopySegment) -> ShippedSegment | None:
         content, listed = self._source.segment(request.sealed), request.listed
         if not self.options.compress:
             return listed if self._put(store, listed.name, content, content) else None
@@ -312,7 +312,7 @@ class Shipper:
             return None
         return listed._replace(stored=packed.size)
 
-    def _copy_part(self, store: Store, listed: PartEntry, fresh: int) -> PartEntry | None:
+    def _copy_part(self, store: Store, listed: ShippedPart, fresh: int) -> ShippedPart | None:
         content = self._source.part(listed.segment, listed.start, listed.end, fresh)
         if not self._put(store, listed.name, content, content):
             return None

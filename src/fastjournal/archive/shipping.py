@@ -40,9 +40,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from fastjournal.archive.manifest import (
     Manifest,
-    PartEntry,
-    SegmentEntry,
-    SnapshotEntry,
+    ShippedPart,
+    ShippedSegment,
+    ShippedSnapshot,
     claim_name,
     decode,
     encode,
@@ -146,7 +146,7 @@ class CopySegment:
     """Ship a sealed segment. Answer: how it is listed, packed or not; None: it changed."""
 
     sealed: Sealed
-    listed: SegmentEntry
+    listed: ShippedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,14 @@ class CopySnapshot:
     """Ship a snapshot. Answer: whether it was still there."""
 
     snapshot: LocalSnapshot
-    listed: SnapshotEntry
+    listed: ShippedSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPart:
     """Ship a stretch of the tail. Answer: how it is listed, CRC and TIMEs too; None: it changed."""
 
-    listed: PartEntry
+    listed: ShippedPart
     fresh: int
     """Up to there it was shipped before."""
 
@@ -206,9 +206,9 @@ class Shipping:
         self.written: Manifest | None = None
         """The manifest written last."""
         self.superseded = False
-        self._segments: dict[int, SegmentEntry] = {}
-        self._snapshots: tuple[SnapshotEntry, ...] = ()
-        self._parts: list[PartEntry] = []
+        self._segments: dict[int, ShippedSegment] = {}
+        self._snapshots: tuple[ShippedSnapshot, ...] = ()
+        self._parts: list[ShippedPart] = []
         self._floor = 0
         self._gathering = False  # the archive begins anew (rule 5)
         self._epoch_used = False  # whether anything was shipped in it
@@ -401,9 +401,9 @@ class Shipping:
 
     def _ship_segment(self, sealed: Sealed) -> Generator[Request, Any, bool]:
         number, first, last, size, crc, _ = sealed
-        listed = SegmentEntry(self.epoch, number, first, last, size, crc)
+        listed = ShippedSegment(self.epoch, number, first, last, size, crc)
         self._epoch_used = True
-        done: SegmentEntry | None = yield CopySegment(sealed, listed)
+        done: ShippedSegment | None = yield CopySegment(sealed, listed)
         if done is None:
             return False
         self._segments[number] = done
@@ -418,7 +418,7 @@ class Shipping:
         if local.as_of > view.last:  # it may hold what is not synced yet
             return
         number, as_of, size, crc, _, checkpoint = local
-        listed = SnapshotEntry(self.epoch, number, as_of, size, crc, checkpoint.hex())
+        listed = ShippedSnapshot(self.epoch, number, as_of, size, crc, checkpoint.hex())
         self._epoch_used = True
         if (yield CopySnapshot(local, listed)):
             self._snapshots = (*self._snapshots, listed)
@@ -433,9 +433,9 @@ class Shipping:
             if tail.end - parts[-1].start > TAIL_BYTES:
                 break
             start = parts.pop().start
-        listed = PartEntry(self.epoch, tail.segment, start, tail.end, 0, 0, 0)
+        listed = ShippedPart(self.epoch, tail.segment, start, tail.end, 0, 0, 0)
         self._epoch_used = True
-        done: PartEntry | None = yield CopyPart(listed, fresh)
+        done: ShippedPart | None = yield CopyPart(listed, fresh)
         if done is not None:
             self._parts = [*parts, done]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fastjournal.archive.manifest import SnapshotEntry, find_newest
+from fastjournal.archive.manifest import ShippedSnapshot, find_newest
 from fastjournal.archive.store import Store
 
 __all__ = ["SnapshotReader"]
@@ -23,7 +23,7 @@ class SnapshotReader:
         self._open_store = open_store
         self._piece = piece
         self._store: Store | None = None
-        self._found: SnapshotEntry | None = None
+        self._found: ShippedSnapshot | None = None
 
     def read_part(self, size: int, crc: int, checkpoint: bytes, at: int) -> bytes:
         """Bytes of the snapshot of which this is said, from an offset on; empty: it is not here."""
@@ -39,5 +39,5 @@ class SnapshotReader:
         return self._store.get_range(self._found.name, at, min(self._piece, size - at))
 
 
-def _facts(one: SnapshotEntry) -> tuple[int, int, str]:
+def _facts(one: ShippedSnapshot) -> tuple[int, int, str]:
     return one.size, one.crc, one.checkpoint

@@ -139,7 +139,7 @@ class Source:
         stream = self.stream
         mark = self.mark()
         known = read_log_manifest(stream.files, stream.path) or Manifest()
-        sealed, used = tuple(known.entries.values()), known.used
+        sealed, used = tuple(known.sealed.values()), known.used
         if self._reign is not None:
             sealed = tuple(one for one in sealed if _is_before(one, mark))
             used = max((one.number for one in sealed), default=-1)

@@ -10,7 +10,7 @@
     done NUMBER, kept NUMBER                        that has happened, or will not happen
     covered NUMBER                                  all below it are covered by another file
 
-For readers, `read(files, directory)` gives a `Manifest` or None: `entries` (number -> `Sealed` with
+For readers, `read(files, directory)` gives a `Manifest` or None: `sealed` (number -> `Sealed` with
 `number`, `first`, `last`, `size`, `crc`, `cleaned_to`, oldest first), `generation`, `used`,
 `floor`, `dropped_to`, and `fault(...)`, which says what is wrong with a file. It needs no lock and
 no listing. Segments above `used` are not in it: the newest ones, which are still written to.
@@ -126,7 +126,7 @@ class Change(NamedTuple):
 class Manifest:
     """What a manifest says."""
 
-    entries: dict[int, Sealed] = field(default_factory=dict)
+    sealed: dict[int, Sealed] = field(default_factory=dict)
     """The sealed segments by number, oldest first."""
     generation: int = 0
     """Rises with every event."""
@@ -144,14 +144,14 @@ class Manifest:
     @property
     def last_time(self) -> int:
         """The largest TIME that is known to have been in the log; 0 if none is."""
-        return max(self.dropped_to, max(map(_LAST, self.entries.values()), default=0))
+        return max(self.dropped_to, max(map(_LAST, self.sealed.values()), default=0))
 
     def fault(self, number: int, size: int, first: int, crc: int | None = None) -> str:
         """What is wrong with the file of a segment; empty if it is what it should be.
 
         `first`: TIME of its first record, 0 without one. Without a `crc` that is not compared.
         """
-        known = [self.entries.get(number)]
+        known = [self.sealed.get(number)]
         if self.pending is not None and self.pending.before.number == number:
             known.append(self.pending.before)
         reason = ""
@@ -168,7 +168,7 @@ class Manifest:
     def missing(self, numbers: Sequence[int]) -> list[Sealed]:
         """Segments that should be there and are not among these."""
         there = set(numbers)
-        return [one for one in self.entries.values() if one.number not in there]
+        return [one for one in self.sealed.values() if one.number not in there]
 
 
 def _difference(one: Sealed, size: int, first: int, crc: int | None) -> str:
@@ -190,7 +190,7 @@ def read(files: Files, directory: Path) -> Manifest | None:
 class FollowedManifest:
     """The manifest of a directory for who looks at it again and again: only new lines are read.
 
-    `Manifest.entries` goes on: what was given before is not the picture of an earlier moment.
+    `Manifest.sealed` goes on: what was given before is not the picture of an earlier moment.
     """
 
     def __init__(self, files: Files, directory: Path) -> None:
@@ -342,17 +342,17 @@ class ManifestFile:
         with self._changing() as lines:
             self._name(lines, self._unnamed(lines, number))
             self._finish(lines, aloud=False)
-            if number not in lines.manifest.entries:
+            if number not in lines.manifest.sealed:
                 path = self._stream.segment_path(number)
                 raise SegmentError(path, "is a stranger: the manifest has no segment of its number")
             if new is None:
                 self._write(lines, [f"goes {number}"])
                 return
-            old = lines.manifest.entries[number]
+            old = lines.manifest.sealed[number]
             cleaned_to = max(old.cleaned_to, dropped_to or old.last)
             last = (last or old.last) if new.size > HEADER_SIZE else 0
             changed = Sealed(number, new.first, last, new.size, new.crc, cleaned_to)
-            self._write(lines, [_entry("changes", changed)])
+            self._write(lines, [_line("changes", changed)])
 
     def check(self, number: int, content: Digest) -> None:
         """Refuse a sealed segment whose content is not what its line says."""
@@ -430,7 +430,7 @@ class ManifestFile:
 
     def _name(self, lines: _Lines, segments: list[Sealed]) -> None:
         used = lines.manifest.used
-        fresh = [_entry("sealed", one) for one in segments if one.number > used]
+        fresh = [_line("sealed", one) for one in segments if one.number > used]
         if fresh:
             self._write(lines, fresh)
 
@@ -455,7 +455,7 @@ class ManifestFile:
         for text in texts:
             lines.take(text)
         # One line, one write, one sync (rule 2); more of them go with a new file.
-        if self._suspect or len(texts) > 1 or lines.past > 2 * len(lines.manifest.entries) + _SLACK:
+        if self._suspect or len(texts) > 1 or lines.past > 2 * len(lines.manifest.sealed) + _SLACK:
             self._make(lines)
         else:
             self._append(data)
@@ -541,61 +541,61 @@ class _Lines:
         """Apply one line."""
         word, *rest = text.split()
         old = self.manifest
-        entries, used, floor, dropped = old.entries, old.used, old.floor, old.dropped_to
+        sealed, used, floor, dropped = old.sealed, old.used, old.floor, old.dropped_to
         pending = old.pending
         number = int(rest[0])
         if word in ("sealed", "changes"):
             first, last, size, crc, cleaned_to = rest[1:]
             new = Sealed(number, int(first), int(last), int(size), int(crc, 16), int(cleaned_to))
             if word == "changes":
-                pending = Change(entries[number], new, dropped)
+                pending = Change(sealed[number], new, dropped)
             if number >= floor:
-                entries[number] = new
+                sealed[number] = new
             used, dropped = max(used, number), max(dropped, new.cleaned_to)
         elif word == "goes":
-            pending = Change(entries.pop(number), None, dropped)
+            pending = Change(sealed.pop(number), None, dropped)
             dropped = max(dropped, pending.before.last)
         elif word == "kept" and pending is not None:
-            entries[number] = pending.before
+            sealed[number] = pending.before
             if pending.after is None:
-                _sort(entries)
+                _sort(sealed)
             dropped, pending = pending.dropped_to, None
         elif word == "done":
             pending = None
         elif word == "covered":
-            for n in [n for n in entries if n < number]:
-                dropped = max(dropped, entries.pop(n).last)
+            for n in [n for n in sealed if n < number]:
+                dropped = max(dropped, sealed.pop(n).last)
             used, floor, pending = max(used, number - 1), number, None
         else:
             raise ValueError(f"unknown word {word!r}")
         self.past += 1
         generation = old.generation + counted
-        self.manifest = Manifest(entries, generation, used, floor, dropped, pending)
+        self.manifest = Manifest(sealed, generation, used, floor, dropped, pending)
 
     def whole(self) -> bytes:
         """All of it in as few lines as possible; this is a generation of its own."""
         m = self.manifest
-        entries, dropped, tail = m.entries, m.dropped_to, list[str]()
+        sealed, dropped, tail = m.sealed, m.dropped_to, list[str]()
         if m.pending is not None:
             before, after, dropped = m.pending
-            entries = _sort({**entries, before.number: before})
-            tail = [f"goes {before.number}" if after is None else _entry("changes", after)]
-        head = f"{_MAGIC} {_VERSION} {m.generation + 1} {len(entries)} {m.used} {m.floor} {dropped}"
-        texts = [head, *(_entry("sealed", one) for one in entries.values()), *tail]
+            sealed = _sort({**sealed, before.number: before})
+            tail = [f"goes {before.number}" if after is None else _line("changes", after)]
+        head = f"{_MAGIC} {_VERSION} {m.generation + 1} {len(sealed)} {m.used} {m.floor} {dropped}"
+        texts = [head, *(_line("sealed", one) for one in sealed.values()), *tail]
         data = b"".join(map(_sign, texts))
         self.manifest = replace(m, generation=m.generation + 1 + len(tail))
         self.head, self.end, self.past = _sign(head)[:-1], len(data), len(tail)
         return data
 
 
-def _sort(entries: dict[int, Sealed]) -> dict[int, Sealed]:
-    ordered = sorted(entries.items())
-    entries.clear()
-    entries.update(ordered)
-    return entries
+def _sort(sealed: dict[int, Sealed]) -> dict[int, Sealed]:
+    ordered = sorted(sealed.items())
+    sealed.clear()
+    sealed.update(ordered)
+    return sealed
 
 
-def _entry(word: str, one: Sealed) -> str:
+def _line(word: str, one: Sealed) -> str:
     return f"{word} {one.number} {one.first} {one.last} {one.size} {one.crc:08x} {one.cleaned_to}"
 
 

@@ -411,7 +411,7 @@ class ReplicaLog:
 
     def sealed(self) -> list[Sealed]:
         """The segments that are not written to any more, oldest first."""
-        return [one for one in self._manifest().entries.values() if one.first]
+        return [one for one in self._manifest().sealed.values() if one.first]
 
     def extend_crc(self, one: Sealed, at: int, crc: int) -> tuple[int, int]:
         """CRC-32C of what is in the file of a segment now, some bytes further; how far, and what.
@@ -499,11 +499,11 @@ class ReplicaLog:
         files = self.stream.files
         if self._checkpoint(number):
             known = self._manifest()
-            entries = {n: one for n, one in known.entries.items() if n >= number}
+            sealed = {n: one for n, one in known.sealed.items() if n >= number}
             ManifestFile(self.stream).replace(
                 replace(
                     known,
-                    entries=entries,
+                    sealed=sealed,
                     used=max(known.used, number - 1),
                     floor=number,
                     dropped_to=max(known.dropped_to, base),
@@ -560,9 +560,9 @@ class ReplicaLog:
             first = first_time_of(bytes(HEADER_SIZE) + self._read(number, HEADER_SIZE, 64))
             if first > base:
                 below = [
-                    one.last for one in self._manifest().entries.values() if one.number < number
+                    one.last for one in self._manifest().sealed.values() if one.number < number
                 ]
-                known = all(n in self._manifest().entries for n in self._numbers() if n < number)
+                known = all(n in self._manifest().sealed for n in self._numbers() if n < number)
                 return number if known and max([*below, 0]) <= base else 0
         return 0
 
@@ -571,7 +571,7 @@ class ReplicaLog:
             return 0
         if manifest is not self._based_on:
             # A log that was cleaned before it was replicated has dropped later ones too.
-            sealed = [one.first for one in manifest.entries.values() if one.first]
+            sealed = [one.first for one in manifest.sealed.values() if one.first]
             self._based_at = min([manifest.dropped_to, *(first - 1 for first in sealed)])
             self._based_on = manifest
         return self._based_at

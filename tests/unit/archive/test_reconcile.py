@@ -10,9 +10,9 @@ import pytest
 
 from fastjournal.archive.manifest import (
     Manifest,
-    PartEntry,
-    SegmentEntry,
-    SnapshotEntry,
+    ShippedPart,
+    ShippedSegment,
+    ShippedSnapshot,
     decode,
     encode,
     keep_since,
@@ -35,16 +35,16 @@ from fastjournal.errors import ArchiveError, BadRequest, VersionMismatch
 from fastjournal.log.manifest import Sealed
 
 
-def segment(number: int, crc: int = 7, **more: Any) -> SegmentEntry:
-    return SegmentEntry(1, number, number * 10, number * 10 + 9, 100, crc, **more)
+def segment(number: int, crc: int = 7, **more: Any) -> ShippedSegment:
+    return ShippedSegment(1, number, number * 10, number * 10 + 9, 100, crc, **more)
 
 
 def sealed(number: int, crc: int = 7, cleaned_to: int = 0) -> Sealed:
     return Sealed(number, number * 10, number * 10 + 9, 100, crc, cleaned_to)
 
 
-def snapshot(number: int, as_of: int) -> SnapshotEntry:
-    return SnapshotEntry(1, number, as_of, 50, 9, "00")
+def snapshot(number: int, as_of: int) -> ShippedSnapshot:
+    return ShippedSnapshot(1, number, as_of, 50, 9, "00")
 
 
 def view(*segments: Sealed, tail: Tail | None = None) -> View:
@@ -54,7 +54,7 @@ def view(*segments: Sealed, tail: Tail | None = None) -> View:
 
 OLD = Manifest(
     1, 5, 0, (segment(1), segment(2), segment(3)), (snapshot(2, 15), snapshot(3, 35)),
-    (PartEntry(1, 4, 0, 50, 1, 40, 44),),
+    (ShippedPart(1, 4, 0, 50, 1, 40, 44),),
 )  # fmt: skip
 
 

@@ -11,7 +11,13 @@ import pytest
 
 from archiving import TroubledStore, check_sound, restored_rows, rows
 from fastjournal import Journal
-from fastjournal.archive.manifest import Manifest, PartEntry, SegmentEntry, SnapshotEntry, epochs
+from fastjournal.archive.manifest import (
+    Manifest,
+    ShippedPart,
+    ShippedSegment,
+    ShippedSnapshot,
+    epochs,
+)
 from fastjournal.archive.shipper import ArchiveOptions, Shipper
 from fastjournal.archive.shipping import join
 from fastjournal.archive.source import Reign, Tail, View
@@ -237,8 +243,8 @@ def test_a_snapshot_and_a_tail_alone_are_an_archive_that_is_whole() -> None:
 # What is decided, without a store and without a disk.
 
 
-def segment(number: int, first: int, last: int, crc: int = 7) -> SegmentEntry:
-    return SegmentEntry(1, number, first, last, 100, crc)
+def segment(number: int, first: int, last: int, crc: int = 7) -> ShippedSegment:
+    return ShippedSegment(1, number, first, last, 100, crc)
 
 
 def sealed(number: int, first: int, last: int, crc: int = 7) -> Sealed:
@@ -246,8 +252,8 @@ def sealed(number: int, first: int, last: int, crc: int = 7) -> Sealed:
 
 
 OLD = Manifest(
-    1, 5, 0, (segment(4, 10, 19), segment(5, 20, 29)), (SnapshotEntry(1, 4, 9, 50, 9, "00"),),
-    (PartEntry(1, 6, 0, 50, 1, 30, 34),), floor=4,
+    1, 5, 0, (segment(4, 10, 19), segment(5, 20, 29)), (ShippedSnapshot(1, 4, 9, 50, 9, "00"),),
+    (ShippedPart(1, 6, 0, 50, 1, 30, 34),), floor=4,
 )  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def test_a_missing_or_damaged_segment_is_a_fault_of_its_own() -> None:
     files = a_journal()
     manifest = read(files, HOME)
     assert manifest is not None
-    middle = next(iter(manifest.entries))
+    middle = next(iter(manifest.sealed))
     path = HOME / segment_name(middle)
     content = files.content(path)
     files.remove(path)
@@ -178,7 +178,7 @@ def test_to_remove_the_manifest_is_to_say_that_all_is_as_it_should_be() -> None:
     files = a_journal()
     manifest = read(files, HOME)
     assert manifest is not None
-    files.remove(HOME / segment_name(next(iter(manifest.entries))))
+    files.remove(HOME / segment_name(next(iter(manifest.sealed))))
     files.remove(HOME / MANIFEST)
     assert faults(files) == []
     assert depths(files)["below"] == BELOW

@@ -49,10 +49,10 @@ def test_half_a_line_waits_for_its_other_half_and_damage_is_told(tmp_path: Path)
     (tmp_path / MANIFEST).write_bytes(whole[:-5])
     followed = FollowedManifest(DISK, tmp_path)
     found = followed.read()
-    assert found is not None and list(found.entries) == [1]
+    assert found is not None and list(found.sealed) == [1]
     (tmp_path / MANIFEST).write_bytes(whole)
     found = followed.read()
-    assert found is not None and list(found.entries) == [1, 2]
+    assert found is not None and list(found.sealed) == [1, 2]
     (tmp_path / MANIFEST).write_bytes(whole + b"nonsense\n" + whole.splitlines(keepends=True)[-1])
     with pytest.raises(SegmentError, match="damaged"):
         followed.read()

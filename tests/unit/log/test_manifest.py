@@ -56,7 +56,7 @@ def test_a_directory_without_a_manifest_has_none() -> None:
     stream, files = a_stream(content(1, 2))
     assert read(files, HERE) is None
     ManifestFile(stream).take_in(0)
-    assert said(files).entries == {}, "nothing is sealed, and from then on that is known"
+    assert said(files).sealed == {}, "nothing is sealed, and from then on that is known"
 
 
 def test_a_segment_that_another_writer_named_and_removed_needs_no_line() -> None:
@@ -67,9 +67,9 @@ def test_a_segment_that_another_writer_named_and_removed_needs_no_line() -> None
     for number in (1, 2):
         files.remove(HERE / segment_name(number))
     late.seal(2, 4)
-    assert (list(said(files).entries), said(files).floor) == ([], 3)
+    assert (list(said(files).sealed), said(files).floor) == ([], 3)
     late.seal(3, 6)
-    assert said(files).entries == {3: sealed(3, 5, 6)}
+    assert said(files).sealed == {3: sealed(3, 5, 6)}
     with pytest.raises(SegmentError):
         late.seal(4, 7)
 
@@ -78,10 +78,10 @@ def test_segments_are_measured_when_they_are_taken_in() -> None:
     stream, files = a_stream(content(1, 2), HEADER, content(3, 5, 4))
     ManifestFile(stream).take_in(3)
     manifest = said(files)
-    assert list(manifest.entries) == [1, 2, 3]
-    assert manifest.entries[1] == sealed(1, 1, 2)
-    assert manifest.entries[2] == Sealed(2, 0, 0, 8, google_crc32c.value(HEADER))
-    assert (manifest.entries[3].first, manifest.entries[3].last) == (3, 5)
+    assert list(manifest.sealed) == [1, 2, 3]
+    assert manifest.sealed[1] == sealed(1, 1, 2)
+    assert manifest.sealed[2] == Sealed(2, 0, 0, 8, google_crc32c.value(HEADER))
+    assert (manifest.sealed[3].first, manifest.sealed[3].last) == (3, 5)
     assert (manifest.used, manifest.floor, manifest.dropped_to) == (3, 0, 0)
     assert not list(faults(stream, manifest, stream.segments()))
 
@@ -125,13 +125,13 @@ def test_a_change_that_did_not_happen_is_taken_back() -> None:
     file.change(1, None)
     assert said(files).dropped_to == 2
     ManifestFile(stream).settle()  # another process, after a crash
-    assert list(said(files).entries) == [1, 2]
+    assert list(said(files).sealed) == [1, 2]
     assert said(files).dropped_to == 0
     file.change(1, None)
     files.remove(HERE / segment_name(1))
     file.change(2, digest_of(content()), 0, 3)
     assert said(files).pending is not None
-    assert list(said(files).entries) == [2]
+    assert list(said(files).sealed) == [2]
     assert said(files).dropped_to == 3
     file.settle()
     assert said(files).dropped_to == 2, "of what goes only this is gone"
@@ -143,7 +143,7 @@ def test_what_lies_below_a_snapshot_need_not_be_there() -> None:
     file.take_in(3)
     file.cover(3)
     manifest = said(files)
-    assert (manifest.floor, list(manifest.entries), manifest.dropped_to) == (3, [3], 2)
+    assert (manifest.floor, list(manifest.sealed), manifest.dropped_to) == (3, [3], 2)
     assert not list(faults(stream, manifest, [1, 2, 3]))
     assert not list(faults(stream, manifest, [3]))
     assert [number for number, _ in faults(stream, manifest, [])] == [3]
@@ -184,7 +184,7 @@ def test_a_segment_that_the_manifest_never_saw_is_a_stranger() -> None:
 
 def test_the_crc_tells_what_size_and_time_do_not() -> None:
     manifest = Manifest({1: sealed(1, 1, 2)}, used=1)
-    one = manifest.entries[1]
+    one = manifest.sealed[1]
     assert manifest.fault(1, one.size, one.first) == ""
     assert manifest.fault(1, one.size, one.first, one.crc) == ""
     assert "CRC" in manifest.fault(1, one.size, one.first, one.crc ^ 1)
@@ -199,9 +199,9 @@ def test_every_cut_of_the_last_line_is_a_torn_event() -> None:
     whole = files.content(HERE / MANIFEST)
     for end in range(len(before), len(whole)):
         files.put(HERE / MANIFEST, whole[:end])
-        assert list(said(files).entries) == [1], end
+        assert list(said(files).sealed) == [1], end
         ManifestFile(stream).take_in(2)
-        assert said(files).entries == {1: sealed(1, 1), 2: sealed(2, 2)}
+        assert said(files).sealed == {1: sealed(1, 1), 2: sealed(2, 2)}
 
 
 def test_damage_before_a_whole_line_is_refused_by_name() -> None:
@@ -240,7 +240,7 @@ def test_two_writers_see_each_others_lines() -> None:
         appender.seal(n, n)
         cleaner.take_in(n + 1)
     appender.seal(6, 6)
-    assert list(said(files).entries) == [1, 2, 3, 4, 5, 6]
+    assert list(said(files).sealed) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_segment_that_could_not_be_named_is_named_with_the_next_one() -> None:
@@ -262,7 +262,7 @@ def test_a_segment_that_could_not_be_named_is_named_with_the_next_one() -> None:
             files.faults = {}
         assert read(files, HERE) is not None
         file.seal(3, 3)
-        assert list(said(files).entries) == [1, 2, 3]
+        assert list(said(files).sealed) == [1, 2, 3]
         operations += 1
     assert operations >= 3
 
@@ -274,7 +274,7 @@ def test_a_manifest_that_is_removed_while_in_use_is_made_again_whole() -> None:
     file.seal(2, 2)
     files.remove(HERE / MANIFEST)
     file.seal(3, 3)
-    assert said(files).entries == {n: sealed(n, n) for n in (1, 2, 3)}
+    assert said(files).sealed == {n: sealed(n, n) for n in (1, 2, 3)}
 
 
 def test_a_newer_manifest_is_refused() -> None:

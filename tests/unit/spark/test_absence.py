@@ -213,7 +213,7 @@ def test_cleaning_on_spark_keeps_the_manifest_true(tmp_path: Path) -> None:
     assert not list(faults(Stream(directory, WORKQ), manifest, Stream(directory, WORKQ).segments()))
     kept = set(times(directory))
     assert 0 < manifest.dropped_to <= last and manifest.dropped_to not in kept
-    for one in manifest.entries.values():
+    for one in manifest.sealed.values():
         assert one.last in kept or one.size == 8
 
 

@@ -84,7 +84,7 @@ def verify(
     missing = {one.number: one.size for one in manifest.missing(numbers)}
     if missing:
         fresh, _ = _manifest(stream)  # a cleaner may be at work
-        missing = {number: size for number, size in missing.items() if number in fresh.entries}
+        missing = {number: size for number, size in missing.items() if number in fresh.sealed}
     if safe.offset and safe.segment > max(numbers, default=-1):
         missing[safe.segment] = safe.offset
     for number, size in missing.items():

@@ -219,21 +219,19 @@ def _known(stream: SegmentDirectory) -> Manifest:
 def _finish(stream: SegmentDirectory, known: Manifest, *, diverged: bool = False) -> None:
     """All that is left counts as sealed: a number never names another content later on."""
     _trim(stream)
-    entries = {n: measure(stream, n) for n in stream.segments() if n >= known.floor}
+    sealed = {n: measure(stream, n) for n in stream.segments() if n >= known.floor}
     if diverged:
-        ManifestFile(stream).replace(replace(known, entries=entries, pending=None))
+        ManifestFile(stream).replace(replace(known, sealed=sealed, pending=None))
         _forget_synced(stream)
         return
-    for number, old in known.entries.items():
-        if number in entries and entries[number].size != old.size:
-            entries[number] = entries[number]._replace(cleaned_to=old.last)
-        elif number in entries:
-            entries[number] = entries[number]._replace(cleaned_to=old.cleaned_to)
-    lost = [old.last for number, old in known.entries.items() if number not in entries]
-    dropped_to = max([known.dropped_to, *lost, *(one.cleaned_to for one in entries.values())])
-    ManifestFile(stream).replace(
-        replace(known, entries=entries, dropped_to=dropped_to, pending=None)
-    )
+    for number, old in known.sealed.items():
+        if number in sealed and sealed[number].size != old.size:
+            sealed[number] = sealed[number]._replace(cleaned_to=old.last)
+        elif number in sealed:
+            sealed[number] = sealed[number]._replace(cleaned_to=old.cleaned_to)
+    lost = [old.last for number, old in known.sealed.items() if number not in sealed]
+    dropped_to = max([known.dropped_to, *lost, *(one.cleaned_to for one in sealed.values())])
+    ManifestFile(stream).replace(replace(known, sealed=sealed, dropped_to=dropped_to, pending=None))
     _forget_synced(stream)
 
 

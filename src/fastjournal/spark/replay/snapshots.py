@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastjournal.archive.manifest import SnapshotEntry
+from fastjournal.archive.manifest import ShippedSnapshot
 from fastjournal.archive.restore import plan_restore
 from fastjournal.errors import BadRequest, SegmentError
 from fastjournal.journal.disk.snapshot import (
@@ -241,7 +241,7 @@ def lives_base(directory: str | Path, pieces: Sequence[Piece]) -> Piece | None:
     return replace(_archived(directory, earliest), upto=first - 1)
 
 
-def _archived(directory: str | Path, found: SnapshotEntry) -> Piece:
+def _archived(directory: str | Path, found: ShippedSnapshot) -> Piece:
     address = f"{str(directory).rstrip('/')}/{found.name}"
     return Piece(address, -found.number, found.size, newest=False)
 

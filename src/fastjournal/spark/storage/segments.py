@@ -182,7 +182,7 @@ class SegmentListing:
 
     def _beside(self, manifest: Manifest) -> int:
         there = bisect_right(self._pieces, manifest.used, key=attrgetter("number"))
-        return there - len(manifest.entries)
+        return there - len(manifest.sealed)
 
     def _list(self) -> None:
         manifest = _manifest(self, whole=False)
@@ -227,7 +227,7 @@ class SegmentListing:
         for n in range(len(pieces) - 1, -1, -1):
             if pieces[n].first is not None:
                 return
-            sealed = manifest.entries.get(pieces[n].number)
+            sealed = manifest.sealed.get(pieces[n].number)
             if sealed is not None and sealed.size > HEADER_SIZE:
                 pieces[n] = replace(pieces[n], first=sealed.first)
 
@@ -291,7 +291,7 @@ def _manifest(listing: SegmentListing, whole: bool) -> Manifest | None:
 
 def _named(manifest: Manifest | None) -> set[int]:
     """The sealed segments that hold a record."""
-    entries = manifest.entries.values() if manifest is not None else ()
+    entries = manifest.sealed.values() if manifest is not None else ()
     return {one.number for one in entries if one.size > HEADER_SIZE}
 
 

@@ -254,12 +254,12 @@ class Tail:
         numbers = [one.number for one in _since(start.segment, pieces)]
         manifest = self._listing.manifest()
         if manifest is not None:
-            named = _since(start.segment, manifest.entries.values())
+            named = _since(start.segment, manifest.sealed.values())
             missing = {one.number for one in named if one.last > start.time} - set(numbers)
             # Those that went while we looked are among what was dropped.
             manifest = self._listing.manifest() or manifest
             for number in sorted(missing):
-                if number in manifest.entries:
+                if number in manifest.sealed:
                     return f"segment {number} of {directory} is missing: the manifest names it"
             if manifest.dropped_to > start.time:
                 return (
