@@ -32,6 +32,7 @@ from fastjournal.daemon.replicated.front import Front
 from fastjournal.daemon.replicated.kept_journal import KeptJournal
 from fastjournal.daemon.replicated.sets import (
     check_homes,
+    check_settings,
     find_home,
     make_sets,
     node_options,
@@ -66,6 +67,7 @@ async def serve_replicated(
     `on_reload` is told who takes settings that have changed.
     """
     check_exposure(settings)
+    check_settings(settings)
     options = node_options(settings.replica, settings.listen)
     arbiter = EtcdArbiter(settings.replica.arbiter)
     sets = await _make_sets(arbiter, settings, log, stop)

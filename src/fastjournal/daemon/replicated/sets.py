@@ -29,7 +29,15 @@ from fastjournal.replica.placement import place_journals
 from fastjournal.replica.rules import MemberSet
 from fastjournal.tables import Tables
 
-__all__ = ["Sets", "check_homes", "find_home", "make_sets", "node_options", "open_replica"]
+__all__ = [
+    "Sets",
+    "check_homes",
+    "check_settings",
+    "find_home",
+    "make_sets",
+    "node_options",
+    "open_replica",
+]
 
 
 class Sets(Protocol):
@@ -42,8 +50,8 @@ class Sets(Protocol):
         """Make the keys of a journal, unless they are there."""
 
 
-def check_homes(settings: Settings, sets: Mapping[str, MemberSet]) -> None:
-    """Refuse a directory in which something else lies than journals that have been placed."""
+def check_settings(settings: Settings) -> None:
+    """Refuse what a replicated daemon cannot do."""
     if settings.tables:
         raise SettingError("a replicated daemon declares no tables", name="tables")
     if settings.journal.history == "archive":
@@ -51,6 +59,10 @@ def check_homes(settings: Settings, sets: Mapping[str, MemberSet]) -> None:
             "a replicated journal is archived at one place for all nodes: say archive",
             name="history",
         )
+
+
+def check_homes(settings: Settings, sets: Mapping[str, MemberSet]) -> None:
+    """Refuse a directory in which something else lies than journals that have been placed."""
     others = sorted(set(find_journals(settings, Tables({}, {}))) - set(sets))
     if others:
         raise SettingError(
