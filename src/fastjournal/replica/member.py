@@ -313,7 +313,11 @@ class Member:
     @property
     def has_quorum(self) -> bool:
         """Whether a majority has answered lately, as a primary knows."""
-        return self.is_serving and self._confirmed + 3 >= self.read_round
+        return self.is_serving and self._is_recent(self._confirmed)
+
+    def _is_recent(self, number: int) -> bool:
+        """Whether a round of signs of life is one of the last."""
+        return number + 3 >= self.read_round
 
     def is_everywhere(self, time: int) -> bool:
         """Whether every node that was met has the records up to that TIME."""
@@ -361,7 +365,7 @@ class Member:
         old, new = set(self._members.voters), set(voters)
         if new and new in (set(self._next_voters), set(self._members.joining)):
             return
-        if self._learners and new == old and not self._members.joining:
+        if self._next_voters and new == old and not self._members.joining:
             self._learners = self._next_voters = ()  # given up before it has begun
             self._peers = {name: peer for name, peer in self._peers.items() if name in old}
             return
@@ -931,7 +935,7 @@ class Member:
     # Members.
 
     def _move_members(self) -> None:
-        """learner, caught up, both majorities, then the new set alone.
+        """learner, most are caught up, both majorities, then the new set alone.
 
         A change to both sets that another primary has begun is brought to its end too.
         """
@@ -943,8 +947,12 @@ class Member:
             if self._rules.may_leave(members, stored, self._mark, self.commit_time):
                 self._ask(ChangeSet(self._epoch, MemberSet(members.joining, version)))
             return
-        caught_up = all(stored.get(name, 0) >= self.commit_time for name in self._learners)
-        if self._next_voters and caught_up:
+        # Else those who stay could not go on without us, and who has no vote yet never gets one.
+        heard = [name for name, peer in self._peers.items() if self._is_recent(peer.round)]
+        there = (self.name, *heard)
+        caught_up = [name for name in there if stored.get(name, 0) >= self.commit_time]
+        ready = self._rules.has_majority(MemberSet(self._next_voters), caught_up)
+        if ready and set(self._learners) <= set(caught_up):
             both = MemberSet(members.voters, version, self._next_voters)
             self._ask(ChangeSet(self._epoch, both))
 

@@ -81,6 +81,29 @@ def test_a_change_whose_answer_was_lost_is_seen_at_the_next_look() -> None:
     world.finish()
 
 
+def test_nobody_leaves_before_most_of_those_who_stay_are_caught_up() -> None:
+    """SNAP-IDX-2, F58: else nobody could vote with them, once the primary is lost too."""
+    world, primary = settled(QUIET, Rules())
+    stays, wiped = world.others(primary)
+    member, old = primary.replicas["j0"].member, primary.replicas["j0"].member.members
+    world.wipe(wiped)
+    world.run_for(2)
+    left = (stays.name, wiped.name)
+    world.do(primary, "j0", lambda: member.change_voters(left))
+    world.run_for(2)
+    assert _members(world) == old
+    world.do(primary, "j0", lambda: member.change_voters(old.voters))  # it is given up
+    world.start(wiped)
+    world.run_for(2)
+    assert _members(world) == old
+    world.do(primary, "j0", lambda: member.change_voters(left))
+    world.until(lambda: _members(world) == MemberSet(left, 3))
+    world.kill(primary)
+    world.put(world.leader(2))
+    world.start(primary)
+    world.finish()
+
+
 def test_an_old_answer_about_the_members_means_nothing() -> None:
     """SNAP-IDX-2: a question that was asked twice is refused once the change has gone on."""
     world, primary, voters = _begun()

@@ -136,6 +136,7 @@ class _Daemon:
         ending.add_done_callback(lambda _: self._over.set())
         alive = asyncio.create_task(_watchdog(watchdog_seconds()))
         looking = asyncio.create_task(self._look_now_and_then())
+        looking.add_done_callback(self._ended)
         try:
             await self._open_placed(sets)
             doors = await self._listen_http()
