@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from mypy_extensions import mypyc_attr
+
 from fastjournal.arguments import Instant, JobId, Length, Text
 from fastjournal.client import leases, operator_calls
 from fastjournal.client._sync.caller import Caller
@@ -38,6 +40,7 @@ _PUTS_AHEAD = 4  # messages of `put_many` on their way
 _SETTLED = 10_000  # leases settled by one message
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Client:
     """A journal of a daemon; close it, or use it as a context manager."""
 
