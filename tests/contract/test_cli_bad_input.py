@@ -85,6 +85,7 @@ ON_NODES = {
     "replica switchover": [],
     "replica add": ["d"],
     "replica remove": ["d"],
+    "replica move": ["c", "d"],
     "replica promote": ["--accept-loss"],
 }
 """Commands that take the address of a node."""
@@ -304,7 +305,8 @@ if os.geteuid():  # root may read it
 def test_every_command_is_given_bad_input_here() -> None:
     here = {*ON_JOURNALS, *ON_DAEMONS, *ON_LOGS, *ON_ARCHIVES, *ON_SPOOLS, *ON_TOKENS}
     here |= {"serve", "workq", "log disktest", "forward", "worker", "tasks", "demo", "version"}
-    here |= {*ON_SPARK, *BEYOND_SPARK, *ON_NODES, *ON_GROUPS, "replica lost", "replica leave"}
+    here |= {*ON_SPARK, *BEYOND_SPARK, *ON_NODES, *ON_GROUPS}
+    here |= {"replica lost", "replica leave", "replica place"}
     assert {name.removeprefix("fastjournal ") for name in COMMANDS} == here
 
 
@@ -457,6 +459,20 @@ def test_a_home_that_is_not_there_is_named(run: Command, tmp_path: Path, command
     told(run(*words), USAGE)
     for home in (str(tmp_path), "fj://127.0.0.1:1/jobs?connect_timeout=0.1", "fj://127.0.0.1:many"):
         told(run(*words, home, *more), USAGE)
+
+
+def test_journals_are_placed_by_settings_that_name_nodes_and_an_arbiter(
+    run: Command, tmp_path: Path
+) -> None:
+    config = tmp_path / "node.toml"
+    place = ("replica", "place", "--config", str(config))
+    told(run(*place), USAGE)
+    config.write_text('[replica]\nname = "a"\n')
+    told(run(*place, "jobs"), USAGE)
+    config.write_text('[replica]\nname = "a"\narbiter = ["http://127.0.0.1:1"]\n')
+    for words in ([], ["jobs"], ["jobs", "mail", "--shards", "2"], ["--shards", "2"], ["../jobs"]):
+        told(run(*place, *words), USAGE)
+    told(run(*place, "jobs", "--shards", "5000"), USAGE)
 
 
 def test_a_loss_must_be_accepted_in_words(run: Command) -> None:

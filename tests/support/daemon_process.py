@@ -13,12 +13,18 @@ from pathlib import Path
 
 from fastjournal.testing import wait_until
 
+_given: set[int] = set()
+
 
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that is free now, and that nobody else in this process was told of."""
+    while True:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = int(sock.getsockname()[1])
+        if port not in _given:
+            _given.add(port)
+            return port
 
 
 class DaemonProcess:

@@ -21,6 +21,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -53,12 +55,13 @@ def _ip(*words: str, check: bool = True) -> None:
 class Cluster:
     """The machines."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, journals: Sequence[str] = ("default",)) -> None:
         if os.geteuid() != 0 or not shutil.which("ip"):
             pytest.skip("network namespaces need root and ip")
         if not shutil.which("etcd"):
             pytest.skip("etcd is not installed (Debian: etcd-server)")
         self.home = home
+        self.journals = journals
         self._tag = f"fj{os.getpid() % 10_000}"
         self._net = f"10.{77 + os.getpid() % 100}.{os.getpid() % 250}"
         self.hosts = {name: f"{self._net}.{at}" for at, name in enumerate(NODES, 1)}
@@ -173,6 +176,7 @@ class Cluster:
         others = [one for one in NODES if one != name]
         env = {
             "FASTJOURNAL_INSECURE": "true",
+            "FASTJOURNAL_JOURNALS": ",".join(self.journals),
             "FASTJOURNAL_REPLICA_NAME": name,
             "FASTJOURNAL_REPLICA_LISTEN": f"{self.hosts[name]}:{_INNER}",
             "FASTJOURNAL_REPLICA_PEERS": ",".join(
@@ -197,12 +201,17 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """For clients."""
-        return f"fj://{','.join(f'{host}:{_PORT}' for host in self.hosts.values())}?timeout=6"
+        """For clients of the default journal."""
+        return self.url_of("default")
 
-    def ask(self, name: str, command: str = "status") -> dict[str, Any]:
+    def url_of(self, journal: str) -> str:
+        """For clients of a journal."""
+        hosts = ",".join(f"{host}:{_PORT}" for host in self.hosts.values())
+        return f"fj://{hosts}/{journal}?timeout=6"
+
+    def ask(self, name: str, command: str = "status", journal: str = "default") -> dict[str, Any]:
         """What an operator asks a node; empty: nobody is there."""
-        line = {"command": command, "journal": "default", "secret": "among us"}
+        line = {"command": command, "journal": journal, "secret": "among us"}
         try:
             with socket.create_connection((self.hosts[name], _INNER), 1) as sock:
                 sock.settimeout(1)
@@ -212,18 +221,21 @@ class Cluster:
         except (OSError, ValueError):
             return {}
 
-    def primary(self) -> str:
+    def primary(self, journal: str = "default") -> str:
         """Who serves under the arbiter's word; empty: nobody."""
-        found = [
-            name for name in NODES if (told := self.ask(name)).get("serving") and told["lease"]
-        ]
+        told = {name: self.ask(name, journal=journal) for name in NODES}
+        found = [name for name, one in told.items() if one.get("serving") and one["lease"]]
         return found[0] if len(found) == 1 else ""
 
     def is_well(self) -> bool:
+        """Whether each journal is."""
+        return all(self._is_well(journal) for journal in self.journals)
+
+    def _is_well(self, journal: str) -> bool:
         """Whether all vote, one serves, and all are as far as it was a moment ago."""
-        primary = self.primary()
-        goal = self.ask(primary).get("last_time", 0) if primary else 0
-        told = [self.ask(name) for name in NODES]
+        primary = self.primary(journal)
+        goal = self.ask(primary, journal=journal).get("last_time", 0) if primary else 0
+        told = [self.ask(name, journal=journal) for name in NODES]
         return bool(goal) and all(
             one.get("eligible") and one.get("last_time", 0) >= goal for one in told
         )
@@ -257,11 +269,12 @@ class Cluster:
     def settle(self, *figures: str) -> None:
         """Wait until these are the same on all nodes."""
 
-        def same() -> bool:
-            told = [self.ask(name) for name in NODES]
+        def same(journal: str) -> bool:
+            told = [self.ask(name, journal=journal) for name in NODES]
             return len({tuple(one.get(word, id(one)) for word in figures) for one in told}) == 1
 
-        wait_until(same, seconds=90, what=f"the same {figures}")
+        for journal in self.journals:
+            wait_until(partial(same, journal), seconds=90, what=f"the same {figures}")
 
 
 class Nemesis:
@@ -280,7 +293,8 @@ class Nemesis:
     def strike(self, word: str) -> None:
         """Do one of them, let it last, mend, and wait until all is well."""
         cluster = self.cluster
-        primary = cluster.primary() or self.random.choice(NODES)
+        primary = cluster.primary(self.random.choice(cluster.journals))
+        primary = primary or self.random.choice(NODES)
         follower = self.random.choice([name for name in NODES if name != primary])
         getattr(self, word)(primary, follower)
         self.deeds[word] += 1
@@ -384,7 +398,8 @@ class Nemesis:
         time.sleep(TTL)
 
     def do_switchover(self, primary: str, follower: str) -> None:
-        self.cluster.ask(primary, "switchover")
+        for journal in self.cluster.journals:  # whoever does not lead it refuses
+            self.cluster.ask(primary, "switchover", journal)
 
 
 class Clients:
@@ -467,23 +482,23 @@ class Clients:
         return found
 
 
-def audit(cluster: Cluster) -> int:
+def audit(cluster: Cluster, journal: str = "default") -> int:
     """What Spark's audit of one node's log says: 0 if nothing, or notes only.
 
     The daemons have ended, and all that is there is on a majority.
     """
-    directory = str(cluster.home / NODES[0] / "data" / "default")
+    directory = str(cluster.home / NODES[0] / "data" / journal)
     command = [sys.executable, "-m", "fastjournal.cli.app", "spark", "audit", directory]
     return subprocess.run(command).returncode
 
 
-def compare_logs(cluster: Cluster) -> int:
+def compare_logs(cluster: Cluster, journal: str = "default") -> int:
     """What a majority has is the same bytes on every node; returns how many bytes that is.
 
     The daemons have ended.
     """
     logs = [
-        ReplicaLog(Stream(cluster.home / name / "data" / "default", WORKQ), sync="always")
+        ReplicaLog(Stream(cluster.home / name / "data" / journal, WORKQ), sync="always")
         for name in NODES
     ]
     base, commit = max(log.base for log in logs), min(log.commit_time for log in logs)

@@ -231,6 +231,57 @@ def _step(one: dict[str, Any], new: str) -> str:
 
 
 @app.command()
+def place(
+    config: Annotated[
+        Path, typer.Option("--config", help="Settings of a node, TOML: they name all nodes.")
+    ],
+    journals: Annotated[
+        list[str] | None, typer.Argument(help="Names of the journals.", metavar="JOURNAL")
+    ] = None,
+    shards: Annotated[
+        int, typer.Option("--shards", help="Also JOURNAL-0, JOURNAL-1, ... for a group of so many.")
+    ] = 0,
+    copies: Annotated[
+        int | None, typer.Option("--copies", help="How many nodes keep each; 0: all of them.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which nodes keep which journal, once for each; those that run take it up within seconds.
+
+    Nodes, zones and copies are those of the settings: one node of each zone first, none with more
+    than its share. A journal that has its nodes keeps them: `replica move` changes them. Without
+    names: tell where all journals are.
+
+    Examples:
+
+        fastjournal replica place --config a.toml orders mail
+        fastjournal replica place --config a.toml jobs --shards 64
+    """
+    from fastjournal.client.group_table import shard_names
+    from fastjournal.config import load
+    from fastjournal.daemon.replicated.sets import make_sets
+    from fastjournal.replica.etcd import EtcdArbiter
+
+    names = list(journals or ())
+    if shards and len(names) != 1:
+        raise SettingError("a group has one home: name that journal", name="shards")
+    if shards:
+        names += shard_names(names[0], shards)
+    given: dict[str, Any] = {"journals": names} if names else {}
+    if copies is not None:
+        given["replica"] = {"copies": copies}
+    settings = load(config, overrides=given)
+    arbiter = EtcdArbiter(settings.replica.arbiter)
+    sets = make_sets(arbiter, settings) if names else arbiter.find_all()
+    rows = [(name, sets[name].nodes) for name in names or sorted(sets)]
+    if as_json:
+        for name, nodes in rows:
+            json_line({"journal": name, "nodes": list(nodes)})
+        return
+    table(["journal", "nodes"], [[name, " ".join(nodes)] for name, nodes in rows])
+
+
+@app.command()
 def promote(
     node: Node,
     accept_loss: Annotated[

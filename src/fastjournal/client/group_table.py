@@ -36,6 +36,8 @@ __all__ = [
     "is_stamped",
     "merged_queues",
     "read_table",
+    "shard_addresses",
+    "shard_names",
     "shard_of_id",
     "shard_of_job",
     "shard_target",
@@ -103,6 +105,21 @@ def is_stamped(value: object, table: GroupTable, number: int) -> bool:
         return bool(json.loads(str(value)) == json.loads(stamp(table, number)))
     except ValueError:
         return False
+
+
+def shard_names(home: str, count: int) -> list[str]:
+    """What the journals of a group are called, unless somebody calls them otherwise."""
+    if not 1 <= count <= MAX_GROUP:
+        raise SettingError(f"a group has 1 to {MAX_GROUP} journals", name="shards")
+    return [f"{home}-{number}" for number in range(count)]
+
+
+def shard_addresses(home: str, count: int) -> list[str]:
+    """Where they are, if the nodes of the home keep them too."""
+    scheme, mark, rest = home.partition("?")[0].partition("://")
+    if not mark or not target_of(home).journal:
+        raise SettingError("name the journal of the home: fj://host:port/journal", name="home")
+    return shard_names(f"{scheme}://{rest.rpartition('@')[2]}", count)
 
 
 def shard_target(home: Target, address: str) -> Target:

@@ -390,7 +390,7 @@ def declared_tables(settings: Settings) -> Tables:
 def find_journals(settings: Settings, tables: Tables) -> dict[str, Path]:
     """Names and directories of the journals to serve."""
     data = Path(settings.data)
-    if _is_journal(data):
+    if is_journal(data):
         others = sorted(set(tables.journals) - {settings.default_journal})
         if others:
             raise SettingError(f"{data} is one journal: {others[0]} has no place", name="tables")
@@ -398,7 +398,7 @@ def find_journals(settings: Settings, tables: Tables) -> dict[str, Path]:
     found = {settings.default_journal: data / settings.default_journal}
     if data.is_dir():
         for path in sorted(data.iterdir()):
-            if path.is_dir() and _is_journal(path):
+            if path.is_dir() and is_journal(path):
                 found[path.name] = path
     for name in (*settings.journals, *tables.journals):
         found[name] = data / name
@@ -468,5 +468,6 @@ def _archive_options(options: JournalSettings, reign: Reign | None) -> ArchiveOp
     )
 
 
-def _is_journal(path: Path) -> bool:
+def is_journal(path: Path) -> bool:
+    """Whether a directory is that of one journal."""
     return (path / "append.lock").exists() or any(path.glob("[0-9]*.log"))

@@ -44,11 +44,16 @@ class EtcdArbiter:
         puts = [_put(key, _members_text(members)), _put(self._key(journal, "epoch"), "0")]
         self._call("kv/txn", {"compare": [absent], "success": puts})
 
-    def find(self, journal: str) -> MemberSet | None:
-        """The members of a journal; None: its keys have not been made."""
-        answer = self._call("kv/range", {"key": _coded(self._key(journal, "set"))})
-        found = answer.get("kvs")
-        return _members_of(base64.b64decode(found[0]["value"]).decode()) if found else None
+    def find_all(self) -> dict[str, MemberSet]:
+        """All journals whose keys have been made, and the members of each."""
+        ends = {"key": _coded(f"{self._prefix}/"), "range_end": _coded(f"{self._prefix}0")}
+        found = {}
+        for one in self._call("kv/range", ends).get("kvs", ()):
+            name = base64.b64decode(one["key"]).decode().removeprefix(f"{self._prefix}/")
+            journal, _, key = name.rpartition("/")
+            if key == "set":
+                found[journal] = _members_of(base64.b64decode(one["value"]).decode())
+        return found
 
     def grant(self, ttl: int) -> int:
         """A new lease of so many ns."""

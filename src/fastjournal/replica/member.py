@@ -218,7 +218,6 @@ class Member:
         self._peers: dict[str, _Peer] = {}
         self._learners: tuple[str, ...] = ()
         self._next_voters: tuple[str, ...] = ()
-        self._joint_from = 0
         self._election: _Election | None = None
         self._mark = 0  # TIME of our MARK, as a primary
         self._epoch = 0  # that we lead
@@ -314,7 +313,11 @@ class Member:
     @property
     def has_quorum(self) -> bool:
         """Whether a majority has answered lately, as a primary knows."""
-        return self.is_serving and self._confirmed + 3 >= self.read_round
+        return self.is_serving and self._is_recent(self._confirmed)
+
+    def _is_recent(self, number: int) -> bool:
+        """Whether a round of signs of life is one of the last."""
+        return number + 3 >= self.read_round
 
     def is_everywhere(self, time: int) -> bool:
         """Whether every node that was met has the records up to that TIME."""
@@ -362,7 +365,7 @@ class Member:
         old, new = set(self._members.voters), set(voters)
         if new and new in (set(self._next_voters), set(self._members.joining)):
             return
-        if self._learners and new == old and not self._members.joining:
+        if self._next_voters and new == old and not self._members.joining:
             self._learners = self._next_voters = ()  # given up before it has begun
             self._peers = {name: peer for name, peer in self._peers.items() if name in old}
             return
@@ -477,8 +480,12 @@ class Member:
                     self._election = None
                     self._look()
             case ChangeSet(epoch, members):
-                if epoch == self._epoch and self.role is Role.PRIMARY:
-                    self._set_changed(members, answer)
+                if epoch != self._epoch or self.role is not Role.PRIMARY:
+                    return
+                if answer is True:
+                    self._set_changed(members)
+                elif answer is False and members.version > self._members.version:
+                    self._step_down("the set of members was changed by somebody else")
             case Raise() | Resign():
                 self._look()
 
@@ -497,7 +504,9 @@ class Member:
             self._first_start(view)
         if self.role is Role.PRIMARY:
             # A view from before our own taking says nothing.
-            if view.epoch >= self._epoch and (view.leader, view.leads) != (self.name, self._epoch):
+            if (view.leader, view.leads) == (self.name, self._epoch):
+                self._set_changed(view.members)
+            elif view.epoch >= self._epoch:
                 self._step_down(f"{view.leader or 'nobody'} leads")
             return
         if self.role is Role.CANDIDATE:
@@ -658,9 +667,6 @@ class Member:
         payload = self._make_mark(now, election.epoch, self._members.version)
         self._mark = self.log.begin_epoch(election.epoch, payload, now)
         self._epoch = election.epoch
-        self._joint_from = (
-            self._mark
-        )  # a change that another primary has begun is brought to its end
         self.role = Role.PRIMARY
         self.commit_time = self._confirmed = 0
         self._peers = {name: _Peer() for name in self._others()}
@@ -693,7 +699,6 @@ class Member:
         self._epoch = self._mark = self.commit_time = self._confirmed = 0
         self._peers = {}
         self._learners = self._next_voters = ()
-        self._joint_from = 0
         # Not at once: whoever is better placed goes first.
         self._next_look = self._clock.monotonic() + self._timing.look
 
@@ -930,33 +935,41 @@ class Member:
     # Members.
 
     def _move_members(self) -> None:
-        """learner, caught up, both majorities, then the new set alone."""
-        members = self._members
-        if members.joining:
-            if self._joint_from and self.commit_time >= self._joint_from:
-                self._ask(ChangeSet(self._epoch, MemberSet(members.joining, members.version + 1)))
-        elif self._next_voters and self.is_serving:
-            peers = [self._peers[name] for name in self._learners]
-            if all(peer.aligned and peer.stored >= self.commit_time for peer in peers):
-                joint = MemberSet(members.voters, members.version + 1, self._next_voters)
-                self._ask(ChangeSet(self._epoch, joint))
+        """learner, most are caught up, both majorities, then the new set alone.
 
-    def _set_changed(self, members: MemberSet, answer: object) -> None:
-        if answer is False:
-            self._step_down("the set of members was changed by somebody else")
+        A change to both sets that another primary has begun is brought to its end too.
+        """
+        if not self.is_serving:
             return
-        if answer is not True or members.version <= self._members.version:
+        members, stored = self._members, self._stored()
+        version = members.version + 1
+        if members.joining:
+            if self._rules.may_leave(members, stored, self._mark, self.commit_time):
+                self._ask(ChangeSet(self._epoch, MemberSet(members.joining, version)))
+            return
+        # Else those who stay could not go on without us, and who has no vote yet never gets one.
+        heard = [name for name, peer in self._peers.items() if self._is_recent(peer.round)]
+        there = (self.name, *heard)
+        caught_up = [name for name in there if stored.get(name, 0) >= self.commit_time]
+        ready = self._rules.has_majority(MemberSet(self._next_voters), caught_up)
+        if ready and set(self._learners) <= set(caught_up):
+            both = MemberSet(members.voters, version, self._next_voters)
+            self._ask(ChangeSet(self._epoch, both))
+
+    def _set_changed(self, members: MemberSet) -> None:
+        """The arbiter says that these are the members in our epoch; only we can have asked for it.
+
+        By its answer to that, or by a look if the answer was lost.
+        """
+        if members.version <= self._members.version:
             return
         self._members = members
         self.log.write_meta(replace(self.log.meta, version=members.version))
+        self._learners = self._next_voters = ()
         if members.joining:
-            self._joint_from = self.log.last_time
-            self._learners = ()
             for name in self._others():
                 self._peers.setdefault(name, _Peer())
         else:
-            self._next_voters = ()
-            self._joint_from = 0
             for name in [name for name in self._peers if name not in members.nodes]:
                 del self._peers[name]
             if self.name not in members.nodes:

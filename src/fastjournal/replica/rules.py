@@ -182,6 +182,15 @@ class Rules:
                 return time
         return 0
 
+    def may_leave(
+        self, members: MemberSet, stored: Mapping[str, int], mark: int, commit: int
+    ) -> bool:
+        """While members change: the new ones alone may count, for most of them have all.
+
+        `commit` may still be what a majority of the old ones had, before both were asked.
+        """
+        return self.commit_time(members, stored, mark) >= commit
+
     def acknowledged_time(
         self, level: str, members: MemberSet, stored: Mapping[str, int], own: str, commit: int
     ) -> int:

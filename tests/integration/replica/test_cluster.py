@@ -25,13 +25,17 @@ ROUNDS = int(os.environ.get("FASTJOURNAL_REPLICA_ROUNDS", "18"))
 SEED = int(os.environ.get("FASTJOURNAL_REPLICA_SEED", "1"))
 
 
-def test_nothing_answered_is_lost_whatever_befalls_the_nodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("journals", [("default",), ("default", "orders")], ids=["one", "two"])
+def test_nothing_answered_is_lost_whatever_befalls_the_nodes(
+    tmp_path: Path, journals: tuple[str, ...]
+) -> None:
     """F58, F48, F11: no acknowledged job lost, no completion accepted twice, the same bytes."""
     luck = random.Random(SEED)
-    with Cluster(tmp_path) as cluster:
+    with Cluster(tmp_path, journals) as cluster:
         nemesis = Nemesis(cluster, SEED)
-        clients = Clients(cluster.url)
-        clients.start()
+        clients = {journal: Clients(cluster.url_of(journal)) for journal in journals}
+        for one in clients.values():
+            one.start()
         try:
             nemesis.wait_well()
             words: list[str] = []
@@ -42,32 +46,47 @@ def test_nothing_answered_is_lost_whatever_befalls_the_nodes(tmp_path: Path) -> 
                     luck.shuffle(words)
                 word = words.pop()
                 nemesis.strike(word)
-                told = f"{time.monotonic() - begun:.0f} s, {len(clients.put)} put"
-                print(number + 1, word, told, len(clients.completed), "completed", flush=True)
+                figures = [(len(one.put), len(one.completed)) for one in clients.values()]
+                told = f"{time.monotonic() - begun:.0f} s, put and completed"
+                print(number + 1, word, told, *figures, flush=True)
         finally:
-            clients.finish()
+            for one in clients.values():
+                one.finish()
         nemesis.wait_well()
-        left = clients.left()
-        lost = set(clients.put) - left - set(clients.completed) - clients.maybe
-        twice = [key for key, count in clients.completed.items() if count > 1]
-        back = left & {key for key, count in clients.completed.items() if count}
+        judged = {journal: Judged(one) for journal, one in clients.items()}
         cluster.settle("snapshot_time")
-        clients.put_more(200)  # no snapshot stands for these
+        for one in clients.values():
+            one.put_more(200)  # no snapshot stands for these
         cluster.settle("snapshot_time", "last_time", "commit_time")
         for name in NODES:
             cluster.kill(name)
-        same = compare_logs(cluster)
-        print(
-            f"{ROUNDS} rounds, {len(clients.put)} puts and {len(clients.completed)} completions"
-            f" acknowledged, {len(lost)} lost, {len(twice)} completed twice, {len(back)} came back,"
-            f" {same} bytes the same; {dict(nemesis.deeds)}"
+        for journal, found in judged.items():
+            same = compare_logs(cluster, journal)
+            told = f"{ROUNDS} rounds, {found}, {same} bytes the same; {dict(nemesis.deeds)}"
+            print(journal, told, flush=True)
+            assert not found.lost
+            assert not found.twice
+            assert not found.back
+            assert same > 200 * 300
+            assert found.put > 10 * ROUNDS
+            if shutil.which("java"):
+                assert audit(cluster, journal) == 0
+            else:
+                print("no Java here: Spark's audit is left out")
+
+
+class Judged:
+    """What has become of what clients were told."""
+
+    def __init__(self, clients: Clients) -> None:
+        left, completed = clients.left(), clients.completed
+        self.put, self.completed = len(clients.put), len(completed)
+        self.lost = set(clients.put) - left - set(completed) - clients.maybe
+        self.twice = [key for key, count in completed.items() if count > 1]
+        self.back = left & {key for key, count in completed.items() if count}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.put} puts and {self.completed} completions acknowledged, {len(self.lost)} lost,"
+            f" {len(self.twice)} completed twice, {len(self.back)} came back"
         )
-        assert not lost
-        assert not twice
-        assert not back
-        assert same > 200 * 300
-        assert len(clients.put) > 10 * ROUNDS
-        if shutil.which("java"):
-            assert audit(cluster) == 0
-        else:
-            print("no Java here: Spark's audit is left out")

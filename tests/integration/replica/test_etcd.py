@@ -110,3 +110,16 @@ def test_an_etcd_that_is_not_there_is_told_and_the_next_is_tried(tmp_path: Path)
             arbiter.ask("j", "a", Look())
     finally:
         etcd.stop()
+
+
+def test_etcd_tells_of_all_journals_below_its_prefix(tmp_path: Path) -> None:
+    etcd = Etcd(tmp_path)
+    try:
+        arbiter = EtcdArbiter([etcd.url])
+        assert arbiter.find_all() == {}
+        for journal in ("jobs", "jobs-0"):
+            arbiter.create(journal, ABC)
+        EtcdArbiter([etcd.url], prefix="fastjournal2").create("another", ABC)
+        assert arbiter.find_all() == {"jobs": ABC, "jobs-0": ABC}
+    finally:
+        etcd.stop()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import fastjournal
+from command_line import Command
+from fastjournal.client import Group
 from fastjournal.errors import NotFound, Unauthorized
 from fastjournal.testing import wait_until
 from replica_rig import NODES, Rig
 
 pytestmark = [pytest.mark.kill, pytest.mark.xdist_group("replica")]
 JOURNALS = ("default", "orders", "pages")
+
+
+@pytest.fixture
+def command_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    return Command(capfd, monkeypatch)
 
 
 def url(rig: Rig, journal: str, *names: str) -> str:
@@ -108,6 +116,59 @@ def test_journals_are_placed_and_one_moves_to_a_node_that_did_not_keep_it(tmp_pa
         wait_until(
             lambda: "nobody keeps" in rig.ask(old, journal="orders").get("error", ""),
             what="it keeps orders no longer",
+        )
+
+
+def test_a_group_is_placed_by_one_command_and_taken_up_by_daemons_that_run(
+    tmp_path: Path, command_line: Command
+) -> None:
+    """SNAP-IDX-2, SNAP-IDX-3: a home and six journals of two copies each, on three nodes."""
+    with Rig(tmp_path, more={"FASTJOURNAL_REPLICA_COPIES": "2"}) as rig:
+        rig.wait_primary()
+        with pytest.raises(NotFound), fastjournal.connect(url(rig, "jobs")) as client:
+            client.queues()
+        config = tmp_path / "node.toml"
+        peers = [f"{name}=127.0.0.1:{port}" for name, port in rig.inner.items()]
+        config.write_text(
+            f'[replica]\nname = "a"\ncopies = 2\npeers = {peers}\narbiter = ["{rig.etcd.url}"]\n'
+        )
+        words = ("replica", "place", "--config", config, "--json")
+        told = command_line(*words, "jobs", "--shards", "6").lines
+        names = [one["journal"] for one in told]
+        assert names == ["jobs", *(f"jobs-{number}" for number in range(6))]
+        assert all(len(set(one["nodes"])) == 2 for one in told)
+        share = Counter(name for one in told for name in one["nodes"])
+        assert max(share.values()) <= 6  # with the default journal 16 copies on 3 nodes
+        assert command_line(*words, "jobs", "--shards", "6", "--copies", "3").lines == told
+        assert [one["journal"] for one in command_line(*words).lines] == sorted(["default", *names])
+
+        home = url(rig, "jobs").partition("?")[0]
+        made = command_line("group", "create", home, "--shards", "6")
+        assert made.out.strip() == f"{home}?group=6", made.err
+        nodes = {one["journal"]: set(one["nodes"]) for one in told}
+        with Group(f"{home}?group=6&timeout=60") as group:
+            for number in range(60):
+                group.put(b"job", key=f"{number}", queue="q")
+            for name, shard in zip(names[1:], group.shards, strict=True):
+                assert shard.about["journal"] == name
+                assert shard.about["replica"]["node"] in nodes[name]
+                assert shard.status().jobs
+            gone = group.shards[0].about["replica"]["node"]
+            rig.kill(gone)
+            rig.start()
+            done: set[str] = set()
+            while len(done) < 60:
+                job = group.lease("q", wait=20)
+                assert job is not None
+                job.done()
+                done.add(job.key)
+        wait_until(
+            lambda: (
+                {name for name in names if rig.ask(gone, journal=name).get("journal") == name}
+                == {name for name in names if gone in nodes[name]}
+            ),
+            seconds=60,
+            what="it keeps what it kept",
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fastjournal.errors import ReadOnly
-from fastjournal.replica.arbiter import Look, View
+from fastjournal.replica.arbiter import ChangeSet, Look, View
 from fastjournal.replica.rules import MemberSet, Rules
 from replica_led import QUIET, Led, settled
 from replica_world import Node
@@ -62,6 +62,58 @@ def test_a_change_that_did_not_count_yet_is_begun_again_by_the_next_primary() ->
     world.start(primary)
     world.do(second, "j0", lambda: member.change_voters(voters))
     world.until(lambda: _members(world).voters == voters and not _members(world).joining)
+    world.finish()
+
+
+def test_a_change_whose_answer_was_lost_is_seen_at_the_next_look() -> None:
+    """SNAP-IDX-2: and is brought to its end, though it was given up meanwhile."""
+    world, primary, voters = _begun()
+    member = primary.replicas["j0"].member
+    old = member.members.voters
+    world.arbiter_down.add(primary.name)
+    both = ChangeSet(member.epoch, MemberSet(old, 2, voters))
+    assert world.arbiter.ask("j0", primary.name, both) is True
+    world.do(primary, "j0", lambda: member.change_voters(old))
+    assert not member.learners
+    world.arbiter_down.clear()
+    world.until(lambda: member.members == MemberSet(voters, 3))
+    assert member.epoch == 1
+    world.finish()
+
+
+def test_nobody_leaves_before_most_of_those_who_stay_are_caught_up() -> None:
+    """SNAP-IDX-2, F58: else nobody could vote with them, once the primary is lost too."""
+    world, primary = settled(QUIET, Rules())
+    stays, wiped = world.others(primary)
+    member, old = primary.replicas["j0"].member, primary.replicas["j0"].member.members
+    world.wipe(wiped)
+    world.run_for(2)
+    left = (stays.name, wiped.name)
+    world.do(primary, "j0", lambda: member.change_voters(left))
+    world.run_for(2)
+    assert _members(world) == old
+    world.do(primary, "j0", lambda: member.change_voters(old.voters))  # it is given up
+    world.start(wiped)
+    world.run_for(2)
+    assert _members(world) == old
+    world.do(primary, "j0", lambda: member.change_voters(left))
+    world.until(lambda: _members(world) == MemberSet(left, 3))
+    world.kill(primary)
+    world.put(world.leader(2))
+    world.start(primary)
+    world.finish()
+
+
+def test_an_old_answer_about_the_members_means_nothing() -> None:
+    """SNAP-IDX-2: a question that was asked twice is refused once the change has gone on."""
+    world, primary, voters = _begun()
+    member = primary.replicas["j0"].member
+    both = ChangeSet(member.epoch, MemberSet(member.members.voters, 2, voters))
+    world.until(lambda: member.members == MemberSet(voters, 3))
+    late = world.arbiter.ask("j0", primary.name, both)
+    assert late is False
+    world.do(primary, "j0", lambda: member.answered(both, late))
+    assert member.is_serving and member.epoch == 1
     world.finish()
 
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 
 import replica_mutants
+from fastjournal.replica.arbiter import ChangeSet
 from fastjournal.replica.messages import Align, Fence, Resigned
-from fastjournal.replica.rules import Rules
+from fastjournal.replica.rules import MemberSet, Rules
 from replica_led import DEAF, QUIET, settled
 from replica_world import BrokenPromise, Node
 
@@ -180,6 +181,28 @@ def a_snapshot_of_what_was_given_up(rules: Rules) -> None:
     world.finish()
 
 
+def an_answer_on_its_way_while_members_change(rules: Rules) -> None:
+    """The arbiter has both sets already, and the primary still asks the old ones alone."""
+    world, primary = settled(replace(QUIET, spares=1), rules)
+    stays, _, comes = world.others(primary)
+    member, voters = primary.replicas["j0"].member, (primary.name, stays.name, comes.name)
+    world.arbiter_down.add(primary.name)
+    world.do(primary, "j0", lambda: member.change_voters(voters))
+    world.until(lambda: member.lag()[comes.name] == member.commit_time)
+    both = ChangeSet(member.epoch, MemberSet(member.members.voters, 2, voters))
+    assert world.arbiter.ask("j0", primary.name, both) is True
+    world.blocked |= {(primary.name, stays.name), (primary.name, comes.name)}
+    world.put(primary)
+    world.arbiter_down.clear()
+    world.do(primary, "j0", lambda: member.answered(both, True))
+    world.run_for(1)
+    world.kill(primary)
+    world.blocked.clear()
+    world.put(world.leader(2))
+    world.start(primary)
+    world.finish()
+
+
 CASES = {
     "StaleAnswers": a_question_to_an_old_primary,
     "TimeOnly": an_old_tail_with_a_later_time,
@@ -187,6 +210,7 @@ CASES = {
     "NothingPromised": a_node_that_forgot_its_promise,
     "PromiseIsNothing": a_promise_asked_for_by_an_old_primary,
     "AnySession": a_goal_of_an_earlier_run,
+    "LeavesEarly": an_answer_on_its_way_while_members_change,
     "KeepsSnapshot": a_snapshot_of_what_was_given_up,
     "VouchesAlone": a_follower_of_an_old_primary,
     "NoMark": a_tail_that_was_shown_too_early,

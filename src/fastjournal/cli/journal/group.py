@@ -65,21 +65,29 @@ def _table_of(home: Client) -> GroupTable:
 def create(
     home: Home,
     shards: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(help="Where each journal is: fj://host:port/journal.", metavar="JOURNAL"),
-    ],
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--shards", help="So many, beside the home: HOME-0, HOME-1, ...")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Make a group of these journals; how many they are can never change.
 
-    They are empty, and each is served already. Clients then name the home: `HOME?group=4`.
+    They are empty, and each is served already, or will be in a moment. Clients then name the home:
+    `HOME?group=4`.
 
     Examples:
 
         fastjournal group create fj://a/jobs fj://a/jobs-0 fj://b/jobs-1 fj://c/jobs-2 fj://d/jobs-3
+        fastjournal group create fj://a,b,c/jobs --shards 64
     """
-    from fastjournal.client.group_table import TABLE, GroupTable
+    from fastjournal.client.group_table import TABLE, GroupTable, shard_addresses
 
+    if bool(shards) == bool(count):
+        raise SettingError("name the journals of the group, or say --shards", name="shards")
+    shards = shards or shard_addresses(home, count)
     if len(set(shards)) != len(shards):
         raise SettingError("a journal is in a group once", name="shards")
     with _open(home) as journal:

@@ -22,7 +22,7 @@ from fastjournal.daemon.auth import server_context
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.listener import Listener, bind, bind_unix, left_for_peers, open_limit
 from fastjournal.daemon.server import reload_context
-from fastjournal.errors import JournalError, NotFound, NotPrimary, SettingError, Unauthorized
+from fastjournal.errors import JournalError, NotPrimary, SettingError, Unauthorized
 from fastjournal.wire.fj.functions import Function
 from fastjournal.wire.fj.hello import decode_hello
 from fastjournal.wire.fj.replies import encode_error, error_text
@@ -56,7 +56,8 @@ class Front:
         journals: Mapping[str, Kept],
         find_primary: Callable[[str], Awaitable[str]],
     ) -> None:
-        """`find_primary`: where clients find who leads a journal that is not kept here."""
+        """`find_primary`: where clients find who leads a journal that is not kept here; it raises
+        `NotFound` if there is none of that name."""
         self.context = context
         self.arrivals: set[Arrival] = set()
         """Clients that have not said yet what they want."""
@@ -131,16 +132,13 @@ class Front:
 
     async def refuse_elsewhere(self, journal: str, token: str | None, peer: str) -> JournalError:
         """Why a client is not served that wants a journal which is not kept here (rule 3)."""
-        settings = self.context.settings
         try:
             if token is None and self.context.tokens is not None:
                 raise Unauthorized("say HELLO with a token first")
             self.context.grant(token or "", journal, peer)
-            if journal not in (settings.default_journal, *settings.journals):
-                raise NotFound(f"no journal {journal!r}")
+            return NotPrimary(await self._find_primary(journal))
         except JournalError as error:
             return error
-        return NotPrimary(await self._find_primary(journal))
 
 
 class Arrival(asyncio.Protocol):

@@ -2,8 +2,9 @@
 
 Rules:
 
-1. The journals of the settings are kept here whose set names this node (`sets`); one that a primary
-   brings to this node is kept from then on. This node may lead some and follow others.
+1. The journals are kept here whose set names this node (`sets`), and one that a primary brings to
+   this node. It looks now and then at the arbiter, and when somebody wants one that it does not
+   know. What it keeps it keeps until it ends. It may lead some and follow others.
 2. They share the ports for clients (`front`), the port for nodes and the lease (`replica.host`),
    and the port of /metrics, /healthz and /readyz, which tells of all of them.
 3. To systemd a node is ready, and alive, whether it leads or not.
@@ -16,7 +17,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from fastjournal.archive.snapshot_reader import SnapshotReader
@@ -30,10 +30,17 @@ from fastjournal.daemon.listener import bind
 from fastjournal.daemon.log_lines import Log
 from fastjournal.daemon.replicated.front import Front
 from fastjournal.daemon.replicated.kept_journal import KeptJournal
-from fastjournal.daemon.replicated.sets import find_homes, make_sets, node_options, open_replica
+from fastjournal.daemon.replicated.sets import (
+    check_homes,
+    check_settings,
+    find_home,
+    make_sets,
+    node_options,
+    open_replica,
+)
 from fastjournal.daemon.server import Server
 from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
-from fastjournal.errors import JournalError, SettingError
+from fastjournal.errors import JournalError, NotFound, SettingError, Unavailable
 from fastjournal.journal.language.codec import encode
 from fastjournal.journal.language.commands import Mark
 from fastjournal.replica.etcd import EtcdArbiter
@@ -44,6 +51,7 @@ from fastjournal.replica.rules import MemberSet
 __all__ = ["serve_replicated"]
 
 _RETRY = 1.0  # seconds until an arbiter that is away is tried again
+_LOOK = 5.0  # seconds between two looks at what has been placed
 
 
 async def serve_replicated(
@@ -59,13 +67,14 @@ async def serve_replicated(
     `on_reload` is told who takes settings that have changed.
     """
     check_exposure(settings)
-    homes = find_homes(settings)
+    check_settings(settings)
     options = node_options(settings.replica, settings.listen)
     arbiter = EtcdArbiter(settings.replica.arbiter)
     sets = await _make_sets(arbiter, settings, log, stop)
     if sets is None:
         return
-    daemon = _Daemon(settings, homes, make_server, log, clock, stop)
+    check_homes(settings, sets)
+    daemon = _Daemon(settings, arbiter, make_server, log, clock, stop)
     daemon.host = ReplicaHost(options, arbiter, clock=clock, on_wanted=daemon.open_later)
     if on_reload is not None:
         on_reload(daemon.reload)
@@ -97,7 +106,7 @@ class _Daemon:
     def __init__(
         self,
         settings: Settings,
-        homes: dict[str, Path],
+        arbiter: EtcdArbiter,
         make_server: Callable[..., Server],
         log: Log,
         clock: Clock,
@@ -105,7 +114,9 @@ class _Daemon:
     ) -> None:
         tokens = read_tokens(settings.tokens) if settings.tokens else None
         self._context = Context(settings, clock, log, tokens)
-        self._homes = homes
+        self._arbiter = arbiter
+        self._sets: dict[str, MemberSet] = {}
+        """What has been placed, as far as is known here."""
         self._make_server = make_server
         self._stop = stop
         self._over = asyncio.Event()
@@ -114,7 +125,7 @@ class _Daemon:
         self._opening: set[str] = set()
         self._fault: BaseException | None = None
         self._sockets = inherited()
-        self._front = Front(self._context, self._kept, lambda name: self.host.find_primary(name))
+        self._front = Front(self._context, self._kept, self._find_primary)
 
     async def run(self, sets: dict[str, MemberSet]) -> None:
         """Keep what is to be kept here, until told to stop or until something has failed."""
@@ -124,10 +135,10 @@ class _Daemon:
         ending = asyncio.ensure_future(self._stop.wait())
         ending.add_done_callback(lambda _: self._over.set())
         alive = asyncio.create_task(_watchdog(watchdog_seconds()))
+        looking = asyncio.create_task(self._look_now_and_then())
+        looking.add_done_callback(self._ended)
         try:
-            for name, members in sets.items():
-                if self.host.options.name in members.nodes:
-                    await self._open(name, members)
+            await self._open_placed(sets)
             doors = await self._listen_http()
             log.info("replicating", node=self.host.options.name, port=self.host.port,
                      journals=sorted(self._kept))  # fmt: skip
@@ -136,8 +147,8 @@ class _Daemon:
             await self._over.wait()
         finally:
             notify("STOPPING=1")
-            ending.cancel()
-            alive.cancel()
+            for task in (ending, alive, looking):
+                task.cancel()
             context.draining = True
             self._over.set()
             self._front.close()
@@ -156,15 +167,54 @@ class _Daemon:
 
     def open_later(self, name: str) -> None:
         """A primary has come for a journal that is not kept here yet (rule 1)."""
-        if name in self._homes and name not in self._kept and not self._over.is_set():
-            asyncio.get_running_loop().create_task(self._open(name, MemberSet(())))
+        self._runs.add(opening := asyncio.create_task(self._open_wanted(name)))
+        opening.add_done_callback(self._ended)
+
+    async def _open_wanted(self, name: str) -> None:
+        with contextlib.suppress(Unavailable):  # the peer comes again
+            if name not in self._sets:
+                await self._look()
+            if name in self._sets:
+                await self._open(name, self._sets[name])
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK)
+            with contextlib.suppress(Unavailable):  # whoever needs the arbiter more says so
+                await self._look()
+
+    async def _look(self) -> None:
+        """Keep what has been placed here since."""
+        await self._open_placed(await asyncio.to_thread(self._arbiter.find_all))
+
+    async def _open_placed(self, sets: dict[str, MemberSet]) -> None:
+        self._sets = sets
+        for name, members in sets.items():
+            if self.host.options.name in members.nodes:
+                await self._open(name, members)
+
+    async def _find_primary(self, name: str) -> str:
+        """Where clients find who leads a journal that is not kept here; empty: not known now."""
+        if name not in self._sets:
+            try:
+                await self._look()
+            except Unavailable:
+                return ""
+        if name not in self._sets:
+            raise NotFound(f"no journal {name!r}")
+        return await self.host.find_primary(name)
 
     async def _open(self, name: str, members: MemberSet) -> None:
-        if name in self._opening or name in self._kept:
+        if name in self._opening or name in self._kept or self._over.is_set():
+            return
+        settings = self._context.settings
+        try:
+            path = find_home(settings, name)
+        except SettingError as error:  # whoever has placed it here is to move it
+            self._context.log.error("a journal cannot be kept", journal=name, error=str(error))
             return
         self._opening.add(name)
         try:
-            settings, path = self._context.settings, self._homes[name]
             log = await asyncio.to_thread(open_replica, path, settings)
             node = ReplicaNode(
                 self.host,
@@ -191,6 +241,7 @@ class _Daemon:
             self._opening.discard(name)
 
     def _ended(self, run: asyncio.Task[None]) -> None:
+        self._runs.discard(run)
         fault = None if run.cancelled() else run.exception()
         if fault is not None and self._fault is None:
             self._fault = fault

@@ -3,21 +3,22 @@
 Rules:
 
 1. The nodes of a journal stand in its `set` at the arbiter. Where that is not there yet, whoever
-   comes first makes it, as `place_journals` says for all journals of the settings; from then on it
-   is what stands there, and changes one node at a time.
+   comes first makes it, as `place_journals` says for the journals of the settings: a daemon that
+   starts, or an operator who names others (`fastjournal replica place`). From then on it is what
+   stands there, and changes one node at a time.
 2. All nodes have the same settings as to journals, nodes, zones and copies: so it does not matter
    who comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from fastjournal.clock import SECOND
 from fastjournal.config import ReplicaSettings, Settings, parse_address
-from fastjournal.daemon.server import find_journals
+from fastjournal.daemon.server import find_journals, is_journal
 from fastjournal.errors import SettingError
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
@@ -28,21 +29,29 @@ from fastjournal.replica.placement import place_journals
 from fastjournal.replica.rules import MemberSet
 from fastjournal.tables import Tables
 
-__all__ = ["Sets", "find_homes", "make_sets", "node_options", "open_replica"]
+__all__ = [
+    "Sets",
+    "check_homes",
+    "check_settings",
+    "find_home",
+    "make_sets",
+    "node_options",
+    "open_replica",
+]
 
 
 class Sets(Protocol):
     """Where the sets stand; each call may block, and raise."""
 
-    def find(self, journal: str) -> MemberSet | None:
-        """The nodes of a journal; None: nobody has said yet."""
+    def find_all(self) -> dict[str, MemberSet]:
+        """The nodes of each journal that has any."""
 
     def create(self, journal: str, members: MemberSet) -> None:
         """Make the keys of a journal, unless they are there."""
 
 
-def find_homes(settings: Settings) -> dict[str, Path]:
-    """The journals of the settings, and their directories; refused if there are others."""
+def check_settings(settings: Settings) -> None:
+    """Refuse what a replicated daemon cannot do."""
     if settings.tables:
         raise SettingError("a replicated daemon declares no tables", name="tables")
     if settings.journal.history == "archive":
@@ -50,31 +59,41 @@ def find_homes(settings: Settings) -> dict[str, Path]:
             "a replicated journal is archived at one place for all nodes: say archive",
             name="history",
         )
-    homes = find_journals(settings, Tables({}, {}))
-    named = {settings.default_journal, *settings.journals}
-    if not set(homes) <= named:
-        others = ", ".join(sorted(set(homes) - named))
+
+
+def check_homes(settings: Settings, sets: Mapping[str, MemberSet]) -> None:
+    """Refuse a directory in which something else lies than journals that have been placed."""
+    others = sorted(set(find_journals(settings, Tables({}, {}))) - set(sets))
+    if others:
         raise SettingError(
-            f"all nodes are to name the same journals, and here are others: {others}",
+            f"all nodes are to name the same journals, and here are others: {', '.join(others)}",
             name="journals",
         )
-    return homes
+
+
+def find_home(settings: Settings, journal: str) -> Path:
+    """The directory of a journal on this node."""
+    data = Path(settings.data)
+    if not is_journal(data):
+        return data / journal
+    if journal != settings.default_journal:
+        raise SettingError(f"{data} is one journal: {journal} has no place", name="journals")
+    return data
 
 
 def make_sets(sets: Sets, settings: Settings) -> dict[str, MemberSet]:
-    """The nodes of each journal of the settings; those that nobody has placed are (rule 1)."""
-    told, names = settings.replica, (settings.default_journal, *settings.journals)
+    """The nodes of every journal; those of the settings that nobody has placed are (rule 1)."""
+    told, known = settings.replica, sets.find_all()
+    names = dict.fromkeys((settings.default_journal, *settings.journals))
+    missing = [name for name in names if name not in known]
+    if not missing:
+        return known
     zones = zones_of(told)
-    known = {name: found for name in names if (found := sets.find(name)) is not None}
-    if len(known) < len(set(names)):
-        fixed = {name: found.nodes for name, found in known.items()}
-        copies = told.copies or len(zones)
-        placed = place_journals(list(dict.fromkeys(names)), zones, copies, fixed=fixed)
-        for name in placed:
-            if name not in known:
-                sets.create(name, MemberSet(tuple(sorted(placed[name]))))
-                known[name] = sets.find(name) or MemberSet(tuple(sorted(placed[name])))
-    return known
+    fixed = {name: found.nodes for name, found in known.items()}
+    placed = place_journals(missing, zones, told.copies or len(zones), fixed=fixed)
+    for name, nodes in placed.items():
+        sets.create(name, MemberSet(tuple(sorted(nodes))))
+    return sets.find_all()
 
 
 def zones_of(settings: ReplicaSettings) -> dict[str, str]:
