@@ -95,4 +95,4 @@ image: $(STAMP)  ## the steps of the Dockerfile, run here without Docker
 
 clean:  ## remove .venv and everything built
 	rm -rf $(VENV) .venv-fuzz build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench fuzz tools -name __pycache__ -type d -prune -exec rm -rf {} +
