@@ -5,6 +5,9 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS  ?= 2
 
+# Bytecode is kept, whatever the environment says: else every process that a test starts compiles the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup compile demo test test-pure test-slow test-cluster test-cluster-replica soak lint format types imports check fuzz docs reference requirements mutants bench bench-quick image clean
 

@@ -31,7 +31,6 @@ __all__ = [
     "Length",
     "Text",
     "as_datetime",
-    "check_put",
     "id_bytes",
     "instant",
     "is_host_name",
@@ -40,7 +39,9 @@ __all__ = [
     "length",
     "length_text",
     "payload_bytes",
+    "put_arguments",
     "put_request",
+    "put_request_of",
     "queue_bytes",
     "result_bytes",
     "schema_number",
@@ -224,14 +225,28 @@ def token_number(token: object) -> int | None:
     return int(token) if isinstance(token, int) else 0
 
 
-def check_put(job: Any) -> None:
-    """Refuse what is not the arguments of a put in a mapping."""
+def put_arguments(job: Any) -> dict[str, Any]:
+    """The arguments of `put` in a mapping, none of them unknown."""
     if type(job) is not dict and not isinstance(job, Mapping):
         raise BadRequest(f"a job is a NewJob or a mapping, not {type(job).__name__}")
-    if not PUT_ARGUMENTS.issuperset(job):
-        unknown = set(map(str, job)) - PUT_ARGUMENTS
-        words = ", ".join(map(repr, sorted(unknown)))
-        raise BadRequest(f"put has no argument {words}")
+    given: dict[Any, Any] = job if type(job) is dict else dict(job)
+    for name in given:
+        if name not in PUT_ARGUMENTS:
+            unknown = set(map(str, given)) - PUT_ARGUMENTS
+            words = ", ".join(map(repr, sorted(unknown)))
+            raise BadRequest(f"put has no argument {words}")
+    return given
+
+
+def put_request_of(now: i64, given: dict[str, Any], limit: i64 = MAX_VALUE) -> PutRequest:
+    """A job from `put_arguments`; `now` as in `put_request`."""
+    return put_request(
+        now, given.get("payload", b""), given.get("key"), given.get("queue"),
+        given.get("priority", DEFAULT_PRIORITY), given.get("delay"), given.get("due"),
+        given.get("ttl"), given.get("expires"), given.get("lease"), given.get("max_attempts", 0),
+        given.get("max_timeouts", 0), given.get("max_fails", 0), given.get("mode"),
+        given.get("timestamp"), limit, given.get("id", b""),
+    )  # fmt: skip
 
 
 def put_request(

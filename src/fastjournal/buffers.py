@@ -1,4 +1,4 @@
-"""Growing byte strings, and numbers in them: `librt.strings`, or the same in plain Python.
+"""Growing byte strings, numbers in them and arrays of numbers: librt's, or plain Python's.
 
 librt is a C extension that the compiler of the core also knows by itself: compiled modules use it
 without a call. Where it is not installed these stand-ins serve the interpreted core.
@@ -19,12 +19,14 @@ try:
         write_i32_be,
         write_i64_be,
     )
+    from librt.vecs import vec
 except ImportError:  # pragma: no cover - depends on the installation; tested by itself
     from fastjournal.package.plain_buffers import (  # type: ignore[assignment]
         BytesWriter,
         read_i16_be,
         read_i32_be,
         read_i64_be,
+        vec,
         write_i16_be,
         write_i32_be,
         write_i64_be,
@@ -35,6 +37,7 @@ __all__ = [
     "read_i16_be",
     "read_i32_be",
     "read_i64_be",
+    "vec",
     "write_i16_be",
     "write_i32_be",
     "write_i64_be",

@@ -391,7 +391,7 @@ def test_the_clients_offer_what_the_journal_offers() -> None:
         name: inspect.signature(value)
         for kind in reversed(Journal.__mro__)
         for name, value in vars(kind).items()
-        if not name.startswith("_") and inspect.isfunction(value)
+        if not name.startswith("_") and inspect.isroutine(value)
     }
     only_embedded = {"tick", "digest", "subscribe", "ship", "archive_status"}
     for client in (Client, AsyncClient):

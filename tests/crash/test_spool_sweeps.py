@@ -236,7 +236,7 @@ def test_a_journal_whose_machine_dies_at_any_step_takes_every_job_once(sender: b
             ) as again:
                 mark = again.engine.state.senders.get(sender, (0, 0))[0]
                 assert mark >= (jobs()[:done][-1][0] if done else 0)
-                assert not again.engine.state.untold
+                assert not again.engine.state.unwritten_marks
                 # A consumer is quicker than the forwarder: its jobs are done and gone.
                 gone = []
                 while (leased := again.lease("q")) is not None:

@@ -220,14 +220,12 @@ def jobs_in(directory: Path) -> int:
         return sum(status.ready for status in journal.queues())
 
 
-def ask(
-    script: str, root: Path, tmp_path: Path, port: int, *more: str, **env: str
-) -> dict[str, Any]:
+def ask(script: str, root: Path, tmp_path: Path, *more: str, **env: str) -> dict[str, Any]:
     path = tmp_path / "script.py"
     path.write_text(SESSION + script)
     done = subprocess.run(
         [str(ROOT / "tools" / "spark-cluster"), sys.executable, str(path), str(root), *more],
-        env={**os.environ, "SPARK_MASTER_PORT": str(port), **env},
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=1150,
@@ -254,7 +252,7 @@ def test_a_worker_without_the_mount_fails_its_tasks_and_nothing_is_changed(tmp_p
     fill(root / "journal", 600)
     before = rows_of(root / "journal")
     files = {path.name: path.read_bytes() for path in (root / "journal").glob("*.log")}
-    answers = ask(BLIND, root, tmp_path, 17079, SPARK_BLIND_TO=str(root))
+    answers = ask(BLIND, root, tmp_path, SPARK_BLIND_TO=str(root))
     for question, answer in answers.items():
         assert str(answer).startswith("NOT-FOUND "), (question, answer)
     after = {path.name: path.read_bytes() for path in (root / "journal").glob("*.log*")}
@@ -269,7 +267,7 @@ def test_second_attempts_beside_the_first_change_no_result(tmp_path: Path) -> No
     root.mkdir()
     fill(root / "journal", 60)
     before = rows_of(root / "journal")
-    answers = ask(TWICE, root, tmp_path, 17080)
+    answers = ask(TWICE, root, tmp_path)
     assert answers["pipes"] >= 5  # the sink, three jobs of the cleaning, the export
     assert jobs_in(root / "target") == 3000
     assert answers["dropped"] > 0 and rows_of(root / "journal") == before
@@ -311,7 +309,7 @@ def test_four_executors_over_s3_answer_as_one_process_whatever_is_killed(
                 for record in Stream(root / "journal", WORKQ).open_cursor()
             )
             answers = ask(
-                ROUGH, root, tmp_path, 17080, there, out, str(marks),
+                ROUGH, root, tmp_path, there, out, str(marks),
                 SPARK_BLIND_TO=str(root), SPARK_WORKERS="4",
             )  # fmt: skip
         assert answers["records"] == answers["here"] == commands

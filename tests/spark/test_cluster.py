@@ -131,7 +131,7 @@ def test_the_package_is_shipped_to_nodes_that_do_not_have_it(tmp_path: Path) -> 
             *("sh", "-c", run, str(python), str(script), str(GOLDEN / "multi-segment")),
             str(bundle),
         ],
-        env={**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_MASTER_PORT": "17078"},
+        env={**os.environ, "PYSPARK_PYTHON": str(python)},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -202,23 +202,24 @@ def family(pid: int) -> Iterator[int]:
         yield from family(int(one))
 
 
-def memory_of(pid: int) -> int:
-    """Bytes of a process that are no mapped file: those of the log are the page cache's.
+def memory_of(pid: int) -> tuple[int, int]:
+    """Bytes of a process that are no mapped file, and all that it has in memory.
 
-    A page that workers share since they were forked is counted once, a part for each.
+    Files of the log are the page cache's. A page that workers share since they were forked is
+    counted once in the first, a part for each, and for each of them in the second.
     """
     try:
         told = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
-        return 0
-    return sum(
-        int(told.partition(name)[2].split()[0]) * 1024
-        for name in ("Pss_Anon:", "Pss_Shmem:")
-        if name in told
-    )
+        return 0, 0
+    sizes = [
+        sum(int(told.partition(name)[2].split()[0]) * 1024 for name in names if name in told)
+        for names in (("Pss_Anon:", "Pss_Shmem:"), ("Rss:",))
+    ]
+    return sizes[0], sizes[1]
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize(
     "rows",
     [
@@ -243,12 +244,13 @@ def test_millions_of_living_rows_are_replayed_exported_and_cleaned_in_four_gigab
         env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path)}, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert done.stdout is not None
-    peak, over = 0, threading.Event()
+    peak, resident, over = 0, 0, threading.Event()
 
     def watch() -> None:
-        nonlocal peak
+        nonlocal peak, resident
         while not over.wait(1):
-            peak = max(peak, sum(memory_of(pid) for pid in family(done.pid)))
+            own, all_of_it = zip(*map(memory_of, family(done.pid)), strict=True)
+            peak, resident = max(peak, sum(own)), max(resident, sum(all_of_it))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -258,11 +260,11 @@ def test_millions_of_living_rows_are_replayed_exported_and_cleaned_in_four_gigab
         for line in done.stdout:
             found = json.loads(line)
             if "begins" in found:
-                peak = 0
+                peak = resident = 0
             else:
                 told[found["ended"]], peaks[found["ended"]] = found, peak
                 with capsys.disabled():
-                    print(f"\n  {found} {peak:,} bytes", flush=True)
+                    print(f"\n  {found} {peak:,} bytes, mapped {resident:,}", flush=True)
         assert done.wait() == 0
     finally:
         over.set()

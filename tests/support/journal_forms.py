@@ -39,9 +39,7 @@ class Blocking:
             return self._done(value)
 
         def call(*given: Any, **how: Any) -> Any:
-            if inspect.iscoroutinefunction(value) or isinstance(self._thing, AsyncEntries):
-                return self._done(self._wait(_called(value, given, how)))
-            return self._done(value(*given, **how))
+            return self._done(self._wait(_called(value, given, how)))
 
         return call
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from librt import strings
+from librt import strings, vecs
 from mypy_extensions import u8
 
 from fastjournal.package import plain_buffers
@@ -73,3 +73,17 @@ def test_a_number_that_does_not_fit_is_refused(module: ModuleType, width: str) -
 def test_numbers_are_read_from_bytes_alone(module: ModuleType) -> None:
     with pytest.raises(TypeError):
         module.read_i64_be(bytearray(8), 0)
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=20), st.data())
+def test_arrays_are_read_and_written_alike(numbers: list[int], data: st.DataObject) -> None:
+    at, number = data.draw(st.integers(0, len(numbers) - 1)), data.draw(st.integers(0, 255))
+    found = []
+    arrays: list[Any] = [vecs.vec, plain_buffers.vec]
+    for kind in arrays:
+        array = kind[u8](numbers)
+        array[at] = number
+        found.append((list(array), len(array), array[at]))
+        with pytest.raises(IndexError):
+            array[len(numbers)] = 0
+    assert found[0] == found[1]

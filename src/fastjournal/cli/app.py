@@ -31,7 +31,7 @@ except ImportError:
 from fastjournal.cli import archive, daemon, log, replica, spool, worker
 from fastjournal.cli.arguments import Json
 from fastjournal.cli.journal import entries, group, jobs, operator_commands
-from fastjournal.cli.output import tell
+from fastjournal.cli.output import show_outcome
 from fastjournal.cli.spark import commands as spark
 from fastjournal.errors import JournalError, is_damage
 from fastjournal.package import __version__
@@ -94,7 +94,7 @@ def version(as_json: Json = False) -> None:
     from fastjournal.package.compiled import describe_core
 
     core = describe_core()
-    tell(as_json, {"version": __version__, "core": core}, f"{__version__} ({core} core)")
+    show_outcome(as_json, {"version": __version__, "core": core}, f"{__version__} ({core} core)")
 
 
 @app.command()

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from fastjournal.cli.arguments import Json, seconds
-from fastjournal.cli.output import json_line, table, tell
+from fastjournal.cli.output import json_line, show_outcome, table
 from fastjournal.clock import instant_text
 from fastjournal.errors import SettingError
 
@@ -373,7 +373,7 @@ def remove(
     from fastjournal.daemon.auth import remove_token
 
     remove_token(file, name)
-    tell(json, {"name": name, "outcome": "removed"}, f"{name} removed")
+    show_outcome(json, {"name": name, "outcome": "removed"}, f"{name} removed")
 
 
 def _client(url: str) -> Any:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import Json
-from fastjournal.cli.output import bytes_text, json_line, preview, progress, table, tell
+from fastjournal.cli.output import bytes_text, json_line, preview, progress, show_outcome, table
 from fastjournal.clock import instant_text
 from fastjournal.errors import NotFound, SegmentError, SettingError
 
@@ -353,7 +353,9 @@ def disktest(
 
     if seen is not None:
         last = test.check(directory)
-        tell(as_json, {"kept": last, "told": seen}, f"{last} numbers were kept, {seen} were told")
+        show_outcome(
+            as_json, {"kept": last, "told": seen}, f"{last} numbers were kept, {seen} were told"
+        )
         raise typer.Exit(0 if last >= seen else 1)
     DISK.make_directory(directory)
     faults = probe(DISK, directory)
@@ -365,7 +367,7 @@ def disktest(
     if faults:
         raise typer.Exit(1)
     for number in test.write(directory):
-        tell(as_json, {"number": number}, str(number))
+        show_outcome(as_json, {"number": number}, str(number))
         sys.stdout.flush()
         if number == count:
             break

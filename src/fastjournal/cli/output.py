@@ -50,10 +50,10 @@ __all__ = [
     "queue_values",
     "setting_text",
     "settings_values",
+    "show_outcome",
     "span",
     "status_values",
     "table",
-    "tell",
     "text",
 ]
 
@@ -91,7 +91,7 @@ def json_line(values: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(values, separators=(",", ":"), default=str) + "\n")
 
 
-def tell(as_json: bool, values: Mapping[str, Any], words: str) -> None:
+def show_outcome(as_json: bool, values: Mapping[str, Any], words: str) -> None:
     """Say what was done: a JSON object for programs, words for people."""
     if as_json:
         json_line(values)

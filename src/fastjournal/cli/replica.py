@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastjournal.cli.output import json_line, table, tell
+from fastjournal.cli.output import json_line, show_outcome, table
 from fastjournal.errors import BadRequest, NotFound, SettingError, Unavailable
 
 __all__ = ["app"]
@@ -57,12 +57,12 @@ def _ask(
         with socket.create_connection(parse_address(node, 17996), _SECONDS) as sock:
             sock.settimeout(_SECONDS)
             sock.sendall(json.dumps(line).encode() + b"\n")
-            told = sock.makefile().readline()
+            answered = sock.makefile().readline()
     except OSError as error:
         raise Unavailable(f"{node}: {error}") from error
-    if not told:
+    if not answered:
         raise Unavailable(f"{node} does not answer: is the secret right, and the journal's name?")
-    answer: dict[str, Any] = json.loads(told)
+    answer: dict[str, Any] = json.loads(answered)
     if "error" in answer:
         refused = BadRequest if answer.get("final") else Unavailable
         raise refused(f"{node}: {answer['error']}")
@@ -82,19 +82,19 @@ def status(
 
         fastjournal replica status 10.0.0.1:17996 10.0.0.2:17996 10.0.0.3:17996
     """
-    told = []
+    reports = []
     for node in nodes:
         try:
-            told.append(_ask(node, "status", journal, secret_file))
+            reports.append(_ask(node, "status", journal, secret_file))
         except Unavailable as error:
             if len(nodes) == 1:
                 raise
-            told.append({"node": node, "role": "away", "damage": str(error)})
+            reports.append({"node": node, "role": "away", "damage": str(error)})
     if as_json:
-        for one in told:
+        for one in reports:
             json_line(one)
         return
-    newest = max((one.get("last_time", 0) for one in told), default=0)
+    newest = max((one.get("last_time", 0) for one in reports), default=0)
     rows = [
         [
             one["node"],
@@ -104,7 +104,7 @@ def status(
             {True: "yes", False: "no", None: ""}[one.get("eligible")],
             one.get("damage", ""),
         ]
-        for one in told
+        for one in reports
     ]
     table(["node", "role", "epoch", "behind", "votes", "damage"], rows)
 
@@ -123,7 +123,7 @@ def switchover(
         fastjournal replica switchover 10.0.0.1:17996
     """
     _ask(node, "switchover", journal, secret_file)
-    tell(as_json, {"node": node, "outcome": "resigned"}, f"{node} has resigned")
+    show_outcome(as_json, {"node": node, "outcome": "resigned"}, f"{node} has resigned")
 
 
 MemberName = Annotated[str, typer.Argument(help="`replica.name` of a node.", metavar="NAME")]
@@ -146,7 +146,7 @@ def add(
         fastjournal replica add 10.0.0.1:17996 d
     """
     _ask(node, "add", journal, secret_file, member)
-    tell(as_json, {"node": member, "outcome": "joins"}, f"{member} is being caught up")
+    show_outcome(as_json, {"node": member, "outcome": "joins"}, f"{member} is being caught up")
 
 
 @app.command()
@@ -166,7 +166,7 @@ def remove(
         fastjournal replica remove 10.0.0.1:17996 c
     """
     _ask(node, "remove", journal, secret_file, member)
-    tell(as_json, {"node": member, "outcome": "leaves"}, f"{member} leaves")
+    show_outcome(as_json, {"node": member, "outcome": "leaves"}, f"{member} leaves")
 
 
 @app.command()
@@ -189,25 +189,27 @@ def move(
         fastjournal replica move 10.0.0.1:17996 c d
     """
     _ask(node, "status", journal, secret_file)  # whoever cannot be asked at all is told at once
-    deadline, told = time.monotonic() + timeout, ""
+    deadline, shown = time.monotonic() + timeout, ""
     while time.monotonic() < deadline:
         try:
             at = _primary_of(node, journal, secret_file)
             one = _ask(at, "report", journal, secret_file)
             voters, joining = one["voters"], one["joining"]
             if not joining and new in voters and old not in voters:
-                tell(as_json, {"node": new, "outcome": "moved"}, f"{new} has taken {old}'s place")
+                show_outcome(
+                    as_json, {"node": new, "outcome": "moved"}, f"{new} has taken {old}'s place"
+                )
                 return
             if not joining:
                 _ask(at, "swap", journal, secret_file, new, old)
             step = _step(one, new)
         except Unavailable as error:  # between two primaries; what was refused is told at the end
             step = str(error)
-        if step != told:
-            tell(as_json, {"node": new, "outcome": "moving", "step": step}, step)
-            told = step
+        if step != shown:
+            show_outcome(as_json, {"node": new, "outcome": "moving", "step": step}, step)
+            shown = step
         time.sleep(_LOOK)
-    raise Unavailable(f"{new} has not taken {old}'s place in {timeout:g} s: {told}")
+    raise Unavailable(f"{new} has not taken {old}'s place in {timeout:g} s: {shown}")
 
 
 def _primary_of(node: str, journal: str, secret_file: Path | None) -> str:
@@ -300,7 +302,7 @@ def promote(
     if not accept_loss:
         raise SettingError("this may lose acknowledged jobs: say --accept-loss", name="accept-loss")
     _ask(node, "promote", journal, secret_file)
-    tell(as_json, {"node": node, "outcome": "votes"}, f"{node} votes")
+    show_outcome(as_json, {"node": node, "outcome": "votes"}, f"{node} votes")
 
 
 @app.command()
@@ -324,8 +326,8 @@ def leave(
     from fastjournal.replica.leaving import leave_replication
 
     leave_replication(Stream(directory, WORKQ), accept_loss=accept_loss)
-    told = {"directory": str(directory), "outcome": "left"}
-    tell(as_json, told, f"{directory} is a journal of its own")
+    said = {"directory": str(directory), "outcome": "left"}
+    show_outcome(as_json, said, f"{directory} is a journal of its own")
 
 
 @app.command()
@@ -384,6 +386,8 @@ def _put_again(directory: Path, url: str, as_json: bool) -> None:
         count = put_again(journal, jobs)
     mark_put(paths)
     files = len(paths)
-    told = {"outcome": "put", "jobs": count, "known": len(jobs) - count, "files": files}
+    said = {"outcome": "put", "jobs": count, "known": len(jobs) - count, "files": files}
     known = len(jobs) - count
-    tell(as_json, told, f"{count} jobs put again; {known} were there already; {files} files done")
+    show_outcome(
+        as_json, said, f"{count} jobs put again; {known} were there already; {files} files done"
+    )

@@ -15,7 +15,7 @@ import typer
 from fastjournal.arguments import length_text
 from fastjournal.cli.arguments import HERE, Directory, Json, Schema, Url, one_target, seconds
 from fastjournal.cli.journal.open_journal import open_journal, open_view
-from fastjournal.cli.output import json_line, table, tell
+from fastjournal.cli.output import json_line, show_outcome, table
 from fastjournal.clock import instant_text
 from fastjournal.errors import Loading, SettingError, Unavailable
 
@@ -136,7 +136,7 @@ def schedules(
     if forget is not None:
         with open_journal(directory, url) as journal:
             forget_schedule(journal, forget)
-        tell(json, {"schedule": forget, "outcome": "forgotten"}, f"{forget} forgotten")
+        show_outcome(json, {"schedule": forget, "outcome": "forgotten"}, f"{forget} forgotten")
         return
     with open_view(directory, url) as journal:
         found = known_schedules(journal)

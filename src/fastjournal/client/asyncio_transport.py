@@ -30,7 +30,7 @@ from fastjournal.client import leases, operator_calls
 from fastjournal.client.calls import Call, read_answer
 from fastjournal.client.retry import Search, told_of_end
 from fastjournal.client.urls import Target, tls_context
-from fastjournal.errors import Closed, JournalError, Unavailable
+from fastjournal.errors import Closed, JournalError, Unavailable, because
 from fastjournal.wire.fj.client import Conversation
 from fastjournal.wire.fj.replies import Reply
 
@@ -46,8 +46,8 @@ def at_once(work: Callable[[], Awaitable[Any]]) -> None:
     """What a blocking constructor does before it returns; here whoever needs it awaits it."""
 
 
-class AsyncConnection(asyncio.Protocol):
-    """A connection; made by `open`, it has said HELLO."""
+class AsyncConnection:
+    """A connection; made by `open`, it has said HELLO. Has the methods of `asyncio.Protocol`."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -83,26 +83,26 @@ class AsyncConnection(asyncio.Protocol):
     async def _open_at(cls, target: Target) -> AsyncConnection:
         """Connect to this node and say HELLO."""
         loop = asyncio.get_running_loop()
-        made: AsyncConnection | None = None
+        connection = cls(target)
+        protocol: Any = connection  # by its methods
         try:
             async with asyncio.timeout(target.connect_timeout):
                 if target.path:
-                    _, made = await loop.create_unix_connection(lambda: cls(target), target.path)
+                    await loop.create_unix_connection(lambda: protocol, target.path)
                 else:
                     tls = tls_context(target)
                     name = target.host if tls else None
-                    _, made = await loop.create_connection(
-                        lambda: cls(target), target.host, target.port, ssl=tls, server_hostname=name
+                    await loop.create_connection(
+                        lambda: protocol, target.host, target.port, ssl=tls, server_hostname=name
                     )
-                await made._say_hello()
-                return made
+                await connection._say_hello()
+                return connection
         except BaseException as error:
-            if made is not None:
-                made.close()
+            connection.close()
             if not isinstance(error, (OSError, TimeoutError)):
                 raise
-            why = str(error) or "no answer in time"
-            raise Unavailable(f"{target.address}: {why}") from error
+            unavailable = Unavailable(f"{target.address}: {str(error) or 'no answer in time'}")
+            raise because(unavailable, error) from error
 
     async def _say_hello(self) -> None:
         target = self.target
@@ -133,6 +133,10 @@ class AsyncConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The daemon is gone."""
         self._end(Unavailable(f"connection lost: {exc or 'closed by the daemon'}"))
+
+    def eof_received(self) -> bool:
+        """The daemon says no more: the connection ends."""
+        return False
 
     def pause_writing(self) -> None:
         """The daemon does not read."""

@@ -13,9 +13,11 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from fastjournal.arguments import (
+    JobId,
     id_bytes,
     length,
     queue_bytes,
+    result_bytes,
     schema_number,
     token_number,
     worker_bytes,
@@ -30,7 +32,7 @@ from fastjournal.errors import (
     NotFound,
     ProtocolError,
 )
-from fastjournal.model import Lease, State
+from fastjournal.model import Lease, State, Unchecked
 from fastjournal.wire.fj.bulk import (
     REFUSED,
     Action,
@@ -70,7 +72,7 @@ __all__ = [
 
 
 def lease(
-    count: int,
+    count: Any,
     queue: Any,
     queues: Any,
     prefix: Any,
@@ -163,24 +165,25 @@ def _token(token: Any) -> int:
     return number if 0 < number < _OF_NO_LEASE else _OF_NO_LEASE
 
 
-def complete(job_id: Any, token: Any, result: bytes | None) -> Call:
+def complete(job_id: Any, token: Any, result: Any) -> Call:
     """The work is done."""
     row_id = id_bytes(job_id)
     number = _token(token)
+    value = _kept_result(result)
     size: i64 = 0
     width: i64 = 0
     flags: i64 = BY_ID
-    if result is not None:
-        size = len(result) + 1
+    if value is not None:
+        size = len(value) + 1
         width = value_class(size)
         flags |= width << VALUE_SHIFT
     out = BytesWriter()
     write_request_head(out, _DONE, 1, flags, 0)
     put_u32(out, number)
     write_key(out, row_id, False)
-    if result is not None:
+    if value is not None:
         write_value_head(out, width, size, _BUFFER)
-        out.write(result)
+        out.write(value)
     return Call(out.getvalue(), nothing)
 
 
@@ -196,16 +199,20 @@ def settle(items: Sequence[Settle]) -> Call:
 
 
 def complete_many(
-    finished: Iterable[tuple[bytes, int | None, bytes | None]],
+    finished: Iterable[tuple[JobId, int | Unchecked | None, bytes | Unchecked | None]],
 ) -> list[Settle]:
     """The items of `settle` for finished jobs."""
     return [
-        Settle(Action.COMPLETE, id_bytes(job_id), _token(token), None, b"", result)
+        Settle(Action.COMPLETE, id_bytes(job_id), _token(token), None, b"", _kept_result(result))
         for job_id, token, result in finished
     ]
 
 
-def touch_many(leases: Iterable[tuple[bytes, int]], extend: Any) -> list[Settle]:
+def _kept_result(result: Any) -> bytes | None:
+    return None if result is None else result_bytes(result)
+
+
+def touch_many(leases: Iterable[tuple[JobId, int | Unchecked]], extend: Any) -> list[Settle]:
     """The items of `settle` for leases to be kept."""
     lasts = None if extend is None else length(extend, "extend")
     return [
@@ -237,10 +244,10 @@ def one_settled(outcomes: list[SettleOutcome]) -> SettleOutcome:
     return outcomes[0]
 
 
-def fail(job_id: Any, token: int | None, reason: bytes, delay: Any) -> Call:
+def fail(job_id: Any, token: Any, reason: Any, delay: Any) -> Call:
     """The work failed."""
     wait = None if delay is None else length(delay, "delay")
-    item = Settle(Action.FAIL, id_bytes(job_id), _token(token), wait, b"", reason)
+    item = Settle(Action.FAIL, id_bytes(job_id), _token(token), wait, b"", result_bytes(reason))
     return settle([item]).read_by(_read_failed)
 
 
@@ -251,7 +258,7 @@ def _read_failed(reply: Reply) -> State:
     return State.FAILED if outcome == Settling.DEAD else State.DELETED
 
 
-def touch(job_id: Any, token: int, extend: Any) -> Call:
+def touch(job_id: Any, token: Any, extend: Any) -> Call:
     """Keep a lease."""
     lasts = None if extend is None else length(extend, "extend")
     item = Settle(Action.TOUCH, id_bytes(job_id), _token(token), lasts)
@@ -262,7 +269,7 @@ def _read_touched(reply: Reply) -> int:
     return one_settled(_read_settled(reply)).instant
 
 
-def release(job_id: Any, token: int, delay: Any) -> Call:
+def release(job_id: Any, token: Any, delay: Any) -> Call:
     """Give a job back."""
     wait = None if delay is None else length(delay, "delay")
     item = Settle(Action.RELEASE, id_bytes(job_id), _token(token), wait)

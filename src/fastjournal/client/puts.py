@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
-from fastjournal.arguments import check_put, put_request
+from fastjournal.arguments import put_arguments, put_request, put_request_of
 from fastjournal.buffers import BytesWriter
 from fastjournal.client.calls import Call, value_of
 from fastjournal.clock import SYSTEM_CLOCK
 from fastjournal.errors import JournalError, ProtocolError
 from fastjournal.model import DEFAULT_PRIORITY, NewJob, Outcome, Receipt
-from fastjournal.put_request import PutRequest
 from fastjournal.wire.fj.bulk import REFUSED, PutOutcomeReader
 from fastjournal.wire.fj.fields import put_u32, value_class, write_value_head
 from fastjournal.wire.fj.functions import PERSIST, VALUE_SHIFT
@@ -69,30 +68,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ids.clear)
 
 
-def job_request(
-    payload: Any = b"",
-    key: Any = None,
-    queue: Any = None,
-    priority: Any = DEFAULT_PRIORITY,
-    delay: Any = None,
-    due: Any = None,
-    ttl: Any = None,
-    expires: Any = None,
-    lease: Any = None,
-    max_attempts: Any = 0,
-    max_timeouts: Any = 0,
-    max_fails: Any = 0,
-    mode: Any = None,
-    timestamp: Any = None,
-    id: Any = b"",  # noqa: A002 - the name of the field
-) -> PutRequest:
-    """A put from the arguments of `put`; lengths that count from the daemon's now stay lengths."""
-    # Only a life that begins when the job falls due needs a clock of ours.
-    now = SYSTEM_CLOCK.now() if ttl is not None and due is not None else 0
-    return put_request(
-        now, payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
-        max_timeouts, max_fails, mode, timestamp, _LIMIT, id or new_id(),
-    )  # fmt: skip
+def _now(due: object, ttl: object) -> i64:
+    """Only a life that begins when the job falls due needs a clock of ours."""
+    if due is None or ttl is None:
+        return 0
+    return SYSTEM_CLOCK.now()
 
 
 def _flags(delay: object, due: object, ttl: object) -> i64:
@@ -124,9 +104,9 @@ def put(
     persist: bool = False,
 ) -> Call:
     """Take a job in; arguments as those of `Client.put`."""
-    job = job_request(
-        payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
-        max_timeouts, max_fails, mode, timestamp, id,
+    job = put_request(
+        _now(due, ttl), payload, key, queue, priority, delay, due, ttl, expires, lease,
+        max_attempts, max_timeouts, max_fails, mode, timestamp, _LIMIT, id or new_id(),
     )  # fmt: skip
     size = 1 + job_size(job)
     width = value_class(size)
@@ -177,14 +157,17 @@ def puts(jobs: Iterable[NewJob | Mapping[str, Any]]) -> Iterator[Call]:
 
 
 def _encoded(job: Any) -> bytes:
+    flags: i64 = 0
     if isinstance(job, NewJob):
         request = fitting_request(job)
-        if not request.id:
-            request.id = new_id()
-        return encode_job(request)
-    check_put(job)
-    get = job.get
-    return encode_job(job_request(**job), _flags(get("delay"), get("due"), get("ttl")))
+    else:
+        given = put_arguments(job)
+        due, ttl = given.get("due"), given.get("ttl")
+        request = put_request_of(_now(due, ttl), given, _LIMIT)
+        flags = _flags(given.get("delay"), due, ttl)
+    if not request.id:
+        request.id = new_id()
+    return encode_job(request, flags)
 
 
 def _puts_call(parts: list[bytes], start: int, stop: int) -> Call:
@@ -215,9 +198,10 @@ def _read_receipts(reply: Reply) -> list[Receipt | JournalError]:
 
 def taken(answers: list[Receipt | JournalError]) -> list[Receipt]:
     """The receipts of many puts; the error of the first refused one is raised."""
-    receipts: list[Receipt] = []
-    for answer in answers:
-        if isinstance(answer, JournalError):
+    kind: Any = Receipt
+    found: Any = answers
+    for answer in found:
+        if type(answer) is not kind:
             raise answer
-        receipts.append(answer)
+    receipts: list[Receipt] = found
     return receipts

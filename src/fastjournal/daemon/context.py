@@ -130,16 +130,16 @@ class Context:
         } | self._describe_replica(journal)
 
     def _describe_replica(self, journal: str) -> dict[str, Any]:
-        told = self.tell_replica(journal)
-        if told is None:
+        report = self.report_replica(journal)
+        if report is None:
             return {}
         words = ("node", "role", "primary", "epoch", "address")
-        return {"replica": {word: told[word] for word in words}}
+        return {"replica": {word: report[word] for word in words}}
 
-    def tell_replica(self, journal: str) -> dict[str, Any] | None:
+    def report_replica(self, journal: str) -> dict[str, Any] | None:
         """What this node says of itself as one of those that keep a journal; None: it is alone."""
-        tell = self.replicas.get(journal)
-        return None if tell is None else tell()
+        report = self.replicas.get(journal)
+        return None if report is None else report()
 
     def status(self, journal_loop: JournalLoop) -> dict[str, Any]:
         """Figures of a journal and of the server."""
@@ -170,7 +170,7 @@ class Context:
                     "errors": dict(self.errors),
                 },
             }
-            | ({"replica": self.tell_replica(journal)} if journal in self.replicas else {})
+            | ({"replica": self.report_replica(journal)} if journal in self.replicas else {})
         )
 
 

@@ -114,7 +114,7 @@ def _why_not(context: Context, name: str) -> str:
     if name and name not in context.replicas:
         return "not kept here" if context.ready or context.replicas else "loading"
     names = [name] if name else sorted(context.replicas)
-    roles = [str(told["role"]) for one in names if (told := context.tell_replica(one))]
+    roles = [str(report["role"]) for one in names if (report := context.report_replica(one))]
     words = ["loading" if role == "primary" else role for role in roles]
     if len(words) < 2:
         return words[0] if words else "loading"

@@ -46,9 +46,7 @@ from fastjournal.log.write.counters import SIZES, Histogram
 
 __all__ = ["JournalLoop"]
 
-_PATIENCE: Final = (
-    2.0  # seconds; a connection that sends without a pause holds no lease up for longer
-)
+_PATIENCE: Final = 2.0  # seconds; who sends without a pause holds no lease up for longer
 
 
 class _Unsynced:
@@ -380,7 +378,7 @@ class JournalLoop:
         """Send these replies once what they tell is on stable storage."""
         data = _taken(session.out)
         session.behind += 1
-        session.held += len(data)
+        session.unsynced += len(data)
         self._unsynced.append(_Unsynced(time, session, session.answered, data, refused))
         session.answered = []
 
@@ -426,14 +424,14 @@ class JournalLoop:
             synced = self.gate.safe_time()
         now = self.engine.clock.now()
         while waiting and (error is not None or waiting[0].time <= synced):
-            held = waiting.popleft()
-            session = held.session
-            data = held.data
+            answer = waiting.popleft()
+            session = answer.session
+            data = answer.data
             session.behind -= 1
-            session.held -= len(data)
-            if held.time > synced and not held.refused:
+            session.unsynced -= len(data)
+            if answer.time > synced and not answer.refused:
                 assert error is not None
-                data = session.refusals(held.answered, unknown(error), now)  # written: who knows
+                data = session.refusals(answer.answered, unknown(error), now)  # written: who knows
             if not session.gone:
                 session.send(data)
         if waiting and not self._armed:

@@ -37,7 +37,7 @@ class Log(Protocol):
         """Somebody should have a look."""
 
     def error(self, event: str, **fields: Any) -> Any:
-        """Something is broken; `exc_info` is an exception to be told in full."""
+        """Something is broken; `exc_info` is an exception to be values in full."""
 
 
 class Lines:
@@ -65,7 +65,7 @@ class Lines:
         self._say("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Something is broken; `exc_info` is an exception to be told in full."""
+        """Something is broken; `exc_info` is an exception to be values in full."""
         self._say("error", event, fields)
 
     def _say(self, level: str, event: str, fields: dict[str, Any]) -> None:
@@ -76,9 +76,9 @@ class Lines:
         seconds, rest = divmod(self._clock.now(), SECOND)
         at = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
         if self.form == "json":
-            told = fields | ({"exception": trace.rstrip()} if trace else {})
+            values = fields | ({"exception": trace.rstrip()} if trace else {})
             line = json.dumps(
-                told | {"event": event, "level": level, "timestamp": at}, default=repr
+                values | {"event": event, "level": level, "timestamp": at}, default=repr
             )
         else:
             words = "".join([f" {name}={_shown(value)}" for name, value in fields.items()])

@@ -91,7 +91,7 @@ class ServerCollector(Collector):
         yield from _of_memory(hosts)
         yield from _of_archives(hosts)
         if self._context.replicas:
-            yield from _of_replicas([tell() for tell in self._context.replicas.values()])
+            yield from _of_replicas([report() for report in self._context.replicas.values()])
 
     def _of_server(self) -> Iterator[Metric]:
         context = self._context
@@ -186,8 +186,8 @@ def _of_logs(hosts: list[JournalLoop]) -> Iterator[Metric]:
         "fastjournal_log_last_sync_seconds", "When the newest sync ended", labels=labels
     )
     for host, status in statuses:
-        told = status.counters.faults | {"read": host.engine.fetching.faults}
-        for what, count in told.items():
+        counts = status.counters.faults | {"read": host.engine.fetching.faults}
+        for what, count in counts.items():
             faults.add_metric([host.name, what], count)
         last.add_metric([host.name], status.counters.last_sync / 1e9)
     yield faults
@@ -236,19 +236,19 @@ def _of_memory(hosts: list[JournalLoop]) -> Iterator[Metric]:
     """Which values are in memory."""
     labels = ["journal"]
     limit = GaugeFamily("fastjournal_memory_limit_bytes", "Values it may hold", labels=labels)
-    held = GaugeFamily("fastjournal_memory_value_bytes", "Values it holds", labels=labels)
+    used = GaugeFamily("fastjournal_memory_value_bytes", "Values it holds", labels=labels)
     only = GaugeFamily("fastjournal_memory_unlogged_bytes", "Entries in memory only", labels=labels)
     loads = CounterFamily("fastjournal_memory_loads", "Values read back", labels=labels)
     gone = CounterFamily("fastjournal_memory_evictions", "Values let go", labels=labels)
     for host in hosts:
         values = host.engine.values
         limit.add_metric([host.name], int(values.limit))
-        held.add_metric([host.name], int(values.bytes))
+        used.add_metric([host.name], int(values.bytes))
         only.add_metric([host.name], int(values.unlogged))
         loads.add_metric([host.name], int(values.loads))
         gone.add_metric([host.name], int(values.evictions))
     yield limit
-    yield held
+    yield used
     yield only
     yield loads
     yield gone
@@ -285,28 +285,28 @@ def _of_replicas(nodes: list[dict[str, Any]]) -> Iterator[Metric]:
     """What this node is to each journal, and how far the others are, as a primary knows."""
     labels = ["journal"]
     role = GaugeFamily("fastjournal_replica_role", "1 for what it is", labels=["journal", "role"])
-    for told in nodes:
+    for report in nodes:
         for word in ("follower", "candidate", "primary"):
-            role.add_metric([told["journal"], word], int(told["role"] == word))
+            role.add_metric([report["journal"], word], int(report["role"] == word))
     yield role
     for name, (text, word, unit) in _REPLICA.items():
         family = GaugeFamily(f"fastjournal_replica_{name}", text, labels=labels)
-        for told in nodes:
-            family.add_metric([told["journal"]], _figure(told[word]) / unit)
+        for report in nodes:
+            family.add_metric([report["journal"]], _figure(report[word]) / unit)
         yield family
     for name in ("records", "bytes", "seconds"):
         lag = GaugeFamily(
             f"fastjournal_replica_lag_{name}", "How far a node is behind", labels=[*labels, "node"]
         )
-        for told in nodes:
-            for node, behind in told["lag"].items():
-                lag.add_metric([told["journal"], node], behind[name])
+        for report in nodes:
+            for node, behind in report["lag"].items():
+                lag.add_metric([report["journal"], node], behind[name])
         yield lag
 
 
-def _figure(told: object) -> int:
+def _figure(value: object) -> int:
     """A number as it is; of anything else, whether there is any."""
-    return told if isinstance(told, int) else int(bool(told))
+    return value if isinstance(value, int) else int(bool(value))
 
 
 def _observe(family: HistogramFamily, journal: str, histogram: Histogram) -> None:

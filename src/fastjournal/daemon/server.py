@@ -249,15 +249,15 @@ class Server(Context):
                 journal=name, file_system=kind, why=WEAK[kind],
             )  # fmt: skip
         settings = self.settings
-        told = self._tables.journals.get(name)
-        if told is not None:
-            settings = journal_settings(settings, name, told.settings)
+        declared = self._tables.journals.get(name)
+        if declared is not None:
+            settings = journal_settings(settings, name, declared.settings)
         journal = await asyncio.to_thread(
             open_journal, path, settings, self._files, self.clock, name, self.wait_safe,
             self.reign,
         )  # fmt: skip
         self.journals[name] = JournalLoop(name, journal, self.loop)
-        queues = {} if told is None else told.queues
+        queues = {} if declared is None else declared.queues
         if name == self.settings.default_journal:
             queues = self._tables.queues | queues
         for change in apply_tables(journal, queues):

@@ -124,7 +124,7 @@ class Session:
         """The turn under way has something of it."""
         self.behind: i64 = 0
         """Turns whose answers to it wait for a sync."""
-        self.held: i64 = 0
+        self.unsynced: i64 = 0
         """Bytes of these answers."""
         self.gone = True
         """The peer has left, or is not here yet."""

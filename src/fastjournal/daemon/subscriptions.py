@@ -53,7 +53,7 @@ class Subscriptions(Subscription):
         self._out: dict[Session, list[tuple[int, bytes]]] = {}
         self.gate: Any = None
         """As of `JournalLoop`."""
-        self._held: deque[tuple[int, dict[Session, list[tuple[int, bytes]]]]] = deque()
+        self._unsafe: deque[tuple[int, dict[Session, list[tuple[int, bytes]]]]] = deque()
         """Pushes that wait until their newest record is safe (rule 4)."""
 
     def listen(self, session: Session, subject: Subject, identifier: int) -> None:
@@ -94,9 +94,9 @@ class Subscriptions(Subscription):
         self._waiting.append(event)
         if len(self._waiting) == 1:
             if threading.get_ident() == self._thread:
-                self._loop.call_soon(self._tell)
+                self._loop.call_soon(self._push_events)
             else:
-                self._loop.call_soon_threadsafe(self._tell)
+                self._loop.call_soon_threadsafe(self._push_events)
 
     def end(self) -> None:
         """The journal closes; the connections end by themselves."""
@@ -127,7 +127,7 @@ class Subscriptions(Subscription):
                 data = encode_push(identifier, now, lane.name, due=now)
                 self._loop.call_soon(self._send, {session: [(identifier, data)]}, now)
 
-    def _tell(self) -> None:
+    def _push_events(self) -> None:
         """Everything that has happened since the last time."""
         now = self._engine.clock.now()
         keys: dict[tuple[bool, bytes], Event] = {}
@@ -152,7 +152,7 @@ class Subscriptions(Subscription):
         if self.gate is not None and out:
             with self._engine.lock:  # a batch is applied before it is logged
                 time = int(self._engine.last_time)
-            self._held.append((time, out))
+            self._unsafe.append((time, out))
             self.release()
             return
         for session, pushes in out.items():
@@ -160,11 +160,11 @@ class Subscriptions(Subscription):
 
     def release(self) -> None:
         """Push what has become safe; on the loop."""
-        if not self._held:
+        if not self._unsafe:
             return
         safe, now = self.gate.safe_time(), self._engine.clock.now()
-        while self._held and self._held[0][0] <= safe:
-            _, out = self._held.popleft()
+        while self._unsafe and self._unsafe[0][0] <= safe:
+            _, out = self._unsafe.popleft()
             for session, pushes in out.items():
                 if not session.gone:
                     session.push(pushes, now)

@@ -133,7 +133,7 @@ class Connection(Session):
 
     def may_go_on(self) -> bool:
         """Whether the next requests may be carried out; see rules 1 and 6."""
-        if self._full or self.gone or self.held > TURN:
+        if self._full or self.gone or self.unsynced > TURN:
             return False
         return self.stuck_since == 0.0
 

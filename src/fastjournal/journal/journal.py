@@ -30,12 +30,13 @@ from fastjournal.arguments import (
     JobId,
     Length,
     Text,
-    check_put,
     id_bytes,
     instant,
     key_bytes,
     length,
+    put_arguments,
     put_request,
+    put_request_of,
     queue_bytes,
     result_bytes,
     schema_number,
@@ -226,9 +227,9 @@ class Journal:
             self._operations = Operations(self._engine)
             self._entries = EntryMap(self._engine, self._check_open)
             self._look = Inspection(self._engine, self._clock)
-            if state.untold:
+            if state.unwritten_marks:
                 with contextlib.suppress(NoSpace):  # then the next request of the sender tells it
-                    self._operations.forwarding.tell_marks()
+                    self._operations.forwarding.write_marks()
             self.background = Background(self._engine, self.upkeep, interval, between)
             if background:
                 self.background.start()
@@ -346,16 +347,7 @@ class Journal:
         if isinstance(job, NewJob):
             request = checked_request(job)
         else:
-            check_put(job)
-            given: dict[str, Any] = job if type(job) is dict else dict(job)
-            request = put_request(
-                now, given.get("payload", b""), given.get("key"), given.get("queue"),
-                given.get("priority", DEFAULT_PRIORITY), given.get("delay"), given.get("due"),
-                given.get("ttl"), given.get("expires"), given.get("lease"),
-                given.get("max_attempts", 0), given.get("max_timeouts", 0),
-                given.get("max_fails", 0), given.get("mode"), given.get("timestamp"),
-                self.max_payload, given.get("id", b""),
-            )  # fmt: skip
+            request = put_request_of(now, put_arguments(job), self.max_payload)
         if request.timestamp:
             request.timestamp = self._engine.stamp_of(request.timestamp)
         return request
@@ -481,7 +473,7 @@ class Journal:
         return until
 
     def touch_many(
-        self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
+        self, held: Iterable[tuple[JobId, int | Unchecked]], extend: Length | None = None
     ) -> list[bool]:
         """Keep many leases (id, token) with one write; False where the lease was lost."""
         leases = [(id_bytes(job_id), token_number(token)) for job_id, token in held]
@@ -520,7 +512,7 @@ class Journal:
         engine.settle(time)
 
     def complete_many(
-        self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
+        self, finished: Iterable[tuple[JobId, int | Unchecked | None, bytes | Unchecked | None]]
     ) -> list[bool]:
         """Complete many (id, token, result) with one write; False where the lease was lost."""
         ends = [

@@ -21,7 +21,12 @@ __all__ = ["CORE", "MARKER", "choose_core", "describe_core", "source_of", "sourc
 
 CORE = (
     "fastjournal.arguments",
+    "fastjournal.client._async.caller",
+    "fastjournal.client._async.client",
+    "fastjournal.client._async.handles",
     "fastjournal.client._sync.caller",
+    "fastjournal.client._sync.client",
+    "fastjournal.client.asyncio_transport",
     "fastjournal.client.blocking_transport",
     "fastjournal.client.calls",
     "fastjournal.client.entry_calls",

@@ -8,12 +8,20 @@ __all__ = [
     "read_i16_be",
     "read_i32_be",
     "read_i64_be",
+    "vec",
     "write_i16_be",
     "write_i32_be",
     "write_i64_be",
 ]
 
 _I16, _I32, _I64 = Struct(">h"), Struct(">i"), Struct(">q")
+
+
+class vec:  # noqa: N801 - as librt calls it
+    """Arrays: `vec[u8](numbers)`. Of other kinds nobody has asked for one."""
+
+    def __class_getitem__(cls, kind: object) -> type[bytearray]:
+        return bytearray
 
 
 class BytesWriter:

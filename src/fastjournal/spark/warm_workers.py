@@ -5,6 +5,7 @@ Named by `spark.python.daemon.module`; Spark runs it as a program and forks work
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 
 __all__ = ["main"]
@@ -21,6 +22,8 @@ def main() -> None:
         fastjournal.log.scan.encode_columns.warm_up()
     from pyspark.daemon import manager
 
+    # What is loaded stays: workers neither look for cycles in it nor make copies of its pages.
+    gc.freeze()
     manager()
 
 

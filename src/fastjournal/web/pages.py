@@ -104,14 +104,14 @@ def crew_of(host: JournalLoop) -> Crew:
     """Everybody who works on this journal."""
     announced = {info.name: info for info in known_workers(host.journal)}
     tasks = {job.id: job.task for info in announced.values() for job in info.running}
-    held: dict[str, list[Busy]] = {}
+    by_worker: dict[str, list[Busy]] = {}
     with host.engine.lock:
         lanes = [lane for lane in host.state.queues.values() if lane.name]
         leased = (row for lane in lanes for row in lane.leases)
         rows = list(islice(leased, MOST + 1))
         for row in sorted(rows[:MOST], key=lambda row: row.rare.start):
             name = row.rare.worker.decode("utf-8", "backslashreplace")
-            held.setdefault(name, []).append(
+            by_worker.setdefault(name, []).append(
                 Busy(
                     row.id.hex(),
                     row.queue.name,
@@ -122,8 +122,8 @@ def crew_of(host: JournalLoop) -> Crew:
                     row.attempts,
                 )
             )
-    names = sorted({*announced, *held}, key=lambda name: (name not in announced, name))
-    workers = [Worker(name, announced.get(name), held.get(name, [])) for name in names]
+    names = sorted({*announced, *by_worker}, key=lambda name: (name not in announced, name))
+    workers = [Worker(name, announced.get(name), by_worker.get(name, [])) for name in names]
     return Crew(workers, len(rows) > MOST)
 
 
@@ -439,7 +439,7 @@ class Pages:
         segments, disk = await self._backstage.beside(lambda: _files(host))
         return self._render.page(
             request, "health.html", viewer, host, status=status, segments=segments, disk=disk,
-            server=server, replica=server.tell_replica(host.name),
+            server=server, replica=server.report_replica(host.name),
             sync_bars=_bars(status.log.counters.sync_seconds, "s"),
             group_bars=_bars(status.log.counters.group_size, ""),
             errors=server.errors.most_common(), cuts=server.cuts.most_common(),

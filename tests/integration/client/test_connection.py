@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import fastjournal
-from fastjournal.client import Client
+from fastjournal.client import AsyncClient, Client
 from fastjournal.client.urls import Target
 from fastjournal.errors import (
     BadRequest,
@@ -59,6 +59,33 @@ def test_a_put_whose_answer_was_lost_is_sent_again_and_taken_once(
         assert [job.value for job in client.jobs("q")] == [b"once"]
         relay.cut()
         assert client.put(b"two", queue="q").outcome is Outcome.NEW
+
+
+def test_a_client_may_be_subclassed(daemon: LocalDaemon) -> None:
+    """Both twins, by whoever wants other words or notes of their own on them."""
+
+    class Blocking(Client):
+        def put_text(self, text: str) -> bytes:
+            self.newest = self.put(text.encode(), queue="q").id
+            return self.newest
+
+        def close(self) -> None:
+            self.left = True
+            super().close()
+
+    class Awaited(AsyncClient):
+        async def put_text(self, text: str) -> bytes:
+            return (await self.put(text.encode(), queue="q")).id
+
+    async def put_other() -> bytes:
+        async with await Awaited.open(daemon.url) as client:
+            return await client.put_text("two")
+
+    with Blocking(daemon.url) as client:
+        assert client.put_text("one") == client.newest
+        other = asyncio.run(put_other())
+        assert [job.id for job in client.jobs("q")] == [client.newest, other]
+    assert client.left
 
 
 def test_put_many_goes_on_where_the_connection_broke(daemon: LocalDaemon, relay: Relay) -> None:

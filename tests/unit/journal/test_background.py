@@ -117,7 +117,7 @@ def test_an_opening_that_fails_late_leaves_no_lock_and_no_thread() -> None:
         at = clock.now()
         job_id = sender + (2).to_bytes(4, "big")
         j.engine.commit(Put(job_id, b"q", b"", 100, at, at, at, 0, 1, b"x"))
-    assert j.engine.state.untold
+    assert j.engine.state.unwritten_marks
     files = files.killed()
     j.close()
     before = set(threading.enumerate())

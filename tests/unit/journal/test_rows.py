@@ -56,7 +56,7 @@ def test_ten_thousand_come_and_go_in_any_manner() -> None:
             rows.remove(rows[number_id(number - 10_000)])
     assert len(rows) == 10_000
     assert len(rows._line) < 25_000
-    assert len(rows._table) <= 65_536
+    assert len(rows._table.tags) <= 65_536
     assert [row.id for row in rows.values()] == [number_id(n) for n in range(20_000, 30_000)]
     for number in range(20_000, 30_000):
         if number % 10:

@@ -24,7 +24,7 @@ class Stage:
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         self.failed = 0
-        self.held = 0
+        self.true = 0
         self._figures: list[tuple[str, str]] = []
 
     def act(self, text: str) -> None:
@@ -44,7 +44,7 @@ class Stage:
     def claim(self, text: str, holds: bool) -> None:
         """A claim, and whether it is true."""
         if holds:
-            self.held += 1
+            self.true += 1
             self.console.print(f"  [green]✓[/] {text}", soft_wrap=True)
         else:
             self.failed += 1
@@ -74,10 +74,10 @@ class Stage:
             self.console.print(grid)
             self.console.print()
         if self.failed:
-            count = f"{self.failed} of {self.held + self.failed} claims"
+            count = f"{self.failed} of {self.true + self.failed} claims"
             self.console.print(f"[bold red]{count} failed[/]")
             return 1
-        self.console.print(f"[bold green]every claim held ({self.held} of {self.held})[/]")
+        self.console.print(f"[bold green]every claim held ({self.true} of {self.true})[/]")
         return 0
 
 

@@ -41,7 +41,7 @@ from fastjournal.cli.arguments import (
     yes_or_no,
 )
 from fastjournal.cli.journal.open_journal import open_journal
-from fastjournal.cli.output import json_line, preview, table, tell, text
+from fastjournal.cli.output import json_line, preview, show_outcome, table, text
 from fastjournal.clock import instant_text
 from fastjournal.entry_model import EntryChange, Watched, watched
 from fastjournal.errors import BadRequest, LeaseLost, Locked, NotFound, Unavailable
@@ -94,7 +94,7 @@ def set_entry(
     typed = _value(kind, payload_given(value))
     with _entries_of(directory, url, create=True) as entries:
         entries.set(as_bytes(key), typed, ttl=ttl, expires=expires, touch=touch, overwrite=not new)
-    tell(as_json, {"key": key, "outcome": "set"}, f"{key} set")
+    show_outcome(as_json, {"key": key, "outcome": "set"}, f"{key} set")
 
 
 @app.command(name="get")
@@ -148,7 +148,7 @@ def add(
         raise typer.BadParameter(f"not a number: {number!r}") from None
     with _entries_of(directory, url, create=True) as entries:
         total = entries.add(as_bytes(key), amount)
-    tell(as_json, {"key": key, "value": total}, str(total))
+    show_outcome(as_json, {"key": key, "value": total}, str(total))
 
 
 @app.command()
@@ -171,7 +171,7 @@ def unset(
         found = entries.delete(as_bytes(key), purge=purge)
     if not found:
         raise typer.Exit(NOTHING)
-    tell(as_json, {"key": key, "outcome": "deleted"}, f"{key} deleted")
+    show_outcome(as_json, {"key": key, "outcome": "deleted"}, f"{key} deleted")
 
 
 @app.command()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fastjournal.cli.arguments import Json
-from fastjournal.cli.output import json_line, table, tell
+from fastjournal.cli.output import json_line, show_outcome, table
 from fastjournal.errors import AlreadyExists, JournalError, SettingError, Unavailable
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def create(
                 _stamp(shard, asked, number, address)
         journal.entries.set(TABLE, replace(asked, made=True).encode())
     said = {"home": home, "shards": len(shards), "outcome": "made"}
-    tell(as_json, said, f"{home}?group={len(shards)}")
+    show_outcome(as_json, said, f"{home}?group={len(shards)}")
 
 
 def _stamp(shard: Client, table: GroupTable, number: int, address: str) -> None:
@@ -177,7 +177,9 @@ def move(
                 )
             _check_left(journal, found.shards[number], shard)
         lock.set(moved.encode())
-    tell(as_json, {"shard": number, "address": address, "outcome": "moved"}, f"{number} {address}")
+    show_outcome(
+        as_json, {"shard": number, "address": address, "outcome": "moved"}, f"{number} {address}"
+    )
 
 
 def _check_left(home: Client, address: str, moved: Client) -> None:

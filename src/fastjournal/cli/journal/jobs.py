@@ -33,7 +33,7 @@ from fastjournal.cli.arguments import (
     seconds,
 )
 from fastjournal.cli.journal.open_journal import open_journal, whole_id
-from fastjournal.cli.output import json_line, lease_values, preview, table, tell, text
+from fastjournal.cli.output import json_line, lease_values, preview, show_outcome, table, text
 from fastjournal.errors import BadRequest
 
 __all__ = ["app"]
@@ -255,7 +255,7 @@ def fail(
     words = {State.WAITING: "will be tried again", State.FAILED: "dead"}
     word = words.get(state, "gone: a newer job of its key waits")
     short = {State.WAITING: "waiting", State.FAILED: "dead"}.get(state, "gone")
-    tell(as_json, {"id": row_id.hex(), "outcome": short}, f"{row_id.hex()} {word}")
+    show_outcome(as_json, {"id": row_id.hex(), "outcome": short}, f"{row_id.hex()} {word}")
 
 
 @app.command()
@@ -283,7 +283,7 @@ def touch(
     with open_journal(directory, url) as journal:
         row_id = whole_id(journal, job)
         until = journal.touch(row_id, token, extend)
-    tell(
+    show_outcome(
         as_json, {"id": row_id.hex(), "until": until}, f"{row_id.hex()} until {instant_text(until)}"
     )
 
@@ -314,7 +314,7 @@ def release(
 
 def _print_end(job_id: bytes, outcome: str, as_json: bool) -> None:
     """Say what became of a job."""
-    tell(as_json, {"id": job_id.hex(), "outcome": outcome}, f"{job_id.hex()} {outcome}")
+    show_outcome(as_json, {"id": job_id.hex(), "outcome": outcome}, f"{job_id.hex()} {outcome}")
 
 
 def _jobs_of(file: str, common: dict[str, Any]) -> Iterator[dict[str, Any]]:

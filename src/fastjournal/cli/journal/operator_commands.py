@@ -60,9 +60,9 @@ from fastjournal.cli.output import (
     queue_values,
     setting_text,
     settings_values,
+    show_outcome,
     status_values,
     table,
-    tell,
 )
 from fastjournal.clock import SECOND, SYSTEM_CLOCK, Clock, instant_text
 from fastjournal.errors import NotFound, TimedOut
@@ -452,7 +452,7 @@ def delete(
     if not found:
         typer.echo("there was no such job", err=True)
         raise typer.Exit(NOTHING)
-    tell(as_json, {"outcome": "deleted"}, "deleted")
+    show_outcome(as_json, {"outcome": "deleted"}, "deleted")
 
 
 def _deletable(journal: OpenJournal, digits: str | None) -> bytes | None:
@@ -472,7 +472,7 @@ def _delete_dead(directory: Path, url: str | None, queue: bytes | None, as_json:
     with open_journal(directory, url) as journal:
         while found := journal.jobs(queue, state=State.FAILED, limit=1000, values=False):
             count += sum(journal.delete(each.id) for each in found)
-    tell(as_json, {"deleted": count}, f"{count} deleted")
+    show_outcome(as_json, {"deleted": count}, f"{count} deleted")
     if not count:
         raise typer.Exit(NOTHING)
 
@@ -499,7 +499,7 @@ def redrive(
     with open_journal(directory, url) as journal:
         row_id = None if job is None else whole_id(journal, job)
         count = journal.redrive(row_id, queue=as_bytes(queue))
-    tell(as_json, {"redriven": count}, f"{count} waiting again")
+    show_outcome(as_json, {"redriven": count}, f"{count} waiting again")
     if not count:
         raise typer.Exit(NOTHING)
 
@@ -515,7 +515,7 @@ def _add_steering(verb: str, done: str, what: str) -> None:
         with open_journal(directory, url) as journal:
             journal.queue(name)  # a name that was mistyped makes no queue; `configure` would
             getattr(journal, verb)(name)
-        tell(as_json, {"queue": queue, "outcome": done}, f"{queue} {done}")
+        show_outcome(as_json, {"queue": queue, "outcome": done}, f"{queue} {done}")
 
 
 _add_steering("pause", "paused", "Hand nothing out of a queue until it is resumed.")
@@ -676,7 +676,7 @@ def snapshot(directory: Directory = HERE, url: Url = None, as_json: Json = False
     with open_journal(directory, url) as journal:
         journal.snapshot()
         rows = journal.status().rows
-    tell(as_json, {"rows": rows}, f"snapshot of {rows:,} jobs")
+    show_outcome(as_json, {"rows": rows}, f"snapshot of {rows:,} jobs")
 
 
 def _setting(pair: str) -> tuple[str, Any]:

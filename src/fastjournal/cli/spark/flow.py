@@ -138,17 +138,17 @@ def _print_batch(batch: DataFrame, _: int) -> None:
     sys.stdout.flush()
 
 
-def _follow(query: StreamingQuery, tell: Callable[[dict[str, Any]], None]) -> None:
+def _follow(query: StreamingQuery, show_batch: Callable[[dict[str, Any]], None]) -> None:
     """Tell each batch until the query ends, by itself or because somebody asks."""
-    told = -1
+    seen = -1
     with stopping() as over:
         while True:
             ended = query.awaitTermination(_LOOK)
             for progress in query.recentProgress:
                 found = json.loads(progress.json)
-                if found["batchId"] > told and found["numInputRows"]:
-                    told = found["batchId"]
-                    tell(found)
+                if found["batchId"] > seen and found["numInputRows"]:
+                    seen = found["batchId"]
+                    show_batch(found)
             if ended:
                 return
             if over.is_set():
@@ -273,8 +273,8 @@ def _load(frame: DataFrame, target: str, options: dict[str, str], as_json: bool)
     from fastjournal.spark.sink.outcomes import newest_outcome
     from fastjournal.spark.sink.writer import SinkSettings
 
-    told = newest_outcome(SinkSettings.parse({**options, "path": target}).staging) or {}
-    became = {name: told[name] for name in _OUTCOMES if name in told}
+    report = newest_outcome(SinkSettings.parse({**options, "path": target}).staging) or {}
+    became = {name: report[name] for name in _OUTCOMES if name in report}
     if as_json:
         json_line({"rows": rows, "seconds": round(seconds, 3), "target": target, **became})
     else:
@@ -363,12 +363,12 @@ def export(
         from fastjournal.spark.lake.tables import TABLES
 
         while True:
-            told = run(
+            report = run(
                 spark, source, out, archive=archive, tables=table or TABLES, values=values,
                 until=end, shares=shares, delta=delta,
             )  # fmt: skip
             end_progress()
-            _print_export(told, out, as_json)
+            _print_export(report, out, as_json)
             if compact:
                 _compact(out)
             if every is None or stop.wait(every):
@@ -382,25 +382,25 @@ def _compact(out: str) -> None:
         sys.stderr.write(f"{table}: {joined} files joined, {removed} removed\n")
 
 
-def _print_export(told: ExportReport, out: str, as_json: bool) -> None:
+def _print_export(report: ExportReport, out: str, as_json: bool) -> None:
     from fastjournal.clock import SYSTEM_CLOCK
 
-    lag = max(SYSTEM_CLOCK.now() - told.upto, 0) / _SECOND if told.upto else None
+    lag = max(SYSTEM_CLOCK.now() - report.upto, 0) / _SECOND if report.upto else None
     if as_json:
-        json_line({**asdict(told), "mb_per_s": round(told.rate, 3), "lag_s": lag, "out": out})
+        json_line({**asdict(report), "mb_per_s": round(report.rate, 3), "lag_s": lag, "out": out})
         return
-    if not told.records:
-        typer.echo(f"{out}: nothing new since commit {told.commit}, {_lag(lag)}")
+    if not report.records:
+        typer.echo(f"{out}: nothing new since commit {report.commit}, {_lag(lag)}")
         return
-    rows = ", ".join(f"{count:,} {name}" for name, count in told.rows.items())
+    rows = ", ".join(f"{count:,} {name}" for name, count in report.rows.items())
     typer.echo(
-        f"{out}: commit {told.commit}: {told.records:,} records as {rows} in {told.files} files,"
-        f" {bytes_text(told.log_bytes)} -> {bytes_text(told.parquet_bytes)},"
-        f" {told.rate:.1f} MB/s, {_lag(lag)}"
+        f"{out}: commit {report.commit}: {report.records:,} records as {rows}"
+        f" in {report.files} files, {bytes_text(report.log_bytes)}"
+        f" -> {bytes_text(report.parquet_bytes)}, {report.rate:.1f} MB/s, {_lag(lag)}"
     )
-    if told.missing_segments:
+    if report.missing_segments:
         sys.stderr.write(
-            f"{told.missing_segments} segments were cleaned away before they were exported;"
+            f"{report.missing_segments} segments were cleaned away before they were exported;"
             " export more often, or keep an archive\n"
         )
 
@@ -453,15 +453,15 @@ def report(
     with spark_session(master, conf, _local(source)) as spark:
         from fastjournal.spark.report.write import report as look
 
-        told = look(
+        report = look(
             spark, source, archive=archive, since=start, until=end, target=usual, targets=targets,
             cleaning=cleaning,
         )  # fmt: skip
     if as_json:
-        sys.stdout.write(told.json())
+        sys.stdout.write(report.json())
         return
-    out.write_text(told.html(), encoding="utf-8")
-    totals = told.figures["totals"]
+    out.write_text(report.html(), encoding="utf-8")
+    totals = report.figures["totals"]
     typer.echo(
         f"{out}: {totals['asked']:,} jobs asked for, {totals['done']:,} done,"
         f" {totals['dead']:,} died, {totals['waiting_now']:,} waiting"
@@ -528,7 +528,7 @@ def consume(
             from fastjournal.spark.consume.loop import per_job
 
             _ship(work)
-            told = run(
+            report = run(
                 spark, source, queue, per_job(work) if each else work, batch, once=once, stop=stop,
                 lease=lease, depth=depth, partitions=partitions,
                 progress=lambda counts: _print_consumed(counts, source, queue),
@@ -536,9 +536,9 @@ def consume(
     finally:
         source.close()
     if as_json:
-        json_line({**asdict(told), "jobs_per_s": round(told.rate, 1)})
+        json_line({**asdict(report), "jobs_per_s": round(report.rate, 1)})
     else:
-        typer.echo(_consumed(told))
+        typer.echo(_consumed(report))
 
 
 def _ship(work: Any) -> None:
@@ -551,17 +551,17 @@ def _ship(work: Any) -> None:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def _consumed(told: Consumed) -> str:
+def _consumed(report: Consumed) -> str:
     return (
-        f"{told.done:,} done, {told.failed:,} failed, {told.lost:,} lost"
-        f" in {told.batches:,} batches, {told.rate:,.0f} jobs/s"
+        f"{report.done:,} done, {report.failed:,} failed, {report.lost:,} lost"
+        f" in {report.batches:,} batches, {report.rate:,.0f} jobs/s"
     )
 
 
-def _print_consumed(told: Consumed, source: Any, queue: str) -> None:
+def _print_consumed(report: Consumed, source: Any, queue: str) -> None:
     status = source.queue(queue)
     left = f"{status.ready:,} ready, {status.leased:,} leased"
-    sys.stderr.write(f"{_consumed(told)}; {left}\n")
+    sys.stderr.write(f"{_consumed(report)}; {left}\n")
 
 
 @app.command()
@@ -599,14 +599,14 @@ def apply(
         frame = spark.sql(query)
         source: Any = connect(url)
         try:
-            told = apply_frame(source, frame, action)
+            report = apply_frame(source, frame, action)
         finally:
             source.close()
         end_progress()
     if as_json:
-        json_line(asdict(told))
+        json_line(asdict(report))
     else:
-        typer.echo(f"{action}: {told.changed:,} jobs, {told.refused:,} refused")
+        typer.echo(f"{action}: {report.changed:,} jobs, {report.refused:,} refused")
 
 
 def _local(source: str) -> list[Path]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from mypy_extensions import mypyc_attr
+
 from fastjournal.arguments import Instant, JobId, Length, Text
 from fastjournal.client import leases, operator_calls
 from fastjournal.client._async.caller import AsyncCaller
@@ -27,6 +29,7 @@ from fastjournal.model import (
     QueueStatus,
     Receipt,
     State,
+    Unchecked,
 )
 from fastjournal.wire.fj.bulk import REFUSED, Settle, SettleOutcome
 
@@ -36,6 +39,7 @@ _PUTS_AHEAD = 4  # messages of `put_many` on their way
 _SETTLED = 10_000  # leases settled by one message
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AsyncClient:
     """A journal of a daemon; close it, or use it as an async context manager."""
 
@@ -53,8 +57,6 @@ class AsyncClient:
         """Sends the calls of this client."""
         self.entries = AsyncEntries(self.caller)
         """The journal's key/value entries: a mapping with more to it."""
-        self._call = self.caller.call
-        self._look = self.caller.look if self.caller.follows else self.caller.call
 
     @classmethod
     async def open(cls, target: Target | str) -> Self:
@@ -80,30 +82,30 @@ class AsyncClient:
 
     async def put(
         self,
-        payload: bytes = b"",
+        payload: bytes | Unchecked = b"",
         *,
         key: Text | None = None,
         queue: Text | None = None,
-        priority: int = DEFAULT_PRIORITY,
+        priority: int | Unchecked = DEFAULT_PRIORITY,
         delay: Length | None = None,
         due: Instant | None = None,
         ttl: Length | None = None,
         expires: Instant | None = None,
         lease: Length | None = None,
-        max_attempts: int = 0,
-        max_timeouts: int = 0,
-        max_fails: int = 0,
-        mode: str | None = None,
+        max_attempts: int | Unchecked = 0,
+        max_timeouts: int | Unchecked = 0,
+        max_fails: int | Unchecked = 0,
+        mode: str | Unchecked | None = None,
         timestamp: Instant | None = None,
-        id: bytes = b"",  # noqa: A002 - the name of the field
-        persist: bool = False,
+        id: bytes | Unchecked = b"",  # noqa: A002 - the name of the field
+        persist: bool | Unchecked = False,
     ) -> Receipt:
         """Take a job in; see `Journal.put`. `persist`: answer when it is on stable storage."""
         call = put(
             payload, key, queue, priority, delay, due, ttl, expires, lease, max_attempts,
-            max_timeouts, max_fails, mode, timestamp, id, persist,
+            max_timeouts, max_fails, mode, timestamp, id, bool(persist),
         )  # fmt: skip
-        receipt: Receipt = await self._call(call)
+        receipt: Receipt = await self.caller.call(call)
         return receipt
 
     async def put_many(self, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[Receipt]:
@@ -119,74 +121,88 @@ class AsyncClient:
         self,
         queue: Text | None = None,
         *,
-        queues: Sequence[Text] | None = None,
+        queues: Sequence[Text] | Unchecked | None = None,
         prefix: Text | None = None,
         wait: Length = 0,
         lease: Length | None = None,
-        fair: bool = True,
+        fair: bool | Unchecked = True,
         worker: Text = b"",
-        take: bool = False,
-        schema: int | None = None,
+        take: bool | Unchecked = False,
+        schema: int | Unchecked | None = None,
     ) -> AsyncLeasedJob | None:
         """The next job, or None if there is none within `wait`; see `Journal.lease`."""
-        call = leases.lease(1, queue, queues, prefix, wait, lease, fair, worker, take, schema)
-        granted = await self._call(call)
+        call = leases.lease(
+            1, queue, queues, prefix, wait, lease, bool(fair), worker, bool(take), schema
+        )
+        granted = await self.caller.call(call)
         return AsyncLeasedJob(self, granted[0]) if granted else None
 
     async def lease_many(
         self,
-        count: int,
+        count: int | Unchecked,
         queue: Text | None = None,
         *,
-        queues: Sequence[Text] | None = None,
+        queues: Sequence[Text] | Unchecked | None = None,
         prefix: Text | None = None,
         wait: Length = 0,
         lease: Length | None = None,
-        fair: bool = True,
+        fair: bool | Unchecked = True,
         worker: Text = b"",
-        take: bool = False,
-        schema: int | None = None,
+        take: bool | Unchecked = False,
+        schema: int | Unchecked | None = None,
     ) -> list[AsyncLeasedJob]:
         """Up to `count` jobs; waits only for the first one."""
-        call = leases.lease(count, queue, queues, prefix, wait, lease, fair, worker, take, schema)
-        return [AsyncLeasedJob(self, granted) for granted in await self._call(call)]
+        call = leases.lease(
+            count, queue, queues, prefix, wait, lease, bool(fair), worker, bool(take), schema
+        )
+        return [AsyncLeasedJob(self, granted) for granted in await self.caller.call(call)]
 
-    async def touch(self, job_id: JobId, token: int, extend: Length | None = None) -> int:
+    async def touch(
+        self, job_id: JobId, token: int | Unchecked, extend: Length | None = None
+    ) -> int:
         """Keep a lease for `extend` from now on, or its usual length; returns its end in ns."""
-        until: int = await self._call(leases.touch(job_id, token, extend))
+        until: int = await self.caller.call(leases.touch(job_id, token, extend))
         return until
 
-    async def complete(self, job_id: JobId, token: int | None, result: bytes | None = None) -> None:
+    async def complete(
+        self, job_id: JobId, token: int | Unchecked | None, result: bytes | Unchecked | None = None
+    ) -> None:
         """The work is done; a result is kept until the job expires."""
-        await self._call(leases.complete(job_id, token, result))
+        await self.caller.call(leases.complete(job_id, token, result))
 
     async def complete_many(
-        self, finished: Iterable[tuple[bytes, int | None, bytes | None]]
+        self, finished: Iterable[tuple[JobId, int | Unchecked | None, bytes | Unchecked | None]]
     ) -> list[bool]:
         """Complete many (id, token, result) with one message; False where the lease was lost."""
         outcomes = await self._settle(leases.complete_many(finished))
         return [outcome.outcome != REFUSED for outcome in outcomes]
 
     async def touch_many(
-        self, held: Iterable[tuple[bytes, int]], extend: Length | None = None
+        self, held: Iterable[tuple[JobId, int | Unchecked]], extend: Length | None = None
     ) -> list[bool]:
         """Keep many leases (id, token) with one message; False where the lease was lost."""
         return leases.kept(await self._settle(leases.touch_many(held, extend)))
 
     async def fail(
-        self, job_id: JobId, token: int | None, reason: bytes = b"", delay: Length | None = None
+        self,
+        job_id: JobId,
+        token: int | Unchecked | None,
+        reason: bytes | Unchecked = b"",
+        delay: Length | None = None,
     ) -> State:
         """The work failed; returns WAITING if it will be tried again, FAILED if the job is dead."""
-        state: State = await self._call(leases.fail(job_id, token, reason, delay))
+        state: State = await self.caller.call(leases.fail(job_id, token, reason, delay))
         return state
 
-    async def release(self, job_id: JobId, token: int, delay: Length | None = None) -> None:
+    async def release(
+        self, job_id: JobId, token: int | Unchecked, delay: Length | None = None
+    ) -> None:
         """Give a job back unworked, to be handed out again after `delay`."""
-        await self._call(leases.release(job_id, token, delay))
+        await self.caller.call(leases.release(job_id, token, delay))
 
     async def result(self, job_id: JobId, wait: Length = 0) -> tuple[bool, bytes]:
         """A finished job's result: (done?, result); `TimedOut` if it is not finished in time."""
-        found: tuple[bool, bytes] = await self._call(leases.result(job_id, wait))
+        found: tuple[bool, bytes] = await self.caller.call(leases.result(job_id, wait))
         return found
 
     async def delete(
@@ -202,17 +218,17 @@ class AsyncClient:
         Without a queue the jobs of the key go in all queues. A tombstone keeps older puts of the
         key, or the put of that id, away for a while.
         """
-        found: bool = await self._call(operator_calls.delete(job_id, key, queue, timestamp))
+        found: bool = await self.caller.call(operator_calls.delete(job_id, key, queue, timestamp))
         return found
 
     async def redrive(self, job_id: JobId | None = None, *, queue: Text | None = None) -> int:
         """Let a dead job, or all dead jobs of a queue, wait again; returns how many do."""
-        count: int = await self._call(operator_calls.redrive(job_id, queue))
+        count: int = await self.caller.call(operator_calls.redrive(job_id, queue))
         return count
 
     async def configure(self, queue: Text, **settings: Any) -> QueueSettings:
         """Change settings of a queue and return all of them; lengths in seconds or `timedelta`."""
-        current: QueueSettings = await self._call(operator_calls.configure(queue, settings))
+        current: QueueSettings = await self.caller.call(operator_calls.configure(queue, settings))
         return current
 
     async def pause(self, queue: Text) -> None:
@@ -231,7 +247,7 @@ class AsyncClient:
         self, job_id: JobId | None = None, *, key: Text | None = None, queue: Text | None = None
     ) -> Job:
         """A job by its id or by its key; of a key the waiting job, else the one worked on."""
-        found: Job = await self._look(operator_calls.job(job_id, key, queue))
+        found: Job = await self.caller.look(operator_calls.job(job_id, key, queue))
         return found
 
     async def jobs(
@@ -250,22 +266,22 @@ class AsyncClient:
         """
         pages = operator_calls.JobPages(queue, state, prefix, offset, limit, values)
         while (call := pages.call()) is not None:
-            await self._look(call)
+            await self.caller.look(call)
         return pages.jobs
 
     async def queues(self) -> list[QueueStatus]:
         """All queues that hold rows or have settings, by name."""
-        found: list[QueueStatus] = await self._look(operator_calls.queues())
+        found: list[QueueStatus] = await self.caller.look(operator_calls.queues())
         return found
 
     async def queue(self, name: Text) -> QueueStatus:
         """One queue."""
-        found: QueueStatus = await self._look(operator_calls.queue(name))
+        found: QueueStatus = await self.caller.look(operator_calls.queue(name))
         return found
 
     async def status(self) -> Figures:
         """The whole journal: the figures of `Journal.status`, and those of the server."""
-        figures: Figures = await self._look(operator_calls.status())
+        figures: Figures = await self.caller.look(operator_calls.status())
         return figures
 
     async def subscribe(self, queue: Text | None = None) -> AsyncListening:
@@ -278,23 +294,23 @@ class AsyncClient:
 
     async def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""
-        await self._call(operator_calls.maintain("sync"))
+        await self.caller.call(operator_calls.maintain("sync"))
 
     async def rotate(self) -> None:
         """Go on in a new segment."""
-        await self._call(operator_calls.maintain("rotate"))
+        await self.caller.call(operator_calls.maintain("rotate"))
 
     async def snapshot(self) -> None:
         """Take a snapshot now."""
-        await self._call(operator_calls.maintain("snapshot"))
+        await self.caller.call(operator_calls.maintain("snapshot"))
 
     async def clean(self) -> None:
         """Run one cleaning cycle now."""
-        await self._call(operator_calls.maintain("clean"))
+        await self.caller.call(operator_calls.maintain("clean"))
 
     async def ping(self) -> int:
         """The server's time, ns since 1970."""
-        now: int = await self._call(operator_calls.ping())
+        now: int = await self.caller.call(operator_calls.ping())
         return now
 
     def server_now(self) -> int:
@@ -317,5 +333,5 @@ class AsyncClient:
     async def _settle(self, items: list[Settle]) -> list[SettleOutcome]:
         outcomes: list[SettleOutcome] = []
         for start in range(0, len(items), _SETTLED):
-            outcomes += await self._call(leases.settle(items[start : start + _SETTLED]))
+            outcomes += await self.caller.call(leases.settle(items[start : start + _SETTLED]))
         return outcomes

@@ -144,7 +144,7 @@ def get_any(session: Session, frame: FrameReader, now: i64) -> None:
     timeout = row.expires
     if frame.flags & (TIMEOUT | EXACT) == TIMEOUT:
         timeout = row.when if is_busy(row, at) else 0
-    flags = frame.flags & DATA | _marks(session, row, reading.worker, at)
+    flags = frame.flags & DATA | _reply_flags(session, row, reading.worker, at)
     pair = _pair(session, frame, row, b"", at, accessed)
     write_reply(session.out, frame.identifier, row.modified, flags, (pair,), timeout=timeout or -1)
 
@@ -165,19 +165,19 @@ def _has_jobs(session: Session, key: bytes) -> bool:
 def _several(session: Session, frame: FrameReader, now: i64) -> None:
     query = frame.flags & QUERY_BITS
     if query == _CURSOR:
-        scan = KeyQuery.resume(frame.key)
+        wanted = KeyQuery.resume(frame.key)
     elif query == _PATTERN:
-        scan = KeyQuery(PATTERN, b"", frame.key)
+        wanted = KeyQuery(PATTERN, b"", frame.key)
     else:
-        scan = KeyQuery(RANGE, frame.key, frame.upper, frame.limit)
+        wanted = KeyQuery(RANGE, frame.key, frame.upper, frame.limit)
     reading = _reading(session, frame, now)
     entries = session.entries
-    page = entries.rows(scan, reading, now)
+    page = entries.rows(wanted, reading, now)
     at = entries.ground.base.time(now)
     flags = frame.flags & DATA
     pairs: list[Pair] = []
     for key, row in page.rows:
-        flags |= _marks(session, row, reading.worker, at)
+        flags |= _reply_flags(session, row, reading.worker, at)
         pairs.append(_pair(session, frame, row, key, at, entries.ground.accessed.of(row.id)))
     until: i64 = reading.lease if pairs and reading.lease else -1
     write_reply(session.out, frame.identifier, now, flags, pairs, True, page.cursor or None, until)
@@ -195,14 +195,14 @@ def _reading(session: Session, frame: FrameReader, now: i64) -> Reading:
     return Reading(flags & DATA != 0, None, 0, until, worker, skip)
 
 
-def _marks(session: Session, row: Row, worker: bytes, at: i64) -> i64:
+def _reply_flags(session: Session, row: Row, worker: bytes, at: i64) -> i64:
     """The bits of a reply that tell of a lease of somebody else, and of a lock."""
-    marks: i64 = 0
+    found: i64 = 0
     if is_busy(row, at) and row.rare.worker != worker:
-        marks = WORKED_ON
+        found = WORKED_ON
     if _is_locked(session, row, at):
-        marks |= LOCKED
-    return marks
+        found |= LOCKED
+    return found
 
 
 def _is_locked(session: Session, row: Row, at: i64) -> bool:
@@ -216,12 +216,12 @@ def _pair(
     """An entry as it was asked for; its value is read from the log if need be."""
     value = b""
     if frame.flags & DATA:
-        held = row.value
-        value = session.engine.value(row) if held is None else held
+        known = row.value
+        value = session.engine.value(row) if known is None else known
     if not _wants_all(frame):
         return Pair(key, row.kind, value, row.expires if frame.flags & TTL else None)
-    told = accessed if frame.ttl == ALL_READ else -1
-    return Pair(key, row.kind, picture_of(row, value, _is_locked(session, row, at), at, told))
+    read_at = accessed if frame.ttl == ALL_READ else -1
+    return Pair(key, row.kind, picture_of(row, value, _is_locked(session, row, at), at, read_at))
 
 
 def picture_of(row: Row, value: bytes, locked: bool, at: i64, accessed: i64) -> bytes:
@@ -337,9 +337,9 @@ def truncate(session: Session, frame: FrameReader, now: i64) -> None:
 def lock(session: Session, frame: FrameReader, now: i64) -> None:
     """Lock a key; answered with the fencing number and the deadline."""
     owner = _by(session, frame).owner
-    held = session.entries.lock(frame.key, owner, jobs.deadline(frame, now))
-    pair = Pair(b"", Type.INTEGER, encode_integer(held.fence))
-    write_reply(session.out, frame.identifier, now, DATA, (pair,), timeout=held.until)
+    taken = session.entries.lock(frame.key, owner, jobs.deadline(frame, now))
+    pair = Pair(b"", Type.INTEGER, encode_integer(taken.fence))
+    write_reply(session.out, frame.identifier, now, DATA, (pair,), timeout=taken.until)
 
 
 def unlock(session: Session, frame: FrameReader, now: i64) -> None:

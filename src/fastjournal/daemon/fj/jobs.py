@@ -354,12 +354,12 @@ def _write_row(out: BytesWriter, row: Row, value: bytes) -> None:
     more = row.rare
     policy = row.policy
     flags = policy.flags
-    marks: i64 = 0
+    bits: i64 = 0
     if flags & FROM_WORKQ:
-        marks = 1
-    marks |= (flags >> SCHEMA_SHIFT & 15) << 2
+        bits = 1
+    bits |= (flags >> SCHEMA_SHIFT & 15) << 2
     if flags & BY_SCHEDULE:
-        marks |= 2
+        bits |= 2
     until: i64 = 0
     start: i64 = 0
     worker = b""
@@ -371,7 +371,7 @@ def _write_row(out: BytesWriter, row: Row, value: bytes) -> None:
     if flags & FROM_WORKQ or row.queue.larger_first:
         priority = -priority
     write_leased(
-        out, _LETTERS[row.stage], i64(row.kind), marks, row.id, more.attempts, until, row.rank,
+        out, _LETTERS[row.stage], i64(row.kind), bits, row.id, more.attempts, until, row.rank,
         priority, row.due, row.inserted, row.modified, row.expires, policy.lease * MILLISECOND,
         start, policy.ttl * MILLISECOND, more.attempts, more.timeouts, more.fails,
         policy.max_attempts, policy.max_timeouts, policy.max_fails, row.queue.name, worker,
@@ -617,14 +617,14 @@ def get(session: Session, request: Request, now: int) -> bytes:
     elif flags & EXACT:
         by_key.prolong(row, until, now, session.writer())
         stable = session.stable_for(row)
-    told = row.lease_until if leases else row.expires
+    until = row.lease_until if leases else row.expires
     pair = short_of(lease_of(row))
     value = pair.value if flags & DATA else b""
     pair = Pair(b"", pair.type, value, row.expires if flags & EXTENDED else None)
-    marks = (WORKED_ON if busy else 0) | (LOCKED if by_key.is_locked(row.key, now) else 0)
+    bits = (WORKED_ON if busy else 0) | (LOCKED if by_key.is_locked(row.key, now) else 0)
     return encode_reply(
-        request.identifier, row.modified, flags=marks | stable | flags & DATA,
-        timeout=told or None, pairs=(pair,),
+        request.identifier, row.modified, flags=bits | stable | flags & DATA,
+        timeout=until or None, pairs=(pair,),
     )  # fmt: skip
 
 

@@ -35,12 +35,12 @@ class SeenJournal:
     """A view as the functions of FJ want to see it."""
 
     def __init__(
-        self, view: JournalView, tell: Callable[[JournalView], dict[str, Any]], max_message: int
+        self, view: JournalView, figures: Callable[[JournalView], dict[str, Any]], max_message: int
     ) -> None:
-        """`tell`: figures of the journal and of the server."""
+        """`figures`: those of the journal and of the server."""
         self.journal = view
         self.reads = EntryReads(EntryGround(Ground(view.state)))
-        self._tell = tell
+        self._figures = figures
         self._max_message = max_message
 
     @property
@@ -59,7 +59,7 @@ class SeenJournal:
 
     def status(self) -> dict[str, Any]:
         """Figures of the journal and of the server."""
-        return self._tell(self.journal)
+        return self._figures(self.journal)
 
     def max_message(self) -> int:
         """Most bytes of a message."""
@@ -103,12 +103,12 @@ def _get(seen: SeenJournal, request: Request, now: int) -> bytes:
         )
         return out.getvalue()
     if request.query is Query.CURSOR:
-        scan = KeyQuery.resume(request.key)
+        wanted = KeyQuery.resume(request.key)
     elif request.query is Query.PATTERN:
-        scan = KeyQuery(PATTERN, b"", request.key)
+        wanted = KeyQuery(PATTERN, b"", request.key)
     else:
-        scan = KeyQuery(RANGE, request.key, request.upper or b"", request.limit or 0)
-    page = seen.reads.page(scan, now, reading)
+        wanted = KeyQuery(RANGE, request.key, request.upper or b"", request.limit or 0)
+    page = seen.reads.page(wanted, now, reading)
     pairs = [_pair(seen, request, row, key, now) for key, row in page.rows]
     write_reply(out, request.identifier, now, flags, pairs, True, page.cursor or None)
     return out.getvalue()

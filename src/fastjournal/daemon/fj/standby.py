@@ -158,7 +158,7 @@ class Standby:
             raise NotPrimary(self.primary_address()) from error
         if self._seen is None or self._seen.state is not self._view.state:
             limit = int(self.context.wire_limits.max_message)
-            self._seen = SeenJournal(self._view, self._tell, limit)
+            self._seen = SeenJournal(self._view, self._figures, limit)
         return self._seen
 
     def _drop(self) -> None:
@@ -166,7 +166,7 @@ class Standby:
         if view is not None:
             view.close()
 
-    def _tell(self, view: JournalView) -> dict[str, Any]:
+    def _figures(self, view: JournalView) -> dict[str, Any]:
         settings = self.context.settings
         figures = view.status()._replace(sync=settings.journal.sync)
         return self.context.figures(figures, self.journal)

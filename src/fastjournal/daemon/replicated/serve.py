@@ -252,7 +252,7 @@ class _Daemon:
         """The sockets of systemd."""
         return [sock for name, sock in self._sockets if name == protocol]
 
-    def _tell(self) -> Context:
+    def _served_context(self) -> Context:
         """The daemon as /metrics and the others tell of it: all that is served at the moment."""
         context = self._context
         servers = [kept.server for kept in self._kept.values() if kept.server is not None]
@@ -270,7 +270,7 @@ class _Daemon:
         given = self._given("http")
 
         def factory() -> Any:
-            return HttpConnection(self._tell())
+            return HttpConnection(self._served_context())
 
         try:
             if given:

@@ -96,10 +96,10 @@ def make_sets(sets: Sets, settings: Settings) -> dict[str, MemberSet]:
     return sets.find_all()
 
 
-def zones_of(told: ReplicaSettings) -> dict[str, str]:
+def zones_of(settings: ReplicaSettings) -> dict[str, str]:
     """All nodes, and the zone of each."""
-    zones = {told.name: ""}
-    for peer in told.peers:
+    zones = {settings.name: ""}
+    for peer in settings.peers:
         name, address = _split(peer)
         zones[name] = address.partition("@")[2]
     return zones
@@ -120,27 +120,27 @@ def open_replica(path: Path, settings: Settings) -> ReplicaLog:
     return ReplicaLog(stream, sync=sync, segment_size=settings.journal.segment_size)
 
 
-def node_options(told: ReplicaSettings, listen: Sequence[str] = ()) -> NodeOptions:
+def node_options(settings: ReplicaSettings, listen: Sequence[str] = ()) -> NodeOptions:
     """The settings of a node, checked."""
     peers: dict[str, tuple[str, int]] = {}
-    for peer in told.peers:
+    for peer in settings.peers:
         name, address = _split(peer)
-        if name != told.name:  # so that the same list is good for all of them
+        if name != settings.name:  # so that the same list is good for all of them
             peers[name] = parse_address(address.partition("@")[0], 17996)
-    host, port = parse_address(told.listen, 17996)
+    host, port = parse_address(settings.listen, 17996)
     secret = ""
-    if told.secret_file:
+    if settings.secret_file:
         try:
-            secret = Path(told.secret_file).read_text("utf-8").strip()
+            secret = Path(settings.secret_file).read_text("utf-8").strip()
         except OSError as error:
             raise SettingError(f"secret_file: {error.strerror}", name="secret_file") from None
     elif not all(where.startswith("127.") for where, _ in [(host, 0), *peers.values()]):
         raise SettingError("nodes on several machines need a secret_file", name="secret_file")
-    ttl = round(told.ttl * SECOND)
+    ttl = round(settings.ttl * SECOND)
     timing = Timing(ttl=ttl, margin=ttl // 5, renew=ttl * 3 // 10, candidacy=ttl // 2)
-    found = [one for one in (told.clients, *listen) if one and not one.startswith("unix:")]
+    found = [one for one in (settings.clients, *listen) if one and not one.startswith("unix:")]
     clients = ""
     if found:
         where, number = parse_address(found[0])
         clients = f"[{where}]:{number}" if ":" in where else f"{where}:{number}"
-    return NodeOptions(told.name, host, port, peers, secret, timing, told.catch_up, clients)
+    return NodeOptions(settings.name, host, port, peers, secret, timing, settings.catch_up, clients)

@@ -178,7 +178,7 @@ class Puts:
 
     def _check_chosen(self, job_id: bytes) -> None:
         """Refuse an id that would tell how far a sender has come."""
-        if self._tells_mark(job_id):
+        if self._shows_mark(job_id):
             raise BadRequest("an id that begins with a sender's name is for its forwarder alone")
 
     def _place(self, job: PutRequest, rules: QueueRules, now: i64) -> Command | None:
@@ -217,7 +217,7 @@ class Puts:
                 return self._stale(waiting)
             self.outcome = MERGED
             self.placed_id = waiting.id
-            return self._telling_nothing(merged)
+            return self._without_mark(merged)
         if processing is not None and timestamp <= processing.modified:
             return self._stale(processing)
         if tomb is not None and timestamp <= tomb.modified:
@@ -230,7 +230,7 @@ class Puts:
             # an id has a slot of its own: it is known by that id should it come again.
             put = self._new_row(job, rules, tomb.id, rank, stamp, timestamp, tomb.attempts)
             if not parts:
-                return self._telling_nothing(put)
+                return self._without_mark(put)
         else:
             row_id = job.id or self._ground.new_id()
             put = self._new_row(job, rules, row_id, rank, stamp, timestamp, 0)
@@ -241,14 +241,14 @@ class Puts:
         parts.append(put)
         return Group(tuple(parts))
 
-    def _telling_nothing(self, put: Put) -> Command:
+    def _without_mark(self, put: Put) -> Command:
         """A row stated anew; its id may look like that of a sender who has not sent it.
 
         Where a PUT is a record by itself such an id would tell how far the sender has come.
         """
-        return Group((put,)) if self._tells_mark(put.id) else put
+        return Group((put,)) if self._shows_mark(put.id) else put
 
-    def _tells_mark(self, row_id: bytes) -> bool:
+    def _shows_mark(self, row_id: bytes) -> bool:
         return row_id[6] & 0xF0 == 0x80 and row_id[:12] in self._state.senders
 
     def _stale(self, row: Row) -> Command | None:

@@ -220,13 +220,13 @@ class Upkeep:
     def _settle(self) -> None:
         engine = self._engine
         with engine.lock:  # a batch is applied before it is logged; it ends under this lock
-            self._tell_ends()
+            self._log_ends()
         engine.log.sync()
 
-    def _tell_ends(self) -> None:
+    def _log_ends(self) -> None:
         """Say how jobs ended whose records are about to go."""
         endings = self._engine.state.endings
-        ends = None if endings.told else endings.command()
+        ends = None if endings.logged else endings.command()
         if ends is not None:
             self._engine.note(ends)
 

@@ -94,7 +94,7 @@ _Answer = TypeVar("_Answer")
 
 
 @final
-class _Told:
+class _Notice:
     """A command of a batch that somebody is to be told of, with queue and keys of its rows."""
 
     def __init__(self, command: Command, time: i64, names: dict[bytes, tuple[bytes, ...]]) -> None:
@@ -518,15 +518,15 @@ class Engine:
         for subscription in self.subscriptions:
             subscription.end()
 
-    def told_later(self, command: Command, time: i64) -> _Told | None:
+    def make_notice(self, command: Command, time: i64) -> _Notice | None:
         """What is to be told of a command of a batch once it is logged; None: there is nobody."""
         if self.subscriptions or self.wakeups.callers:
-            return _Told(command, time, self._names(command))
+            return _Notice(command, time, self._names(command))
         return None
 
-    def tell(self, told: _Told) -> None:
-        """Tell it."""
-        self._tell(told.command, told.time, told.names)
+    def send_notice(self, notice: _Notice) -> None:
+        """Send what was made."""
+        self._send_events(notice.command, notice.time, notice.names)
 
     def _after(
         self, command: Command, time: i64, names: dict[bytes, tuple[bytes, ...]] | None
@@ -535,7 +535,7 @@ class Engine:
         self.remind(command, time)
         wakeups, woken = self.wakeups, self.state.woken
         if wakeups.callers or self.subscriptions:
-            self._tell(command, time, names)
+            self._send_events(command, time, names)
         if woken:
             if wakeups.consumers or self.subscriptions:
                 self.notify()
@@ -577,16 +577,16 @@ class Engine:
             first = row.when
         return min(first, row.expires) if row.expires else first
 
-    def _tell(
+    def _send_events(
         self, command: Command, time: i64, names: dict[bytes, tuple[bytes, ...]] | None
     ) -> None:
         """One event for each row that the command names."""
-        told: dict[bytes, bool] = {}
+        named_rows: dict[bytes, bool] = {}
         for member in _members(command):
             if member.id:
                 dying = isinstance(member, (Fail, Dead, Timeout))
-                told[member.id] = told.get(member.id, False) or dying
-        for row_id, dying in told.items():
+                named_rows[member.id] = named_rows.get(member.id, False) or dying
+        for row_id, dying in named_rows.items():
             row = self.state.rows.get(row_id)
             if row is None or row.stage > PROCESSING_ROW:
                 self.wakeups.ended(row_id)
@@ -641,7 +641,7 @@ class Batch:
         """`leads`: else it is part of the batch under way, or there is none (rule 3)."""
         self._engine = engine
         self._leads = leads
-        self._untold: list[_Told] = []
+        self._notices: list[_Notice] = []
         self._out = BytesWriter()
         self._scratch = engine.scratch
         self._count: i64 = 0
@@ -659,8 +659,8 @@ class Batch:
             self._count = 0
             self._last = 0
             self._applying = False
-            if self._untold:
-                self._untold = []
+            if self._notices:
+                self._notices = []
             self._since = self._engine._written
             self._engine.batching = self
         return self
@@ -692,9 +692,9 @@ class Batch:
             return engine.log_now(command, payload, now)
         time = engine.next_time(now, self._last)
         self._applying = True
-        told = engine.told_later(command, time)
-        if told is not None:
-            self._untold.append(told)
+        notice = engine.make_notice(command, time)
+        if notice is not None:
+            self._notices.append(notice)
         engine.values.record = len(out)
         add_record(out, self._scratch, time, payload, engine.zone)
         if not self._count:
@@ -718,15 +718,15 @@ class Batch:
             self._out.truncate(0)
             count = self._count
             self._count = 0
-            untold = self._untold
-            if untold:
-                self._untold = []
+            notices = self._notices
+            if notices:
+                self._notices = []
             engine.append(data, count, self._first, self._last)
             engine.wrote(self._last)
             if engine.values.fresh:
                 engine.values.written(engine.log.began_in, engine.log.began_at)
-            for told in untold:
-                engine.tell(told)
+            for notice in notices:
+                engine.send_notice(notice)
             engine.notify()
         except BaseException as error:
             # The state is ahead of the log and cannot be taken back: stop.

@@ -213,10 +213,10 @@ class EntryOperations:
         row = self.read(key, reading, now)
         return self.picture(row, key, now, reading.data, accessed)
 
-    def rows(self, scan: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> Page:
+    def rows(self, wanted: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> Page:
         """The rows of a range, a pattern, or the rest of either; `load` their values in turn."""
         now = now or self._now()
-        page = self._reads.page(scan, now, reading)
+        page = self._reads.page(wanted, now, reading)
         if reading.lease or reading.expires or reading.touch:
             read: set[bytes] = set()  # a row may be found by several keys
             with self._engine.batch():
@@ -226,10 +226,10 @@ class EntryOperations:
                         self._note(row, now, reading, single=False)
         return page
 
-    def page(self, scan: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> EntryPage:
+    def page(self, wanted: KeyQuery, reading: Reading = _PLAIN, now: i64 = 0) -> EntryPage:
         """The entries of a range, a pattern, or the rest of either."""
         now = now or self._now()
-        found = self.rows(scan, reading, now)
+        found = self.rows(wanted, reading, now)
         entries: list[Entry] = []
         for key, row in found.rows:
             if reading.data:

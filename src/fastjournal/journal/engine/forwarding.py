@@ -101,11 +101,11 @@ class Forwarding:
                 if not _MET < at <= MAX_MARK:
                     raise BadRequest(f"a mark cannot be {at}")
                 if at <= mark:
-                    told = self._refusals.get((sender, at))
-                    if told is None:
+                    refusal = self._refusals.get((sender, at))
+                    if refusal is None:
                         repeated += 1
                     else:
-                        refused.append((at, told))
+                        refused.append((at, refusal))
                     continue
                 engine.check_room_to_grow()
                 mark = at
@@ -133,7 +133,7 @@ class Forwarding:
                     engine.commit(command, now)
                 else:
                     engine.commit(_together(command, Sender(sender, at)), now)
-            if mark > before and sender in state.untold:
+            if mark > before and sender in state.unwritten_marks:
                 engine.commit(Sender(sender, mark), now)
         counted = engine.counts
         counted.puts += sum(counts)
@@ -190,9 +190,9 @@ class Forwarding:
             raise Unauthorized("this sender belongs to another token")
         return None if known else Sender(_OWNED + sender, tag)
 
-    def tell_marks(self) -> None:
+    def write_marks(self) -> None:
         """Write down the marks that stand in the ids of jobs only: the end of a log may be torn."""
-        for sender in sorted(self._state.untold):
+        for sender in sorted(self._state.unwritten_marks):
             self._engine.commit(Sender(sender, self._state.mark_of(sender)))
 
 

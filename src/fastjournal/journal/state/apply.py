@@ -127,11 +127,11 @@ class JournalState:
         """A row of many records to be stated anew once its value is in memory."""
         self.senders: dict[bytes, tuple[int, int]] = {}
         """For each sender its mark, and the TIME of the record that says so."""
-        self.untold: dict[bytes, bytes] = {}
+        self.unwritten_marks: dict[bytes, bytes] = {}
         """For senders whose newest mark stands in the id of a job only: that id.
 
         The record of a job of a sender tells by itself that it came, whatever a crash leaves behind
-        it: see `tell_mark`."""
+        it: see `learn_mark`."""
         self.endings = Endings()
         """How leases ended, so that whoever ended one and did not hear of it can be told."""
         self.ends_at: i64 = 0
@@ -156,7 +156,7 @@ class JournalState:
     def apply(self, command: Command, time: i64) -> None:
         """Carry out a command that is a record of the log by itself, with this TIME."""
         if self.senders and isinstance(command, Put) and command.id not in self.rows:
-            self.tell_mark(command.id, time)
+            self.learn_mark(command.id, time)
         self.apply_part(command, time)
 
     def apply_part(self, command: Command, time: i64) -> None:
@@ -539,7 +539,7 @@ class JournalState:
 
     # What concerns no row.
 
-    def tell_mark(self, row_id: bytes, time: i64) -> None:
+    def learn_mark(self, row_id: bytes, time: i64) -> None:
         """The mark that stands in the id of a new row whose PUT is a record by itself.
 
         An id of version 8 that begins with the 12 bytes of a sender ends with a mark. Only its
@@ -552,13 +552,13 @@ class JournalState:
         known = self.senders.get(sender)
         if known is None or time < known[1]:
             return
-        newest = self.untold.get(sender)
+        newest = self.unwritten_marks.get(sender)
         if newest is None or newest < row_id:
-            self.untold[sender] = row_id
+            self.unwritten_marks[sender] = row_id
 
     def _sender(self, command: Sender, time: i64) -> None:
         mark = self.mark_of(command.name)
-        self.untold.pop(command.name, None)
+        self.unwritten_marks.pop(command.name, None)
         if command.mark:
             self.senders[command.name] = (max(mark, int(command.mark)), time)
         else:
@@ -606,7 +606,7 @@ class JournalState:
     def mark_of(self, sender: bytes) -> int:
         """How far a sender has come; 0 if it is not known."""
         mark = self.senders.get(sender, (0, 0))[0]
-        newest = self.untold.get(sender)
+        newest = self.unwritten_marks.get(sender)
         return mark if newest is None else max(mark, int.from_bytes(newest[12:], "big"))
 
     # The state as commands.

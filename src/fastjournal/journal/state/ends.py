@@ -35,7 +35,7 @@ class Endings:
     def __init__(self) -> None:
         self._newest: dict[bytes, int] = {}  # token and end, by id; with `_STAYED`: of a lease
         self._before: dict[bytes, int] = {}
-        self.told = True
+        self.logged = True
         """An ENDS record says all of it."""
 
     def went(self, row_id: bytes, token: i64, end: i64) -> None:
@@ -80,7 +80,7 @@ class Endings:
                 self.settled(row_id, token, end & _MASK)
             else:
                 self.went(row_id, token, end)
-        self.told = True
+        self.logged = True
 
     def __len__(self) -> int:
         return len(self._newest) + len(self._before)
@@ -88,7 +88,7 @@ class Endings:
     def _keep(self, key: bytes, value: int) -> None:
         newest = self._newest
         newest[key] = value
-        self.told = False
+        self.logged = False
         if len(newest) >= _KEPT:
             self._before = newest
             self._newest = {}

@@ -10,14 +10,16 @@ Rules:
    process to process, as they do for Python's own dictionaries. Nothing else depends on them.
 4. The dictionary's words are spoken: `get`, `[]`, `in`, `len`, `values`, `items`, and going through
    it gives ids.
+5. Of each place a byte tells whether a row can be there. Nearly all that is not there is seen by
+   these bytes alone: most of them are in the processor's caches, and most rows are not.
 """
 
 from collections.abc import Iterator
 from typing import Final, final
 
-from mypy_extensions import i32, i64
+from mypy_extensions import i32, i64, u8
 
-from fastjournal.buffers import read_i64_be
+from fastjournal.buffers import read_i64_be, vec
 from fastjournal.journal.state.row import QueueRules, Row
 
 __all__ = ["Rows"]
@@ -44,11 +46,26 @@ _GONE: Final = Row(bytes(16), QueueRules(b""), b"", b"")
 
 
 @final
+class _Table:
+    """The places where rows are found."""
+
+    def __init__(self, size: i64) -> None:
+        self.rows: list[Row | None] = [None] * size
+        self.tags: vec[u8] = vec[u8]([0] * size)
+        """Of each place the tag of what came there, which stays; 0: nothing did."""
+
+    def put(self, row: Row, hash_: i64, at: i64) -> None:
+        """A row comes to an empty place."""
+        self.rows[at] = row
+        self.tags[at] = _tag(hash_)  # only now: whoever sees it finds the row
+
+
+@final
 class Rows:
     """Rows by id. Only `apply` adds and removes."""
 
     def __init__(self) -> None:
-        self._table: list[Row | None] = [None] * _SMALLEST
+        self._table = _Table(_SMALLEST)
         self._taken: i64 = 0
         """Places of the table that are not empty."""
         self._line: list[Row | None] = []
@@ -69,32 +86,29 @@ class Rows:
         high = read_i64_be(row_id, 0)
         low = read_i64_be(row_id, 8)
         table = self._table
-        mask: i64 = len(table) - 1
-        at = _hash(high, low) & mask
+        tags = table.tags
+        hash_ = _hash(high, low)
+        tag = _tag(hash_)
+        mask: i64 = len(tags) - 1
+        at = hash_ & mask
         while True:
-            row = table[at]
-            if row is None:
+            there = tags[at]
+            if there == 0:
                 return None
-            if row.low == low and row.high == high and row is not _GONE:
-                return row
+            if there == tag:
+                row = table.rows[at]
+                assert row is not None
+                if row.low == low and row.high == high and row is not _GONE:
+                    return row
             at = at + 1 & mask
 
     def seek(self, row_id: bytes) -> Row | None:
         """The same for `apply`, which adds a row of this id at once if there is none."""
-        high = read_i64_be(row_id, 0)
-        low = read_i64_be(row_id, 8)
-        table = self._table
-        mask: i64 = len(table) - 1
-        self._hash = _hash(high, low)
-        at = self._hash & mask
-        while True:
-            row = table[at]
-            if row is None:
-                self._slot = at
-                return None
-            if row.low == low and row.high == high and row is not _GONE:
-                return row
-            at = at + 1 & mask
+        row = self.get(row_id)
+        if row is None:
+            self._hash = _hash(read_i64_be(row_id, 0), read_i64_be(row_id, 8))
+            self._slot = _empty_place(self._table.tags, self._hash)
+        return row
 
     def add(self, row: Row) -> None:
         """A row comes whose id is not here, and was sought last of all."""
@@ -104,30 +118,29 @@ class Rows:
         self._line.append(row)
         self._count += 1
         self._taken += 1
-        if self._taken * 2 > len(self._table):
+        if self._taken * 2 > len(self._table.tags):
             self._rebuild()
         else:
-            self._table[self._slot] = row
+            self._table.put(row, self._hash, self._slot)
         self._slot = -1
 
     def remove(self, row: Row) -> None:
         """A row goes that is here."""
-        table = self._table
-        mask: i64 = len(table) - 1
+        rows, tags = self._table.rows, self._table.tags
+        tag = _tag(i64(row.hash))
+        mask: i64 = len(tags) - 1
         at = i64(row.hash) & mask
-        found = table[at]
-        while found is not row:
-            if found is None:
+        while tags[at] != tag or rows[at] is not row:
+            if tags[at] == 0:
                 raise KeyError(row.id)
             at = at + 1 & mask
-            found = table[at]
-        table[at] = _GONE
+        rows[at] = _GONE
         line = self._line
-        place = i64(row.number) - self._base
-        line[place] = None
+        index = i64(row.number) - self._base
+        line[index] = None
         self._count -= 1
-        if place == self._head:
-            self._head = place + 1
+        if index == self._head:
+            self._head = index + 1
         if self._count * 2 + _TRIM < len(line):
             self._close_ranks()
 
@@ -169,14 +182,11 @@ class Rows:
         size: i64 = _SMALLEST
         while self._count * 3 > size:
             size *= 2
-        table: list[Row | None] = [None] * size
-        mask = size - 1
+        table = _Table(size)
         for row in self._line:
             if row is not None:
-                at = i64(row.hash) & mask
-                while table[at] is not None:
-                    at = at + 1 & mask
-                table[at] = row
+                hash_ = i64(row.hash)
+                table.put(row, hash_, _empty_place(table.tags, hash_))
         self._table = table
         self._taken = self._count
 
@@ -195,6 +205,20 @@ class Rows:
             self._base = 0
             self._line = left
         self._head = 0
+
+
+def _empty_place(tags: vec[u8], hash_: i64) -> i64:
+    """Where a row goes that is not in the table."""
+    mask: i64 = len(tags) - 1
+    at = hash_ & mask
+    while tags[at] != 0:
+        at = at + 1 & mask
+    return at
+
+
+def _tag(hash_: i64) -> u8:
+    """The highest bits, which choose no place until there are millions of rows; never 0."""
+    return u8(hash_ >> 24 | 128)
 
 
 def _hash(high: i64, low: i64) -> i64:

@@ -198,9 +198,9 @@ class Selection:
             row = self._head(queue) if version < 0 else queue.head_of(version, self._now)
             if row is None:
                 continue
-            entry = (row.rank, row.due, row.inserted, row.id)
+            rank = (row.rank, row.due, row.inserted, row.id)
             slow = queue.is_slow(row)
-            its: tuple[Any, ...] = (slow, queue.served, entry) if fair else (slow, entry)
+            its: tuple[Any, ...] = (slow, queue.served, rank) if fair else (slow, rank)
             if best is None or its < order:
                 best, order = row, its
         return best

@@ -53,7 +53,7 @@ from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold, Lives
 from fastjournal.spark.locations import is_remote, place
 from fastjournal.spark.replay.dealt import Deal, run_shares
-from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.fold import Share, no_collection
 from fastjournal.spark.replay.jobs import job_batches, replay_share
 from fastjournal.spark.replay.snapshots import lives_base, replay_base, whole_history
 from fastjournal.spark.storage.segments import (
@@ -318,7 +318,8 @@ class _Task:
 
     def write(self, share: Share, pieces: list[Piece]) -> list[_Answer]:
         """Write everything of one share."""
-        return replace(self, share=share, pieces=pieces)._write()
+        with no_collection():
+            return replace(self, share=share, pieces=pieces)._write()
 
     def _write(self) -> list[_Answer]:
         self.folder.look()

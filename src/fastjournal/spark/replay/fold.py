@@ -318,7 +318,7 @@ def _group(payload: bytes) -> tuple[Command, ...]:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Rows hold no cycles; looking for some among millions would take as long as the replay."""
+    """Rows and jobs hold no cycles; to look for some takes longer than to make them."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -18,8 +18,8 @@ __all__ = ["pick", "prune", "rehash"]
 def pick(view, times, offsets, starts, sizes, lows, highs, kinds, rowless, index, count):
     """Move the records of a share to the front, with their ids; returns how many they are.
 
-    So those that name no row. The columns are the caller's own; sizes become ends. One pass,
-    because the records of other shares are most of a log: the twin of `fold.route` and `Chunk.ids`.
+    So those that name no row. The columns are the caller's own; sizes become ends. One pass: the
+    records of other shares are most of a log. The twin of `fold.route` and `Chunk.ids`.
     """
     found = 0
     shares = np.uint64(count)

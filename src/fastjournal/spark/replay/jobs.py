@@ -36,7 +36,7 @@ from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings
 from fastjournal.spark.partitions import Shard
 from fastjournal.spark.replay.dealt import Deal, deal_here, dealt
-from fastjournal.spark.replay.fold import Share, fold
+from fastjournal.spark.replay.fold import Share, fold, no_collection
 from fastjournal.spark.replay.snapshots import base_of, is_archived, lives_base, log_of, replay_base
 from fastjournal.spark.schema import arrow_schema, ddl, made_columns, names_of
 from fastjournal.spark.storage.segments import (
@@ -229,8 +229,9 @@ def job_batches(
     if queues is not None:
         rows = (row for row in rows if row.queue.name.decode("utf-8", "backslashreplace") in queues)
     left = iter(rows)
-    while some := list(map(job_of, islice(left, _ROWS))):
-        # A job is a tuple: turning twenty thousand of them into columns costs next to nothing.
-        fields: list[tuple[Any, ...]] = list(zip(*some, strict=True))
-        columns = [_column(name, fields, directory, schema.field(name).type) for name in names]
+    while some := list(islice(left, _ROWS)):
+        with no_collection():
+            # A job is a tuple: to turn twenty thousand of them into columns costs next to nothing.
+            fields: list[tuple[Any, ...]] = list(zip(*map(job_of, some), strict=True))
+            columns = [_column(name, fields, directory, schema.field(name).type) for name in names]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fastjournal.errors import BadRequest, Locked, LockTimeout
@@ -135,7 +136,7 @@ def adopt_into(target: Target, batch: Batch, staged: Sequence[Staged]) -> Adopte
     jobs = _jobs(batch, staged)
     taken: list[Result] = []
     if batch.app:
-        taken.append(target.put_from(batch.sender, _first(jobs, rows - 1)))
+        taken.append(target.put_from(batch.sender, islice(jobs, rows - 1)))
         last = [(batch.mark, job) for _, job in jobs]
         taken.append(target.put_from(batch.application, iter(last)))
     else:
@@ -273,8 +274,3 @@ def _jobs(batch: Batch, staged: Sequence[Staged]) -> Iterator[tuple[int, NewJob]
                 ),
             )
             mark += 1
-
-
-def _first(jobs: Iterator[tuple[int, NewJob]], count: int) -> Iterator[tuple[int, NewJob]]:
-    for _ in range(count):
-        yield next(jobs)

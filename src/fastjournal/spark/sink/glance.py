@@ -5,7 +5,7 @@ Rules:
 1. The snapshot is read first, then the log, in order; only SENDER and QUEUE commands are applied,
    alone or inside a GROUP. The rows themselves are walked over, not decoded.
 2. A sender's newest mark may stand in the id of a job only. It counts where the state's own rule
-   says so (`JournalState.tell_mark`): in a PUT that is a record by itself, behind the SENDER that
+   says so (`JournalState.learn_mark`): in a PUT that is a record by itself, behind the SENDER that
    made the sender known; never in an image of the snapshot.
 3. The caller holds the appender's lock: nothing is added meanwhile.
 4. What was found is kept beside the journal, with the segment in which the log ended: as long as
@@ -188,4 +188,4 @@ class _Jobs:
         if len(where):
             marks = np.ascontiguousarray(self._ids[where, 12:]).view(">u4")
             last = int(where[int(marks.argmax())])
-            state.tell_mark(self._ids[last].tobytes(), int(self._chunk.times[last]))
+            state.learn_mark(self._ids[last].tobytes(), int(self._chunk.times[last]))

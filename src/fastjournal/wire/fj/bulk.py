@@ -346,24 +346,24 @@ def encode_settle(items: Iterable[Settle]) -> bytes:
     put_u32(out, len(found))
     for item in found:
         job_id, key, result = item.id, item.key, item.result
-        marks: i64 = item.action
+        bits: i64 = item.action
         argument = 0
         if item.argument is not None:
-            marks |= _ARGUMENT
+            bits |= _ARGUMENT
             argument = item.argument
         if result is None:
             result = b""
         else:
-            marks |= _RESULT
+            bits |= _RESULT
         if (
-            marks > 255
+            bits > 255
             or len(job_id) != 16
             or len(key) > 0xFFFF
             or not 0 <= item.token <= 0xFFFF_FFFF
             or not 0 <= argument <= MAX_INSTANT
         ):
             raise OutOfRange("does not fit a SETTLE")
-        out.append(u8(marks))
+        out.append(u8(bits))
         out.write(job_id)
         put_u32(out, item.token)
         write_i64_be(out, argument)
@@ -407,16 +407,16 @@ class SettleReader:
         data, end = self._data, self._end
         if at + SETTLE_SIZE > end:
             raise BadRequest("SETTLE is cut off")
-        marks: i64 = data[at]
+        bits: i64 = data[at]
         argument = read_i64_be(data, at + 21)
         key_size = get_u16(data, at + 29)
         size = get_u32(data, at + 31)
-        action = marks & 15
-        if action > 3 or marks & 48 or (action == 0 and marks & _ARGUMENT):
-            raise BadRequest(f"SETTLE with an unknown action {marks}")
+        action = bits & 15
+        if action > 3 or bits & 48 or (action == 0 and bits & _ARGUMENT):
+            raise BadRequest(f"SETTLE with an unknown action {bits}")
         if argument < 0:
             raise OutOfRange("length of time does not fit")
-        if (argument and not marks & _ARGUMENT) or (size and not marks & _RESULT):
+        if (argument and not bits & _ARGUMENT) or (size and not bits & _RESULT):
             raise BadRequest("SETTLE with an argument or a result that is not announced")
         if not key_size and data[at + 1 : at + 17] == NO_ID:
             raise BadRequest("SETTLE of a lease without id and key")
@@ -431,16 +431,16 @@ class SettleReader:
             return False
         self._left -= 1
         data, at = self._data, self._at
-        marks: i64 = data[at]
+        bits: i64 = data[at]
         key_at = at + SETTLE_SIZE
         result_at = key_at + get_u16(data, at + 29)
         stop = result_at + get_u32(data, at + 31)
-        self.action = marks & 15
+        self.action = bits & 15
         self.id = data[at + 1 : at + 17]
         self.token = get_u32(data, at + 17)
-        self.argument = read_i64_be(data, at + 21) if marks & _ARGUMENT else -1
+        self.argument = read_i64_be(data, at + 21) if bits & _ARGUMENT else -1
         self.key = data[key_at:result_at]
-        self.result = data[result_at:stop] if marks & _RESULT else None
+        self.result = data[result_at:stop] if bits & _RESULT else None
         self._at = stop
         return True
 
@@ -688,8 +688,8 @@ def read_forward(data: bytes, at: i64, end: i64, now: i64, sender: bytes = b"") 
         raise BadRequest(f"FORWARD of {count} jobs in {end - at} bytes")
     marks: list[int] = []
     before: i64 = 1
-    for place in range(at + _HEAD_SIZE, jobs_at, 4):
-        mark = get_u32(data, place)
+    for mark_at in range(at + _HEAD_SIZE, jobs_at, 4):
+        mark = get_u32(data, mark_at)
         if mark <= before:
             raise BadRequest("marks must grow, from 2 on")
         before = mark
@@ -699,8 +699,8 @@ def read_forward(data: bytes, at: i64, end: i64, now: i64, sender: bytes = b"") 
     reader = JobReader(data, jobs_at, end, now)
     named = len(sender) == 12
     jobs = [
-        reader.next(b"", 0, sender + data[place : place + 4] if named else b"")
-        for place in range(at + _HEAD_SIZE, jobs_at, 4)
+        reader.next(b"", 0, sender + data[mark_at : mark_at + 4] if named else b"")
+        for mark_at in range(at + _HEAD_SIZE, jobs_at, 4)
     ]
     if reader.at != end:
         raise BadRequest("bytes behind the jobs")
@@ -737,7 +737,7 @@ def decode_forwarded(value: bytes) -> Forwarded:
         if at > end:
             raise BadRequest("reply to FORWARD is cut off")
         errors.append((int(mark), value[stop:at].decode("utf-8", "replace")))
-    counts = [int(get_u32(value, place)) for place in range(0, _REPLY_SIZE, 4)]
+    counts = [int(get_u32(value, mark_at)) for mark_at in range(0, _REPLY_SIZE, 4)]
     if len(errors) != counts[5]:
         raise BadRequest("reply to FORWARD with a wrong number of errors")
     return Forwarded(

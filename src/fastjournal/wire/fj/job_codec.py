@@ -402,7 +402,7 @@ def write_leased(
     out: BytesWriter,
     letter: i64,
     kind: i64,
-    marks: i64,
+    bits: i64,
     job_id: bytes,
     token: i64,
     until: i64,
@@ -426,11 +426,11 @@ def write_leased(
     note: bytes,
     value: bytes,
 ) -> None:
-    """Layout 3; `letter` is that of the state, `marks` are bits 0 and 1 of the fourth byte."""
+    """Layout 3; `letter` is that of the state, `bits` are 0 and 1 of the fourth byte."""
     out.append(3)
     out.append(u8(letter))
     out.append(u8(kind))
-    out.append(u8(marks))
+    out.append(u8(bits))
     out.write(job_id)
     put_u32(out, token)
     write_i64_be(out, until)
@@ -508,14 +508,14 @@ def _write_lease(out: BytesWriter, lease: Lease) -> None:
         raise OutOfRange("job does not fit layout 3")
     if len(job.worker) > 0xFFFF or len(job.note) > 0xFFFF:
         raise OutOfRange("job does not fit layout 3: worker or note")
-    marks = 0
+    bits = 0
     if job.workq:
-        marks = 1
+        bits = 1
     if job.scheduled:
-        marks |= 2
-    marks |= (job.schema & 15) << 2
+        bits |= 2
+    bits |= (job.schema & 15) << 2
     write_leased(
-        out, _LETTERS[job.state], job.kind, marks, job.id, token, lease.until, job.rank,
+        out, _LETTERS[job.state], job.kind, bits, job.id, token, lease.until, job.rank,
         job.priority, job.due, job.inserted, job.modified, job.expires, job.lease,
         job.lease_start, job.ttl, job.attempts, job.timeouts, job.fails, job.max_attempts,
         job.max_timeouts, job.max_fails, job.queue_bytes, job.worker, job.note, job.payload,
@@ -541,7 +541,7 @@ def decode_leased(pair: Pair, until: int = 0) -> Lease:
     data_at = note_at + get_u16(value, 132)
     if data_at + get_u32(value, 134) != total:
         raise BadRequest("leased job has a wrong size")
-    marks = value[3]
+    bits = value[3]
     ends = get_u64(value, 24)
     job: Job = _new(Job, (
         value[4:20], value[LEASED_SIZE:worker_at], pair.key, value[data_at:], state,
@@ -549,9 +549,9 @@ def decode_leased(pair: Pair, until: int = 0) -> Lease:
         get_u64(value, 72), value[2], int(get_u32(value, 104)), int(get_u32(value, 108)),
         int(get_u32(value, 112)), int(get_u32(value, 116)), int(get_u32(value, 120)),
         int(get_u32(value, 124)), get_u64(value, 80), get_u64(value, 88), ends,
-        value[worker_at:note_at], b"", value[note_at:data_at], False, marks & 1 != 0,
-        marks & 2 != 0, get_u64(value, 96), (), int(read_i64_be(value, 40)),
-        marks >> 2 & 15,
+        value[worker_at:note_at], b"", value[note_at:data_at], False, bits & 1 != 0,
+        bits & 2 != 0, get_u64(value, 96), (), int(read_i64_be(value, 40)),
+        bits >> 2 & 15,
     ))  # fmt: skip
     lease: Lease = _new(Lease, (job, int(get_u32(value, 20)), ends))
     return lease
