@@ -29,6 +29,7 @@ from fastjournal.spark.lake.step import Step
 from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.lifecycle import walk
 from fastjournal.spark.replay.fold import fold
+from fastjournal.spark.replay.jobs import replay_share
 from fastjournal.spark.storage.segments import journal_segments, load_all
 from fastjournal.testing import ManualClock
 from s3_server import BUCKET, environment, serve_s3
@@ -381,9 +382,9 @@ def test_jobs_follow_from_the_rows_that_changed(
 
     def counted(*arguments: Any, **more: Any) -> Any:
         replays.append(arguments)
-        return fold(*arguments, **more)
+        return replay_share(*arguments, **more)
 
-    monkeypatch.setattr(exporter, "fold", counted)
+    monkeypatch.setattr(exporter, "replay_share", counted)
     with Journal(path, clock=clock, background=False, sync="os", clean_interval=0) as journal:
         for n in range(40):
             journal.put(b"%d" % n, queue="q", key=f"k{n}")
