@@ -30,6 +30,13 @@ PLANS = {
         faults=("kill", "cut-off", "one-way", "members", "members", "mend"),
         loss=0.25,
     ),
+    "growing": Plan(
+        nodes=1,
+        spares=3,
+        seconds=8,
+        each=0.3,
+        faults=("kill", "cut-off", "members", "resize", "resize", "mend"),
+    ),
     "late mail": Plan(
         seconds=9, each=0.6, faults=("kill", "pause", "cut-off", "power"), twice=0.2, late=0.15
     ),

@@ -825,21 +825,38 @@ class World:
 
     def _members(self, node: Node) -> None:
         """A serving primary replaces one of its nodes by a spare one."""
+
+        def swap(voters: list[str], spare: list[str]) -> None:
+            if spare:
+                voters[self.random.randrange(len(voters))] = self.random.choice(spare)
+
+        self._change_voters(node, swap)
+
+    def _resize(self, node: Node) -> None:
+        """It takes in one more, lets one go, or gives up what it has begun."""
+
+        def resize(voters: list[str], spare: list[str]) -> None:
+            deed = self.random.choice(("add", "remove", "give up"))
+            if deed == "add" and spare:
+                voters.append(self.random.choice(spare))
+            elif deed == "remove" and len(voters) > 2:
+                voters.pop(self.random.randrange(len(voters)))
+
+        self._change_voters(node, resize)
+
+    def _change_voters(self, node: Node, choose: Callable[[list[str], list[str]], None]) -> None:
         for journal in self.homes:
             replica = node.replicas.get(journal)
             if not node.up or replica is None or not replica.member.is_serving:
                 continue
-            voters = list(replica.member.members.voters)
-            spare = [name for name in self.nodes if name not in voters]
-            if spare:
-                voters[self.random.randrange(len(voters))] = self.random.choice(spare)
-                member = replica.member
+            member, voters = replica.member, list(replica.member.members.voters)
+            choose(voters, [name for name in self.nodes if name not in voters])
 
-                def change(member: Member = member, voters: list[str] = voters) -> None:
-                    with contextlib.suppress(JournalError):
-                        member.change_voters(voters)
+            def change(member: Member = member, voters: list[str] = voters) -> None:
+                with contextlib.suppress(JournalError):
+                    member.change_voters(voters)
 
-                self.do(node, journal, change)
+            self.do(node, journal, change)
 
     def describe(self) -> str:
         """For people who look at a seed."""

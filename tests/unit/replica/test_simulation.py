@@ -66,7 +66,7 @@ CAUGHT = {
     "OwnEnd": ("plain", 3),
     "TailsStay": ("plain", 13),
     "Minority": ("plain", 0),
-    "OldMajority": ("moving", 233),
+    "OldMajority": ("growing", 1),
     "LongLease": ("leases", 28),
     "NothingLost": ("lazy sync", 24),
     "AnyTime": ("clocks", 4),
