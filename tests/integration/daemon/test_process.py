@@ -278,11 +278,13 @@ def test_the_token_commands(tmp_path: Path) -> None:
 
 
 def test_nobody_there_is_said_in_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fastjournal.cli.app", "ping", "--url",
-         f"fj://127.0.0.1:{free_port()}?connect_timeout=0.2"],
-        capture_output=True, text=True, timeout=30,
-    )  # fmt: skip
+    with socket.socket() as taken:  # so that nobody else listens there
+        taken.bind(("127.0.0.1", 0))
+        done = subprocess.run(
+            [sys.executable, "-m", "fastjournal.cli.app", "ping", "--url",
+             f"fj://127.0.0.1:{taken.getsockname()[1]}?connect_timeout=0.2"],
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("error: 127.0.0.1:")
     assert len(done.stderr.splitlines()) == 1

@@ -13,6 +13,7 @@ Rules:
 """
 
 from functools import lru_cache
+from importlib import import_module
 from struct import Struct
 from typing import Any, Final, final
 
@@ -77,7 +78,7 @@ def compiled_pattern(pattern: bytes) -> Any:
     if len(pattern) > MAX_PATTERN:
         raise BadPattern(f"a pattern has at most {MAX_PATTERN} bytes")
     try:
-        import re2
+        re2: Any = import_module("re2")
     except ImportError:
         raise BadPattern("patterns need: pip install 'fastjournal[daemon]'") from None
     options = re2.Options()
