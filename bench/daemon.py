@@ -21,6 +21,7 @@ them, as the least that a server in Python can take.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing as mp
 import shutil
@@ -69,7 +70,8 @@ class Running:
         """Seconds of CPU used so far by all threads, as the scheduler counts them."""
         used = 0
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            used += int((task / "schedstat").read_text().split()[0])
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ends just now
+                used += int((task / "schedstat").read_text().split()[0])
         return used / 1e9
 
     def stop(self) -> None:
