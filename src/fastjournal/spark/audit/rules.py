@@ -38,10 +38,12 @@ from fastjournal.log.synced_mark import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.audit.prefilter import Sift
 from fastjournal.spark.kinds import BROADCAST, GROUP, kind_name, names_a_row
+from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import Share, fold, no_collection, route
 from fastjournal.spark.replay.snapshots import Base, base_of, log_of, replay_base
 from fastjournal.spark.storage.segments import (
     Piece,
+    SegmentListing,
     at_one_moment,
     journal_segments,
     load,
@@ -55,6 +57,7 @@ __all__ = [
     "LIMIT",
     "RULES",
     "Finding",
+    "begins_behind_snapshot",
     "directory_findings",
     "keyed_rows",
     "segment_findings",
@@ -229,6 +232,12 @@ class _Log:
     """Whether it begins with the first segment."""
 
 
+def begins_behind_snapshot(directory: str) -> bool:
+    """Whether a snapshot stands for records that are gone, or never came to this node."""
+    manifest = None if is_remote(directory) else SegmentListing(directory).manifest()
+    return manifest is not None and manifest.floor > 0
+
+
 def _opened(
     directory: str, share: Share, newest: int, notes: _Notes, dealt: Sequence[Piece] | None = None
 ) -> _Log:
@@ -245,7 +254,7 @@ def _opened(
             with suppress(SegmentError, VersionMismatch):
                 segments.append((piece, load(piece)))
         known = pieces if dealt is not None else [piece for piece, _ in segments]
-        first = bool(known) and known[0].number == 1
+        first = bool(known) and known[0].number == 1 and not begins_behind_snapshot(directory)
         try:
             if dealt is not None:
                 return _Log(segments, base_of(dealt, share), first), ""
