@@ -38,12 +38,10 @@ from fastjournal.log.synced_mark import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.audit.prefilter import Sift
 from fastjournal.spark.kinds import BROADCAST, GROUP, kind_name, names_a_row
-from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import Share, fold, no_collection, route
 from fastjournal.spark.replay.snapshots import Base, base_of, log_of, replay_base
 from fastjournal.spark.storage.segments import (
     Piece,
-    SegmentListing,
     at_one_moment,
     journal_segments,
     load,
@@ -57,7 +55,6 @@ __all__ = [
     "LIMIT",
     "RULES",
     "Finding",
-    "begins_behind_snapshot",
     "directory_findings",
     "keyed_rows",
     "segment_findings",
@@ -232,12 +229,6 @@ class _Log:
     """Whether it begins with the first segment."""
 
 
-def begins_behind_snapshot(directory: str) -> bool:
-    """Whether a snapshot stands for records that are gone, or never came to this node."""
-    manifest = None if is_remote(directory) else SegmentListing(directory).manifest()
-    return manifest is not None and manifest.floor > 0
-
-
 def _opened(
     directory: str, share: Share, newest: int, notes: _Notes, dealt: Sequence[Piece] | None = None
 ) -> _Log:
@@ -254,7 +245,7 @@ def _opened(
             with suppress(SegmentError, VersionMismatch):
                 segments.append((piece, load(piece)))
         known = pieces if dealt is not None else [piece for piece, _ in segments]
-        first = bool(known) and known[0].number == 1 and not begins_behind_snapshot(directory)
+        first = bool(known) and known[0].number == 1
         try:
             if dealt is not None:
                 return _Log(segments, base_of(dealt, share), first), ""
@@ -438,8 +429,8 @@ def snapshot_findings(
     """Replay with the snapshot against replay of the whole log, where all of it is still there."""
     notes = _Notes(directory)
     log = _opened(directory, share, newest, _Notes(directory), dealt)
-    if log.base.state is None or not log.whole:
-        return []
+    if log.base.state is None or not log.whole or log.base.first == 1:
+        return []  # of a node that began with the snapshot, all of the log comes behind it
     short = _replayed(log, share).rows
     whole = fold(log.segments, share=share, mode="DROPMALFORMED").rows
     for row_id in sorted({*short, *whole}):

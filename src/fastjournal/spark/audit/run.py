@@ -23,7 +23,6 @@ from fastjournal.errors import JournalFault
 from fastjournal.spark.audit.rules import (
     FINDING_COLUMNS,
     Finding,
-    begins_behind_snapshot,
     directory_findings,
     keyed_rows,
     segment_findings,
@@ -32,13 +31,14 @@ from fastjournal.spark.audit.rules import (
 )
 from fastjournal.spark.errors import told
 from fastjournal.spark.kinds import GROUP
-from fastjournal.spark.locations import absolute
+from fastjournal.spark.locations import absolute, is_remote
 from fastjournal.spark.replay.dealt import Deal, dealt, is_dealt, places_of
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.snapshots import replay_base
 from fastjournal.spark.storage.segments import (
     SHARE_BYTES,
     Piece,
+    SegmentListing,
     journal_segments,
     load_all,
     newest_time,
@@ -123,7 +123,7 @@ def audit(
         keyed = [_Keyed(directory, share, newest) for share in shares]
         rows = frame_of(spark, keyed, "queue binary, key binary, state string, id binary")
     found = found.unionByName(_one_waiting(rows, directory))
-    if opinion and _replayable(directory) and not begins_behind_snapshot(directory):
+    if opinion and _replayable(directory) and not _begins_behind_snapshot(directory):
         found = found.unionByName(second_opinion(spark, directory))
     return found
 
@@ -136,6 +136,12 @@ def _replayable(directory: str) -> bool:
     except JournalFault:
         return False
     return bool(segments)
+
+
+def _begins_behind_snapshot(directory: str) -> bool:
+    """Whether a snapshot stands for records that are gone (rule 2)."""
+    manifest = None if is_remote(directory) else SegmentListing(directory).manifest()
+    return manifest is not None and manifest.floor > 0
 
 
 def exit_code(found: DataFrame) -> int:
