@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from fastjournal import Journal
+from fastjournal.errors import BadRequest
 from fastjournal.log.commit_mark import COMMIT_POS, REPLICA_META
 from fastjournal.log.files import DISK
 from fastjournal.log.record import encode
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.replica.disk import ReplicaLog
+from fastjournal.replica.disk import ReplicaLog, walk_records
+from fastjournal.spark.audit.rules import share_findings, snapshot_findings
 from fastjournal.spark.decode.record_columns import record_batches
 from fastjournal.spark.lake.history import History
+from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.options import Settings
+from fastjournal.spark.replay.fold import Share
+from fastjournal.spark.replay.jobs import shard_batches, shards
+from fastjournal.spark.replay.snapshots import lives_base
 from fastjournal.spark.storage.segments import journal_segments, newest_time, plan
 from fastjournal.spark.stream.tail import Reached, Tail
+from fastjournal.testing import ManualClock
 
 T0 = 1_700_000_000_000_000_000
 PAYLOAD = b"\x05" + bytes(16)
@@ -27,6 +36,17 @@ def read_times(home: Path) -> list[int]:
     settings = Settings.parse({"path": str(home), "columns": "time_ns"})
     batches = record_batches(plan(settings), settings)
     return [int(time) for one in batches for time in one.column("time_ns").to_pylist()]
+
+
+def row_ids(home: Path, upto: int | None = None) -> set[bytes]:
+    """The rows that a replay up to an instant leaves."""
+    settings = Settings((str(home),), view="jobs", columns=("id",), shards=1, as_of=upto)
+    return {
+        row_id
+        for shard in shards(settings)
+        for batch in shard_batches(shard, settings)
+        for row_id in batch.column("id").to_pylist()
+    }
 
 
 @pytest.fixture
@@ -86,3 +106,48 @@ def test_a_log_that_is_nobodys_copy_is_read_to_its_end(tmp_path: Path) -> None:
     assert not (tmp_path / REPLICA_META).exists()
     assert newest_time(journal_segments(tmp_path)[-1]) == T0 + 2
     assert len(read_times(tmp_path)) == 3
+
+
+def test_a_node_that_began_with_a_snapshot_has_no_history_before_it(tmp_path: Path) -> None:
+    """F58: its log begins with segment 1 as a whole one does, and is none."""
+    clock = ManualClock()
+    with Journal(tmp_path / "first", background=False, clock=clock, chance=Random(3)) as journal:
+        old = journal.put(b"old", queue="q").id
+        clock.advance(60)
+        later = journal.put(b"later", queue="q").id
+        clock.advance(60)
+        before = tmp_path / "first" / segment_name(1)
+        content = before.read_bytes()
+        journal.snapshot()
+        clock.advance(60)
+        new = journal.put(b"new", queue="q").id
+    first = ReplicaLog(Stream(tmp_path / "first", WORKQ))
+    second = ReplicaLog(Stream(tmp_path / "second", WORKQ))
+    facts = first.snapshot()
+    assert facts is not None
+    second.take_part(0, first.read_snapshot(facts, 0))
+    second.install(facts.base, facts.checkpoint)
+    behind = first.read_after(facts.base).data
+    times = walk_records(behind).times
+    second.append_raw(behind, times)
+    second.set_commit(times[-1])
+    second.note_commit()
+    second.close()
+
+    home = second.stream.path
+    pieces = journal_segments(home)
+    assert pieces[0].number == 1
+    assert share_findings(str(home), Share()) == []
+    assert snapshot_findings(str(home), Share()) == []
+    assert row_ids(home) == {old, later, new}
+    base = lives_base(home, pieces)
+    assert base is not None
+    known = rows_before([base, *pieces], Share())
+    assert known is not None
+    assert set(known.column("id").to_pylist()) == {old, later}
+    with pytest.raises(BadRequest, match=r"the history before 000000001\.snapshot is gone"):
+        row_ids(home, facts.base - 1)
+    whole = tmp_path / "first"
+    before.write_bytes(content)
+    assert lives_base(whole, journal_segments(whole)) is None
+    assert row_ids(whole, facts.base - 1) == {old}

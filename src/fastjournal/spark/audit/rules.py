@@ -225,8 +225,13 @@ class _Log:
 
     segments: list[tuple[Piece, Buffer]]
     base: Base
-    whole: bool
+    begins: bool
     """Whether it begins with the first segment."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that ever happened is in it: a node may have begun with a snapshot."""
+        return self.begins and self.base.first != 1
 
 
 def _opened(
@@ -429,8 +434,8 @@ def snapshot_findings(
     """Replay with the snapshot against replay of the whole log, where all of it is still there."""
     notes = _Notes(directory)
     log = _opened(directory, share, newest, _Notes(directory), dealt)
-    if log.base.state is None or not log.whole or log.base.first == 1:
-        return []  # of a node that began with the snapshot, all of the log comes behind it
+    if log.base.state is None or not log.whole:
+        return []
     short = _replayed(log, share).rows
     whole = fold(log.segments, share=share, mode="DROPMALFORMED").rows
     for row_id in sorted({*short, *whole}):

@@ -217,7 +217,7 @@ def replay_base(directory: str | Path, pieces: Sequence[Piece], upto: int | None
         return None
     piece, last = serving
     if upto is not None and last > upto:
-        if not pieces or pieces[0].number >= -piece.number > 1:
+        if not pieces or pieces[0].number >= -piece.number:
             raise BadRequest(f"{directory}: the history before {Path(piece.path).name} is gone")
         return None
     return piece
@@ -228,12 +228,17 @@ def lives_base(directory: str | Path, pieces: Sequence[Piece]) -> Piece | None:
 
     Its `upto` is before the first record that is left.
     """
-    first = first_time(pieces[0]) if pieces and pieces[0].number > 1 else None
+    first = first_time(pieces[0]) if pieces else None
     if first is None:
         return None
     if not is_remote(directory):
         serving = _newest(directory, None)
-        return None if serving is None else replace(serving[0], upto=first - 1)
+        # A node that began with a snapshot has it as number 1.
+        if serving is None or pieces[0].number == 1 < -serving[0].number:
+            return None
+        return replace(serving[0], upto=first - 1)
+    if pieces[0].number == 1:
+        return None
     archive = find_archive(str(directory)) if is_archived(pieces) else None
     if archive is None or not archive.floor:
         return None
