@@ -1,6 +1,6 @@
-"""How costs grow with the number of jobs that wait: 10 thousand, 100 thousand, a million.
+"""How costs grow with the number of jobs that wait: from 10 thousand to 10 million.
 
-    python bench/growth.py [--quick] [--json FILE] [--most 10000000]
+    python bench/growth.py [--quick] [--json FILE] [--most 1000000]
 
 Rules:
 
@@ -128,7 +128,7 @@ def main() -> None:
         "growth", "what a job costs while many others wait", 3,
         lambda parser: parser.add_argument("--most", type=int, help="jobs of the largest size"),
     )  # fmt: skip
-    most = bench.given.most or (100_000 if bench.quick else 1_000_000)
+    most = bench.given.most or (100_000 if bench.quick else SIZES[-1])
     sizes = [size for size in SIZES if size <= most]
     if not sizes:
         raise SystemExit(f"--most: {SIZES[0]} or more")
