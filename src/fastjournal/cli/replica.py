@@ -107,6 +107,9 @@ def status(
         for one in reports
     ]
     table(["node", "role", "epoch", "behind", "votes", "damage"], rows)
+    leaving = {name for one in reports if one.get("serving") for name in one["leaving"]}
+    for name in sorted(leaving):
+        typer.echo(f"{name} leaves once most of those who stay answer and have everything")
 
 
 @app.command()

@@ -327,6 +327,7 @@ class ReplicaNode:
             "commit_time": max(member.commit_time, member.log.commit_time),
             "voters": list(member.members.voters),
             "joining": [*member.learners, *member.members.joining],
+            "leaving": list(member.leaving),
             "stored": member.lag(),
             "lease": member.holds_lease(),
             "damage": member.log.damage,

@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
@@ -183,11 +184,10 @@ class Arrival(asyncio.Protocol):
             return
         name, token = "", None
         if found == FRAME and self._frames.function == Function.HELLO:
-            try:
+            # Whoever speaks for the default journal says what is wrong with a bad one.
+            with contextlib.suppress(JournalError):
                 said = decode_hello(request_of(self._frames).value)
                 name, token = said.journal, said.token
-            except JournalError:
-                pass  # whoever speaks for the default journal says what is wrong with it
         context = self._front.context
         name = name or context.settings.default_journal
         kept = self._front.find(name)
