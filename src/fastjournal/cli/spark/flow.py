@@ -32,6 +32,8 @@ from fastjournal.cli.spark.session import (
     Master,
     TaskCount,
     end_progress,
+    pairs,
+    print_rows,
     spark_session,
     stopping,
 )
@@ -127,14 +129,7 @@ def _begin(writer: DataStreamWriter, to: str | None, form: str) -> StreamingQuer
 
 
 def _print_batch(batch: DataFrame, _: int) -> None:
-    for row in batch.toLocalIterator():
-        values = row.asDict(recursive=True)
-        json_line(
-            {
-                n: bytes(v).hex() if isinstance(v, bytes | bytearray) else v
-                for n, v in values.items()
-            }
-        )
+    print_rows(batch)
     sys.stdout.flush()
 
 
@@ -239,7 +234,7 @@ def load(
         "txnVersion": "" if number is None else str(number),
         "stagingLocation": str(Path(staging).absolute()) if staging else "",
     }
-    chosen, read_options = _pairs(mapped or [], "--map"), _pairs(read_option or [], "--option")
+    chosen, read_options = pairs(mapped, "--map"), pairs(read_option, "--option")
     if Path(target).is_file():
         raise typer.BadParameter(f"{target} is no directory of a journal")
     with spark_session(master, conf, []) as spark:
@@ -281,16 +276,6 @@ def _load(frame: DataFrame, target: str, options: dict[str, str], as_json: bool)
         typer.echo(f"{rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f}/s -> {target}")
         if words := ", ".join(f"{count:,} {name}" for name, count in became.items() if count):
             typer.echo(words)
-
-
-def _pairs(given: list[str], option: str) -> dict[str, str]:
-    found = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"{option} takes name=value, not {one!r}")
-        found[name.strip()] = value
-    return found
 
 
 Source = Annotated[
