@@ -86,10 +86,11 @@ def status(
     for node in nodes:
         try:
             reports.append(_ask(node, "status", journal, secret_file))
-        except Unavailable as error:
+        except (Unavailable, BadRequest) as error:  # away, or it does not keep the journal
             if len(nodes) == 1:
                 raise
-            reports.append({"node": node, "role": "away", "damage": str(error)})
+            role = "away" if isinstance(error, Unavailable) else "none"
+            reports.append({"node": node, "role": role, "damage": str(error)})
     if as_json:
         for one in reports:
             json_line(one)

@@ -278,6 +278,11 @@ class Member:
         return self.role is Role.PRIMARY and self.commit_time >= self._mark > 0
 
     @property
+    def heard_at(self) -> int:
+        """When, on the monotonic clock, a primary has last sent something to be appended."""
+        return self._heard_at
+
+    @property
     def primary(self) -> str:
         """Who leads, as far as this node knows; empty: nobody."""
         if self.role is Role.PRIMARY:
