@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastjournal.cli.output import json_line, show_outcome, table
+from fastjournal.cli.output import json_line, show_list, show_outcome, table
 from fastjournal.errors import BadRequest, NotFound, SettingError, Unavailable
 
 __all__ = ["app"]
@@ -277,12 +277,13 @@ def place(
     settings = load(config, overrides=given)
     arbiter = EtcdArbiter(settings.replica.arbiter)
     sets = make_sets(arbiter, settings) if names else arbiter.find_all()
-    rows = [(name, sets[name].nodes) for name in names or sorted(sets)]
-    if as_json:
-        for name, nodes in rows:
-            json_line({"journal": name, "nodes": list(nodes)})
-        return
-    table(["journal", "nodes"], [[name, " ".join(nodes)] for name, nodes in rows])
+    show_list(
+        as_json,
+        names or sorted(sets),
+        lambda name: {"journal": name, "nodes": list(sets[name].nodes)},
+        ["journal", "nodes"],
+        lambda name: [name, " ".join(sets[name].nodes)],
+    )
 
 
 @app.command()
@@ -366,10 +367,7 @@ def lost(
                 "command": type(one.command).__name__,
                 "id": one.command.id.hex(),
             }
-            if as_json:
-                json_line(row)
-            else:
-                typer.echo(f"{row['file']}  {row['time']}  {row['command']}  {row['id']}")
+            show_outcome(as_json, row, "  ".join(map(str, row.values())))
     except OSError as error:
         raise NotFound(f"{directory}: {error.strerror}") from error
 

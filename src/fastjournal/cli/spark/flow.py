@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import seconds
-from fastjournal.cli.output import bytes_text, json_line
+from fastjournal.cli.output import bytes_text, json_line, show_outcome
 from fastjournal.cli.spark.session import (
     LOCAL,
     Conf,
@@ -520,10 +520,8 @@ def consume(
             )  # fmt: skip
     finally:
         source.close()
-    if as_json:
-        json_line({**asdict(report), "jobs_per_s": round(report.rate, 1)})
-    else:
-        typer.echo(_consumed(report))
+    values = {**asdict(report), "jobs_per_s": round(report.rate, 1)}
+    show_outcome(as_json, values, _consumed(report))
 
 
 def _ship(work: Any) -> None:
@@ -588,10 +586,8 @@ def apply(
         finally:
             source.close()
         end_progress()
-    if as_json:
-        json_line(asdict(report))
-    else:
-        typer.echo(f"{action}: {report.changed:,} jobs, {report.refused:,} refused")
+    words = f"{action}: {report.changed:,} jobs, {report.refused:,} refused"
+    show_outcome(as_json, asdict(report), words)
 
 
 def _local(source: str) -> list[Path]:
