@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import google_crc32c
@@ -165,12 +166,8 @@ def prune(
     gone.sort(key=lambda one: "/manifest/" not in one.name)
     if not dry_run:
         # Manifests first: what is named must be there, whenever this is cut short.
-        manifests = [one.name for one in gone if "/manifest/" in one.name]
-        if manifests:
-            store.delete(manifests)
-        others = [one.name for one in gone if "/manifest/" not in one.name]
-        if others:
-            store.delete(others)
+        store.delete([one.name for one in gone if "/manifest/" in one.name])
+        store.delete([one.name for one in gone if "/manifest/" not in one.name])
     return Pruned(tuple(one.name for one in gone), sum(one.size for one in gone))
 
 
@@ -203,7 +200,7 @@ def _is_ahead(one: Found, newest: Manifest) -> bool:
     if int(epoch) != newest.epoch:
         return False
     kind, _, name = rest.partition("/")
-    digits = "".join(_leading_digits(name))
+    digits = "".join(takewhile(str.isdecimal, name))
     if kind == "claim" or not digits:
         return True
     number = int(digits)
@@ -213,14 +210,6 @@ def _is_ahead(one: Found, newest: Manifest) -> bool:
     if kind == "snapshots":
         return number > max((listed.number for listed in newest.snapshots), default=-1)
     return number > last
-
-
-def _leading_digits(text: str) -> Iterator[str]:
-    """The digits that a text begins with."""
-    for letter in text:
-        if not letter.isdecimal():
-            return
-        yield letter
 
 
 class ArchivedSegment:

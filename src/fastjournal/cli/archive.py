@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import moment
-from fastjournal.cli.output import bytes_text, json_line, progress, table
+from fastjournal.cli.output import bytes_text, json_line, progress, show_outcome, table
 from fastjournal.clock import instant_text
 from fastjournal.errors import NotFound
 
@@ -138,13 +138,11 @@ def backup(
     from fastjournal.log.stream import Stream
 
     status = back_up(Stream(directory, WORKQ), target, ArchiveOptions(compress=compress))
-    if as_json:
-        json_line(asdict(status))
-    else:
-        typer.echo(
-            f"{target}: {status.uploads} objects, {bytes_text(status.uploaded_bytes)} sent;"
-            f" restorable up to {instant_text(status.archived_to)}"
-        )
+    words = (
+        f"{target}: {status.uploads} objects, {bytes_text(status.uploaded_bytes)} sent;"
+        f" restorable up to {instant_text(status.archived_to)}"
+    )
+    show_outcome(as_json, asdict(status), words)
 
 
 @app.command("list")

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from fastjournal.cli.arguments import Json, seconds
-from fastjournal.cli.output import json_line, show_outcome, table
+from fastjournal.cli.output import json_line, show_list, show_outcome
 from fastjournal.clock import instant_text
 from fastjournal.errors import SettingError
 
@@ -327,10 +327,8 @@ def add(
     from fastjournal.daemon.auth import add_token
 
     token = add_token(file, name, role, journal or [])
-    if json:
-        json_line({"name": name, "token": token, "roles": role, "journals": journal or ["*"]})
-    else:
-        typer.echo(token)
+    said = {"name": name, "token": token, "roles": role, "journals": journal or ["*"]}
+    show_outcome(json, said, token)
 
 
 @tokens.command("list")
@@ -343,19 +341,17 @@ def list_tokens(file: _File, json: Json = False) -> None:
     """
     from fastjournal.daemon.auth import read_tokens
 
-    grants = read_tokens(file).grants
-    if json:
-        for grant in grants:
-            json_line(
-                {
-                    "name": grant.name,
-                    "roles": sorted(grant.roles),
-                    "journals": sorted(grant.journals),
-                }
-            )
-        return
-    rows = [(g.name, ", ".join(sorted(g.roles)), ", ".join(sorted(g.journals))) for g in grants]
-    table(("name", "roles", "journals"), rows)
+    show_list(
+        json,
+        read_tokens(file).grants,
+        lambda one: {
+            "name": one.name,
+            "roles": sorted(one.roles),
+            "journals": sorted(one.journals),
+        },
+        ("name", "roles", "journals"),
+        lambda one: (one.name, ", ".join(sorted(one.roles)), ", ".join(sorted(one.journals))),
+    )
 
 
 @tokens.command()

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fastjournal.arguments import last_words, length_text
 from fastjournal.clock import instant_text
@@ -50,12 +50,16 @@ __all__ = [
     "queue_values",
     "setting_text",
     "settings_values",
+    "show_list",
     "show_outcome",
     "span",
     "status_values",
     "table",
     "text",
 ]
+
+
+T = TypeVar("T")
 
 
 class Advance(Protocol):
@@ -125,6 +129,23 @@ def table(
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
     console().print(grid)
+
+
+def show_list(
+    as_json: bool,
+    found: Iterable[T],
+    values: Callable[[T], Mapping[str, Any]],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+) -> None:
+    """Show what was found: a JSON object of each for programs, a table with a row of each."""
+    if as_json:
+        for one in found:
+            json_line(values(one))
+    else:
+        table(columns, [row(one) for one in found], right=right)
 
 
 @contextmanager

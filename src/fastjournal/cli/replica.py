@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastjournal.cli.output import json_line, show_outcome, table
+from fastjournal.cli.output import json_line, show_list, show_outcome, table
 from fastjournal.errors import BadRequest, NotFound, SettingError, Unavailable
 
 __all__ = ["app"]
@@ -86,10 +86,11 @@ def status(
     for node in nodes:
         try:
             reports.append(_ask(node, "status", journal, secret_file))
-        except Unavailable as error:
+        except (Unavailable, BadRequest) as error:  # away, or it does not keep the journal
             if len(nodes) == 1:
                 raise
-            reports.append({"node": node, "role": "away", "damage": str(error)})
+            role = "away" if isinstance(error, Unavailable) else "none"
+            reports.append({"node": node, "role": role, "damage": str(error)})
     if as_json:
         for one in reports:
             json_line(one)
@@ -107,6 +108,9 @@ def status(
         for one in reports
     ]
     table(["node", "role", "epoch", "behind", "votes", "damage"], rows)
+    leaving = {name for one in reports if one.get("serving") for name in one["leaving"]}
+    for name in sorted(leaving):
+        typer.echo(f"{name} leaves once most of those who stay answer and have everything")
 
 
 @app.command()
@@ -273,12 +277,13 @@ def place(
     settings = load(config, overrides=given)
     arbiter = EtcdArbiter(settings.replica.arbiter)
     sets = make_sets(arbiter, settings) if names else arbiter.find_all()
-    rows = [(name, sets[name].nodes) for name in names or sorted(sets)]
-    if as_json:
-        for name, nodes in rows:
-            json_line({"journal": name, "nodes": list(nodes)})
-        return
-    table(["journal", "nodes"], [[name, " ".join(nodes)] for name, nodes in rows])
+    show_list(
+        as_json,
+        names or sorted(sets),
+        lambda name: {"journal": name, "nodes": list(sets[name].nodes)},
+        ["journal", "nodes"],
+        lambda name: [name, " ".join(sets[name].nodes)],
+    )
 
 
 @app.command()
@@ -362,10 +367,7 @@ def lost(
                 "command": type(one.command).__name__,
                 "id": one.command.id.hex(),
             }
-            if as_json:
-                json_line(row)
-            else:
-                typer.echo(f"{row['file']}  {row['time']}  {row['command']}  {row['id']}")
+            show_outcome(as_json, row, "  ".join(map(str, row.values())))
     except OSError as error:
         raise NotFound(f"{directory}: {error.strerror}") from error
 

@@ -230,7 +230,7 @@ def verify(directory: _Directory, as_json: Json = False) -> None:
 
         fastjournal spool verify ./spool
     """
-    from fastjournal.cli.output import json_line
+    from fastjournal.cli.output import json_line, show_outcome
 
     count = 0
     damaged = []
@@ -245,10 +245,8 @@ def verify(directory: _Directory, as_json: Json = False) -> None:
                     f"{spooled.file}: offset {spooled.offset}: {spooled.size} bytes:"
                     f" {spooled.reason}"
                 )
-    if as_json:
-        json_line({"frames": count - len(damaged), "damaged": len(damaged)})
-    else:
-        typer.echo(f"{count - len(damaged)} sound, {len(damaged)} damaged")
+    sound, bad = count - len(damaged), len(damaged)
+    show_outcome(as_json, {"frames": sound, "damaged": bad}, f"{sound} sound, {bad} damaged")
     if damaged:
         raise typer.Exit(DAMAGED)
 

@@ -15,12 +15,13 @@ import typer
 from fastjournal.arguments import length_text
 from fastjournal.cli.arguments import HERE, Directory, Json, Schema, Url, one_target, seconds
 from fastjournal.cli.journal.open_journal import open_journal, open_view
-from fastjournal.cli.output import json_line, show_outcome, table
+from fastjournal.cli.output import json_line, show_list, show_outcome, table
 from fastjournal.clock import instant_text
 from fastjournal.errors import Loading, SettingError, Unavailable
 
 if TYPE_CHECKING:
     from fastjournal.cli.stop_signal import Stop
+    from fastjournal.tasks.announcing import ScheduleInfo, WorkerInfo
 
 __all__ = ["app", "restart_on_change", "worker"]
 
@@ -88,28 +89,24 @@ def workers(directory: Directory = HERE, url: Url = None, json: Json = False) ->
 
     with open_view(directory, url) as journal:
         found = known_workers(journal)
-    if json:
-        for worker in found:
-            json_line(msgspec.to_builtins(worker))
-        return
-    rows = []
-    for worker in found:
-        running = [job for job in worker.running if job.since]
-        oldest = min((job.since for job in running), default=0)
-        rows.append(
-            [
-                worker.name,
-                worker.mode + (", stopping" if worker.stopping else ""),
-                " ".join(worker.queues),
-                f"{len(running)}/{worker.concurrency}",
-                ", ".join(sorted({job.task or "?" for job in running})),
-                f"{(worker.seen - oldest) / _SECOND:.0f} s" if oldest else "",
-                str(worker.counts.get("completed", 0)),
-                str(worker.counts.get("failed", 0)),
-            ]
-        )
     columns = ("worker", "mode", "queues", "runs", "tasks", "oldest", "done", "failed")
-    table(columns, rows, right=("runs", "oldest", "done", "failed"))
+    right = ("runs", "oldest", "done", "failed")
+    show_list(json, found, msgspec.to_builtins, columns, _worker_row, right=right)
+
+
+def _worker_row(worker: WorkerInfo) -> list[str]:
+    running = [job for job in worker.running if job.since]
+    oldest = min((job.since for job in running), default=0)
+    return [
+        worker.name,
+        worker.mode + (", stopping" if worker.stopping else ""),
+        " ".join(worker.queues),
+        f"{len(running)}/{worker.concurrency}",
+        ", ".join(sorted({job.task or "?" for job in running})),
+        f"{(worker.seen - oldest) / _SECOND:.0f} s" if oldest else "",
+        str(worker.counts.get("completed", 0)),
+        str(worker.counts.get("failed", 0)),
+    ]
 
 
 @app.command()
@@ -140,23 +137,16 @@ def schedules(
         return
     with open_view(directory, url) as journal:
         found = known_schedules(journal)
-    if json:
-        for schedule in found:
-            json_line(msgspec.to_builtins(schedule))
-        return
-    rows = [
-        [
-            schedule.name,
-            schedule.task,
-            schedule.cron or f"every {length_text(schedule.every)}",
-            schedule.tz,
-            schedule.missed,
-            _utc(schedule.last),
-            _utc(schedule.next),
-        ]
-        for schedule in found
-    ]
-    table(("schedule", "task", "when", "zone", "missed", "last", "next"), rows)
+    columns = ("schedule", "task", "when", "zone", "missed", "last", "next")
+    show_list(json, found, msgspec.to_builtins, columns, _schedule_row)
+
+
+def _schedule_row(schedule: ScheduleInfo) -> list[str]:
+    when = schedule.cron or f"every {length_text(schedule.every)}"
+    return [
+        schedule.name, schedule.task, when, schedule.tz, schedule.missed,
+        _utc(schedule.last), _utc(schedule.next),
+    ]  # fmt: skip
 
 
 def _utc(time: int) -> str:

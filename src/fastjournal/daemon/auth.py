@@ -221,11 +221,12 @@ def check_exposure(settings: Settings) -> None:
     """Refuse settings that would let strangers in."""
     if settings.insecure:
         return
-    for address in settings.listen:
-        if not is_local(address) and not (settings.tokens and settings.tls.certificate):
+    guarded = settings.tokens and settings.tls.certificate
+    for name, address in (*(("listen", one) for one in settings.listen), ("web", settings.web)):
+        if address and not is_local(address) and not guarded:
             raise SettingError(
                 f"{address} is not loopback: give tokens and a TLS certificate, or say insecure",
-                name="listen",
+                name=name,
             )
     for address in settings.workq:
         if not is_local(address):
@@ -233,12 +234,6 @@ def check_exposure(settings: Settings) -> None:
                 f"{address} is not loopback and the Workq protocol knows no tokens: say insecure",
                 name="workq",
             )
-    strangers = settings.web and not is_local(settings.web)
-    if strangers and not (settings.tokens and settings.tls.certificate):
-        raise SettingError(
-            f"{settings.web} is not loopback: give tokens and a TLS certificate, or say insecure",
-            name="web",
-        )
     if settings.http and not is_local(settings.http):
         raise SettingError(f"{settings.http} is not loopback: say insecure", name="http")
 

@@ -28,10 +28,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fastjournal.config import parse_address
 from fastjournal.daemon.log_lines import Log
 from fastjournal.errors import SettingError
 
-__all__ = ["Listener", "allow_all", "bind", "bind_unix", "left_for_peers", "open_limit"]
+__all__ = [
+    "Listener",
+    "allow_all",
+    "bind",
+    "bind_unix",
+    "left_for_peers",
+    "open_limit",
+    "open_sockets",
+]
 
 _BACKLOG = 1024
 _AT_ONCE = 100  # peers let in before the loop does something else
@@ -149,6 +158,16 @@ class Listener:
             peer.close()
         finally:
             self.arriving.discard(protocol)
+
+
+async def open_sockets(address: str, mode: int, port: int = 0) -> list[socket.socket]:
+    """The sockets of `host:port` or `unix:/path`; `mode`: the permissions of the latter's file."""
+    if address.startswith("unix:"):
+        return [bind_unix(address[5:], mode)]
+    try:
+        return await bind(*parse_address(address, port))
+    except OSError as error:
+        raise SettingError(f"cannot listen on {address}: {error}", name="listen") from error
 
 
 async def bind(host: str, port: int) -> list[socket.socket]:

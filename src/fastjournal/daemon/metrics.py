@@ -8,7 +8,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -28,40 +30,85 @@ from fastjournal.package import __version__
 
 __all__ = ["ServerCollector", "render"]
 
-_JOBS = {
-    "puts": "Jobs taken in, merged and repeated ones included",
-    "merges": "Puts that were merged into a waiting job",
-    "stale": "Puts that changed nothing, repeated ones included",
-    "leases": "Jobs handed out",
-    "touches": "Leases prolonged",
-    "completions": "Jobs completed",
-    "failures": "Attempts that failed",
-    "releases": "Jobs given back unworked",
-    "timeouts": "Leases that ran out",
-    "dead": "Jobs given up",
-    "expired": "Jobs whose life ended",
-    "lease_lost": "Requests refused because their lease was lost",
-}
-_LOG = {
-    "writes": "Records written",
-    "bytes": "Bytes written to the log",
-    "syncs": "Syncs of the log",
-    "rotations": "Segments begun",
-    "errors": "Failed writes, syncs and rotations",
-}
+_GAUGE, _COUNTER, _HISTOGRAM = GaugeFamily, CounterFamily, HistogramFamily
+_Kind = type[GaugeFamily] | type[CounterFamily] | type[HistogramFamily]
+_Figure = tuple[_Kind, str, str, str | Callable[[Any], Any]]
+"""A figure of each journal: its kind, its name, what it is, and the attribute that holds it."""
 
-_REPLICA = {
-    "serving": ("1 on the primary that answers", "serving", 1),
-    "epoch": ("The epoch it leads or has promised", "epoch", 1),
-    "quorum": ("1 on a primary that a majority answers", "quorum", 1),
-    "lease": ("1 while it holds the leader's lease", "lease", 1),
-    "votes": ("1 if it may vote: it lacks nothing", "eligible", 1),
-    "damaged": ("1 if its log was set aside since it was started", "damage", 1),
-    "last_time_seconds": ("Its newest record", "last_time", SECOND),
-    "commit_time_seconds": ("The newest on a majority", "commit_time", SECOND),
-    "snapshot_time_seconds": ("What its snapshot stands for", "snapshot_time", SECOND),
-}
-"""By metric: what it is, the word of a node's status, and what that is divided by."""
+_JOBS: tuple[_Figure, ...] = (
+    (_COUNTER, "puts", "Jobs taken in, merged and repeated ones included", "puts"),
+    (_COUNTER, "merges", "Puts that were merged into a waiting job", "merges"),
+    (_COUNTER, "stale", "Puts that changed nothing, repeated ones included", "stale"),
+    (_COUNTER, "leases", "Jobs handed out", "leases"),
+    (_COUNTER, "touches", "Leases prolonged", "touches"),
+    (_COUNTER, "completions", "Jobs completed", "completions"),
+    (_COUNTER, "failures", "Attempts that failed", "failures"),
+    (_COUNTER, "releases", "Jobs given back unworked", "releases"),
+    (_COUNTER, "timeouts", "Leases that ran out", "timeouts"),
+    (_COUNTER, "dead", "Jobs given up", "dead"),
+    (_COUNTER, "expired", "Jobs whose life ended", "expired"),
+    (_COUNTER, "lease_lost", "Requests refused because their lease was lost", "lease_lost"),
+    (_GAUGE, "merge_ratio", "Share of puts that were merged",
+     lambda counts: int(counts.merges) / int(counts.puts) if counts.puts else 0),
+)  # fmt: skip
+_LOG: tuple[_Figure, ...] = (
+    (_COUNTER, "log_writes", "Records written", "writes"),
+    (_COUNTER, "log_bytes", "Bytes written to the log", "bytes"),
+    (_COUNTER, "log_syncs", "Syncs of the log", "syncs"),
+    (_COUNTER, "log_rotations", "Segments begun", "rotations"),
+    (_COUNTER, "log_errors", "Failed writes, syncs and rotations", "errors"),
+)
+_LOG_TIMES: tuple[_Figure, ...] = (
+    (_GAUGE, "log_last_sync_seconds", "When the newest sync ended",
+     lambda counters: counters.last_sync / SECOND),
+    (_HISTOGRAM, "log_rotation_seconds", "Time to begin a segment", "rotation_seconds"),
+    (_HISTOGRAM, "log_sync_seconds", "Time of a sync", "sync_seconds"),
+)  # fmt: skip
+_UPKEEP: tuple[_Figure, ...] = (
+    (_GAUGE, "scrub_last_pass_seconds", "When all segments were read again",
+     lambda upkeep: upkeep.scrubbed_at / SECOND),
+    (_GAUGE, "scrub_faults", "Segments found damaged", "scrub_faults"),
+)  # fmt: skip
+_ENGINE: tuple[_Figure, ...] = (
+    (_HISTOGRAM, "group_requests", "Requests decided together", lambda host: host.turn_histogram()),
+    (_GAUGE, "log_stopped", "1 after a fault of the log",
+     lambda host: bool(host.engine.log.status().failure)),
+    (_GAUGE, "replay_seconds", "Time of the replay", "journal.replay_seconds"),
+    (_GAUGE, "replay_records", "Records replayed", "journal.replayed.records"),
+    (_GAUGE, "disk_full", "1 while only the reserve is left",
+     lambda host: not host.engine.reserve.is_kept),
+    (_GAUGE, "memory_limit_bytes", "Values it may hold", "engine.values.limit"),
+    (_GAUGE, "memory_value_bytes", "Values it holds", "engine.values.bytes"),
+    (_GAUGE, "memory_unlogged_bytes", "Entries in memory only", "engine.values.unlogged"),
+    (_COUNTER, "memory_loads", "Values read back", "engine.values.loads"),
+    (_COUNTER, "memory_evictions", "Values let go", "engine.values.evictions"),
+)  # fmt: skip
+_ARCHIVE: tuple[_Figure, ...] = (
+    (_GAUGE, "archive_lag_seconds", "How long something waits to be shipped", "lag_seconds"),
+    (_GAUGE, "archive_lag_bytes", "Bytes not shipped yet", "lag_bytes"),
+    (_GAUGE, "archive_ok", "1 while the archive takes it",
+     lambda status: status.state in ("starting", "shipping")),
+    (_GAUGE, "archive_time_seconds", "The last instant that can be restored",
+     lambda status: status.archived_to / SECOND),
+    (_COUNTER, "archive_uploads", "Objects shipped", "uploads"),
+    (_COUNTER, "archive_uploaded_bytes", "Bytes shipped", "uploaded_bytes"),
+    (_COUNTER, "archive_errors", "Rounds that failed", "errors"),
+)  # fmt: skip
+_REPLICA: tuple[_Figure, ...] = (
+    (_GAUGE, "replica_serving", "1 on the primary that answers", itemgetter("serving")),
+    (_GAUGE, "replica_epoch", "The epoch it leads or has promised", itemgetter("epoch")),
+    (_GAUGE, "replica_quorum", "1 on a primary that a majority answers", itemgetter("quorum")),
+    (_GAUGE, "replica_lease", "1 while it holds the leader's lease", itemgetter("lease")),
+    (_GAUGE, "replica_votes", "1 if it may vote: it lacks nothing", itemgetter("eligible")),
+    (_GAUGE, "replica_damaged", "1 if its log was set aside since it was started",
+     lambda node: bool(node["damage"])),
+    (_GAUGE, "replica_last_time_seconds", "Its newest record",
+     lambda node: node["last_time"] / SECOND),
+    (_GAUGE, "replica_commit_time_seconds", "The newest on a majority",
+     lambda node: node["commit_time"] / SECOND),
+    (_GAUGE, "replica_snapshot_time_seconds", "What its snapshot stands for",
+     lambda node: node["snapshot_time"] / SECOND),
+)  # fmt: skip
 
 
 def render(context: Context) -> bytes:
@@ -86,61 +133,41 @@ class ServerCollector(Collector):
         yield from self._of_server()
         hosts = list(self._context.journals.values())
         yield from _of_queues(hosts)
-        yield from _of_jobs(hosts)
+        yield from _by_journal(_JOBS, [(host.name, host.engine.counts) for host in hosts])
         yield from _of_logs(hosts)
-        yield from _of_memory(hosts)
         yield from _of_archives(hosts)
         if self._context.replicas:
             yield from _of_replicas([report() for report in self._context.replicas.values()])
 
     def _of_server(self) -> Iterator[Metric]:
         context = self._context
-        info = GaugeFamily(
-            "fastjournal_info", "Always 1; see its labels", labels=["version", "sync"]
+        open_now = {
+            protocol: sum(c.protocol == protocol for c in context.connections)
+            for protocol in ("fj", "workq")
+        }
+        waiting = sum(len(c.waiters) for c in context.connections)
+        labels = {"version": __version__, "sync": context.settings.journal.sync}
+        yield _family(
+            _GAUGE, "info", "Always 1; see its labels", list(labels), [(list(labels.values()), 1)]
         )
-        info.add_metric([__version__, context.settings.journal.sync], 1)
-        yield info
-        yield GaugeFamily(
-            "fastjournal_start_time_seconds", "When the daemon started", context.started / SECOND
+        yield _single(
+            _GAUGE, "start_time_seconds", "When the daemon started", context.started / SECOND
         )
-        yield GaugeFamily("fastjournal_ready", "1 while it serves", int(context.ready))
-        open_now = GaugeFamily("fastjournal_connections", "Open now", labels=["protocol"])
-        for protocol in ("fj", "workq"):
-            count = sum(c.protocol == protocol for c in context.connections)
-            open_now.add_metric([protocol], count)
-        yield open_now
-        yield GaugeFamily(
-            "fastjournal_waiting_requests",
-            "Requests that wait for a job or a result",
-            sum(len(c.waiters) for c in context.connections),
+        yield _single(_GAUGE, "ready", "1 while it serves", int(context.ready))
+        yield _counted(_GAUGE, "connections", "Open now", "protocol", open_now)
+        yield _single(
+            _GAUGE, "waiting_requests", "Requests that wait for a job or a result", waiting
         )
-        accepted = CounterFamily(
-            "fastjournal_connections_accepted", "Since the start", labels=["protocol"]
+        yield _counted(
+            _COUNTER, "connections_accepted", "Since the start", "protocol", context.accepted
         )
-        for protocol, count in context.accepted.items():
-            accepted.add_metric([protocol], count)
-        yield accepted
-        yield CounterFamily(
-            "fastjournal_connections_refused", "Turned away: too many", context.turned_away
-        )
-        cuts = CounterFamily("fastjournal_connections_cut", "By reason", labels=["reason"])
-        for reason, count in context.cuts.items():
-            cuts.add_metric([reason], count)
-        yield cuts
-        errors = CounterFamily("fastjournal_errors", "Error answers, by code", labels=["code"])
-        for code, count in context.errors.items():
-            errors.add_metric([code], count)
-        yield errors
+        yield _single(_COUNTER, "connections_refused", "Turned away: too many", context.turned_away)
+        yield _counted(_COUNTER, "connections_cut", "By reason", "reason", context.cuts)
+        yield _counted(_COUNTER, "errors", "Error answers, by code", "code", context.errors)
 
 
 def _of_queues(hosts: list[JournalLoop]) -> Iterator[Metric]:
-    labels = ["journal", "queue"]
-    depth = GaugeFamily("fastjournal_queue_jobs", "Jobs by state", labels=[*labels, "state"])
-    age = GaugeFamily(
-        "fastjournal_queue_oldest_due_seconds",
-        "How long the first job to be handed out has been due; 0 if none is",
-        labels=labels,
-    )
+    depths, ages = [], []
     for host in hosts:
         with host.engine.lock:
             now = host.state.promote(host.engine.clock.now())
@@ -149,170 +176,88 @@ def _of_queues(hosts: list[JournalLoop]) -> Iterator[Metric]:
                     continue
                 names = [host.name, lane.name.decode("utf-8", "backslashreplace")]
                 for number, place in enumerate(PLACES):
-                    depth.add_metric([*names, place], lane.counts[number])
+                    depths.append(([*names, place], lane.counts[number]))
                 first = lane.head(now) if lane.counts[READY] else None
-                age.add_metric(names, 0 if first is None else max(0, now - first.due) / SECOND)
-    yield depth
-    yield age
-
-
-def _of_jobs(hosts: list[JournalLoop]) -> Iterator[Metric]:
-    for name, text in _JOBS.items():
-        family = CounterFamily(f"fastjournal_{name}", text, labels=["journal"])
-        for host in hosts:
-            family.add_metric([host.name], getattr(host.engine.counts, name))
-        yield family
-    ratio = GaugeFamily(
-        "fastjournal_merge_ratio", "Share of puts that were merged", labels=["journal"]
-    )
-    for host in hosts:
-        counts = host.engine.counts
-        ratio.add_metric([host.name], int(counts.merges) / int(counts.puts) if counts.puts else 0)
-    yield ratio
+                ages.append((names, 0 if first is None else max(0, now - first.due) / SECOND))
+    labels = ["journal", "queue"]
+    yield _family(_GAUGE, "queue_jobs", "Jobs by state", [*labels, "state"], depths)
+    text = "How long the first job to be handed out has been due; 0 if none is"
+    yield _family(_GAUGE, "queue_oldest_due_seconds", text, labels, ages)
 
 
 def _of_logs(hosts: list[JournalLoop]) -> Iterator[Metric]:
-    labels = ["journal"]
-    statuses = [(host, host.engine.log.status()) for host in hosts]
-    for name, text in _LOG.items():
-        family = CounterFamily(f"fastjournal_log_{name}", text, labels=labels)
-        for host, status in statuses:
-            family.add_metric([host.name], getattr(status.counters, name))
-        yield family
-    faults = CounterFamily(
-        "fastjournal_log_faults", "Faults of the log, by what failed", labels=["journal", "what"]
-    )
-    last = GaugeFamily(
-        "fastjournal_log_last_sync_seconds", "When the newest sync ended", labels=labels
-    )
-    for host, status in statuses:
-        counts = status.counters.faults | {"read": host.engine.fetching.faults}
-        for what, count in counts.items():
-            faults.add_metric([host.name, what], count)
-        last.add_metric([host.name], status.counters.last_sync / 1e9)
-    yield faults
-    yield last
-    rotations = HistogramFamily(
-        "fastjournal_log_rotation_seconds", "Time to begin a segment", labels=labels
-    )
-    for host, status in statuses:
-        _observe(rotations, host.name, status.counters.rotation_seconds)
-    yield rotations
-    syncs = HistogramFamily("fastjournal_log_sync_seconds", "Time of a sync", labels=labels)
-    for host, status in statuses:
-        _observe(syncs, host.name, status.counters.sync_seconds)
-    yield syncs
-    groups = HistogramFamily(
-        "fastjournal_group_requests", "Requests decided together", labels=labels
-    )
-    stopped = GaugeFamily("fastjournal_log_stopped", "1 after a fault of the log", labels=labels)
-    replay = GaugeFamily("fastjournal_replay_seconds", "Time of the replay", labels=labels)
-    records = GaugeFamily("fastjournal_replay_records", "Records replayed", labels=labels)
-    full = GaugeFamily("fastjournal_disk_full", "1 while only the reserve is left", labels=labels)
-    for host, status in statuses:
-        _observe(groups, host.name, host.turn_histogram())
-        stopped.add_metric([host.name], int(bool(status.failure)))
-        replay.add_metric([host.name], host.journal.replay_seconds)
-        records.add_metric([host.name], host.journal.replayed.records)
-        full.add_metric([host.name], int(not host.engine.reserve.is_kept))
-    scrubbed = GaugeFamily(
-        "fastjournal_scrub_last_pass_seconds", "When all segments were read again", labels=labels
-    )
-    damaged = GaugeFamily("fastjournal_scrub_faults", "Segments found damaged", labels=labels)
-    for host, _ in statuses:
-        upkeep = host.journal.upkeep_status
-        scrubbed.add_metric([host.name], upkeep.scrubbed_at / 1e9)
-        damaged.add_metric([host.name], upkeep.scrub_faults)
-    yield scrubbed
-    yield damaged
-    yield groups
-    yield stopped
-    yield replay
-    yield records
-    yield full
-
-
-def _of_memory(hosts: list[JournalLoop]) -> Iterator[Metric]:
-    """Which values are in memory."""
-    labels = ["journal"]
-    limit = GaugeFamily("fastjournal_memory_limit_bytes", "Values it may hold", labels=labels)
-    used = GaugeFamily("fastjournal_memory_value_bytes", "Values it holds", labels=labels)
-    only = GaugeFamily("fastjournal_memory_unlogged_bytes", "Entries in memory only", labels=labels)
-    loads = CounterFamily("fastjournal_memory_loads", "Values read back", labels=labels)
-    gone = CounterFamily("fastjournal_memory_evictions", "Values let go", labels=labels)
-    for host in hosts:
-        values = host.engine.values
-        limit.add_metric([host.name], int(values.limit))
-        used.add_metric([host.name], int(values.bytes))
-        only.add_metric([host.name], int(values.unlogged))
-        loads.add_metric([host.name], int(values.loads))
-        gone.add_metric([host.name], int(values.evictions))
-    yield limit
-    yield used
-    yield only
-    yield loads
-    yield gone
+    counters = [(host.name, host.engine.log.status().counters) for host in hosts]
+    yield from _by_journal(_LOG, counters)
+    faults = [
+        ([host.name, what], count)
+        for host, (_, counted) in zip(hosts, counters, strict=True)
+        for what, count in (counted.faults | {"read": host.engine.fetching.faults}).items()
+    ]
+    labels = ["journal", "what"]
+    yield _family(_COUNTER, "log_faults", "Faults of the log, by what failed", labels, faults)
+    yield from _by_journal(_LOG_TIMES, counters)
+    yield from _by_journal(_UPKEEP, [(host.name, host.journal.upkeep_status) for host in hosts])
+    yield from _by_journal(_ENGINE, [(host.name, host) for host in hosts])
 
 
 def _of_archives(hosts: list[JournalLoop]) -> Iterator[Metric]:
     """How far the archives are; no figure where there is none."""
     statuses = [(host.name, host.journal.archive_status()) for host in hosts]
     known = [(name, status) for name, status in statuses if status is not None]
-    labels = ["journal"]
-    lag = GaugeFamily(
-        "fastjournal_archive_lag_seconds", "How long something waits to be shipped", labels=labels
-    )
-    size = GaugeFamily("fastjournal_archive_lag_bytes", "Bytes not shipped yet", labels=labels)
-    well = GaugeFamily("fastjournal_archive_ok", "1 while the archive takes it", labels=labels)
-    end = GaugeFamily(
-        "fastjournal_archive_time_seconds", "The last instant that can be restored", labels=labels
-    )
-    uploads = CounterFamily("fastjournal_archive_uploads", "Objects shipped", labels=labels)
-    sent = CounterFamily("fastjournal_archive_uploaded_bytes", "Bytes shipped", labels=labels)
-    errors = CounterFamily("fastjournal_archive_errors", "Rounds that failed", labels=labels)
-    for name, status in known:
-        lag.add_metric([name], status.lag_seconds)
-        size.add_metric([name], status.lag_bytes)
-        well.add_metric([name], int(status.state in ("starting", "shipping")))
-        end.add_metric([name], status.archived_to / SECOND)
-        uploads.add_metric([name], status.uploads)
-        sent.add_metric([name], status.uploaded_bytes)
-        errors.add_metric([name], status.errors)
-    yield from (lag, size, well, end, uploads, sent, errors)
+    yield from _by_journal(_ARCHIVE, known)
 
 
 def _of_replicas(nodes: list[dict[str, Any]]) -> Iterator[Metric]:
     """What this node is to each journal, and how far the others are, as a primary knows."""
-    labels = ["journal"]
-    role = GaugeFamily("fastjournal_replica_role", "1 for what it is", labels=["journal", "role"])
-    for report in nodes:
-        for word in ("follower", "candidate", "primary"):
-            role.add_metric([report["journal"], word], int(report["role"] == word))
-    yield role
-    for name, (text, word, unit) in _REPLICA.items():
-        family = GaugeFamily(f"fastjournal_replica_{name}", text, labels=labels)
-        for report in nodes:
-            family.add_metric([report["journal"]], _figure(report[word]) / unit)
-        yield family
+    roles = [
+        ([report["journal"], word], int(report["role"] == word))
+        for report in nodes
+        for word in ("follower", "candidate", "primary")
+    ]
+    yield _family(_GAUGE, "replica_role", "1 for what it is", ["journal", "role"], roles)
+    yield from _by_journal(_REPLICA, [(report["journal"], report) for report in nodes])
     for name in ("records", "bytes", "seconds"):
-        lag = GaugeFamily(
-            f"fastjournal_replica_lag_{name}", "How far a node is behind", labels=[*labels, "node"]
-        )
-        for report in nodes:
-            for node, behind in report["lag"].items():
-                lag.add_metric([report["journal"], node], behind[name])
-        yield lag
+        lags = [
+            ([report["journal"], node], behind[name])
+            for report in nodes
+            for node, behind in report["lag"].items()
+        ]
+        labels = ["journal", "node"]
+        yield _family(_GAUGE, f"replica_lag_{name}", "How far a node is behind", labels, lags)
 
 
-def _figure(value: object) -> int:
-    """A number as it is; of anything else, whether there is any."""
-    return value if isinstance(value, int) else int(bool(value))
+def _by_journal(figures: Iterable[_Figure], sources: Sequence[tuple[str, Any]]) -> Iterator[Metric]:
+    """These figures of each journal, taken from what stands beside its name."""
+    for kind, name, text, held in figures:
+        figure = attrgetter(held) if isinstance(held, str) else held
+        samples = [([journal], figure(source)) for journal, source in sources]
+        yield _family(kind, name, text, ["journal"], samples)
 
 
-def _observe(family: HistogramFamily, journal: str, histogram: Histogram) -> None:
-    total = 0
-    buckets = []
-    for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
-        total += count
-        buckets.append((str(bound), float(total)))
-    family.add_metric([journal], buckets, histogram.total)
+def _family(
+    kind: _Kind,
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    samples: Iterable[tuple[list[str], Any]],
+) -> Metric:
+    family = kind(f"fastjournal_{name}", text, labels=labels)
+    for values, figure in samples:
+        if isinstance(family, HistogramFamily):
+            family.add_metric(values, _buckets(figure), figure.total)
+        else:
+            family.add_metric(values, float(figure))
+    return family
+
+
+def _counted(kind: _Kind, name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    return _family(kind, name, text, [label], [([one], count) for one, count in counts.items()])
+
+
+def _single(kind: _Kind, name: str, text: str, figure: float) -> Metric:
+    return _family(kind, name, text, [], [([], figure)])
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    bounds = (*map(str, histogram.bounds), "+Inf")
+    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))

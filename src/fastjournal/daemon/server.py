@@ -39,12 +39,11 @@ from fastjournal.config import (
     JournalSettings,
     Settings,
     journal_settings,
-    parse_address,
 )
 from fastjournal.daemon.auth import check_exposure, read_tokens, server_context
 from fastjournal.daemon.context import PROMISES, Context, wire_limits
 from fastjournal.daemon.journal_loop import JournalLoop
-from fastjournal.daemon.listener import Listener, bind, bind_unix, left_for_peers, open_limit
+from fastjournal.daemon.listener import Listener, left_for_peers, open_limit, open_sockets
 from fastjournal.daemon.log_lines import Lines, Log
 from fastjournal.daemon.systemd import inherited, notify, watchdog_seconds
 from fastjournal.errors import JournalError, SettingError
@@ -293,17 +292,9 @@ class Server(Context):
         self._let_in()  # all at once: whoever is answered at one door finds the others open
 
     async def _listen(self, protocol: str, address: str) -> None:
-        if address.startswith("unix:"):
-            sock = bind_unix(address[5:], int(self.settings.socket_mode, 8))
+        mode = int(self.settings.socket_mode, 8)
+        for sock in await open_sockets(address, mode, WORKQ_PORT if protocol == "workq" else 0):
             self._add(protocol, sock, made=True)
-            return
-        host, port = parse_address(address, WORKQ_PORT if protocol == "workq" else 0)
-        try:
-            sockets = await bind(host, port)
-        except OSError as error:
-            raise SettingError(f"cannot listen on {address}: {error}", name="listen") from error
-        for sock in sockets:
-            self._add(protocol, sock)
 
     def _add(self, protocol: str, sock: socket.socket, *, made: bool = False) -> None:
         """Make the door of a socket; `_let_in` opens it."""

@@ -56,7 +56,7 @@ from fastjournal.log.commit_mark import (
     encode_commit,
     read_commit,
 )
-from fastjournal.log.files import FileHandle, Files, Identity, write_whole
+from fastjournal.log.files import FileHandle, Files, Identity, make_file, replace_file, write_whole
 from fastjournal.log.manifest import MANIFEST, Manifest, ManifestFile, Sealed
 from fastjournal.log.manifest import first_time as first_time_of
 from fastjournal.log.manifest import read as read_manifest
@@ -301,12 +301,9 @@ class ReplicaLog:
 
     def write_meta(self, meta: Meta) -> None:
         """Make this what is remembered, durably, then act on it (rule 1)."""
-        files, path = self.stream.files, self.stream.path / REPLICA_META
-        work = path.with_name(REPLICA_META + ".new")
+        path = self.stream.path / REPLICA_META
         try:
-            _write_beside(files, work, meta.encode())
-            files.rename(work, path)
-            files.sync_directory(self.stream.path)
+            replace_file(self.stream.files, path, [meta.encode()])
         except OSError as error:
             raise write_failure(error, path) from error
         self.meta, self.known = meta, True
@@ -484,7 +481,10 @@ class ReplicaLog:
             self.write_meta(replace(self.meta, installing=(number, base)))
             files.rename(path, self._beside(number, "snapshot"))
             files.sync_directory(self.stream.path)
-            _write_beside(files, self._beside(number, "checkpoint"), checkpoint)
+            counts = self._beside(number, "checkpoint")
+            if files.exists(counts):
+                files.remove(counts)
+            make_file(files, counts, [checkpoint])
             files.sync_directory(self.stream.path)
         except OSError as error:
             raise write_failure(error, path) from error
@@ -785,15 +785,3 @@ def _read_part(files: Files, path: Path, offset: int, size: int) -> bytes:
             handle.close()
     except OSError as error:
         raise SegmentError(path, f"cannot be read: {error}") from error
-
-
-def _write_beside(files: Files, path: Path, content: bytes) -> None:
-    """A small file, synced."""
-    if files.exists(path):
-        files.remove(path)
-    handle = files.create(path)
-    try:
-        write_whole(handle, content)
-        handle.sync()
-    finally:
-        handle.close()

@@ -261,6 +261,13 @@ class Member:
         return self._learners
 
     @property
+    def leaving(self) -> tuple[str, ...]:
+        """Who is a member no longer once the change is over that is asked for or under way."""
+        members = self._members
+        staying = self._next_voters or members.joining or members.voters
+        return tuple(name for name in members.voters if name not in staying)
+
+    @property
     def is_eligible(self) -> bool:
         """Whether this node may vote and lead (rule 4)."""
         return self._eligible
@@ -269,6 +276,11 @@ class Member:
     def is_serving(self) -> bool:
         """Whether this is a primary whose MARK is on a majority."""
         return self.role is Role.PRIMARY and self.commit_time >= self._mark > 0
+
+    @property
+    def heard_at(self) -> int:
+        """When, on the monotonic clock, a primary has last sent something to be appended."""
+        return self._heard_at
 
     @property
     def primary(self) -> str:

@@ -58,7 +58,7 @@ class ReplicaNode:
         archive: Archived | None = None,
         on_change: Callable[[], object] = int,
     ) -> None:
-        """`near`: the nodes that keep it, as far as is known.
+        """`near`: the nodes that keep it, until the arbiter has told.
 
         `on_change` is called, on the loop, after everything that has happened to the member.
         """
@@ -191,12 +191,13 @@ class ReplicaNode:
     def _tend_lines(self) -> None:
         """A connection to each who has to do with the journal (rule 2)."""
         member = self.member
-        now = (member.members, member.learners, member.primary)
+        heard = {one.sender for one in self.hearing}
+        now = (member.members, member.learners, member.primary, heard)
         if now == self._tended:
             return
         self._tended = now
-        heard = {one.sender for one in self.hearing}
-        wanted = {*self._near, *member.members.nodes, *member.learners, member.primary, *heard}
+        nodes = member.members.nodes or self._near
+        wanted = {*nodes, *member.learners, member.primary, *heard}
         for name in wanted:
             self._keep(name)
         for name in [name for name in self._keepers if name not in wanted]:
@@ -327,6 +328,7 @@ class ReplicaNode:
             "commit_time": max(member.commit_time, member.log.commit_time),
             "voters": list(member.members.voters),
             "joining": [*member.learners, *member.members.joining],
+            "leaving": list(member.leaving),
             "stored": member.lag(),
             "lease": member.holds_lease(),
             "damage": member.log.damage,

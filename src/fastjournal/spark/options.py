@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -173,34 +173,12 @@ class Settings:
                 )
             given[known[lower]] = value
         values: dict[str, object] = {"paths": _paths(options)}
-        if "view" in given:
-            values["view"] = _choice(given["view"], "view", VIEWS)
-        if "columns" in given:
-            values["columns"] = _words(given["columns"])
-        for field, moment in _bounds(given):
-            if field in values:
+        for name, (field, read) in _READ.items():
+            found = read(given[name], name) if name in given else None
+            if found is not None and field in values:
                 raise SettingError(f"{field}: given twice, under two names", name=field)
-            values[field] = moment
-        if "commands" in given:
-            values["commands"] = frozenset(kind_number(w) for w in _words(given["commands"]))
-        if "queue" in given:
-            values["queues"] = frozenset(_words(given["queue"]))
-        for name, field in (("fromSegment", "from_segment"), ("toSegment", "to_segment")):
-            if name in given:
-                values[field] = _whole(given[name], name, 0, 2**32 - 1)
-        if "mode" in given:
-            values["mode"] = _choice(given["mode"], "mode", MODES)
-        if "maxPartitionBytes" in given:
-            size = size_bytes(given["maxPartitionBytes"], "maxPartitionBytes")
-            if size < 1:
-                raise SettingError(
-                    "maxPartitionBytes: must be at least 1", name="maxPartitionBytes"
-                )
-            values["max_partition_bytes"] = size
-        if "minPartitions" in given:
-            values["min_partitions"] = _whole(given["minPartitions"], "minPartitions", 1, 1 << 20)
-        if "shards" in given:
-            values["shards"] = _whole(given["shards"], "shards", 1, 4096)
+            if found is not None:
+                values[field] = found
         settings = cls(**values)  # type: ignore[arg-type]
         if settings.as_of is not None and settings.view != "jobs":
             raise SettingError("asOf: only view jobs has a state as of an instant", name="asOf")
@@ -213,23 +191,6 @@ class Settings:
                 "since, until, commands: view jobs needs every record; use asOf", name="since"
             )
         return settings
-
-
-def _bounds(given: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """The bounds on time that were given, by the field of `Settings`."""
-    for name, field in (
-        ("since", "since"), ("until", "until"), ("asOf", "as_of"), ("timestampAsOf", "as_of"),
-    ):  # fmt: skip
-        if name in given:
-            yield field, instant(given[name], name)
-    for name, field in (("startingTimestamp", "since"), ("endingTimestamp", "until")):
-        if name in given:
-            yield field, timestamp(given[name], name)
-    for name, field, word in (
-        ("startingOffsets", "since", "earliest"), ("endingOffsets", "until", "latest"),
-    ):  # fmt: skip
-        if name in given and given[name].strip().lower() != word:
-            yield field, offset_time(given[name], name) + 1
 
 
 def timestamp(text: str, name: str) -> int:
@@ -249,6 +210,41 @@ def offset_time(text: str, name: str) -> int:
             f'{name}: not an offset: {text!r} (for example {{"time": 0}})', name=name
         )
     return time
+
+
+def _behind(text: str, name: str, word: str) -> int | None:
+    """The instant behind an offset; None: the word says that there is no bound."""
+    return None if text.strip().lower() == word else offset_time(text, name) + 1
+
+
+def _part_size(text: str, name: str) -> int:
+    size = size_bytes(text, name)
+    if size < 1:
+        raise SettingError(f"{name}: must be at least 1", name=name)
+    return size
+
+
+_READ: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
+    "view": ("view", lambda text, name: _choice(text, name, VIEWS)),
+    "columns": ("columns", lambda text, _: _words(text)),
+    "since": ("since", instant),
+    "until": ("until", instant),
+    "asOf": ("as_of", instant),
+    "timestampAsOf": ("as_of", instant),
+    "startingTimestamp": ("since", timestamp),
+    "endingTimestamp": ("until", timestamp),
+    "startingOffsets": ("since", lambda text, name: _behind(text, name, "earliest")),
+    "endingOffsets": ("until", lambda text, name: _behind(text, name, "latest")),
+    "commands": ("commands", lambda text, _: frozenset(map(kind_number, _words(text)))),
+    "queue": ("queues", lambda text, _: frozenset(_words(text))),
+    "fromSegment": ("from_segment", lambda text, name: _whole(text, name, 0, 2**32 - 1)),
+    "toSegment": ("to_segment", lambda text, name: _whole(text, name, 0, 2**32 - 1)),
+    "mode": ("mode", lambda text, name: _choice(text, name, MODES)),
+    "maxPartitionBytes": ("max_partition_bytes", _part_size),
+    "minPartitions": ("min_partitions", lambda text, name: _whole(text, name, 1, 1 << 20)),
+    "shards": ("shards", lambda text, name: _whole(text, name, 1, 4096)),
+}
+"""By option: the field of `Settings`, and how its value is read."""
 
 
 def _paths(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -57,11 +57,7 @@ OLD_NAMES: Mapping[str, str] = {"value": "payload", "rank": "priority"}
 _OLD = "old"
 _log = logging.getLogger(__name__)
 
-_RECORDS: Mapping[str, str] = {
-    "time": "timestamp",
-    "time_ns": "bigint",
-    "command": "string",
-    "type": "smallint",
+_OF_A_PUT: Mapping[str, str] = {
     "id": "binary",
     "queue": "string",
     "key": "string",
@@ -73,6 +69,15 @@ _RECORDS: Mapping[str, str] = {
     "lease_ms": "bigint",
     "max_attempts": "int",
     "max_fails": "int",
+}
+"""What records and events alike tell of a job that was put."""
+
+_RECORDS: Mapping[str, str] = {
+    "time": "timestamp",
+    "time_ns": "bigint",
+    "command": "string",
+    "type": "smallint",
+    **_OF_A_PUT,
     "payload": "binary",
     "result": "binary",
     "size": "int",
@@ -144,17 +149,7 @@ _EVENTS: Mapping[str, str] = {
     "effect": "string",
     "before": "string",
     "after": "string",
-    "id": "binary",
-    "queue": "string",
-    "key": "string",
-    "priority": "bigint",
-    "due": "timestamp",
-    "inserted": "timestamp",
-    "expires": "timestamp",
-    "ttl": "double",
-    "lease_ms": "bigint",
-    "max_attempts": "int",
-    "max_fails": "int",
+    **_OF_A_PUT,
     "attempt": "int",
     "worker": "string",
     "lease_until": "timestamp",

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fastjournal.errors import Unavailable
 from fastjournal.spark.errors import told
@@ -30,8 +30,10 @@ __all__ = [
     "row_batches",
     "run_tasks",
     "schema_of",
+    "single",
 ]
 
+T = TypeVar("T")
 Task: TypeAlias = Callable[[], Iterable[Any]]
 Carrier: TypeAlias = Callable[[Sequence[Task]], list[Any]]
 """Carries out tasks somewhere; all their answers, in order."""
@@ -72,11 +74,12 @@ def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Any]:
 
 def frame_of(spark: SparkSession, tasks: Sequence[Task], columns: str) -> DataFrame:
     """The tuples that the tasks give, as rows of these columns."""
-    return _spread(spark, tasks or [_nothing], columns, _rows)
+    return _spread(spark, tasks or [list], columns, _rows)
 
 
-def _nothing() -> list[Any]:
-    return []
+def single(work: Callable[..., T], *given: Any) -> list[T]:
+    """What some work gives, as the one answer of a task."""
+    return [work(*given)]
 
 
 def _pickled(number: int, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

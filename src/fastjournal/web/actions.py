@@ -53,6 +53,10 @@ _MAX_IDS = 1000
 _MAX_ALL = 100_000  # jobs that one press of a button changes
 
 
+_Work = Callable[[JournalLoop, Fields], tuple[str, int]]
+"""Carries out what a form asks: which words tell of it, and how many jobs it was done to."""
+
+
 class Actions:
     """What may be done."""
 
@@ -117,7 +121,7 @@ class Actions:
         return RedirectResponse(_address_back(back, said, count), 303)
 
 
-def _configure(said: str, **changes: bool) -> Callable[[JournalLoop, Fields], tuple[str, int]]:
+def _configure(said: str, **changes: bool) -> _Work:
     def work(host: JournalLoop, form: Fields) -> tuple[str, int]:
         name = _queue(form)
         host.journal.queue(name)  # a queue that is not there is not made
@@ -127,20 +131,15 @@ def _configure(said: str, **changes: bool) -> Callable[[JournalLoop, Fields], tu
     return work
 
 
-def _redrive(host: JournalLoop, form: Fields) -> tuple[str, int]:
-    return "redriven", _each(host, _ids(form), host.operations.redrive)
+def _settle(
+    said: str, chosen: Callable[[JournalLoop, Fields], list[bytes]], operation: str
+) -> _Work:
+    """Do something to each of the jobs that are chosen."""
 
+    def work(host: JournalLoop, form: Fields) -> tuple[str, int]:
+        return said, _each(host, chosen(host, form), getattr(host.operations, operation))
 
-def _delete(host: JournalLoop, form: Fields) -> tuple[str, int]:
-    return "deleted", _each(host, _ids(form), host.operations.delete)
-
-
-def _redrive_all(host: JournalLoop, form: Fields) -> tuple[str, int]:
-    return "redriven", _each(host, _dead(host, form), host.operations.redrive)
-
-
-def _delete_all(host: JournalLoop, form: Fields) -> tuple[str, int]:
-    return "deleted", _each(host, _dead(host, form), host.operations.delete)
+    return work
 
 
 def _each(host: JournalLoop, ids: list[bytes], work: Callable[[bytes], object]) -> int:
@@ -166,7 +165,8 @@ def _each(host: JournalLoop, ids: list[bytes], work: Callable[[bytes], object]) 
     return count
 
 
-def _ids(form: Fields) -> list[bytes]:
+def _ids(_: JournalLoop, form: Fields) -> list[bytes]:
+    """The jobs that were ticked."""
     try:
         ids = [bytes.fromhex(one) for one in form.all("id")[:_MAX_IDS]]
     except ValueError:
@@ -177,6 +177,7 @@ def _ids(form: Fields) -> list[bytes]:
 
 
 def _dead(host: JournalLoop, form: Fields) -> list[bytes]:
+    """The dead jobs of a queue."""
     name = _queue(form)
     with host.engine.lock:
         lane = host.state.queues.get(name)
@@ -211,7 +212,7 @@ def _put(host: JournalLoop, form: Fields) -> tuple[str, int]:
 
 def _edit(host: JournalLoop, form: Fields) -> tuple[str, int]:
     payload = body_bytes(form.bytes("payload")) if form.text("rewrite") else None
-    return "edited", _each(host, _ids(form), _editing(host, form, payload))
+    return "edited", _each(host, _ids(host, form), _editing(host, form, payload))
 
 
 def _editing(
@@ -273,37 +274,30 @@ def _forget_schedule(host: JournalLoop, form: Fields) -> tuple[str, int]:
     return "forgotten", 0
 
 
-def _sync(host: JournalLoop, form: Fields) -> tuple[str, int]:
-    host.journal.sync()
-    return "synced", 0
+def _upkeep(said: str, method: str) -> _Work:
+    def work(host: JournalLoop, form: Fields) -> tuple[str, int]:
+        getattr(host.journal, method)()
+        return said, 0
+
+    return work
 
 
-def _snapshot(host: JournalLoop, form: Fields) -> tuple[str, int]:
-    host.journal.snapshot()
-    return "snapshot", 0
-
-
-def _clean(host: JournalLoop, form: Fields) -> tuple[str, int]:
-    host.journal.clean()
-    return "cleaned", 0
-
-
-DEEDS: dict[str, Callable[[JournalLoop, Fields], tuple[str, int]]] = {
+DEEDS: dict[str, _Work] = {
     "pause": _configure("paused", paused=True),
     "drain": _configure("draining", draining=True),
     "resume": _configure("resumed", paused=False, draining=False),
-    "redrive": _redrive,
-    "redrive-all": _redrive_all,
-    "delete": _delete,
-    "delete-all": _delete_all,
+    "redrive": _settle("redriven", _ids, "redrive"),
+    "redrive-all": _settle("redriven", _dead, "redrive"),
+    "delete": _settle("deleted", _ids, "delete"),
+    "delete-all": _settle("deleted", _dead, "delete"),
     "put": _put,
     "edit": _edit,
     "bulk": _bulk,
     "settings": _settings,
     "forget-schedule": _forget_schedule,
-    "sync": _sync,
-    "snapshot": _snapshot,
-    "clean": _clean,
+    "sync": _upkeep("synced", "sync"),
+    "snapshot": _upkeep("snapshot", "snapshot"),
+    "clean": _upkeep("cleaned", "clean"),
 }
 
 

@@ -388,17 +388,8 @@ class Pulse:
 
     def history(self) -> dict[str, list[Any]]:
         """The looks that are kept, as columns for a plot; rates a second."""
-        looks = list(self._looks)
-        out: dict[str, list[Any]] = {"at": [round(look.at / SECOND, 3) for look in looks[1:]]}
-        for number, name in enumerate(RATES):
-            out[name] = [
-                _rate(b.counters[number] - a.counters[number], a, b) for a, b in pairwise(looks)
-            ]
-        for number, name in enumerate(PLACES):
-            out[f"jobs_{name}"] = [look.totals[number] for look in looks[1:]]
-        out["bytes"] = [_rate(b.bytes - a.bytes, a, b) for a, b in pairwise(looks)]
-        out["syncs"] = [_rate(b.syncs - a.syncs, a, b) for a, b in pairwise(looks)]
-        return out
+        points = [_point(before, after) for before, after in pairwise(list(self._looks))]
+        return {name: [point[name] for point in points] for name in _POINT}
 
     async def stream(self, may_stay: Callable[[], bool]) -> AsyncIterator[bytes]:
         """Events for one viewer: a `pulse` for each look, as long as it may stay."""
@@ -465,7 +456,7 @@ class Pulse:
             "counts": dict(zip(RATES, newest.counters, strict=True)),
             "merged_lately": lately[1] / lately[0] if lately[0] else None,
             "merged": newest.counters[1] / newest.counters[0] if newest.counters[0] else None,
-            "plot": self._newest_point(),
+            "plot": _point(self._looks[-2], newest) if len(self._looks) > 1 else {},
             "log": {
                 "bytes": _rate(newest.bytes - before.bytes, before, newest),
                 "syncs": _rate(newest.syncs - before.syncs, before, newest),
@@ -479,20 +470,6 @@ class Pulse:
             "server": {"connections": len(server.connections), "started": server.started},
             "left_out": self.left_out,
         }
-
-    def _newest_point(self) -> dict[str, Any]:
-        """The last entries of `history`."""
-        if len(self._looks) < 2:
-            return {}
-        a, b = self._looks[-2], self._looks[-1]
-        point: dict[str, Any] = {"at": round(b.at / SECOND, 3)}
-        for n, name in enumerate(RATES):
-            point[name] = _rate(b.counters[n] - a.counters[n], a, b)
-        for n, name in enumerate(PLACES):
-            point[f"jobs_{name}"] = b.totals[n]
-        point["bytes"] = _rate(b.bytes - a.bytes, a, b)
-        point["syncs"] = _rate(b.syncs - a.syncs, a, b)
-        return point
 
 
 def rest_after(spent: float) -> float:
@@ -517,6 +494,18 @@ def _figures_of(lane: QueueRows, now: int) -> QueueFigures:
 def _rate(count: int, before: _Look, after: _Look) -> float:
     seconds = (after.at - before.at) / SECOND
     return round(count / seconds, 2) if seconds > 0 else 0.0
+
+
+_POINT = ("at", *RATES, *(f"jobs_{name}" for name in PLACES), "bytes", "syncs")
+
+
+def _point(before: _Look, after: _Look) -> dict[str, Any]:
+    """What a plot shows of a look: rates since the look before, and how many jobs stand where."""
+    counts = zip((*before.counters, before.bytes, before.syncs),
+                 (*after.counters, after.bytes, after.syncs), strict=True)  # fmt: skip
+    *rates, written, synced = [_rate(b - a, before, after) for a, b in counts]
+    values = (round(after.at / SECOND, 3), *rates, *after.totals, written, synced)
+    return dict(zip(_POINT, values, strict=True))
 
 
 def _quantiles(before: Histogram, after: Histogram) -> tuple[str, str]:

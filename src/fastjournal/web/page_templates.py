@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import jinja2
@@ -34,7 +34,16 @@ from fastjournal.web.login import Doors, Viewer
 if TYPE_CHECKING:
     from fastjournal.daemon.server import Server
 
-__all__ = ["Backstage", "Fields", "Renderer", "asked_for", "host_of", "read_form", "read_query"]
+__all__ = [
+    "Backstage",
+    "Fields",
+    "Renderer",
+    "Viewing",
+    "asked_for",
+    "host_of",
+    "read_form",
+    "read_query",
+]
 
 _T = TypeVar("_T")
 _THREADS = 2
@@ -130,6 +139,15 @@ class Backstage:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
+class Viewing(NamedTuple):
+    """Somebody looks at a page of a journal."""
+
+    request: Request
+    viewer: Viewer
+    host: JournalLoop
+    query: Fields
+
+
 class Renderer:
     """Fills templates."""
 
@@ -147,15 +165,9 @@ class Renderer:
         self._templates.filters["as_text"] = formatting.text
         self._templates.globals["version"] = __version__
 
-    def page(
-        self,
-        request: Request,
-        template: str,
-        viewer: Viewer,
-        host: JournalLoop,
-        **values: Any,
-    ) -> Response:
+    def page(self, viewing: Viewing, template: str, **values: Any) -> Response:
         """A page of a journal."""
+        request, viewer, host, query = viewing
         server = self._backstage.server
         figures = self._backstage.pulses[host.name].figures
         sync = host.engine.log.options.sync
@@ -170,7 +182,7 @@ class Renderer:
             "now": host.engine.clock.now(),
             "sync": sync,
             "promise": PROMISES[sync],
-            "said": _said(read_query(request)),
+            "said": _said(query),
         }
         return self._filled(template, 200, common | values)
 

@@ -46,8 +46,8 @@ from fastjournal.web.job_lookup import (
 from fastjournal.web.login import Viewer
 from fastjournal.web.page_templates import (
     Backstage,
-    Fields,
     Renderer,
+    Viewing,
     asked_for,
     host_of,
     read_query,
@@ -134,7 +134,7 @@ _MAX_STEPS = 500
 _MAX_REASONS = 200
 _MAX_TYPED = 65_536  # bytes of a payload that a form may hold
 _HOUR = 3600 * SECOND // SLOT
-_Handler = Callable[[Request, Viewer, JournalLoop, Fields], Awaitable[Response]]
+_Endpoint = Callable[["Pages", Request], Awaitable[Response]]
 
 
 class _Stretch(NamedTuple):
@@ -144,20 +144,33 @@ class _Stretch(NamedTuple):
     runs: Latency
 
 
+def _page(show: Callable[[Pages, Viewing], Awaitable[Response]]) -> _Endpoint:
+    """A page of a journal; whoever has not said who they are is asked for a token first."""
+
+    async def answer(pages: Pages, request: Request) -> Response:
+        viewer = pages.backstage.doors.viewer(request)
+        if viewer is None:
+            return _to_login(request)
+        host = host_of(pages.backstage, viewer, request)
+        return await show(pages, Viewing(request, viewer, host, read_query(request)))
+
+    return answer
+
+
 class Pages:
     """What may be looked at."""
 
     def __init__(self, backstage: Backstage, renderer: Renderer) -> None:
-        self._backstage = backstage
+        self.backstage = backstage
         self._render = renderer
         self._streams = 0
 
     async def home(self, request: Request) -> Response:
         """Lead to the first journal there is to see."""
-        viewer = self._backstage.doors.viewer(request)
+        viewer = self.backstage.doors.viewer(request)
         if viewer is None:
             return _to_login(request)
-        server = self._backstage.server
+        server = self.backstage.server
         names = [server.settings.default_journal, *sorted(server.journals)]
         for name in names:
             if name in server.journals and viewer.opens(name):
@@ -166,86 +179,32 @@ class Pages:
 
     async def login(self, request: Request) -> Response:
         """Ask for a token."""
-        doors = self._backstage.doors
+        doors = self.backstage.doors
         if doors.viewer(request) is not None:
             return RedirectResponse("/", 303)
         return self._render.login(doors.login_secret(), False, read_query(request).text("next"))
 
-    async def queues(self, request: Request) -> Response:
-        """All queues, and what goes on."""
-        return await self._page(request, self._queues)
-
-    async def queue(self, request: Request) -> Response:
-        """One queue."""
-        return await self._page(request, self._queue)
-
-    async def jobs(self, request: Request) -> Response:
-        """Look jobs up."""
-        return await self._page(request, self._jobs)
-
-    async def job(self, request: Request) -> Response:
-        """One job and its life."""
-        return await self._page(request, self._job)
-
-    async def dead(self, request: Request) -> Response:
-        """Jobs that were given up."""
-        return await self._page(request, self._dead)
-
-    async def errors(self, request: Request) -> Response:
-        """Why jobs fail, by the last lines of their reasons."""
-        return await self._page(request, self._errors)
-
-    async def bulk(self, request: Request) -> Response:
-        """How many jobs match, before something is done to all of them."""
-        return await self._page(request, self._bulk)
-
-    async def put(self, request: Request) -> Response:
-        """The form that puts a job."""
-        return await self._page(request, self._put)
-
-    async def raw(self, request: Request) -> Response:
-        """A payload, a result or a reason, whole and as it is."""
-        return await self._page(request, self._raw)
-
-    async def workers(self, request: Request) -> Response:
-        """Who works, and on what since when."""
-        return await self._page(request, self._workers)
-
-    async def schedules(self, request: Request) -> Response:
-        """What is called when."""
-        return await self._page(request, self._schedules)
-
-    async def health(self, request: Request) -> Response:
-        """The log, its syncs, the server."""
-        return await self._page(request, self._health)
-
-    async def history(self, request: Request) -> Response:
+    @_page
+    async def history(self, viewing: Viewing) -> Response:
         """What the plots show at first."""
+        return JSONResponse(self.backstage.pulses[viewing.host.name].history())
 
-        async def send_history(_: Request, __: Viewer, host: JournalLoop, ___: Fields) -> Response:
-            return JSONResponse(self._backstage.pulses[host.name].history())
-
-        return await self._page(request, send_history)
-
-    async def hours(self, request: Request) -> Response:
+    @_page
+    async def hours(self, viewing: Viewing) -> Response:
         """What a queue, or all of them, did in the last hours."""
-
-        async def send_hours(_: Request, __: Viewer, host: JournalLoop, query: Fields) -> Response:
-            hours = self._backstage.pulses[host.name].hours
-            return JSONResponse(hours.columns(query.bytes("queue") or None))
-
-        return await self._page(request, send_hours)
+        hours = self.backstage.pulses[viewing.host.name].hours
+        return JSONResponse(hours.columns(viewing.query.bytes("queue") or None))
 
     async def live(self, request: Request) -> Response:
         """Figures as they change."""
-        doors = self._backstage.doors
+        doors = self.backstage.doors
         viewer = doors.viewer(request)
         if viewer is None:
             raise HTTPException(401, "show a token first")
-        host = host_of(self._backstage, viewer, request)
+        host = host_of(self.backstage, viewer, request)
         if self._streams >= _MAX_STREAMS:
             raise HTTPException(503, "too many are looking already")
-        pulse = self._backstage.pulses[host.name]
+        pulse = self.backstage.pulses[host.name]
 
         async def send_figures() -> Any:
             self._streams += 1
@@ -257,30 +216,23 @@ class Pages:
 
         return StreamingResponse(send_figures(), media_type="text/event-stream")
 
-    async def _page(self, request: Request, handler: _Handler) -> Response:
-        viewer = self._backstage.doors.viewer(request)
-        if viewer is None:
-            return _to_login(request)
-        host = host_of(self._backstage, viewer, request)
-        return await handler(request, viewer, host, read_query(request))
-
-    async def _queues(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        pulse = self._backstage.pulses[host.name]
+    @_page
+    async def queues(self, viewing: Viewing) -> Response:
+        """All queues, and what goes on."""
+        pulse = self.backstage.pulses[viewing.host.name]
         busy = {quoted(name): done for name, done in pulse.hours.busy(_HOUR).items()}
         return self._render.page(
-            request, "queues.html", viewer, host, queues=pulse.queues, left_out=pulse.left_out,
+            viewing, "queues.html", queues=pulse.queues, left_out=pulse.left_out,
             hour={url: (done, Latency.of(done.waits)) for url, done in busy.items()},
         )  # fmt: skip
 
-    async def _queue(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        name = query.bytes("name")
-        status = host.journal.queue(name)  # NotFound becomes a page
+    @_page
+    async def queue(self, viewing: Viewing) -> Response:
+        """One queue."""
+        name = viewing.query.bytes("name")
+        status = viewing.host.journal.queue(name)  # NotFound becomes a page
         pages = [
-            (place, await self._look(host, Asked(queue=name, place=place, limit=10)))
+            (place, await self._look(viewing.host, Asked(queue=name, place=place, limit=10)))
             for place in ("leased", "ready", "future", "dead")
         ]
         counts = tuple(getattr(status, place) for place in PLACES)
@@ -288,100 +240,101 @@ class Pages:
             "", "", counts, 0, status.next_due, status.settings.paused, status.settings.draining
         )
         return self._render.page(
-            request, "queue.html", viewer, host, name=name, row=row, places=PLACES,
+            viewing, "queue.html", name=name, row=row, places=PLACES,
             settings=setting_fields(status.settings), changed=status.settings != DEFAULT_SETTINGS,
             found=[(place, page) for place, page in pages if page.jobs],
-            stretches=self._stretches(host, name),
+            stretches=self._stretches(viewing.host, name),
         )  # fmt: skip
 
     def _stretches(self, host: JournalLoop, queue: bytes | None) -> list[_Stretch]:
         """What a queue did lately: in words, what, waits, runs."""
-        hours = self._backstage.pulses[host.name].hours
+        hours = self.backstage.pulses[host.name].hours
         out = []
         for words, slots in (("last hour", _HOUR), ("6 hours", 6 * _HOUR), ("24 hours", SLOTS)):
             done = hours.done(slots, queue)
             out.append(_Stretch(words, done, Latency.of(done.waits), Latency.of(done.runs)))
         return out
 
-    async def _jobs(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        words = query.text("q")
-        number = query.number("page", _MAX_PAGES)
-        asked = asked_for(query)._replace(offset=number * _PAGE, limit=_PAGE)
-        found = await self._look(host, asked)
+    @_page
+    async def jobs(self, viewing: Viewing) -> Response:
+        """Look jobs up."""
+        words = viewing.query.text("q")
+        number = viewing.query.number("page", _MAX_PAGES)
+        asked = asked_for(viewing.query)._replace(offset=number * _PAGE, limit=_PAGE)
+        found = await self._look(viewing.host, asked)
         if len(found.jobs) == 1 and not number and words and _maybe_id(words) == found.jobs[0].id:
-            return RedirectResponse(f"/j/{host.name}/job/{found.jobs[0].id}", 303)
+            return RedirectResponse(f"/j/{viewing.host.name}/job/{found.jobs[0].id}", 303)
         return self._render.page(
-            request, "jobs.html", viewer, host, asked=asked, words=words, found=found,
+            viewing, "jobs.html", asked=asked, words=words, found=found,
             page_number=number, places=PLACES,
             gone=_maybe_id(words) if not found.jobs else "", filters=_filters(asked),
         )  # fmt: skip
 
-    async def _dead(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        queue = query.bytes("queue")
-        number = query.number("page", _MAX_PAGES)
-        asked = asked_for(query)._replace(
+    @_page
+    async def dead(self, viewing: Viewing) -> Response:
+        """Jobs that were given up."""
+        queue = viewing.query.bytes("queue")
+        number = viewing.query.number("page", _MAX_PAGES)
+        asked = asked_for(viewing.query)._replace(
             place="dead", words=b"", offset=number * _PAGE, limit=_PAGE
         )
-        found = await self._look(host, asked)
-        pulse = self._backstage.pulses[host.name]
+        found = await self._look(viewing.host, asked)
+        pulse = self.backstage.pulses[viewing.host.name]
         return self._render.page(
-            request, "dead.html", viewer, host, found=found, queue=queue, page_number=number,
+            viewing, "dead.html", found=found, queue=queue, page_number=number,
             queues=[row for row in pulse.queues if row.counts[-1]], error=asked.error,
             filters=_filters(asked),
         )  # fmt: skip
 
-    async def _errors(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        reasons, cut = await self._backstage.beside(lambda: count_reasons(host))
+    @_page
+    async def errors(self, viewing: Viewing) -> Response:
+        """Why jobs fail, by the last lines of their reasons."""
+        reasons, cut = await self.backstage.beside(lambda: count_reasons(viewing.host))
         return self._render.page(
-            request, "errors.html", viewer, host, reasons=reasons[:_MAX_REASONS], cut=cut,
+            viewing, "errors.html", reasons=reasons[:_MAX_REASONS], cut=cut,
             left_out=len(reasons) - _MAX_REASONS,
         )  # fmt: skip
 
-    async def _bulk(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        _check_admin(viewer)
+    @_page
+    async def bulk(self, viewing: Viewing) -> Response:
+        """How many jobs match, before something is done to all of them."""
+        _check_admin(viewing.viewer)
+        host = viewing.host
         with host.engine.lock:  # jobs put in the same instant have later numbers
             now = max(host.state.promote(host.engine.clock.now()), host.state.last_inserted)
-        asked = asked_for(query, now)
-        matching = await self._backstage.beside(lambda: find_all(host, asked))
+        asked = asked_for(viewing.query, now)
+        matching = await self.backstage.beside(lambda: find_all(host, asked))
         found = await self._look(host, asked._replace(limit=10))
         counts = {place: len(ids) for place, ids in matching.places.items()}
         return self._render.page(
-            request, "bulk.html", viewer, host, asked=asked, matching=matching, counts=counts,
+            viewing, "bulk.html", asked=asked, matching=matching, counts=counts,
             found=found, filters=_filters(asked), until=now, max_all=MAX_ALL,
             waiting=counts["ready"] + counts["future"] + counts["held"],
         )  # fmt: skip
 
-    async def _put(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        _check_admin(viewer)
-        like = _maybe_id(query.text("like"))
+    @_page
+    async def put(self, viewing: Viewing) -> Response:
+        """The form that puts a job."""
+        _check_admin(viewing.viewer)
+        like = _maybe_id(viewing.query.text("like"))
         job = None
         if like:
-            job = await self._backstage.beside(lambda: _find(host, bytes.fromhex(like)))
+            job = await self.backstage.beside(lambda: _find(viewing.host, bytes.fromhex(like)))
         return self._render.page(
-            request, "put.html", viewer, host, queue=query.bytes("queue"), like=job,
+            viewing, "put.html", queue=viewing.query.bytes("queue"), like=job,
             payload="" if job is None else _typed(job.payload) or "",
             unreadable=job is not None and _typed(job.payload) is None,
-            queues=self._backstage.pulses[host.name].queues,
+            queues=self.backstage.pulses[viewing.host.name].queues,
         )  # fmt: skip
 
-    async def _raw(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        text = _maybe_id(request.path_params["id"])
-        what = query.text("what")
+    @_page
+    async def raw(self, viewing: Viewing) -> Response:
+        """A payload, a result or a reason, whole and as it is."""
+        text = _maybe_id(viewing.request.path_params["id"])
+        what = viewing.query.text("what")
         if not text or what not in ("value", "result", "note"):
             raise NotFound("there is no such thing")
-        job = await self._backstage.beside(lambda: _find(host, bytes.fromhex(text)))
+        job = await self.backstage.beside(lambda: _find(viewing.host, bytes.fromhex(text)))
         if job is None:
             raise NotFound(f"no job {text}")
         name = f'attachment; filename="{text[:12]}-{what}"'
@@ -390,30 +343,30 @@ class Pages:
             headers={"content-disposition": name},
         )  # fmt: skip
 
-    async def _workers(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        crew = await self._backstage.beside(lambda: crew_of(host))
-        return self._render.page(request, "workers.html", viewer, host, crew=crew, most=MOST)
+    @_page
+    async def workers(self, viewing: Viewing) -> Response:
+        """Who works, and on what since when."""
+        crew = await self.backstage.beside(lambda: crew_of(viewing.host))
+        return self._render.page(viewing, "workers.html", crew=crew, most=MOST)
 
-    async def _schedules(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        found = await self._backstage.beside(lambda: known_schedules(host.journal))
-        return self._render.page(request, "schedules.html", viewer, host, schedules=found)
+    @_page
+    async def schedules(self, viewing: Viewing) -> Response:
+        """What is called when."""
+        found = await self.backstage.beside(lambda: known_schedules(viewing.host.journal))
+        return self._render.page(viewing, "schedules.html", schedules=found)
 
-    async def _job(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        text = _maybe_id(request.path_params["id"])
+    @_page
+    async def job(self, viewing: Viewing) -> Response:
+        """One job and its life."""
+        text = _maybe_id(viewing.request.path_params["id"])
         if not text:
             raise NotFound("an id has 32 hexadecimal digits")
         row_id = bytes.fromhex(text)
-        job = await self._backstage.beside(lambda: _find(host, row_id))
+        job = await self.backstage.beside(lambda: _find(viewing.host, row_id))
         fault = ""
         try:
-            life = await self._backstage.beside(
-                lambda: _life(host, row_id, 0 if job is None else job.inserted)
+            life = await self.backstage.beside(
+                lambda: _life(viewing.host, row_id, 0 if job is None else job.inserted)
             )
         except (JournalError, OSError) as error:
             if job is None:
@@ -421,32 +374,32 @@ class Pages:
             life, fault = Life([], False, False, 0, b"", b""), str(error)
         if job is None and not life.steps:
             raise NotFound(f"no job {text}, and the log knows of none")
-        now = host.engine.clock.now()
+        now = viewing.host.engine.clock.now()
         last = life.steps[-1].after if life.steps else None
         alive = job is not None or last in (State.WAITING, State.PROCESSING)
         return self._render.page(
-            request, "job.html", viewer, host, id=text, job=job, life=life, fault=fault,
+            viewing, "job.html", id=text, job=job, life=life, fault=fault,
             place="gone" if job is None else place_of(job, now),
             payload=None if job is None else _typed(job.payload),
             phases=phases_of(life.steps, now if alive else 0),
         )  # fmt: skip
 
-    async def _health(
-        self, request: Request, viewer: Viewer, host: JournalLoop, query: Fields
-    ) -> Response:
-        server = self._backstage.server
-        status = host.journal.status()
-        segments, disk = await self._backstage.beside(lambda: _files(host))
+    @_page
+    async def health(self, viewing: Viewing) -> Response:
+        """The log, its syncs, the server."""
+        server = self.backstage.server
+        status = viewing.host.journal.status()
+        segments, disk = await self.backstage.beside(lambda: _files(viewing.host))
         return self._render.page(
-            request, "health.html", viewer, host, status=status, segments=segments, disk=disk,
-            server=server, replica=server.report_replica(host.name),
+            viewing, "health.html", status=status, segments=segments, disk=disk,
+            server=server, replica=server.report_replica(viewing.host.name),
             sync_bars=_bars(status.log.counters.sync_seconds, "s"),
             group_bars=_bars(status.log.counters.group_size, ""),
             errors=server.errors.most_common(), cuts=server.cuts.most_common(),
         )  # fmt: skip
 
     async def _look(self, host: JournalLoop, asked: Asked) -> Any:
-        return await self._backstage.beside(lambda: look(host, asked))
+        return await self.backstage.beside(lambda: look(host, asked))
 
 
 def _to_login(request: Request) -> Response:

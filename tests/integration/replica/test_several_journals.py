@@ -43,6 +43,13 @@ def wait_leaders(rig: Rig) -> dict[str, str]:
     return leaders(rig)
 
 
+def move(rig: Rig, journal: str, old: str, new: str) -> None:
+    """Let another node take the place of the one that leads."""
+    told = rig.ask(old, "swap", member=new, leaves=old, journal=journal)
+    assert "error" not in told, told
+    wait_until(lambda: leaders(rig)[journal] == new, seconds=60, what="it has moved")
+
+
 def test_each_journal_has_its_own_primary_and_clients_find_it(tmp_path: Path) -> None:
     """SNAP-IDX-2, F58: a daemon leads some and follows others; one dies, and only its own move."""
     with Rig(tmp_path, more={"FASTJOURNAL_JOURNALS": "orders,pages"}) as rig:
@@ -103,11 +110,17 @@ def test_journals_are_placed_and_one_moves_to_a_node_that_did_not_keep_it(tmp_pa
                 assert client.about["replica"]["node"] == led[journal]
         old = led["orders"]
         new = next(name for name in NODES if name != old)
-        told = rig.ask(old, "swap", member=new, leaves=old, journal="orders")
-        assert "error" not in told
-        wait_until(lambda: leaders(rig)["orders"] == new, seconds=60, what="it has moved")
+        move(rig, "orders", old, new)
+        closed = "nobody keeps orders"
+        wait_until(
+            lambda: closed in rig.ask(old, journal="orders").get("error", ""),
+            seconds=60,
+            what="who has left it closes it",
+        )
         with fastjournal.connect(url(rig, "orders", old)) as client:
             assert [job.key for job in client.jobs("q", limit=9)] == ["orders"]
+        move(rig, "orders", new, old)  # it may come again, and leave again
+        move(rig, "orders", old, new)
         for name in (old, new):
             rig.kill(name)
         rig.start()

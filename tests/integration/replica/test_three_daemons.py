@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import fastjournal
+from command_line import Command
 from fastjournal.errors import JournalError
 from fastjournal.testing import wait_until
 from replica_rig import NODES, Rig
@@ -182,6 +183,31 @@ def test_a_snapshot_goes_to_all_nodes_and_brings_a_new_one_up(tmp_path: Path) ->
                 assert all_keys(rig.url) == keys
                 rig.start()
                 check_bytes(rig)
+
+
+def test_who_is_to_leave_is_shown_while_that_waits(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SNAP-IDX-2: nobody leaves while one of the two who would stay is lost."""
+    with Rig(tmp_path) as rig:
+        rig.wait_joined()
+        command_line = Command(capfd, monkeypatch)
+        primary = rig.wait_primary()
+        lost, leaves = [name for name in NODES if name != primary]
+        for name in (lost, leaves):
+            rig.kill(name)
+        wait_until(lambda: not rig.ask(primary)["quorum"], seconds=40, what="both are missed")
+        node = f"127.0.0.1:{rig.inner[primary]}"
+        command_line("replica", "remove", node, leaves)
+        assert f"{leaves} leaves once" in command_line("replica", "status", node).out
+        told = command_line("replica", "status", node, "--json").lines
+        assert [one["leaving"] for one in told] == [[leaves]]
+        command_line("replica", "add", node, leaves)
+        assert "leaves" not in command_line("replica", "status", node).out
+        command_line("replica", "remove", node, leaves)
+        rig.start()
+        wait_until(lambda: leaves not in rig.ask(primary)["voters"], seconds=60, what="it leaves")
+        assert "leaves" not in command_line("replica", "status", node).out
 
 
 @pytest.mark.slow

@@ -92,7 +92,9 @@ def test_nobody_leaves_before_most_of_those_who_stay_are_caught_up() -> None:
     world.do(primary, "j0", lambda: member.change_voters(left))
     world.run_for(2)
     assert _members(world) == old
+    assert member.leaving == (primary.name,)  # it waits, and that is told
     world.do(primary, "j0", lambda: member.change_voters(old.voters))  # it is given up
+    assert member.leaving == ()
     world.start(wiped)
     world.run_for(2)
     assert _members(world) == old
@@ -126,6 +128,7 @@ def test_a_change_may_be_asked_for_again_and_another_one_waits() -> None:
         member.change_voters(voters[:2])
     world.until(lambda: bool(_members(world).joining))
     world.until(lambda: bool(member.members.joining))
+    assert member.leaving == tuple(set(member.members.voters) - set(voters))
     member.change_voters(voters)
     world.until(lambda: member.members.voters == voters and not member.members.joining)
     version = member.members.version

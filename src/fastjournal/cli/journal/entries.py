@@ -41,7 +41,7 @@ from fastjournal.cli.arguments import (
     yes_or_no,
 )
 from fastjournal.cli.journal.open_journal import open_journal
-from fastjournal.cli.output import json_line, preview, show_outcome, table, text
+from fastjournal.cli.output import json_line, preview, show_list, show_outcome, text
 from fastjournal.clock import instant_text
 from fastjournal.entry_model import EntryChange, Watched, watched
 from fastjournal.errors import BadRequest, LeaseLost, Locked, NotFound, Unavailable
@@ -203,20 +203,12 @@ def scan(
             else entries.match(as_bytes(match))
         )
         found = list(islice(matching, limit))
-    if as_json:
-        for entry in found:
-            json_line(_values(entry))
-        return
-    rows = [
-        [
-            text(e.key),
-            KINDS[e.kind] if e.kind < 6 else str(e.kind),
-            instant_text(e.expires),
-            _word(e),
-        ]
-        for e in found
-    ]
-    table(["key", "type", "expires", "value"], rows)
+    show_list(as_json, found, _values, ["key", "type", "expires", "value"], _row)
+
+
+def _row(entry: Any) -> list[str]:
+    kind = KINDS[entry.kind] if entry.kind < len(KINDS) else str(entry.kind)
+    return [text(entry.key), kind, instant_text(entry.expires), _word(entry)]
 
 
 @app.command()

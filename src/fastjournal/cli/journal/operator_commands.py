@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,6 +61,7 @@ from fastjournal.cli.output import (
     queue_values,
     setting_text,
     settings_values,
+    show_list,
     show_outcome,
     status_values,
     table,
@@ -180,12 +182,8 @@ def queues(directory: Directory = HERE, url: Url = None, as_json: Json = False) 
     """
     with open_view(directory, url) as view:
         found = view.queues()
-    if as_json:
-        for queue in found:
-            json_line(queue_values(queue))
-        return
-    now = SYSTEM_CLOCK.now()
-    table(QUEUE_COLUMNS, [queue_row(queue, now) for queue in found], right=PLACES)
+    row = partial(queue_row, now=SYSTEM_CLOCK.now())
+    show_list(as_json, found, queue_values, QUEUE_COLUMNS, row, right=PLACES)
 
 
 @app.command()

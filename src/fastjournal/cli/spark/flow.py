@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastjournal.cli.arguments import seconds
-from fastjournal.cli.output import bytes_text, json_line
+from fastjournal.cli.output import bytes_text, json_line, show_outcome
 from fastjournal.cli.spark.session import (
     LOCAL,
     Conf,
@@ -32,6 +32,8 @@ from fastjournal.cli.spark.session import (
     Master,
     TaskCount,
     end_progress,
+    pairs,
+    print_rows,
     spark_session,
     stopping,
 )
@@ -127,14 +129,7 @@ def _begin(writer: DataStreamWriter, to: str | None, form: str) -> StreamingQuer
 
 
 def _print_batch(batch: DataFrame, _: int) -> None:
-    for row in batch.toLocalIterator():
-        values = row.asDict(recursive=True)
-        json_line(
-            {
-                n: bytes(v).hex() if isinstance(v, bytes | bytearray) else v
-                for n, v in values.items()
-            }
-        )
+    print_rows(batch)
     sys.stdout.flush()
 
 
@@ -239,7 +234,7 @@ def load(
         "txnVersion": "" if number is None else str(number),
         "stagingLocation": str(Path(staging).absolute()) if staging else "",
     }
-    chosen, read_options = _pairs(mapped or [], "--map"), _pairs(read_option or [], "--option")
+    chosen, read_options = pairs(mapped, "--map"), pairs(read_option, "--option")
     if Path(target).is_file():
         raise typer.BadParameter(f"{target} is no directory of a journal")
     with spark_session(master, conf, []) as spark:
@@ -281,16 +276,6 @@ def _load(frame: DataFrame, target: str, options: dict[str, str], as_json: bool)
         typer.echo(f"{rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f}/s -> {target}")
         if words := ", ".join(f"{count:,} {name}" for name, count in became.items() if count):
             typer.echo(words)
-
-
-def _pairs(given: list[str], option: str) -> dict[str, str]:
-    found = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"{option} takes name=value, not {one!r}")
-        found[name.strip()] = value
-    return found
 
 
 Source = Annotated[
@@ -535,10 +520,8 @@ def consume(
             )  # fmt: skip
     finally:
         source.close()
-    if as_json:
-        json_line({**asdict(report), "jobs_per_s": round(report.rate, 1)})
-    else:
-        typer.echo(_consumed(report))
+    values = {**asdict(report), "jobs_per_s": round(report.rate, 1)}
+    show_outcome(as_json, values, _consumed(report))
 
 
 def _ship(work: Any) -> None:
@@ -603,10 +586,8 @@ def apply(
         finally:
             source.close()
         end_progress()
-    if as_json:
-        json_line(asdict(report))
-    else:
-        typer.echo(f"{action}: {report.changed:,} jobs, {report.refused:,} refused")
+    words = f"{action}: {report.changed:,} jobs, {report.refused:,} refused"
+    show_outcome(as_json, asdict(report), words)
 
 
 def _local(source: str) -> list[Path]:

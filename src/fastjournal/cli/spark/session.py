@@ -42,7 +42,9 @@ __all__ = [
     "TaskCount",
     "end_progress",
     "error_of",
+    "pairs",
     "print_frame",
+    "print_rows",
     "spark_session",
     "stopping",
     "task_bar",
@@ -103,7 +105,7 @@ def spark_session(
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
         **_small_conf(master, directories),
-        **_pairs(conf or []),
+        **pairs(conf, "--conf", "spark."),
     }
     number, name = tempfile.mkstemp(prefix="fastjournal-spark-", suffix=".log")
     os.close(number)
@@ -181,13 +183,14 @@ def error_of(error: Exception, log: Path | None = None) -> JournalError:
     return Unavailable(f"{name}: {text} (what Spark said is in {log})")
 
 
-def _pairs(conf: list[str]) -> dict[str, str]:
+def pairs(given: list[str] | None, option: str, prefix: str = "") -> dict[str, str]:
+    """What an option that takes `name=value` was given, each with its name; names begin so."""
     found = {}
-    for one in conf:
+    for one in given or []:
         name, equals, value = one.partition("=")
-        if not equals or not name.startswith("spark."):
-            raise typer.BadParameter(f"--conf takes spark.name=value, not {one!r}")
-        found[name] = value
+        if not equals or not name or not name.startswith(prefix):
+            raise typer.BadParameter(f"{option} takes {prefix}name=value, not {one!r}")
+        found[name.strip()] = value
     return found
 
 
@@ -252,9 +255,7 @@ def print_frame(frame: DataFrame, as_json: bool, parquet: Path | None, limit: in
         frame.write.parquet(str(parquet))
         return
     if as_json:
-        for row in frame.toLocalIterator():
-            end_progress()
-            json_line({name: _plain(value) for name, value in row.asDict(recursive=True).items()})
+        print_rows(frame)
         return
     rows = frame.limit(limit + 1).collect()
     end_progress()
@@ -264,8 +265,12 @@ def print_frame(frame: DataFrame, as_json: bool, parquet: Path | None, limit: in
         sys.stderr.write(f"only the first {limit} rows; --limit, --json or --parquet for more\n")
 
 
-def _plain(value: Any) -> Any:
-    return bytes(value).hex() if isinstance(value, (bytes, bytearray)) else value
+def print_rows(frame: DataFrame) -> None:
+    """Print rows as JSON lines, bytes in hexadecimal."""
+    for row in frame.toLocalIterator():
+        end_progress()
+        values = row.asDict(recursive=True).items()
+        json_line({n: bytes(v).hex() if isinstance(v, bytes | bytearray) else v for n, v in values})
 
 
 def _cell(value: Any) -> str:

@@ -13,16 +13,17 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from fastjournal.config import parse_address
+from fastjournal.config import DEFAULT_PORT
 from fastjournal.daemon.auth import server_context
 from fastjournal.daemon.context import Context
-from fastjournal.daemon.listener import Listener, bind, bind_unix, left_for_peers, open_limit
+from fastjournal.daemon.listener import Listener, left_for_peers, open_limit, open_sockets
 from fastjournal.daemon.server import reload_context
-from fastjournal.errors import JournalError, NotPrimary, SettingError, Unauthorized
+from fastjournal.errors import JournalError, NotPrimary, Unauthorized
 from fastjournal.wire.fj.functions import Function
 from fastjournal.wire.fj.hello import decode_hello
 from fastjournal.wire.fj.replies import encode_error, error_text
@@ -72,15 +73,9 @@ class Front:
         for sock in given:
             self._add(sock)
         for address in () if given else settings.listen:
-            if address.startswith("unix:"):
-                self._add(bind_unix(address[5:], int(settings.socket_mode, 8)), made=True)
-                continue
-            try:
-                sockets = await bind(*parse_address(address))
-            except OSError as error:
-                raise SettingError(f"cannot listen on {address}: {error}", name="listen") from error
-            for sock in sockets:
-                self._add(sock)
+            mode = int(settings.socket_mode, 8)
+            for sock in await open_sockets(address, mode, DEFAULT_PORT):
+                self._add(sock, made=True)
         for door in self._doors:
             door.open()
 
@@ -183,11 +178,10 @@ class Arrival(asyncio.Protocol):
             return
         name, token = "", None
         if found == FRAME and self._frames.function == Function.HELLO:
-            try:
+            # Whoever speaks for the default journal says what is wrong with a bad one.
+            with contextlib.suppress(JournalError):
                 said = decode_hello(request_of(self._frames).value)
                 name, token = said.journal, said.token
-            except JournalError:
-                pass  # whoever speaks for the default journal says what is wrong with it
         context = self._front.context
         name = name or context.settings.default_journal
         kept = self._front.find(name)

@@ -11,6 +11,8 @@ Rules:
    the next reign goes on there.
 4. The ports of Workq and of the dashboard are the default journal's, and open while it is led.
 5. A reload counts for whoever waits and for the next reign as for this one.
+6. Somebody leads it here, or sends what is to be appended several times a second; else nobody
+   brings it to this node.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 import msgspec
 
 from fastjournal.archive.source import Reign
-from fastjournal.clock import Clock
+from fastjournal.clock import SECOND, Clock
 from fastjournal.config import Settings
 from fastjournal.daemon.context import Context
 from fastjournal.daemon.fj.standby import Progress, Standby, StandbyConnection
@@ -36,9 +38,11 @@ from fastjournal.replica.node import ReplicaNode
 
 __all__ = ["KeptJournal"]
 
+_SILENCE = 10 * SECOND  # after so long nobody brings it any more
+
 
 class KeptJournal:
-    """On the running loop: `run` until it is told to stop, or its node has ended."""
+    """On the running loop: `run` until it is told to stop or to leave, or its node has ended."""
 
     def __init__(
         self,
@@ -59,6 +63,8 @@ class KeptJournal:
         self._make_server = make_server
         self._sockets = sockets
         self._changed = asyncio.Event()
+        self._begun = context.clock.monotonic()
+        self._left = False
         self._gate: Gate | None = None
         self._seen: list[object] = []
         member = node.member
@@ -106,6 +112,18 @@ class KeptJournal:
         served = 0 if self.server is None else len(self.server.connections)
         return served + len(self._standby.connections)
 
+    @property
+    def is_brought(self) -> bool:
+        """Whether somebody brings it to this node (rule 6)."""
+        member = self.node.member
+        silence = self._context.clock.monotonic() - max(self._begun, member.heard_at)
+        return member.is_serving or silence < _SILENCE
+
+    def leave(self) -> None:
+        """Let `run` end, unless it leads: this node keeps the journal no longer."""
+        self._left = True
+        self._changed.set()
+
     def reload(self, settings: Settings) -> None:
         """Take over what can change while it is served (rule 5)."""
         if self.server is not None:
@@ -118,6 +136,8 @@ class KeptJournal:
             while not stop.is_set() and self.node.fault is None:
                 if member.is_serving:
                     await self._reign(stop)
+                elif self._left:
+                    return
                 else:
                     await self._either(stop)
         finally:

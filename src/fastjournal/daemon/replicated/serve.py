@@ -4,7 +4,8 @@ Rules:
 
 1. The journals are kept here whose set names this node (`sets`), and one that a primary brings to
    this node. It looks now and then at the arbiter, and when somebody wants one that it does not
-   know. What it keeps it keeps until it ends. It may lead some and follow others.
+   know. A journal whose set names this node no longer, and which nobody brings to it, is closed;
+   its files stay. It may lead some and follow others.
 2. They share the ports for clients (`front`), the port for nodes and the lease (`replica.host`),
    and the port of /metrics, /healthz and /readyz, which tells of all of them.
 3. To systemd a node is ready, and alive, whether it leads or not.
@@ -184,14 +185,17 @@ class _Daemon:
                 await self._look()
 
     async def _look(self) -> None:
-        """Keep what has been placed here since."""
+        """Keep what has been placed here since, and no longer what has left."""
         await self._open_placed(await asyncio.to_thread(self._arbiter.find_all))
 
     async def _open_placed(self, sets: dict[str, MemberSet]) -> None:
         self._sets = sets
         for name, members in sets.items():
+            kept = self._kept.get(name)
             if self.host.options.name in members.nodes:
                 await self._open(name, members)
+            elif kept is not None and not kept.is_brought:
+                kept.leave()
 
     async def _find_primary(self, name: str) -> str:
         """Where clients find who leads a journal that is not kept here; empty: not known now."""
@@ -231,7 +235,7 @@ class _Daemon:
             self._kept[name] = kept
             self._context.replicas[name] = node.report
             node.start()
-            run = asyncio.create_task(kept.run(self._over))
+            run = asyncio.create_task(self._keep(kept))
             self._runs.add(run)
             run.add_done_callback(self._ended)
         except JournalError as error:
@@ -239,6 +243,13 @@ class _Daemon:
             self._over.set()
         finally:
             self._opening.discard(name)
+
+    async def _keep(self, kept: KeptJournal) -> None:
+        """Until the end, or until it is this node's no longer (rule 1)."""
+        await kept.run(self._over)
+        if not self._over.is_set():
+            del self._kept[kept.name], self._context.replicas[kept.name]
+            self._context.log.info("left", node=self.host.options.name, journal=kept.name)
 
     def _ended(self, run: asyncio.Task[None]) -> None:
         self._runs.discard(run)

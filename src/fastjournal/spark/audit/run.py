@@ -104,7 +104,7 @@ def audit(
         cores = parallelism(spark)
         count = share_count(sum(piece.size for piece in pieces), cores, shards, most=SHARE_BYTES)
     newest = pieces[-1].number if pieces else 0
-    tasks: list[Task] = [_Known(first)]
+    tasks: list[Task] = [partial(list, first)]
     at = 0
     for some in pack(pieces, _PACK, cores):
         tasks.append(partial(segment_findings, some, pieces[max(at - _BEFORE, 0) : at]))
@@ -118,9 +118,9 @@ def audit(
         rows = told_of.where("rule is null").selectExpr("queue", "key", "state", "row_id as id")
     else:
         shares = [Share(n, count) for n in range(count)]
-        tasks += [_Share(directory, share, newest) for share in shares]
+        tasks += [partial(_share, directory, share, newest) for share in shares]
         found = frame_of(spark, tasks, FINDING_COLUMNS)
-        keyed = [_Keyed(directory, share, newest) for share in shares]
+        keyed = [partial(keyed_rows, directory, share, newest=newest) for share in shares]
         rows = frame_of(spark, keyed, "queue binary, key binary, state string, id binary")
     found = found.unionByName(_one_waiting(rows, directory))
     if opinion and _replayable(directory) and not _begins_behind_snapshot(directory):
@@ -153,31 +153,10 @@ def exit_code(found: DataFrame) -> int:
     return 3 if "error" in kinds else 1 if "warning" in kinds else 0
 
 
-class _Known:
-    """Findings made on the driver."""
-
-    def __init__(self, found: list[Finding]) -> None:
-        self._found = found
-
-    def __call__(self) -> list[Finding]:
-        return self._found
-
-
-class _Share:
-    def __init__(self, directory: str, share: Share, newest: int) -> None:
-        self._directory, self._share, self._newest = directory, share, newest
-
-    def __call__(self) -> list[Finding]:
-        found = share_findings(self._directory, self._share, newest=self._newest)
-        return found + snapshot_findings(self._directory, self._share, newest=self._newest)
-
-
-class _Keyed:
-    def __init__(self, directory: str, share: Share, newest: int) -> None:
-        self._directory, self._share, self._newest = directory, share, newest
-
-    def __call__(self) -> Iterator[tuple[bytes, bytes, str, bytes]]:
-        return keyed_rows(self._directory, self._share, newest=self._newest)
+def _share(directory: str, share: Share, newest: int) -> list[Finding]:
+    """All that replaying a share tells."""
+    found = share_findings(directory, share, newest=newest)
+    return found + snapshot_findings(directory, share, newest=newest)
 
 
 def _dealt(

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.errors import CorruptCommand, CorruptRecord
 from fastjournal.journal.language.codec import decode, encode
 from fastjournal.journal.language.commands import Command, Group
 from fastjournal.journal.state.apply import JournalState
@@ -25,7 +24,14 @@ from fastjournal.log.scan.scan import FAILFAST
 from fastjournal.spark.lake.files import DataFile, Folder
 from fastjournal.spark.lifecycle.commands import Part
 from fastjournal.spark.lifecycle.walk import Fold
-from fastjournal.spark.replay.fold import SegmentReader, Settled, Share, no_collection, route
+from fastjournal.spark.replay.fold import (
+    SegmentReader,
+    Settled,
+    Share,
+    apply_entries,
+    no_collection,
+    route,
+)
 from fastjournal.spark.storage.segments import Piece, load
 
 if TYPE_CHECKING:
@@ -118,25 +124,12 @@ def carry_on(
     """Rows by their images, and what the records behind `after` made of them (rule 4)."""
     state = JournalState()
     reader, settled = SegmentReader(share, FAILFAST), Settled(removals=True)
-    found = []
-    for piece in reversed(pieces):
-        data = load(piece)
-        found.append((piece, data, reader.matter(piece, data, upto, settled)))
+    found = [reader.matter(piece, load(piece), upto, settled) for piece in reversed(pieces)]
     with no_collection():
         for payload in images:
             for command in _members(payload):
                 state.apply_part(command, after)
-        for piece, data, matter in reversed(found):
-            last, members = -1, ()  # type: tuple[int, Sequence[Command]]
-            for n in (matter.times > after).nonzero()[0].tolist():
-                start = int(matter.starts[n])
-                if start != last:
-                    try:
-                        last, members = start, _members(bytes(data[start : int(matter.ends[n])]))
-                    except CorruptCommand as fault:
-                        at = int(matter.offsets[n])
-                        raise CorruptRecord(piece.path, at, str(fault)) from fault
-                state.apply_part(members[max(int(matter.members[n]), 0)], int(matter.times[n]))
+        apply_entries(state, reversed(found), after=after)
     return state
 
 

@@ -19,9 +19,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -56,7 +57,7 @@ from fastjournal.spark.maintain.row_files import (
 from fastjournal.spark.replay.snapshots import mark_times
 from fastjournal.spark.storage.segments import Piece, journal_segments, load, pack, while_pinned
 from fastjournal.spark.storage.written_files import Written, attempt_word, write_file
-from fastjournal.spark.tasks import Carrier, Task, carrier_of
+from fastjournal.spark.tasks import Carrier, Task, carrier_of, single
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,9 +201,11 @@ def find_live_rows(run: Carrier, directory: str, cores: int, shelf: Shelf) -> Li
     marks = mark_times(directory)
     first, overlap = (0, 0) if marks is None or not marks.last else (marks.segment, marks.last)
     pieces = [piece for piece in journal_segments(directory) if piece.number >= first]
-    tasks: list[Task] = [_ReadLog(some, shelf, overlap) for some in pack(pieces, _PACK, cores)]
+    tasks: list[Task] = [
+        partial(single, read_log, some, shelf, overlap) for some in pack(pieces, _PACK, cores)
+    ]
     if overlap:
-        tasks.insert(0, _ReadSnapshot(directory, shelf))
+        tasks.insert(0, partial(single, read_snapshot, directory, shelf))
     runs: list[Run] = []
     told = Rowless()
     found: list[Read] = run(tasks)
@@ -219,7 +222,9 @@ def fold_rows(
     if not runs:
         return RowSet([])
     parts = part_count(runs, shelf, cores)
-    return RowSet(run([_FoldPart(runs, n, parts, shelf, overlap) for n in range(parts)]))
+    return RowSet(
+        run([partial(single, fold_part, runs, n, parts, shelf, overlap) for n in range(parts)])
+    )
 
 
 def _rewriting(
@@ -231,8 +236,10 @@ def _rewriting(
     now: int,
     job: str,
 ) -> tuple[list[Piece], list[Task]]:
-    """The segments worth rewriting, and the tasks that do it; see `_Rewrite`."""
-    surveys: list[Surveyed] = run([_Survey(p, rows, shelf) for p in pack(pieces, _PACK, cores)])
+    """The segments worth rewriting, and the tasks that do it; see `_rewrite`."""
+    surveys: list[Surveyed] = run(
+        [partial(single, survey, p, rows, shelf) for p in pack(pieces, _PACK, cores)]
+    )
     planner = Planner(rows)
     marks = mark_times(pieces[0].directory)
     planner.snapshot_at = None if marks is None else marks.first
@@ -242,11 +249,13 @@ def _rewriting(
     pins = fold_rows(run, [one for found in surveys for one in found.pins], shelf, cores)
     undecided = [one for found in surveys for one in found.undecided]
     horizons = {one.segment: one.horizon for one in bounds.values()}
-    late = run([_Decide(undecided, pins, horizons, shelf)]) if undecided else []
+    late = (
+        run([partial(single, decide_groups, undecided, pins, horizons, shelf)]) if undecided else []
+    )
     held = Pins([pins, RowSet(late)])
     chosen = [piece for piece in pieces if piece.number in bounds]
     tasks: list[Task] = [
-        _Rewrite(p, rows, [bounds[piece.number] for piece in p], held, job)
+        partial(_rewrite, p, rows, [bounds[piece.number] for piece in p], held, job)
         for p in pack(chosen, _PACK, cores)
     ]
     return chosen, tasks
@@ -322,80 +331,21 @@ def sweep(stream: Stream, job: str = "") -> None:
                 stream.files.remove(path)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadLog:
-    pieces: list[Piece]
-    shelf: Shelf
-    overlap: int
-
-    def __call__(self) -> list[Read]:
-        return [read_log(self.pieces, self.shelf, self.overlap)]
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadSnapshot:
-    directory: str
-    shelf: Shelf
-
-    def __call__(self) -> list[Read]:
-        return [read_snapshot(self.directory, self.shelf)]
-
-
-@dataclass(frozen=True, slots=True)
-class _FoldPart:
-    runs: Sequence[Run]
-    part: int
-    parts: int
-    shelf: Shelf
-    overlap: int
-
-    def __call__(self) -> list[Run]:
-        return [fold_part(self.runs, self.part, self.parts, self.shelf, self.overlap)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Survey:
-    pieces: list[Piece]
-    rows: LiveRows
-    shelf: Shelf
-
-    def __call__(self) -> list[Surveyed]:
-        return [survey(self.pieces, self.rows, self.shelf)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Decide:
-    undecided: list[Run]
-    pins: RowSet
-    horizons: dict[int, int]
-    shelf: Shelf
-
-    def __call__(self) -> list[Run]:
-        return [decide_groups(self.undecided, self.pins, self.horizons, self.shelf)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Rewrite:
-    pieces: list[Piece]
-    rows: LiveRows
-    bounds: list[Bounds]
-    pins: Pins
-    job: str
-    """A word for the names of work files; empty: nothing is written."""
-
-    def __call__(self) -> list[Rewritten | None]:
-        return [self._one(p, b) for p, b in zip(self.pieces, self.bounds, strict=True)]
-
-    def _one(self, piece: Piece, bounds: Bounds) -> Rewritten | None:
+def _rewrite(
+    pieces: list[Piece], rows: LiveRows, bounds: list[Bounds], pins: Pins, job: str
+) -> Iterator[Rewritten | None]:
+    """`job`: a word for the names of work files; empty: nothing is written."""
+    for piece, bound in zip(pieces, bounds, strict=True):
         data = load(piece)
-        kept = kept_ranges(piece.path, data, self.rows, bounds, self.pins)
+        kept = kept_ranges(piece.path, data, rows, bound, pins)
         if kept.records and kept.kept == kept.records:
-            return None
+            yield None
+            continue
         text = content(data, kept.ranges)
         cleaned = Cleaned(
             piece.number, kept.records, kept.kept, len(data), len(text), kept.last, kept.dropped_to
         )
-        return Rewritten(cleaned, write_work_file(piece.path, text, self.job) if self.job else None)
+        yield Rewritten(cleaned, write_work_file(piece.path, text, job) if job else None)
 
 
 def write_work_file(segment: str, text: bytes, job: str) -> Written | None:

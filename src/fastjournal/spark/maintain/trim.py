@@ -14,9 +14,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,10 +94,10 @@ def trim_archive(
         with Shelf.below(stream.path) if chosen else nullcontext() as shelf:
             rows: RowSet | None = None
             if shelf is not None:
-                runs: list[Run] = run([_Rows(some, chosen, shelf) for some in packs])
+                runs: list[Run] = run([partial(_rows, some, chosen, shelf) for some in packs])
                 rows = fold_rows(run, runs, shelf, cores)
             word = "" if dry_run else job
-            found = run([_Trim(some, before, rows, word) for some in packs])
+            found = run([partial(_trim, some, before, rows, word) for some in packs])
         return files, total_bytes(stream), in_order(pieces, found)
 
     try:
@@ -117,63 +117,53 @@ def _chunks(piece: Piece, data: Buffer) -> Iterable[Chunk]:
         yield part
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+def _rows(pieces: list[Piece], queues: frozenset[str], shelf: Shelf) -> list[Run]:
     """The ids of the rows that were put into some queues, in files."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    pieces: list[Piece]
-    queues: frozenset[str]
-    shelf: Shelf
+    from fastjournal.spark.maintain.fact_kernel import FOUND
 
-    def __call__(self) -> list[Run]:
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from fastjournal.spark.maintain.fact_kernel import FOUND
-
-        runs, facts = [], Facts()
-        for piece in self.pieces:
-            for chunk in _chunks(piece, load(piece)):
-                names = readable(gaps_to_binary(chunk.data, *Fields(chunk).slice_of("queue")))
-                mask = pc.is_in(names, value_set=pa.array(sorted(self.queues)))
-                ids = chunk.ids()[np.asarray(mask.fill_null(False))].view(np.uint64)
-                times = np.zeros(len(ids), dtype=np.int64)
-                facts.add(facts_array(ids[:, 0], ids[:, 1], times, times, FOUND))
-                if facts.count >= self.shelf.most:
-                    runs.append(self.shelf.write(facts.rows()))
-                    facts.clear()
-        return [*runs, self.shelf.write(facts.rows())]
+    runs, facts = [], Facts()
+    for piece in pieces:
+        for chunk in _chunks(piece, load(piece)):
+            names = readable(gaps_to_binary(chunk.data, *Fields(chunk).slice_of("queue")))
+            mask = pc.is_in(names, value_set=pa.array(sorted(queues)))
+            ids = chunk.ids()[np.asarray(mask.fill_null(False))].view(np.uint64)
+            times = np.zeros(len(ids), dtype=np.int64)
+            facts.add(facts_array(ids[:, 0], ids[:, 1], times, times, FOUND))
+            if facts.count >= shelf.most:
+                runs.append(shelf.write(facts.rows()))
+                facts.clear()
+    return [*runs, shelf.write(facts.rows())]
 
 
-@dataclass(frozen=True, slots=True)
-class _Trim:
-    pieces: list[Piece]
-    before: int
-    rows: RowSet | None
-    job: str
-    """A word for the names of work files; empty: nothing is written."""
+def _trim(
+    pieces: list[Piece], before: int, rows: RowSet | None, job: str
+) -> Iterator[Rewritten | None]:
+    """`job`: a word for the names of work files; empty: nothing is written."""
+    for piece in pieces:
+        yield _trimmed(piece, before, rows, job)
 
-    def __call__(self) -> list[Rewritten | None]:
-        return [self._one(piece) for piece in self.pieces]
 
-    def _one(self, piece: Piece) -> Rewritten | None:
-        import numpy as np
+def _trimmed(piece: Piece, before: int, rows: RowSet | None, job: str) -> Rewritten | None:
+    import numpy as np
 
-        data = load(piece)
-        records = kept = 0
-        ranges = []
-        for chunk in _chunks(piece, data):
-            keep = chunk.times >= self.before
-            if self.rows is not None:
-                ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
-                known, _, _ = self.rows.find(ids[:, 0].copy(), ids[:, 1].copy())
-                keep |= ~known | ~names_a_row()[chunk.kinds]
-            records += len(chunk)
-            kept += int(keep.sum())
-            ranges.append(byte_ranges(chunk, keep))
-        if kept == records:
-            return None
-        text = content(data, join_ranges(ranges))
-        cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
-        return Rewritten(cleaned, write_work_file(piece.path, text, self.job) if self.job else None)
+    data = load(piece)
+    records = kept = 0
+    ranges = []
+    for chunk in _chunks(piece, data):
+        keep = chunk.times >= before
+        if rows is not None:
+            ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
+            known, _, _ = rows.find(ids[:, 0].copy(), ids[:, 1].copy())
+            keep |= ~known | ~names_a_row()[chunk.kinds]
+        records += len(chunk)
+        kept += int(keep.sum())
+        ranges.append(byte_ranges(chunk, keep))
+    if kept == records:
+        return None
+    text = content(data, join_ranges(ranges))
+    cleaned = Cleaned(piece.number, records, kept, len(data), len(text))
+    return Rewritten(cleaned, write_work_file(piece.path, text, job) if job else None)

@@ -116,28 +116,17 @@ class Settled:
 
 
 @dataclass(slots=True)
-class _Entries:
+class Matter:
     """Commands of one segment that still matter: a record, or one member of a GROUP record."""
 
     data: Buffer
     path: str
-    times: list[int]
-    offsets: list[int]
-    starts: list[int]
-    ends: list[int]
-    members: list[int]
-    """-1 for a whole record."""
-
-
-@dataclass(slots=True)
-class Matter:
-    """The same as columns, with the kind and the row of each command."""
-
     times: Array
     offsets: Array
     starts: Array
     ends: Array
     members: Array
+    """-1 for a whole record."""
     kinds: Array
     lows: Array
     highs: Array
@@ -163,18 +152,6 @@ class SegmentReader:
         self._mode = mode
         self._table = _classes()
 
-    def entries(self, piece: Piece, data: Buffer, upto: int | None, settled: Settled) -> _Entries:
-        found = self.matter(piece, data, upto, settled)
-        return _Entries(
-            data,
-            piece.path,
-            found.times.tolist(),
-            found.offsets.tolist(),
-            found.starts.tolist(),
-            found.ends.tolist(),
-            found.members.tolist(),
-        )
-
     def matter(self, piece: Piece, data: Buffer, upto: int | None, settled: Settled) -> Matter:
         """What still matters of a segment, given all that was read of later ones."""
         np = self._np
@@ -188,7 +165,8 @@ class SegmentReader:
         if not chunks:
             none = np.empty(0, np.int64)
             wide = np.empty(0, np.uint64)
-            return Matter(none, none, none, none, none, none.astype(np.uint8), wide, wide)
+            kinds = none.astype(np.uint8)
+            return Matter(data, piece.path, none, none, none, none, none, kinds, wide, wide)
         times, offsets, starts, ends, lows, highs, kinds = (
             np.concatenate(column) for column in zip(*chunks, strict=True)
         )
@@ -205,6 +183,8 @@ class SegmentReader:
         keep = settled.prune(lows, highs, classes)
         chosen = records[keep]
         return Matter(
+            data,
+            piece.path,
             times[chosen],
             offsets[chosen],
             starts[chosen],
@@ -278,9 +258,13 @@ def scan_mode(mode: str) -> str:
 
 
 def apply_entries(
-    state: JournalState, entries: Iterable[_Entries], mode: str = FAILFAST, overlap: int = 0
+    state: JournalState,
+    entries: Iterable[Matter],
+    mode: str = FAILFAST,
+    overlap: int = 0,
+    after: int | None = None,
 ) -> None:
-    """Apply what still matters, oldest segment first.
+    """Apply what still matters, oldest segment first; `after`: only what has a later TIME.
 
     Records up to TIME `overlap` may be in the state already: they change only rows that were
     stated before them.
@@ -296,7 +280,9 @@ def apply_entries(
     for one in entries:
         data, last = one.data, -1
         members: tuple[Command, ...] = ()
-        rows = zip(one.times, one.offsets, one.starts, one.ends, one.members, strict=True)
+        columns = (one.times, one.offsets, one.starts, one.ends, one.members)
+        later = slice(None) if after is None else one.times > after
+        rows = zip(*(column[later].tolist() for column in columns), strict=True)
         for time, offset, start, end, member in rows:
             try:
                 if member < 0:
@@ -345,9 +331,7 @@ def fold(
     reader = SegmentReader(share, mode)
     # On an empty state a removal has nothing to remove.
     settled = Settled(removals=state is not None)
-    kept = [
-        reader.entries(piece, data, upto, settled) for piece, data in reversed(segments) if data
-    ]
+    kept = [reader.matter(piece, data, upto, settled) for piece, data in reversed(segments) if data]
     result = JournalState() if state is None else state
     with no_collection():
         apply_entries(result, reversed(kept), mode, overlap)

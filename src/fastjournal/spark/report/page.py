@@ -97,9 +97,6 @@ def _plots(figures: dict[str, Any]) -> list[str]:
         found[-1] = series[name][-1] / left if left > step / 4 else None
         return found
 
-    def per_second(value: float) -> str:
-        return count_text(value)
-
     def lengths(word: str) -> str:
         named = {
             f"{p[1:]} of 100 below": series[f"{word}_{p}_s"][: -1 if left <= step / 4 else None]
@@ -127,7 +124,6 @@ def _plots(figures: dict[str, Any]) -> list[str]:
                 "throughput",
                 times,
                 {"asked for": rate("asked"), "handed out": rate("leased"), "done": rate("done")},
-                text=per_second,
                 colours=(5, 0, 1),
             ),
         ),
@@ -165,12 +161,12 @@ def _plots(figures: dict[str, Any]) -> list[str]:
                 colours=(2, 4, 3),
             ),
         ),
-        _section("Log", _log_note(figures["log"]), _growth(times, growth)),
+        _section(
+            "Log",
+            _log_note(figures["log"]),
+            stacked("log", times, {"bytes written": growth}, text=bytes_text, colours=(0,)),
+        ),
     ]
-
-
-def _growth(times: Sequence[str], growth: list[float]) -> str:
-    return stacked("log", times, {"bytes written": growth}, text=bytes_text, colours=(0,))
 
 
 def _log_note(log: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from math import floor, log10
@@ -129,15 +129,15 @@ def _labels(times: Sequence[str]) -> list[tuple[float, str]]:
     return found
 
 
-def _tips(times: Sequence[str], names: Sequence[str], series: Sequence[Values], text: Text) -> str:
+def _tips(times: Sequence[str], series: Mapping[str, Values], text: Text) -> str:
     parts = []
     count = len(times)
     width = _PLOT_W / max(count, 1)
     for n, time in enumerate(times):
         said = [
-            f"{name} {text(values[n])}"  # type: ignore[arg-type]
-            for name, values in zip(names, series, strict=True)
-            if values[n] is not None
+            f"{name} {text(value)}"
+            for name, values in series.items()
+            if (value := values[n]) is not None
         ]
         label = escape("\n".join([time[:19].replace("T", " "), *said]))
         parts.append(
@@ -147,18 +147,27 @@ def _tips(times: Sequence[str], names: Sequence[str], series: Sequence[Values], 
     return "".join(parts)
 
 
-def _legend(names: Sequence[str], colours: Sequence[int]) -> str:
+def _legend(names: Iterable[str], colours: Sequence[int]) -> str:
     items = "".join(
         f'<li><span class="dot s{colour}"></span>{escape(name)}</li>'
-        for name, colour in zip(names, colours, strict=True)
+        for name, colour in zip(names, colours, strict=False)
     )
     return f'<ul class="legend">{items}</ul>'
 
 
-def _svg(title: str, body: str, names: Sequence[str], colours: Sequence[int]) -> str:
+def _svg(
+    title: str,
+    body: Sequence[str],
+    times: Sequence[str],
+    series: Mapping[str, Values],
+    text: Text,
+    colours: Sequence[int],
+) -> str:
+    """A legend, and below it what was drawn with a tooltip over each bucket."""
+    drawn = "".join(body) + _tips(times, series, text)
     return (
-        _legend(names, colours)
-        + f'<svg viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(title)}">{body}</svg>'
+        _legend(series, colours)
+        + f'<svg viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(title)}">{drawn}</svg>'
     )
 
 
@@ -194,9 +203,7 @@ def lines(
             and (p == 0 or values[p - 1] is None)
             and (p + 1 == count or values[p + 1] is None)
         )
-    names = list(series)
-    body.append(_tips(times, names, list(series.values()), text))
-    return _svg(title, "".join(body), names, colours[: len(names)])
+    return _svg(title, body, times, series, text, colours)
 
 
 def _edge(levels: Sequence[float], top: float) -> list[str]:
@@ -233,9 +240,7 @@ def stacked(
             )
         floor_line = roof
     body.append(_frame(ticks, top, text, times))
-    names = list(series)
-    body.append(_tips(times, names, list(series.values()), text))
-    return _svg(title, "".join(body), names, colours[: len(names)])
+    return _svg(title, body, times, series, text, colours)
 
 
 def bars(
@@ -262,6 +267,4 @@ def bars(
                     f' width="{width:.2f}" height="{base - y:.1f}"/>'
                 )
                 low += values[place]
-    names = list(series)
-    body.append(_tips(times, names, list(series.values()), text))
-    return _svg(title, "".join(body), names, colours[: len(names)])
+    return _svg(title, body, times, series, text, colours)

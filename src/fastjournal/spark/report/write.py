@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +97,7 @@ def report(
         deal = Deal(share_count(history.size, cores, shares, most=SHARE_BYTES), upto=last)
         base = lives_base(journal, history.pieces)
         pieces = history.pieces if base is None else [base, *history.pieces]
-        work = _Work(window, last, goals, goal)
+        work = partial(_tally, window, last, goals, goal)
         return history, last, reduce(Tally.merge, run_shares(spark, pieces, deal, work))
 
     # No cleaner comes in between: what the driver plans, all tasks see.
@@ -134,18 +134,19 @@ def _log(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    window: Window
-    upto: int
-    targets: dict[str, int]
-    target: int
-
-    def __call__(self, share: Share, pieces: list[Piece]) -> list[Tally]:
-        tally = Tally(self.window, self.targets, self.target)
-        rows = Fold(share, rows_before(pieces, share))
-        found = (parts_of(piece, load(piece), share, None, self.upto) for piece in log_of(pieces))
-        for lives in rows.batches(chain.from_iterable(found)):
-            tally.add(rows, lives)
-        tally.finish(rows)
-        return [tally]
+def _tally(
+    window: Window,
+    upto: int,
+    targets: dict[str, int],
+    target: int,
+    share: Share,
+    pieces: list[Piece],
+) -> list[Tally]:
+    """What a share of the rows has to tell."""
+    tally = Tally(window, targets, target)
+    rows = Fold(share, rows_before(pieces, share))
+    found = (parts_of(piece, load(piece), share, None, upto) for piece in log_of(pieces))
+    for lives in rows.batches(chain.from_iterable(found)):
+        tally.add(rows, lives)
+    tally.finish(rows)
+    return [tally]
