@@ -152,14 +152,19 @@ def lagging(bench: Bench, spark: SparkSession, work: Path) -> None:
 
 def sinking(bench: Bench, spark: SparkSession, work: Path, rows: int) -> None:
     """Rows of 100 random bytes, computed beforehand and read from Parquet."""
-    made = spark.range(0, rows, 1, 4).selectExpr(
-        "unhex(sha2(cast(id as string), 512)) as a", "unhex(sha2(cast(id as string), 256)) as b",
-        "concat('queue-', id % 20) as queue", "concat('key ', id) as key",
-    )  # fmt: skip
-    made.selectExpr("a || b as payload", "queue", "key").write.parquet(str(work / "rows"))
-    table = spark.read.parquet(str(work / "rows"))
-    plain = table.select("payload", "queue")
     numbers = count()
+
+    def made(rows: int) -> DataFrame:
+        frame = spark.range(0, rows, 1, 4).selectExpr(
+            "unhex(sha2(cast(id as string), 512)) || unhex(sha2(cast(id as string), 256)) payload",
+            "concat('queue-', id % 20) as queue",
+            "concat('key ', id) as key",
+        )
+        target = str(work / f"rows-{next(numbers)}")
+        frame.write.parquet(target)
+        return spark.read.parquet(target)
+
+    plain = made(rows).select("payload", "queue")
 
     def sink(frame: DataFrame, target: str) -> None:
         frame.write.format("fastjournal").mode("append").save(target)
@@ -170,12 +175,11 @@ def sinking(bench: Bench, spark: SparkSession, work: Path, rows: int) -> None:
     sink(plain.limit(1000), fresh())
     peers = {"Spark's Parquet writer": Meter(rows, lambda: plain.write.parquet(fresh()))}
     both_rows(bench, "sink, no keys", "rows", Meter(rows, lambda: sink(plain, fresh())), peers)
-    part = table.limit(rows // 5)
-    both_rows(bench, "sink, keys", "rows", Meter(rows // 5, lambda: sink(part, fresh())), {})
+    few = made(rows // 5)
+    both_rows(bench, "sink, keys", "rows", Meter(rows // 5, lambda: sink(few, fresh())), {})
     daemon = Daemon(work / "sink-daemon")
     try:
-        few = plain.limit(rows // 5)
-        ours = Meter(rows // 5, lambda: sink(few, daemon.url))
+        ours = Meter(rows // 5, lambda: sink(few.select("payload", "queue"), daemon.url))
         both_rows(bench, "sink, into a daemon", "rows", ours, {})
     finally:
         daemon.stop()

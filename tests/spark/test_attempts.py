@@ -27,6 +27,7 @@ from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.replay.fold import fold
 from fastjournal.spark.storage.segments import load_all
 from s3_server import BUCKET, environment, serve_s3
+from whole_session import run_whole
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -223,16 +224,12 @@ def jobs_in(directory: Path) -> int:
 def ask(script: str, root: Path, tmp_path: Path, *more: str, **env: str) -> dict[str, Any]:
     path = tmp_path / "script.py"
     path.write_text(SESSION + script)
-    done = subprocess.run(
+    output = run_whole(
         [str(ROOT / "tools" / "spark-cluster"), sys.executable, str(path), str(root), *more],
         env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=1150,
-        check=False,
+        seconds=1150,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    answers: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return answers
 
 

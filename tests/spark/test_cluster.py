@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from whole_session import run_whole
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parent.parent.parent
@@ -68,9 +70,8 @@ def ask(command: list[str], tmp_path: Path) -> dict[str, object]:
     script.write_text(QUESTIONS)
     run = [part.format(script=script, path=path) for part in command]
     env = {**os.environ, "SPARK_WORKER_DIR": str(tmp_path / "work")}
-    done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=580, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    output = run_whole(run, env=env, seconds=580)
+    answers: dict[str, object] = json.loads(output.strip().splitlines()[-1])
     wanted = expected(path)
     assert {name: answers[name] for name in wanted} == wanted
     return answers
@@ -125,7 +126,7 @@ def test_the_package_is_shipped_to_nodes_that_do_not_have_it(tmp_path: Path) -> 
     script = tmp_path / "shipped.py"
     script.write_text(SHIPPED)
     run = 'exec "$0" "$1" "$SPARK_MASTER" "$2" "$3"'
-    done = subprocess.run(
+    output = run_whole(
         [
             str(ROOT / "tools" / "spark-cluster"),
             *("sh", "-c", run, str(python), str(script), str(GOLDEN / "multi-segment")),
@@ -133,10 +134,6 @@ def test_the_package_is_shipped_to_nodes_that_do_not_have_it(tmp_path: Path) -> 
         ],
         env={**os.environ, "PYSPARK_PYTHON": str(python)},
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=580,
-        check=False,
+        seconds=580,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip().splitlines()[-1] == "63 37"
+    assert output.strip().splitlines()[-1] == "63 37"

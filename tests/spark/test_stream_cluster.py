@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from fastjournal.journal.journal import Journal
+from whole_session import run_whole
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -20,7 +20,7 @@ JOBS = 2000
 def test_executors_of_a_local_cluster_carry_every_job_over_once(tmp_path: Path) -> None:
     with Journal(tmp_path / "source", background=False, segment_size=65_536) as journal:
         journal.put_many({"payload": b"job %d" % n, "queue": "in"} for n in range(JOBS))
-    done = subprocess.run(
+    run_whole(
         [sys.executable, str(CHILD), *map(str, (tmp_path / "source", tmp_path / "target")),
          str(tmp_path / "checkpoint"), "once"],
         env={
@@ -28,12 +28,8 @@ def test_executors_of_a_local_cluster_carry_every_job_over_once(tmp_path: Path) 
             "PIPELINE_MASTER": "local-cluster[2,1,1024]",
             "SPARK_WORKER_DIR": str(tmp_path / "work"),
         },
-        capture_output=True,
-        text=True,
-        timeout=880,
-        check=False,
+        seconds=880,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
     with Journal(tmp_path / "target", background=False) as journal:
         found = [job.value for job in journal.jobs("out", limit=10**6)]
     assert sorted(found) == sorted(b"job %d" % n for n in range(JOBS))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from fastjournal.journal.language import codec  # noqa: E402
 from fastjournal.journal.language.commands import Put  # noqa: E402
 from fastjournal.log.segment import WORKQ  # noqa: E402
 from fastjournal.log.stream import Stream  # noqa: E402
-from fastjournal.model import Job  # noqa: E402
+from fastjournal.model import Job, NewJob  # noqa: E402
 from fastjournal.spark.sink import commit as adopting  # noqa: E402
 from fastjournal.spark.sink.batch import Batch, begin, discard  # noqa: E402
 from fastjournal.spark.sink.commit import Adopted, adopt  # noqa: E402
@@ -63,8 +65,8 @@ def test_a_row_is_encoded_as_the_put_that_the_journal_would_write() -> None:
         ttl=pa.array([None if n % 3 else 1.5 for n in range(300)]),
         id=pa.array([None if n % 7 else bytes([n % 255 + 1]) * 16 for n in range(300)]),
     )
-    made, queues, plain = payloads(batch, NOW, b"")
-    assert queues == {b"queue-0", b"queue-1", b"queue-2"} and not plain
+    made, queues, keyed, own_ids = payloads(batch, NOW, b"")
+    assert queues == {b"queue-0", b"queue-1", b"queue-2"} and keyed and own_ids
     due = int(DUE.timestamp()) * 10**9
     for n, payload in enumerate(made.to_pylist()):
         put = codec.decode(payload)
@@ -128,9 +130,14 @@ def test_a_batch_is_taken_in_once_however_often_it_comes(tmp_path: Path, keyed: 
     assert len(jobs(directory)) == 150
 
 
-def test_rows_appended_in_bulk_equal_rows_that_the_journal_decided(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keyed", [False, True])
+def test_rows_appended_in_bulk_equal_rows_that_the_journal_decided(
+    tmp_path: Path, keyed: bool
+) -> None:
+    keys = [None if n % 4 == 0 else f"{n}" * n for n in range(200)]
     rows = table(
         200,
+        **({"key": pa.array(keys)} if keyed else {}),
         due=pa.array([None if n % 5 else DUE for n in range(200)], STAMP),
         ttl=pa.array([None if n % 3 else 10**6 for n in range(200)]),
     )
@@ -160,6 +167,106 @@ def test_keyed_rows_merge_into_what_waits(tmp_path: Path) -> None:
     assert done == Adopted(2, new=1, merged=1)
     found = jobs(tmp_path / "journal")
     assert found.keys() == {b"new", b"other"} and found[b"new"].rank == 50
+
+
+def _waits(journal: Journal) -> None:
+    journal.put(b"old", key="k", queue="q", priority=50)
+
+
+def _waits_elsewhere(journal: Journal) -> None:
+    journal.put(b"old", key="k", queue="another")
+
+
+def _is_worked_on(journal: Journal) -> None:
+    _waits(journal)
+    assert journal.lease("q")
+
+
+def _is_done(journal: Journal) -> None:
+    _waits(journal)
+    lease = journal.lease("q")
+    assert lease
+    lease.done()
+
+
+def _was_deleted(journal: Journal) -> None:
+    _waits(journal)
+    assert journal.delete(key="k", queue="q")
+
+
+def _was_deleted_before_it_came(journal: Journal) -> None:
+    assert not journal.delete(key="k", queue="q")
+
+
+def _was_deleted_everywhere(journal: Journal) -> None:
+    journal.delete(key="k")
+
+
+def _is_of_an_entry(journal: Journal) -> None:
+    journal.entries.set("k", b"v")
+
+
+def _came_with_others(journal: Journal) -> None:
+    sender = Receiver(journal)
+    sender.put_from(b"someone", [(2, NewJob(b"q", b"old", b"k"))])  # its PUT stands in a GROUP
+
+
+def _is_in_the_snapshot_alone(journal: Journal) -> None:
+    _waits(journal)
+    journal.rotate()
+    journal.put(b"later", queue="other")
+    journal.snapshot()
+    journal.clean()
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        _waits, _waits_elsewhere, _is_worked_on, _is_done, _was_deleted,
+        _was_deleted_before_it_came, _was_deleted_everywhere,
+        _is_of_an_entry, _came_with_others, _is_in_the_snapshot_alone,
+    ],
+)  # fmt: skip
+def test_a_key_that_the_journal_knows_is_decided_as_the_journal_would(
+    tmp_path: Path, history: Callable[[Journal], None]
+) -> None:
+    """Whatever became of the key: the rows, and what is left of old ones, are the same."""
+    with Journal(tmp_path / "bulk", background=False) as journal:
+        history(journal)
+    shutil.copytree(tmp_path / "bulk", tmp_path / "decided")
+    rows = pa.RecordBatch.from_pydict(
+        {"payload": [b"new", b"other"], "key": ["k", "k2"], "queue": ["q", "q"]}
+    )
+    batch, files = Batch("a", 1), staged(tmp_path / "s", rows)
+    done = adopt(str(tmp_path / "bulk"), batch, files)
+    with Journal(tmp_path / "decided", background=False) as journal:
+        assert done == adopting.adopt_into(Receiver(journal), batch, files)
+    assert _rows(tmp_path / "bulk") == _rows(tmp_path / "decided")
+
+
+def test_a_key_that_was_deleted_everywhere_by_a_clock_ahead_is_written_later_still(
+    tmp_path: Path,
+) -> None:
+    with Journal(tmp_path / "journal", background=False) as journal:
+        deleted = datetime.now(UTC) + timedelta(seconds=4)
+        journal.delete(key="k", timestamp=deleted)
+    files = staged(tmp_path / "s", table(1, key=pa.array(["k"])))
+    assert adopt(str(tmp_path / "journal"), Batch("a", 1), files) == Adopted(1, new=1)
+    assert jobs(tmp_path / "journal")[b"job 0"].modified > round(deleted.timestamp() * 10**6) * 1000
+
+
+def _rows(directory: Path) -> set[tuple[Any, ...]]:
+    """All rows, tombstones too, without their times."""
+    with Journal(directory, background=False) as journal:
+        rows = journal.engine.state.rows.values()
+        return {(row.id, row.key, row.queue.name, row.stage, row.rank, row.value) for row in rows}
+
+
+def test_rows_of_one_batch_with_one_key_merge(tmp_path: Path) -> None:
+    rows = table(3, queue=pa.array(["q"] * 3), key=pa.array(["k", "l", "k"]))
+    files = staged(tmp_path / "s", rows.slice(0, 2), rows.slice(2))
+    assert adopt(str(tmp_path / "journal"), Batch("a", 1), files) == Adopted(3, new=2, merged=1)
+    assert jobs(tmp_path / "journal").keys() == {b"job 1", b"job 2"}
 
 
 def test_queues_with_settings_of_their_own_are_decided_by_the_journal(tmp_path: Path) -> None:
@@ -203,13 +310,18 @@ class DyingStream(Stream):
         return appender
 
 
+@pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("app", ["query", ""])
 @pytest.mark.parametrize("after", range(5))
 def test_a_writer_that_dies_at_any_step_is_carried_on_without_gap_or_repeat(
-    tmp_path: Path, app: str, after: int
+    tmp_path: Path, app: str, after: int, keyed: bool
 ) -> None:
+    def part(first: int) -> pa.RecordBatch:
+        keys = {"key": pa.array([f"key {n}" for n in range(first, first + 40)])} if keyed else {}
+        return table(40, first, **keys)
+
     directory, batch = tmp_path / "journal", Batch(app, 3, "" if app else "name")
-    files = staged(tmp_path / "s", table(40), table(40, 40), table(40, 80))
+    files = staged(tmp_path / "s", part(0), part(40), part(80))
     with pytest.raises(Killed):
         adopt(str(directory), batch, files, stream=DyingStream(directory, after))
     with Journal(directory, background=False) as journal:  # others work on meanwhile

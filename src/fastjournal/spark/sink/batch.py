@@ -102,6 +102,7 @@ def begin(staging: Path, batch: Batch, staged: Sequence[Staged]) -> list[Staged]
             one["path"],
             one["rows"],
             one["plain"],
+            one.get("own_ids", not one["plain"]),  # unknown: the journal looks at each row
             tuple(map(bytes.fromhex, one["queues"])),
             one.get("size", -1),  # a manifest of 0.1.0 does not tell
             one.get("crc", 0),

@@ -8,8 +8,9 @@ Rules:
 2. Row n of a batch has the sender of the batch and mark n + 2, which is its id too unless it
    brought one: a writer that dies half-way knows from the log how far it had come.
 3. Every staged file is read and compared with what its task told before the first row is taken in.
-4. Rows without key and id, in queues without settings of their own, meet no other row: they are
-   stamped column by column and appended. All others are decided by the journal, one by one.
+4. Rows that bring no id, in queues without settings of their own, meet no other row if they have no
+   key, or if the keys of the batch are all new to the journal: they are stamped column by column
+   and appended. All others are decided by the journal, one by one.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.model import Mode, NewJob
+from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.replay.fold import no_collection
 from fastjournal.spark.sink.batch import FIRST_MARK, Batch
 from fastjournal.spark.sink.encode import Staged
 from fastjournal.spark.sink.glance import glance
+from fastjournal.spark.sink.new_keys import all_new
 from fastjournal.spark.sink.stamp import stamped
 from fastjournal.spark.storage.segments import Piece, load
 
@@ -108,7 +111,7 @@ def adopt(
     stream = stream or Stream(directory, WORKQ)
     stream.create()
     with _writer(directory):
-        if all(one.plain for one in staged):
+        if not any(one.own_ids for one in staged):
             appender = stream.open_appender()
             appender.lock(lock_seconds)
             try:
@@ -187,7 +190,9 @@ def _chunks(staged: Sequence[Staged]) -> Iterator[Chunk]:
 def _appended(
     appender: Appender, batch: Batch, staged: Sequence[Staged], rows: int
 ) -> Adopted | None:
-    """Take in rows that meet no other; None if some queue has rules that a row may meet."""
+    """Take in rows that meet no other; None if there may be something that a row meets."""
+    import pyarrow as pa
+
     found = glance(str(appender.stream.path), batch.sender)
     before = found.mark_of(batch.sender)
     if batch.app and found.mark_of(batch.application) >= batch.mark:
@@ -198,6 +203,10 @@ def _appended(
     if not found.is_plain({name for one in staged for name in one.queues}):
         return None
     _check(staged)
+    if not all(one.plain for one in staged):
+        keys = [Fields(chunk).text("key").drop_null() for chunk in _chunks(staged)]
+        if not all_new(str(appender.stream.path), pa.chunked_array(keys)):
+            return None
     return _append(appender, batch, staged, rows, before)
 
 

@@ -61,6 +61,8 @@ class Staged:
     rows: int
     plain: bool
     """No row has a key or an id of its own: nothing needs to be looked up."""
+    own_ids: bool
+    """Some row has an id of its own."""
     queues: tuple[bytes, ...]
     size: int
     """Below 0 when it was staged by 0.1.0, which did not tell; then the records are counted."""
@@ -109,7 +111,7 @@ def stage(
     """Write the rows as one staged segment."""
     now = clock.now()
     rows = 0
-    plain = True
+    keyed = own_ids = False
     queues: set[bytes] = set()
     writing = Writing(path)
     try:
@@ -118,19 +120,22 @@ def stage(
             step = max(1, min(_ROWS, whole.num_rows * _BYTES // max(whole.nbytes, 1)))
             for start in range(0, whole.num_rows, step):
                 batch = whole.slice(start, step)
-                encoded, names, is_plain = payloads(batch, now, queue)
+                encoded, names, has_keys, has_ids = payloads(batch, now, queue)
                 writing.write(encode_column(now + rows, encoded))
                 rows += len(encoded)
                 queues |= names
-                plain = plain and is_plain
+                keyed, own_ids = keyed or has_keys, own_ids or has_ids
         made = writing.finish()
     finally:
         writing.close()
-    return Staged(made.path, rows, plain, tuple(sorted(queues)), made.size, made.crc)
+    plain = not (keyed or own_ids)
+    return Staged(made.path, rows, plain, own_ids, tuple(sorted(queues)), made.size, made.crc)
 
 
-def payloads(batch: pa.RecordBatch, now: int, queue: bytes) -> tuple[pa.Array, set[bytes], bool]:
-    """The PUT commands of a batch, the queues they name, and whether all of them are plain."""
+def payloads(
+    batch: pa.RecordBatch, now: int, queue: bytes
+) -> tuple[pa.Array, set[bytes], bool, bool]:
+    """The PUT commands of a batch, the queues they name, whether some have keys, or own ids."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -151,7 +156,7 @@ def payloads(batch: pa.RecordBatch, now: int, queue: bytes) -> tuple[pa.Array, s
         *(pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts),
         pa.scalar(b"", pa.binary()),
     )
-    return made, set(pc.unique(queues).to_pylist()), not (keyed or own_ids)
+    return made, set(pc.unique(queues).to_pylist()), keyed, own_ids
 
 
 def _constant(value: bytes, rows: int) -> pa.Array:

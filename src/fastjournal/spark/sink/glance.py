@@ -35,7 +35,7 @@ from fastjournal.journal.language.commands import (
     Sender,
 )
 from fastjournal.journal.state.apply import JournalState
-from fastjournal.log.scan.scan import Chunk, Scan
+from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.spark.replay.snapshots import open_snapshot
 from fastjournal.spark.storage.segments import (
     Piece,
@@ -46,7 +46,7 @@ from fastjournal.spark.storage.segments import (
     tear_rule,
 )
 
-__all__ = ["Glance", "glance"]
+__all__ = ["Glance", "glance", "loaded_segments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,7 @@ class Glance:
 
 def glance(directory: str, sender: bytes) -> Glance:
     """Walk a journal; of jobs only the ids of `sender` are looked at."""
-    pieces = at_one_moment(
-        directory, lambda: [(piece, load(piece)) for piece in journal_segments(directory)]
-    )
+    pieces = loaded_segments(directory)
     known = _Known.read(directory, [piece for piece, _ in pieces], sender)
     first, state, upto = known or (0, _from_snapshot(directory), None)
     kinds = {PUT, GROUP, QUEUE, SENDER}
@@ -83,6 +81,13 @@ def glance(directory: str, sender: bytes) -> Glance:
     if pieces:
         _Known.write(directory, pieces[-1][0], state, upto or 0)
     return Glance(state)
+
+
+def loaded_segments(directory: str) -> list[tuple[Piece, Buffer]]:
+    """The segments of a journal with their bytes, as they are at one moment."""
+    return at_one_moment(
+        directory, lambda: [(piece, load(piece)) for piece in journal_segments(directory)]
+    )
 
 
 def _from_snapshot(directory: str) -> JournalState:
