@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Final
 
 from fastjournal.arguments import Instant, Text, instant, worker_bytes
 
 __all__ = ["ChangeNumbers"]
 
-_TICK = 1000  # ns: what the wire can tell apart
+_TICK: Final = 1000  # ns: what the wire can tell apart
 
 
 class ChangeNumbers:

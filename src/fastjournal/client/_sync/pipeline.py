@@ -12,6 +12,7 @@ from fastjournal.client.calls import SMALL, Call, check_size
 from fastjournal.client.change_numbers import ChangeNumbers
 from fastjournal.entry_value import EntryValue
 from fastjournal.errors import NotFound, TooLarge
+from fastjournal.model import Unchecked
 
 __all__ = ["Pipeline", "PipelinedEntries"]
 
@@ -32,11 +33,13 @@ class Pipeline:
         self.entries = PipelinedEntries(self, caller)
         """Requests about entries."""
 
-    def put(self, payload: bytes = b"", **fields: Any) -> None:
+    def put(self, payload: bytes | Unchecked = b"", **fields: Any) -> None:
         """Add a put; arguments as `Client.put`."""
         self._calls.append(puts.put(payload, **fields))
 
-    def complete(self, job_id: JobId, token: int | None, result: bytes | None = None) -> None:
+    def complete(
+        self, job_id: JobId, token: int | Unchecked | None, result: bytes | Unchecked | None = None
+    ) -> None:
         """Add a completion."""
         self._calls.append(leases.complete(job_id, token, result))
 
@@ -83,7 +86,7 @@ class PipelinedEntries:
         pipeline._defaults[len(pipeline)] = default
         pipeline._calls.append(entry_calls.get_value(key))
 
-    def set(self, key: Text, value: EntryValue, **how: Any) -> None:
+    def set(self, key: Text, value: EntryValue | Unchecked, **how: Any) -> None:
         """Add a write; its answer is False if an equal or newer one is there."""
         now, lasting = self._caller.base() if how else None, self._caller.lasting()
         self._pipeline._calls.append(entry_calls.set_entry(now, key, value, lasting=lasting, **how))
@@ -95,7 +98,7 @@ class PipelinedEntries:
     def add(
         self,
         key: Text,
-        number: float = 1,
+        number: float | Unchecked = 1,
         *,
         sender: Text = b"",
         timestamp: Instant | None = None,
