@@ -9,7 +9,8 @@ Rules:
 2. When the connection ends, everybody who waits for an answer is told `Unavailable`: nobody knows
    what became of the request.
 3. Every wait has an end. A connection on which nothing came while an answer was due, or which could
-   not be written to for so long, is ended: its peer is gone without a word.
+   not be written to for so long, is ended: its peer is gone without a word. One timer serves all
+   calls: it rings when the first of them is late, or before.
 4. An answer that nobody waits for any more is dropped; the jobs in it are given back.
 5. Pushes stay until they are taken: whoever gives up waiting for one loses none. Whoever takes none
    loses them in the end, and is told so.
@@ -19,12 +20,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 from asyncio import Lock, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fastjournal.client import leases, operator_calls
 from fastjournal.client.calls import Call, read_answer
@@ -37,6 +39,7 @@ from fastjournal.wire.fj.replies import Reply
 __all__ = ["AsyncConnection", "AsyncPool", "AsyncSent", "Lock", "at_once", "sleep"]
 
 _MOST_PUSHES = 10_000
+_NEVER: Final = math.inf
 
 AsyncSent: TypeAlias = list[tuple[Call, asyncio.Future[Reply]]]
 """Calls on their way."""
@@ -67,6 +70,9 @@ class AsyncConnection:
         """A push has come, or the connection has ended."""
         self._heard = 0.0
         """Loop time of the last bytes of the daemon."""
+        self._alarm: asyncio.TimerHandle | None = None
+        self._rings_at = _NEVER
+        """Loop time at which the first of the answers under way is late, or earlier."""
 
     @classmethod
     async def open(cls, target: Target) -> AsyncConnection:
@@ -155,7 +161,7 @@ class AsyncConnection:
         except JournalError as error:
             self._end(error)
             return
-        for (call, future), reply in answers:
+        for (call, future, _), reply in answers:
             if reply.is_push:
                 self._take_push(reply)
             elif not future.done():
@@ -170,17 +176,16 @@ class AsyncConnection:
         """Send a call and wait for its answer; `Unavailable` if nobody knows the outcome."""
         if not self._writable.is_set():
             await self.can_write()
-        future = self._begin(call, listen=listen)
-        limit = self.target.timeout + call.wait
-        late = self._loop.call_later(limit, self._late, (future,), self._loop.time())
+        until = self._loop.time() + self.target.timeout + call.wait
+        future = self._begin(call, until, listen=listen)
+        if until < self._rings_at:
+            self._ring_at(until)
         try:
             reply = await future
         except asyncio.CancelledError:
             if not future.cancelled() and future.exception() is None:
                 self._undo(call, future.result())  # it came just before
             raise
-        finally:
-            late.cancel()
         return read_answer(call, reply)
 
     async def send(self, calls: Sequence[Call]) -> AsyncSent:
@@ -242,12 +247,15 @@ class AsyncConnection:
             self._transport.close()
         self._end(Closed("the client is closed"))
 
-    def _begin(self, call: Call, *, listen: bool = False) -> asyncio.Future[Reply]:
-        """Send a request; the future is its reply."""
+    def _begin(
+        self, call: Call, until: float = _NEVER, *, listen: bool = False
+    ) -> asyncio.Future[Reply]:
+        """Send a request; the future is its reply, which must be there `until` this loop time."""
         if not self._is_open or self._transport is None:
             raise self._ended()
         future: asyncio.Future[Reply] = self._loop.create_future()
-        self._transport.write(self._conversation.adopt((call, future), call.data, listen=listen))
+        note = (call, future, until)
+        self._transport.write(self._conversation.adopt(note, call.data, listen=listen))
         return future
 
     def _take_push(self, push: Reply) -> None:
@@ -256,6 +264,27 @@ class AsyncConnection:
             push = Reply(push.identifier, push.flags, push.timestamp)  # anything may have happened
         self._pushed.append(push)
         self._told.set()
+
+    def _ring_at(self, when: float) -> None:
+        """See then whether an answer is late."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(when, self._ring)
+        self._rings_at = when
+
+    def _ring(self) -> None:
+        now, self._rings_at = self._rings_at, _NEVER
+        self._alarm = None
+        next_one = _NEVER
+        for call, future, until in self._conversation.waiting():
+            if future.done():  # nobody waits for it any more
+                continue
+            if until <= now:
+                self._late((future,), until - self.target.timeout - call.wait)
+            elif until < next_one:
+                next_one = until
+        if self._is_open and next_one != _NEVER:
+            self._ring_at(next_one)
 
     def _late(self, futures: Sequence[asyncio.Future[Reply]], began: float) -> None:
         """The answers are not there in time."""
@@ -275,7 +304,10 @@ class AsyncConnection:
         self.fault = self.fault or error
         self._told.set()
         self._writable.set()
-        for _, future in self._conversation.abandon():
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        for _, future, _ in self._conversation.abandon():
             _fail(future, self._ended())
         if self._transport is not None:
             self._transport.abort()

@@ -131,12 +131,11 @@ class Connection:
 
     def ask(self, call: Call, *, listen: bool = False) -> Any:
         """Send a call and wait for its answer; `Unavailable` if nobody knows the outcome."""
-        wait = call.wait + self._limit
         try:
-            if wait != self._timeout:
-                self._set_timeout(wait)
+            if self._timeout != self._limit:
+                self._set_timeout(self._limit)
             self._send_all(call.data)
-            reply = self._receive_one(self._recv(_FIRST))
+            reply = self._receive_one(call.wait)
         except BaseException as error:
             self._end(error)
             raise
@@ -203,10 +202,12 @@ class Connection:
             if told is not error:
                 raise told from error
 
-    def _receive_one(self, data: bytes) -> Reply:
+    def _receive_one(self, wait: float) -> Reply:
         """Read until the answer to a call that went alone is there."""
         parser = self._parser
+        size = _FIRST
         while True:
+            data = self._read(size, wait)
             if not data:
                 raise ConnectionResetError("the daemon closed the connection")
             found: Reply | None = None
@@ -221,7 +222,22 @@ class Connection:
                 return found
             if parser.fault is not None:
                 raise parser.fault
-            data = self._recv(_READ)
+            size = _READ
+
+    def _read(self, size: int, wait: float) -> bytes:
+        """Bytes that come within the usual time; what the daemon may `wait` is added behind it.
+
+        So a consumer, whose calls wait or do not by turns, sets no time limit anew for each.
+        """
+        data: bytes
+        try:
+            data = self._recv(size)
+        except (BlockingIOError, TimeoutError):
+            if not wait:
+                raise
+            self._set_timeout(wait)
+            data = self._recv(size)
+        return data
 
     def _take(self, data: bytes) -> None:
         """Bytes that came: answers to what was sent together, and pushes."""

@@ -58,6 +58,11 @@ __all__ = [
 ]
 
 _JOB: Final = 6
+_SET: Final = int(Function.SET)
+_GET: Final = int(Function.GET)
+_ADD: Final = int(Function.ADD)
+_KEY: Final = Query.KEY
+_RANGE: Final = Query.RANGE
 
 
 def _who(fence: int = 0, name: bytes = b"") -> dict[str, Any]:
@@ -116,8 +121,8 @@ def set_entry(
         else:
             timeout = min(now + timeout, MAX_INSTANT)
     message = encode_request(
-        Function.SET, 1, flags=flags, timestamp=_stamp(timestamp), timeout=timeout,
-        query=Query.RANGE if fence else Query.KEY, ttl=-(-kept // SECOND) if kept else None,
+        _SET, 1, flags=flags, timestamp=_stamp(timestamp), timeout=timeout,
+        query=_RANGE if fence else _KEY, ttl=-(-kept // SECOND) if kept else None,
         key=name, upper=encode_who(fence) if fence else b"", value_type=kind, value=data,
     )  # fmt: skip
     return Call(message, _not_stale, 0.0, overwrite)
@@ -129,7 +134,7 @@ def _not_stale(reply: Reply) -> bool:
 
 def get(key: Any) -> Call:
     """Type and bytes of a value."""
-    return Call(encode_request(Function.GET, 1, flags=DATA, key=key_bytes(key)), _read_value)
+    return Call(encode_request(_GET, 1, flags=DATA, key=key_bytes(key)), _read_value)
 
 
 def get_value(key: Any) -> Call:
@@ -240,8 +245,8 @@ def add(
     kind, data = to_value(number)
     who = fence != 0 or len(sender) > 0
     message = encode_request(
-        Function.ADD, 1, flags=lasting if persist else 0, timestamp=timestamp,
-        query=Query.RANGE if who else Query.KEY, key=key_bytes(key),
+        _ADD, 1, flags=lasting if persist else 0, timestamp=timestamp,
+        query=_RANGE if who else _KEY, key=key_bytes(key),
         upper=encode_who(fence, sender) if who else b"", value_type=kind, value=data,
     )  # fmt: skip
     return Call(message, change)

@@ -311,6 +311,47 @@ def test_a_connection_that_fell_silent_is_dropped_by_both_clients() -> None:
     done.set()
 
 
+def test_what_a_call_may_wait_is_added_to_the_time_limit(daemon: LocalDaemon) -> None:
+    url = f"{daemon.url}?timeout=1"
+    with fastjournal.connect(url) as client:
+        assert client.lease("empty", wait=1.2) is None
+        client.ping()
+
+    async def main() -> None:
+        async with opened(url) as client:
+            waiting = asyncio.create_task(client.lease("empty", wait=1.2))
+            while not waiting.done():  # calls that do not wait come and go meanwhile
+                await client.ping()
+            assert await waiting is None
+
+    run(main)
+
+
+def test_an_answer_that_is_late_fails_its_own_call_alone() -> None:
+    done = threading.Event()
+    ping = operator_calls.ping()
+
+    def answers_the_second(sock: socket.socket) -> None:
+        say_hello(sock)
+        sock.recv(2 * len(ping.data), socket.MSG_WAITALL)
+        sock.sendall(encode_ok(3, 0))
+        done.wait(30)
+
+    server = threaded(answers_the_second)
+
+    async def main() -> None:
+        async with opened(server.url(timeout=0.5)) as client:
+            connection = await client.caller.pool.take()
+            asked = connection.ask(ping), connection.ask(ping)
+            late, answered = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(late, Unavailable)
+            assert not isinstance(answered, BaseException)
+            assert not connection.closed
+
+    run(main)
+    done.set()
+
+
 def threaded(*scripts: Callable[[socket.socket], None]) -> Impostor:
     """An impostor whose scripts run side by side, one for each connection."""
     left = list(scripts)

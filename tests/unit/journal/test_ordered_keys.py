@@ -11,7 +11,7 @@ from fastjournal.clock import SECOND
 from fastjournal.errors import ClockSkew
 from fastjournal.journal.state.entry_keys import OrderedKeys
 from fastjournal.journal.state.keys import KeyIndex
-from fastjournal.journal.state.numbered import Operations, made, operation_of, remembered
+from fastjournal.journal.state.numbered import Answer, Numbered, made, operation_of
 from fastjournal.journal.state.row import DELETED_ROW, QueueRules, Row
 
 
@@ -108,15 +108,16 @@ def test_a_walk_that_stops_early_drops_what_it_found_dead() -> None:
 
 def test_numbers_of_changes_are_bounded_and_never_guessed() -> None:
     """D-21, bounded: when there are too many the oldest are refused, not made again."""
-    kept: Operations | None = None
+    kept = Numbered()
     start = 10**18
     for number in range(20_000):
         at = start + number
-        kept = remembered(kept, operation_of(b"me", at), (at, 3, b"%d" % number))
-    assert kept is not None
+        kept.add(operation_of(b"me", at), Answer(at, 3, b"%d" % number))
     assert len(kept) == 16_384
     newest = start + 19_999
-    assert made(kept, operation_of(b"me", newest), newest, start) == (newest, 3, b"19999")
+    known = made(kept, operation_of(b"me", newest), newest, start)
+    assert known is not None
+    assert (known.when, known.kind, known.value) == (newest, 3, b"19999")
     with pytest.raises(ClockSkew):
         made(kept, operation_of(b"me", start), start, start)
     assert made(kept, operation_of(b"me", newest + 1), newest + 1, start) is None
@@ -125,29 +126,32 @@ def test_numbers_of_changes_are_bounded_and_never_guessed() -> None:
 def test_a_number_of_a_clock_that_is_ahead_does_not_make_others_forgotten() -> None:
     """Kept by when they were made, not by what their senders' clocks said."""
     start = 10**18
-    kept = remembered(None, operation_of(b"right", start), (start, 3, b"1"))
-    kept = remembered(kept, operation_of(b"ahead", start + 3600 * SECOND), (start + 1, 3, b"2"))
-    assert made(kept, operation_of(b"right", start), start, start + 2) == (start, 3, b"1")
+    kept = Numbered()
+    kept.add(operation_of(b"right", start), Answer(start, 3, b"1"))
+    kept.add(operation_of(b"ahead", start + 3600 * SECOND), Answer(start + 1, 3, b"2"))
+    known = made(kept, operation_of(b"right", start), start, start + 2)
+    assert known is not None
+    assert known.value == b"1"
 
 
 def test_a_number_is_known_behind_a_leap_of_the_clock() -> None:
     """Who asks again after the leap, by a time that follows it, is not counted twice (D-21)."""
     start, leap = 1_700_000_000 * SECOND, 7200 * SECOND
     first = operation_of(b"me", start)
-    kept = remembered(None, first, (start, 3, b"1"))
+    kept = Numbered()
+    kept.add(first, Answer(start, 3, b"1"))
     for number in range(300):
         at = start + leap + number * SECOND
-        kept = remembered(kept, operation_of(b"other", at), (at, 3, b"%d" % number))
+        kept.add(operation_of(b"other", at), Answer(at, 3, b"%d" % number))
     known = made(kept, first, start + leap, start + leap + 300 * SECOND)
     assert known is not None
-    assert known[2] == b"1"
+    assert known.value == b"1"
 
 
 def test_numbers_of_a_key_that_rests_do_not_pile_up() -> None:
     at = 1_700_000_000 * SECOND
-    kept: Operations | None = None
+    kept = Numbered()
     for number in range(1000):
         at += 7200 * SECOND
-        kept = remembered(kept, operation_of(b"me", at), (at, 3, b"%d" % number))
-    assert kept is not None
+        kept.add(operation_of(b"me", at), Answer(at, 3, b"%d" % number))
     assert 2 <= len(kept) <= 16

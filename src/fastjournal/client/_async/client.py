@@ -290,7 +290,7 @@ class AsyncClient:
 
     def pipeline(self) -> AsyncPipeline:
         """Collect puts and completions, send them together, read the answers together."""
-        return AsyncPipeline(self.caller, self.entries)
+        return AsyncPipeline(self.caller)
 
     async def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""

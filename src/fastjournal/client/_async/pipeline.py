@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from fastjournal.arguments import JobId, Text
+from fastjournal.arguments import Instant, JobId, Text
 from fastjournal.client import entry_calls, leases, puts
 from fastjournal.client._async.caller import AsyncCaller
-from fastjournal.client._async.entries import AsyncEntries
 from fastjournal.client.calls import SMALL, Call, check_size
+from fastjournal.client.change_numbers import ChangeNumbers
 from fastjournal.entry_value import EntryValue
 from fastjournal.errors import NotFound, TooLarge
+from fastjournal.model import Unchecked
 
 __all__ = ["AsyncPipeline", "AsyncPipelinedEntries"]
 
-_TOGETHER = 1000
+_TOGETHER: Final = 1000
 
 
 class AsyncPipeline:
@@ -24,18 +25,20 @@ class AsyncPipeline:
     the same ids.
     """
 
-    def __init__(self, caller: AsyncCaller, entries: AsyncEntries) -> None:
+    def __init__(self, caller: AsyncCaller) -> None:
         self._caller = caller
         self._calls: list[Call] = []
         self._defaults: dict[int, Any] = {}
-        self.entries = AsyncPipelinedEntries(self, caller, entries)
+        self.entries = AsyncPipelinedEntries(self, caller)
         """Requests about entries."""
 
-    def put(self, payload: bytes = b"", **fields: Any) -> None:
+    def put(self, payload: bytes | Unchecked = b"", **fields: Any) -> None:
         """Add a put; arguments as `Client.put`."""
         self._calls.append(puts.put(payload, **fields))
 
-    def complete(self, job_id: JobId, token: int | None, result: bytes | None = None) -> None:
+    def complete(
+        self, job_id: JobId, token: int | Unchecked | None, result: bytes | Unchecked | None = None
+    ) -> None:
         """Add a completion."""
         self._calls.append(leases.complete(job_id, token, result))
 
@@ -71,10 +74,10 @@ class AsyncPipeline:
 class AsyncPipelinedEntries:
     """Requests about entries, added to a pipeline; arguments as those of `client.entries`."""
 
-    def __init__(self, pipeline: AsyncPipeline, caller: AsyncCaller, entries: AsyncEntries) -> None:
+    def __init__(self, pipeline: AsyncPipeline, caller: AsyncCaller) -> None:
         self._pipeline = pipeline
         self._caller = caller
-        self._entries = entries
+        self._numbers = ChangeNumbers()
 
     def get(self, key: Text, default: Any = None) -> None:
         """Add a reading; its answer is the value, or `default`."""
@@ -82,7 +85,7 @@ class AsyncPipelinedEntries:
         pipeline._defaults[len(pipeline)] = default
         pipeline._calls.append(entry_calls.get_value(key))
 
-    def set(self, key: Text, value: EntryValue, **how: Any) -> None:
+    def set(self, key: Text, value: EntryValue | Unchecked, **how: Any) -> None:
         """Add a write; its answer is False if an equal or newer one is there."""
         now, lasting = self._caller.base() if how else None, self._caller.lasting()
         self._pipeline._calls.append(entry_calls.set_entry(now, key, value, lasting=lasting, **how))
@@ -91,8 +94,18 @@ class AsyncPipelinedEntries:
         """Add a deletion; its answer says whether there was an entry."""
         self._pipeline._calls.append(entry_calls.delete(key, **how))
 
-    def add(self, key: Text, number: float = 1, **how: Any) -> None:
+    def add(
+        self,
+        key: Text,
+        number: float | Unchecked = 1,
+        *,
+        sender: Text = b"",
+        timestamp: Instant | None = None,
+        persist: bool = True,
+        fence: int = 0,
+    ) -> None:
         """Add an addition; its answer is the sum."""
-        name, at = self._entries._number(how.pop("sender", b""), how.pop("timestamp", None))
-        how["lasting"] = self._caller.lasting()
-        self._pipeline._calls.append(entry_calls.add(key, number, name, at, **how))
+        caller = self._caller
+        name, at = self._numbers.of(caller.number_now(), sender, timestamp)
+        call = entry_calls.add(key, number, name, at, persist, fence, caller.lasting())
+        self._pipeline._calls.append(call)

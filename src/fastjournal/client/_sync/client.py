@@ -287,7 +287,7 @@ class Client:
 
     def pipeline(self) -> Pipeline:
         """Collect puts and completions, send them together, read the answers together."""
-        return Pipeline(self.caller, self.entries)
+        return Pipeline(self.caller)
 
     def sync(self) -> None:
         """Bring everything to stable storage now, whatever the policy."""

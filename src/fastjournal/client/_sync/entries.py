@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fastjournal.arguments import Instant, Length, Text, instant, key_bytes, worker_bytes
+from fastjournal.arguments import Instant, Length, Text, key_bytes, worker_bytes
 from fastjournal.client import entry_calls
 from fastjournal.client._sync.caller import Caller
 from fastjournal.client._sync.watch import Watching
@@ -195,7 +195,7 @@ class ClientEntries(BlockingMapping):
         Made once, though a broken connection may make us ask twice. To ask again yourself, give a
         `sender` and its `timestamp`: within ten minutes they are counted once.
         """
-        name, at = self._number(sender, timestamp)
+        name, at = self._numbers.of(self._caller.number_now(), sender, timestamp)
         lasting = self._caller.lasting()
         call = entry_calls.add(key, number, name, at, persist, fence, lasting)
         total: EntryValue = self._call(call)
@@ -203,7 +203,7 @@ class ClientEntries(BlockingMapping):
 
     def flip(self, key: Text, *, fence: int = 0) -> bool:
         """Turn a boolean into the other one and return it."""
-        name, at = self._number()
+        name, at = self._numbers.next(self._caller.number_now())
         flipped: bool = self._call(entry_calls.flip(key, name, at, fence))
         return flipped
 
@@ -278,12 +278,6 @@ class ClientEntries(BlockingMapping):
     ) -> Watching:
         """Changes as they come: of a key, of all keys that begin so, of a range, or of all keys."""
         return Watching.open(self._caller, watched(key, prefix, lower, upper))
-
-    def _number(self, sender: Text = b"", timestamp: Instant | None = None) -> tuple[bytes, int]:
-        own, at = self._numbers.next(self._caller.number_now())
-        if timestamp is not None:
-            at = instant(timestamp, "timestamp")
-        return worker_bytes(sender) if sender else own, at
 
     def _scan(self, call: Call, data: bool) -> Iterator[Entry]:
         while True:

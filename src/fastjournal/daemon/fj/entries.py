@@ -81,13 +81,9 @@ def _by(session: Session, frame: FrameReader) -> Writer:
     return Writer(name or session.name or session.own_name, fence)
 
 
-def _sender(session: Session, frame: FrameReader) -> bytes:
+def _sender(session: Session, frame: FrameReader, by: Writer) -> bytes:
     """Whose change is made once; empty: it is made whenever it is asked for."""
-    if not frame.timestamp:
-        return b""
-    if frame.flags & QUERY_BITS != _RANGE:
-        return session.name
-    return decode_who(frame.upper)[1] or session.name
+    return by.owner if frame.timestamp and by.owner != session.own_name else b""
 
 
 def _safe(session: Session, decided: Decided) -> i64:
@@ -287,15 +283,16 @@ def _write_changed(session: Session, frame: FrameReader, decided: Decided, now: 
 
 def add(session: Session, frame: FrameReader, now: i64) -> None:
     """Add to a number; answered with the sum."""
+    by = _by(session, frame)
     decided = session.entries.add(
         frame.key,
         frame.kind,
         frame.value(),
-        sender=_sender(session, frame),
+        sender=_sender(session, frame, by),
         number=frame.timestamp,
         timestamp=session.stamp(frame.timestamp),
         persist=frame.flags & _LASTS != 0,
-        by=_by(session, frame),
+        by=by,
         now=now,
     )
     _write_changed(session, frame, decided, now)
@@ -310,12 +307,13 @@ def _refuse_job(session: Session, key: bytes, now: i64) -> None:
 def flip(session: Session, frame: FrameReader, now: i64) -> None:
     """Turn a boolean over; answered with the new one."""
     _refuse_job(session, frame.key, now)
+    by = _by(session, frame)
     decided = session.entries.flip(
         frame.key,
-        sender=_sender(session, frame),
+        sender=_sender(session, frame, by),
         number=frame.timestamp,
         timestamp=session.stamp(frame.timestamp),
-        by=_by(session, frame),
+        by=by,
         now=now,
     )
     _write_changed(session, frame, decided, now)

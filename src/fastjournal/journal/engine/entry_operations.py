@@ -67,13 +67,12 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Store a value; see `EntryWrites.set`."""
-        return self._done(
-            self._writes.set(
-                key, kind, data, now or self._now(), timestamp=timestamp, expires=expires, ttl=ttl,
-                exact=exact, overwrite=overwrite, persist=persist, by=by,
-            ),
-            grows=True,
+        now = now or self._now()
+        decided = self._writes.set(
+            key, kind, data, now, timestamp=timestamp, expires=expires, ttl=ttl, exact=exact,
+            overwrite=overwrite, persist=persist, by=by,
         )  # fmt: skip
+        return self._done(decided, now, grows=True)
 
     def delete(
         self,
@@ -86,11 +85,11 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Delete an entry; see `EntryWrites.delete`."""
-        return self._done(
-            self._writes.delete(
-                key, now or self._now(), timestamp=timestamp, purge=purge, persist=persist, by=by
-            )
+        now = now or self._now()
+        decided = self._writes.delete(
+            key, now, timestamp=timestamp, purge=purge, persist=persist, by=by
         )
+        return self._done(decided, now)
 
     def add(
         self,
@@ -107,14 +106,11 @@ class EntryOperations:
     ) -> Decided:
         """Add to a number; see `EntryChanges.add`."""
         now = now or self._now()
-        self._load(key, now)
-        return self._done(
-            self._changes.add(
-                key, kind, data, now, sender=sender, number=number, timestamp=timestamp,
-                persist=persist, by=by,
-            ),
-            grows=True,
+        decided = self._changes.add(
+            self._found(key, now, timestamp, by), key, kind, data, now, sender=sender,
+            number=number, timestamp=timestamp, persist=persist,
         )  # fmt: skip
+        return self._done(decided, now, grows=True)
 
     def flip(
         self,
@@ -128,21 +124,20 @@ class EntryOperations:
     ) -> Decided:
         """Turn a boolean over; see `EntryChanges.flip`."""
         now = now or self._now()
-        self._load(key, now)
-        return self._done(
-            self._changes.flip(
-                key, now, sender=sender, number=number, timestamp=timestamp, by=by
-            )
-        )  # fmt: skip
+        row = self._found(key, now, timestamp, by)
+        decided = self._changes.flip(
+            row, key, now, sender=sender, number=number, timestamp=timestamp
+        )
+        return self._done(decided, now)
 
     def truncate(
         self, key: bytes, size: int, *, timestamp: int = 0, by: Writer = NOBODY, now: i64 = 0
     ) -> Decided:
         """Cut or fill up a value; see `EntryChanges.truncate`."""
         now = now or self._now()
-        self._load(key, now)
-        decided = self._changes.truncate(key, size, now, timestamp=timestamp, by=by)
-        return self._done(decided, grows=True)
+        row = self._found(key, now, timestamp, by)
+        decided = self._changes.truncate(row, key, size, now, timestamp=timestamp)
+        return self._done(decided, now, grows=True)
 
     def rename(
         self,
@@ -155,12 +150,11 @@ class EntryOperations:
         now: i64 = 0,
     ) -> Decided:
         """Give an entry another key; see `EntryWrites.rename`."""
-        decided = self._done(
-            self._writes.rename(
-                key, new, now or self._now(), timestamp=timestamp, overwrite=overwrite, by=by
-            ),
-            grows=True,
+        now = now or self._now()
+        decided = self._writes.rename(
+            key, new, now, timestamp=timestamp, overwrite=overwrite, by=by
         )
+        self._done(decided, now, grows=True)
         if not decided.stale:
             self.locks.move(key, new)
         return decided
@@ -169,10 +163,9 @@ class EntryOperations:
         self, key: bytes, further: bytes, *, timestamp: int = 0, by: Writer = NOBODY, now: i64 = 0
     ) -> Decided:
         """Give an entry a further key; see `EntryWrites.alias`."""
-        return self._done(
-            self._writes.alias(key, further, now or self._now(), timestamp=timestamp, by=by),
-            grows=True,
-        )
+        now = now or self._now()
+        decided = self._writes.alias(key, further, now, timestamp=timestamp, by=by)
+        return self._done(decided, now, grows=True)
 
     def lock(self, key: bytes, owner: bytes, until: int = 0) -> Lock:
         """Lock a key for an owner until an instant; there need not be an entry yet."""
@@ -288,13 +281,14 @@ class EntryOperations:
             if reading.lease or reading.expires:
                 raise
 
-    def _load(self, key: bytes, now: i64) -> None:
-        """Have the value of a key in memory: it is about to be changed where it stands."""
-        row = self.find(key, now)
+    def _found(self, key: bytes, now: i64, timestamp: int, by: Writer) -> Row | None:
+        """The row whose value is about to be changed where it stands: in memory, that is."""
+        row = self._changes.find(key, now, timestamp, by)
         if row is not None and row.value is None:
             self._engine.load(row)
+        return row
 
-    def _done(self, decided: Decided, *, grows: bool = False) -> Decided:
+    def _done(self, decided: Decided, now: i64, *, grows: bool = False) -> Decided:
         """Carry it out; `grows`: not on a full disk. What was done before is told there too."""
         engine = self._engine
         remembered = decided.remembered
@@ -303,7 +297,7 @@ class EntryOperations:
         if remembered is not None:
             engine.check_room(remembered)
         if decided.logged is not None:
-            engine.commit(decided.logged)
+            engine.commit(decided.logged, now)
         if remembered is not None:
             if engine.log.failure is not None:
                 raise engine.log.failure

@@ -205,7 +205,8 @@ class EntryGround:
 
     def check_skew(self, timestamp: int, now: i64) -> None:
         """Refuse a time that is too far ahead of ours."""
-        if timestamp > _LAST_INSTANT or timestamp > instant_after(now, self.limits.max_skew):
+        latest: int = instant_after(now, self.limits.max_skew)
+        if timestamp > latest:
             raise ClockSkew
 
     def check_key(self, key: bytes) -> None:
@@ -261,6 +262,6 @@ class EntryGround:
         more = row.more
         if more is None or not is_kept(row):
             return command
-        if more.operations and more.chain < 2 * len(more.operations):
+        if more.operations is not None and more.chain < 2 * len(more.operations.answers):
             return command
         return self.base.restated(row, command, now)

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from fastjournal.entry_value import added, flipped, resized
 from fastjournal.errors import BadRequest, NotFound, quoted
 from fastjournal.journal.entries.ground import Decided, EntryGround, Plan, is_kept
-from fastjournal.journal.entries.locks import NOBODY, Writer
+from fastjournal.journal.entries.locks import Writer
 from fastjournal.journal.entries.writes import EntryWrites
 from fastjournal.journal.language.commands import Value
 from fastjournal.journal.state.numbered import made, operation_of
@@ -34,8 +34,19 @@ class EntryChanges:
         self._ground = ground
         self._writes = writes
 
+    def find(self, key: bytes, now: i64, timestamp: int, by: Writer) -> Row | None:
+        """The row that is to be changed, if there is one and it may be; it must have its value."""
+        ground = self._ground
+        now = ground.base.time(now)
+        ground.check_key(key)
+        ground.check_skew(timestamp, now)
+        row = ground.live(key, now)
+        ground.may_change(row, key, now, by)
+        return row
+
     def add(
         self,
+        row: Row | None,
         key: bytes,
         kind: int,
         data: bytes,
@@ -45,16 +56,14 @@ class EntryChanges:
         number: int = 0,
         timestamp: int = 0,
         persist: bool = True,
-        by: Writer = NOBODY,
     ) -> Decided:
-        """Add a number to a number of the same type.
+        """Add a number to a number of the same type; `row`: what was found.
 
         `number`: the timestamp as its sender gave it, where `timestamp` is by our clock.
         """
         ground = self._ground
         ground.check_value(kind, data)
         now = ground.base.time(now)
-        row = self._changing(key, now, timestamp, by)
         operation = operation_of(sender, number or timestamp) if sender else b""
         if row is not None:
             done = self._done(row, operation, timestamp, now)
@@ -84,17 +93,16 @@ class EntryChanges:
 
     def flip(
         self,
+        row: Row | None,
         key: bytes,
         now: i64,
         *,
         sender: bytes = b"",
         number: int = 0,
         timestamp: int = 0,
-        by: Writer = NOBODY,
     ) -> Decided:
-        """Turn a boolean into the other one; `number`: as for `add`."""
+        """Turn a boolean into the other one; `row`, `number`: as for `add`."""
         now = self._ground.base.time(now)
-        row = self._changing(key, now, timestamp, by)
         if row is None:
             raise NotFound(f"no entry {quoted(key)}")
         operation = operation_of(sender, number or timestamp) if sender else b""
@@ -105,45 +113,32 @@ class EntryChanges:
         return self._change(row, turned, operation, timestamp, now)
 
     def truncate(
-        self,
-        key: bytes,
-        size: int,
-        now: i64,
-        *,
-        timestamp: int = 0,
-        by: Writer = NOBODY,
+        self, row: Row | None, key: bytes, size: int, now: i64, *, timestamp: int = 0
     ) -> Decided:
-        """Cut a value to a size, or fill it up with zero bytes."""
+        """Cut a value to a size, or fill it up with zero bytes; `row`: as for `add`."""
         if size < 0:
             raise BadRequest("a size is a number, not negative")
         self._ground.limits.check_value(min(size, _LARGEST))
         now = self._ground.base.time(now)
-        row = self._changing(key, now, timestamp, by)
         if row is None:
             raise NotFound(f"no entry {quoted(key)}")
         data = resized(row.kind, value_of(row), size)
         return self._change(row, data, b"", timestamp, now)
 
-    def _changing(self, key: bytes, now: i64, timestamp: int, by: Writer) -> Row | None:
-        """The row that is to be changed, if there is one and it may be."""
-        ground = self._ground
-        ground.check_key(key)
-        ground.check_skew(timestamp, now)
-        row = ground.live(key, now)
-        ground.may_change(row, key, now, by)
-        return row
-
     def _done(self, row: Row, operation: bytes, timestamp: int, now: i64) -> Decided | None:
         """The answer to a change that was made already: what it was the first time."""
-        answer = made(row.rare.operations, operation, timestamp, now) if operation else None
+        if not operation:
+            return None
+        answer = made(row.rare.operations, operation, timestamp, now)
         if answer is None:
             return None
-        return Decided(stale=True, found=1, kind=answer[1], data=answer[2])
+        return Decided(stale=True, found=1, kind=answer.kind, data=answer.value)
 
     def _change(self, row: Row, data: bytes, operation: bytes, timestamp: int, now: i64) -> Decided:
         ground = self._ground
         modified: i64 = timestamp or ground.base.draw_stamp(now)
         value = Value(row.id, i64(row.kind), data, max(row.modified, modified), operation)
-        plan = Plan()
-        plan.add(ground.restated(row, value, now), is_kept(row))
-        return plan.decided(1, row.kind, data)
+        command = ground.restated(row, value, now)
+        if is_kept(row):
+            return Decided(command, None, False, 1, row.kind, data)
+        return Decided(None, command, False, 1, row.kind, data)

@@ -120,7 +120,7 @@ class EntryWrites:
         if more is None:
             return
         put.aliases = more.aliases
-        if more.operations:
+        if more.operations is not None:
             for value in numbered_values(more.operations, put):
                 plan.add(value, persist)
         if row.stage == PROCESSING_ROW:

@@ -57,7 +57,7 @@ from fastjournal.journal.language.commands import (
     policy_of,
 )
 from fastjournal.journal.state.ends import Endings
-from fastjournal.journal.state.numbered import remembered
+from fastjournal.journal.state.numbered import Answer, Numbered
 from fastjournal.journal.state.placement import Placement
 from fastjournal.journal.state.queue_rows import QueueRows
 from fastjournal.journal.state.row import (
@@ -533,8 +533,11 @@ class JournalState:
         row.modified = command.modified
         more.value_at = time
         if command.operation:
-            answer = (int(command.modified), int(command.kind), command.value)
-            more.operations = remembered(more.operations, command.operation, answer)
+            numbered = more.operations
+            if numbered is None:
+                numbered = more.operations = Numbered()
+            answer = Answer(command.modified, command.kind, command.value)
+            numbered.add(command.operation, answer)
         self.values.come(row)
 
     # What concerns no row.

@@ -16,16 +16,20 @@ Rules:
 
 from __future__ import annotations
 
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
 from fastjournal.clock import SECOND
 from fastjournal.errors import BadRequest, ClockSkew
 
-__all__ = ["WINDOW", "Answer", "Operations", "made", "operation_of", "remembered"]
+__all__ = ["Answer", "Numbered", "made", "operation_of"]
 
-WINDOW = 600 * SECOND
+_WINDOW: Final[i64] = 600 * SECOND
 """How long a change may be asked for again."""
-_LEAP = 60 * SECOND  # the longest time between two changes that is taken for what it is
-_KEPT = WINDOW + 5 * _LEAP  # longer than asked for: five leaps, or a sender's clock that is ahead
-_MOST = 16_384  # numbers of one row
+_LEAP: Final[i64] = 60 * SECOND  # the longest time between two changes that is taken for what it is
+_KEPT: Final[i64] = 900 * SECOND  # the window and five leaps, or a sender's clock that is ahead
+_MOST: Final = 16_384  # numbers of one row
 
 
 def operation_of(sender: bytes, timestamp: int) -> bytes:
@@ -37,39 +41,74 @@ def operation_of(sender: bytes, timestamp: int) -> bytes:
     return timestamp.to_bytes(8, "big") + sender
 
 
-Answer = tuple[int, int, bytes]
-"""When a change was made, by the row's time, and the value it gave: its type and bytes."""
-Operations = dict[bytes, Answer]
-"""Answers by number, oldest first."""
+@final
+@mypyc_attr(acyclic=True)
+class Answer:
+    """When a change was made, by the row's time, and the value it gave."""
+
+    def __init__(self, when: i64, kind: i64, value: bytes) -> None:
+        self.when: i64 = when
+        self.kind: i64 = kind
+        self.value = value
 
 
-def made(
-    operations: Operations | None, operation: bytes, timestamp: int, now: int
-) -> Answer | None:
+@final
+@mypyc_attr(acyclic=True)
+class Numbered:
+    """The changes of one row that are known by their numbers, oldest first."""
+
+    def __init__(self) -> None:
+        self.answers: dict[bytes, Answer] = {}
+        self.first: i64 = 0
+        """When the first of them was made."""
+        self.last: i64 = 0
+        """When the last of them was."""
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def add(self, operation: bytes, answer: Answer) -> None:
+        """This change was made: keep those of the window, and not too many."""
+        answers = self.answers
+        known = len(answers)
+        if known and answer.when - self.last > _LEAP:
+            self._follow(answer.when - self.last - _LEAP)
+        answers[operation] = answer
+        if not known:
+            self.first = answer.when
+        if len(answers) > known:
+            self.last = answer.when
+        else:  # a number that was known keeps its place
+            self._look()
+        while len(answers) > _MOST or self.first < answer.when - _KEPT:
+            del answers[next(iter(answers))]
+            self.first = next(iter(answers.values())).when
+
+    def _follow(self, leap: i64) -> None:
+        """The time between the last change and the next counts for less than it was."""
+        for answer in self.answers.values():
+            answer.when += leap
+        self.first += leap
+        self.last += leap
+
+    def _look(self) -> None:
+        whens = [answer.when for answer in self.answers.values()]
+        self.first = whens[0]
+        self.last = whens[-1]
+
+
+def made(numbered: Numbered | None, operation: bytes, timestamp: i64, now: i64) -> Answer | None:
     """The answer of a change that was made; refuses a number that may have been forgotten.
 
     `timestamp`: that of the number, by the journal's clock.
     """
-    known = operations or {}
-    if operation in known:
-        return known[operation]
-    first = next(iter(known.values()))[0] if len(known) >= _MOST else 0
-    if timestamp < max(now - WINDOW, first):
+    oldest = now - _WINDOW
+    if numbered is not None:
+        answer = numbered.answers.get(operation)
+        if answer is not None:
+            return answer
+        if len(numbered.answers) >= _MOST and numbered.first > oldest:
+            oldest = numbered.first
+    if timestamp < oldest:
         raise ClockSkew("the change is too old to tell whether it was made")
     return None
-
-
-def remembered(operations: Operations | None, operation: bytes, answer: Answer) -> Operations:
-    """The numbers to keep when this one was made: those of the window, and not too many."""
-    if operations is None:
-        return {operation: answer}
-    leap = answer[0] - next(reversed(operations.values()))[0] - _LEAP
-    if leap > 0:
-        operations = {
-            number: (when + leap, kind, data) for number, (when, kind, data) in operations.items()
-        }
-    operations[operation] = answer
-    oldest = answer[0] - _KEPT
-    while len(operations) > _MOST or next(iter(operations.values()))[0] < oldest:
-        del operations[next(iter(operations))]
-    return operations

@@ -42,6 +42,7 @@ from fastjournal.journal.language.commands import (
     Touch,
     Value,
 )
+from fastjournal.journal.state.numbered import Answer, Numbered
 from fastjournal.model import DEFAULT_SETTINGS, Job, QueueSettings, State
 from fastjournal.model import Lease as LeaseView
 
@@ -149,7 +150,7 @@ class More:
         """When it died."""
         self.note: bytes = b""
         self.aliases: tuple[bytes, ...] = ()
-        self.operations: dict[bytes, tuple[int, int, bytes]] | None = None
+        self.operations: Numbered | None = None
         """Numbered changes of the value not to be made again, and their answers; see `numbered`."""
         self.chain: i64 = 0
         """Commands since the newest image."""
@@ -358,7 +359,7 @@ def image(row: Row, value: bytes | None = None) -> list[Command]:
         # Of an id alone: there was no job, and its image must not look like one of its sender.
         return [tomb]
     commands: list[Command] = [put]
-    if more.operations:
+    if more.operations is not None:
         commands.extend(numbered_values(more.operations, put))
     if more.reason:
         commands.append(Retry(row.id, more.reason, row.due, more.timeouts, more.fails, more.note))
@@ -369,13 +370,13 @@ def image(row: Row, value: bytes | None = None) -> list[Command]:
     return commands
 
 
-def numbered_values(operations: dict[bytes, tuple[int, int, bytes]], put: Put) -> list[Command]:
+def numbered_values(operations: Numbered, put: Put) -> list[Command]:
     """The commands that give a row just put its numbered changes, and leave its value as it is."""
     commands: list[Command] = []
-    last: tuple[int, int, bytes] | None = None
-    for operation, last in operations.items():
-        commands.append(Value(put.id, last[1], last[2], last[0], operation))
-    if last != (put.modified, put.kind, put.value):
+    last = Answer(0, 0, b"")
+    for operation, last in operations.answers.items():
+        commands.append(Value(put.id, last.kind, last.value, last.when, operation))
+    if last.when != put.modified or last.kind != put.kind or last.value != put.value:
         commands.append(Value(put.id, put.kind, put.value, put.modified))
     return commands
 

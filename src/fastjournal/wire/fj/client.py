@@ -105,9 +105,13 @@ class Conversation:
             answers.append(Answer(self._waiting.pop(identifier), reply))
         return answers
 
+    def waiting(self) -> list[Any]:
+        """The notes of everything unanswered, in the order sent."""
+        return list(self._waiting.values())
+
     def abandon(self) -> list[Any]:
-        """The connection is gone: the notes of everything unanswered, in the order sent."""
-        notes = list(self._waiting.values())
+        """The connection is gone: the notes of everything unanswered."""
+        notes = self.waiting()
         self._waiting.clear()
         self._listening.clear()
         return notes
