@@ -90,6 +90,8 @@ class World:
         begin = self.now
         with self.journal.engine.lock:
             self.journal.engine.begin()
+        if self.options["sync"] == "always":
+            self.journal.sync()  # nobody was answered: else the next answer would wait for it
         step = self.now - begin
         for row in self.oracle.rows:
             if row["state"] == "P":
