@@ -32,6 +32,8 @@ from fastjournal.log import Stream
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.log.write.async_commit_log import AsyncCommitLog
 from fastjournal.log.write.commit_log import EXIT_DIE, CommitLog
+from fastjournal.log.write.commit_queue import CommitQueue, Queued, Waiter
+from fastjournal.log.write.counters import Counters
 from fastjournal.log.write.log_writer import never
 from fastjournal.testing import Fault, ManualClock, ManualTicker, MemoryFiles
 
@@ -1216,3 +1218,21 @@ def test_a_closed_event_loop_stops_nobody(files: Disk, opened: Opener) -> None:
     gate.open()
     assert log.write(b"b") is not None
     assert stored(files) == [b"a", b"b"]
+
+
+def test_who_has_handed_the_lead_on_leads_no_more() -> None:
+    """M3-Q-3: refused before the next one has woken, it does not tell that one a second time."""
+    queue = CommitQueue(1, Counters())
+    assert queue.try_lead()
+    next_one = Waiter()
+    queue.put(Queued((b"x",), next_one))
+    queue.end_lead()
+    with pytest.raises(QueueFull):
+        queue.put(Queued((b"y",), Waiter()))
+    queue.end_lead()  # as after every write
+    assert not queue.interrupt(None)
+    assert not next_one.wait()
+    queue.take_lead()
+    assert len(queue.take()) == 1
+    queue.end_lead()
+    assert queue.try_lead()

@@ -171,7 +171,7 @@ class CommitQueue:
     def _choose(self) -> None:
         waiter = self._queue[0].waiter if self._queue else None
         if waiter is not None:
-            self._leader = self._leader or -1  # until that one takes it
+            self._leader = -1  # until that one takes it: who had it does not lead any more
             waiter.lead()
         else:
             if self._sleeping:
