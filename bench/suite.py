@@ -68,16 +68,9 @@ def main() -> int:
     for number, name in enumerate(chosen, 1):
         print(f"\n[{number}/{len(chosen)}] bench/{name}.py", flush=True)
         results.append(run(name, given))
-    (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (given.out / "index.html").write_text(html_page(results))
+        keep(results, given)
     failed = [one["name"] for one in results if one["failed"]]
     total = sum(one["seconds"] for one in results)
-    if given.docs:
-        kept = {one["name"]: one for one in json.loads(KEPT.read_text())}
-        kept |= {one["name"]: one for one in results if not one["failed"]}
-        results = [kept[name] for name in PROGRAMS if name in kept]
-        KEPT.write_text(json.dumps(results, indent=1) + "\n")
-        renew_docs(results)
     print(f"\n{total:.0f} s in all; {given.out / 'index.html'}")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
@@ -109,6 +102,18 @@ def run(name: str, given: argparse.Namespace) -> dict[str, Any]:
         "taken": time.strftime("%Y-%m-%d", time.gmtime()), "seconds": seconds,
         "failed": code != 0 or not rows, "rows": rows, "left_out": left_out,
     }  # fmt: skip
+
+
+def keep(results: list[dict[str, Any]], given: argparse.Namespace) -> None:
+    """Write what there is so far: an hour's figures are not lost with the last of them."""
+    (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (given.out / "index.html").write_text(html_page(results))
+    if given.docs:
+        kept = {one["name"]: one for one in json.loads(KEPT.read_text())}
+        kept |= {one["name"]: one for one in results if not one["failed"]}
+        shown = [kept[name] for name in PROGRAMS if name in kept]
+        KEPT.write_text(json.dumps(shown, indent=1) + "\n")
+        renew_docs(shown)
 
 
 def renew_docs(results: list[dict[str, Any]]) -> None:
