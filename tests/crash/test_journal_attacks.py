@@ -8,14 +8,17 @@ import pytest
 from attacks import Attack
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("sync", ["always", "os"])
-def test_a_journal_under_attack_keeps_its_word(sync: str, seed: int) -> None:
+def test_a_journal_under_attack_keeps_its_word(sync: str) -> None:
     """F02, F10, F12, F45, F50, F53: no job lost, brought back, or leased twice by one token."""
-    attack = Attack(seed, sync)
-    attack.run(120)
-    assert attack.crashes > 0
-    assert attack.refusals > 0
+    crashes = refusals = 0
+    for seed in range(4):
+        attack = Attack(seed, sync)
+        attack.run(120)
+        crashes += attack.crashes
+        refusals += attack.refusals
+    assert crashes > 4
+    assert refusals > 4
 
 
 @pytest.mark.slow

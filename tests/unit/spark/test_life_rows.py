@@ -221,9 +221,10 @@ def test_old_names_are_written_with_a_warning_and_ids_as_text(
     batch = pa.RecordBatch.from_pydict(
         {"value": [b"x"], "rank": [7], "queue": ["q"], "id": ["00112233-44556677-8899aabbccddeeff"]}
     )
-    (made, queues, plain) = payloads(batch, T0, b"")
+    made, queues, keyed, own_ids = payloads(batch, T0, b"")
     put = decode(made[0].as_py())
-    assert isinstance(put, Put) and (put.value, put.rank, queues, plain) == (b"x", 7, {b"q"}, False)
+    assert isinstance(put, Put) and (put.value, put.rank, queues) == (b"x", 7, {b"q"})
+    assert (keyed, own_ids) == (False, True)
     assert put.id.hex() == "00112233445566778899aabbccddeeff"
     with pytest.raises(BadRequest, match="32 hexadecimal digits"):
         payloads(batch.set_column(3, "id", pa.array(["no id"])), T0, b"")
