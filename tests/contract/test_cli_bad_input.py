@@ -234,7 +234,7 @@ def run(
     return Command(capfd, monkeypatch)
 
 
-def told(outcome: tuple[int, str, str], *codes: int) -> None:
+def refused(outcome: tuple[int, str, str], *codes: int) -> None:
     """It ended with one of these codes and a word for people."""
     code, out, err = outcome
     assert code in codes, (code, out, err)
@@ -312,7 +312,7 @@ def test_every_command_is_given_bad_input_here() -> None:
 
 @pytest.mark.parametrize("line", WRONG, ids=" ".join)
 def test_what_cannot_be_meant_is_an_error_of_usage(run: Command, line: list[str]) -> None:
-    told(run(*line), USAGE)
+    refused(run(*line), USAGE)
 
 
 @pytest.mark.parametrize(
@@ -331,14 +331,14 @@ def test_a_place_without_a_journal_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
     there = place(tmp_path)
-    told(run(command, *option("--dir", there, ON_JOURNALS[command])), USAGE, DAMAGE)
+    refused(run(command, *option("--dir", there, ON_JOURNALS[command])), USAGE, DAMAGE)
 
 
 @pytest.mark.parametrize("command", ON_JOURNALS)
 def test_a_damaged_journal_is_told_by_its_own_code(
     run: Command, tmp_path: Path, command: str
 ) -> None:
-    told(run(command, *option("--dir", damaged(tmp_path), ON_JOURNALS[command])), DAMAGE)
+    refused(run(command, *option("--dir", damaged(tmp_path), ON_JOURNALS[command])), DAMAGE)
 
 
 def option(name: str, value: Path | str, arguments: list[str]) -> list[str]:
@@ -361,12 +361,12 @@ def elsewhere() -> Iterator[str]:
 @pytest.mark.parametrize("command", [*ON_JOURNALS, *ON_DAEMONS])
 def test_a_daemon_that_is_not_there_is_named(run: Command, command: str, url: str) -> None:
     arguments = (ON_JOURNALS | ON_DAEMONS)[command]
-    told(run(command, *option("--url", url, arguments)), USAGE)
+    refused(run(command, *option("--url", url, arguments)), USAGE)
 
 
 @pytest.mark.parametrize("command", ON_DAEMONS)
 def test_a_directory_is_no_daemon(run: Command, command: str) -> None:
-    told(run(command, "--url", "./directory"), USAGE)
+    refused(run(command, "--url", "./directory"), USAGE)
 
 
 @pytest.mark.parametrize("form", ["./journal", "embedded:journal"])
@@ -386,7 +386,7 @@ def test_a_daemon_that_cannot_be_one_is_named(run: Command, elsewhere: str) -> N
         "unix:/nowhere/socket?timeout=0.1&connect_timeout=0.1",
         "fj://127.0.0.1?nonsense=1",
     ):
-        told(run("status", "--url", url), USAGE)
+        refused(run("status", "--url", url), USAGE)
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ def test_a_missing_or_wrong_token_is_an_error_of_usage(
     arguments = (ON_JOURNALS | ON_DAEMONS)[command]
     wrong = guarded.url.replace("fj://", "fj://fj_wrong@")
     for url in (guarded.url, wrong):
-        told(run(command, *option("--url", url, arguments)), USAGE)
+        refused(run(command, *option("--url", url, arguments)), USAGE)
 
 
 @pytest.mark.parametrize("command", [name for name in ON_JOURNALS if name not in WAITING])
@@ -440,25 +440,25 @@ def test_cleaning_by_a_daemon_says_so(run: Command, tmp_path: Path) -> None:
 def test_a_place_without_a_log_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
-    told(run(*command.split(), str(place(tmp_path)), *ON_LOGS[command]), USAGE, DAMAGE)
+    refused(run(*command.split(), str(place(tmp_path)), *ON_LOGS[command]), USAGE, DAMAGE)
 
 
 @pytest.mark.parametrize("command", ON_NODES)
 def test_a_node_that_is_not_there_is_named(run: Command, tmp_path: Path, command: str) -> None:
     words = command.split()
-    told(run(*words), USAGE)
-    told(run(*words, "127.0.0.1:1", *ON_NODES[command]), USAGE)
-    told(run(*words, "127.0.0.1:many", *ON_NODES[command]), USAGE)
+    refused(run(*words), USAGE)
+    refused(run(*words, "127.0.0.1:1", *ON_NODES[command]), USAGE)
+    refused(run(*words, "127.0.0.1:many", *ON_NODES[command]), USAGE)
     nowhere = str(tmp_path / "nowhere")
-    told(run(*words, "127.0.0.1:1", "--secret-file", nowhere, *ON_NODES[command]), USAGE)
+    refused(run(*words, "127.0.0.1:1", "--secret-file", nowhere, *ON_NODES[command]), USAGE)
 
 
 @pytest.mark.parametrize("command", ON_GROUPS)
 def test_a_home_that_is_not_there_is_named(run: Command, tmp_path: Path, command: str) -> None:
     words, more = command.split(), ON_GROUPS[command]
-    told(run(*words), USAGE)
+    refused(run(*words), USAGE)
     for home in (str(tmp_path), "fj://127.0.0.1:1/jobs?connect_timeout=0.1", "fj://127.0.0.1:many"):
-        told(run(*words, home, *more), USAGE)
+        refused(run(*words, home, *more), USAGE)
 
 
 def test_journals_are_placed_by_settings_that_name_nodes_and_an_arbiter(
@@ -466,31 +466,31 @@ def test_journals_are_placed_by_settings_that_name_nodes_and_an_arbiter(
 ) -> None:
     config = tmp_path / "node.toml"
     place = ("replica", "place", "--config", str(config))
-    told(run(*place), USAGE)
+    refused(run(*place), USAGE)
     config.write_text('[replica]\nname = "a"\n')
-    told(run(*place, "jobs"), USAGE)
+    refused(run(*place, "jobs"), USAGE)
     config.write_text('[replica]\nname = "a"\narbiter = ["http://127.0.0.1:1"]\n')
     for words in ([], ["jobs"], ["jobs", "mail", "--shards", "2"], ["--shards", "2"], ["../jobs"]):
-        told(run(*place, *words), USAGE)
-    told(run(*place, "jobs", "--shards", "5000"), USAGE)
+        refused(run(*place, *words), USAGE)
+    refused(run(*place, "jobs", "--shards", "5000"), USAGE)
 
 
 def test_a_loss_must_be_accepted_in_words(run: Command) -> None:
-    told(run("replica", "promote", "127.0.0.1:1"), USAGE)
+    refused(run("replica", "promote", "127.0.0.1:1"), USAGE)
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place is not no_journal])
 def test_what_was_cut_off_is_looked_for_in_a_directory(
     run: Command, tmp_path: Path, place: Callable[[Path], Path]
 ) -> None:
-    told(run("replica", "lost", str(place(tmp_path))), USAGE)
+    refused(run("replica", "lost", str(place(tmp_path))), USAGE)
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_no_copy_of_a_replicated_journal_cannot_leave(
     run: Command, tmp_path: Path, place: Callable[[Path], Path]
 ) -> None:
-    told(run("replica", "leave", str(place(tmp_path))), USAGE)
+    refused(run("replica", "leave", str(place(tmp_path))), USAGE)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -500,15 +500,17 @@ def test_a_place_without_an_archive_or_a_journal_is_named(
 ) -> None:
     there = str(place(tmp_path))
     line = [there if one == PLACE_OF_ARCHIVE else one for one in ON_ARCHIVES[command]]
-    told(run(*command.split(), *line), USAGE, DAMAGE)
+    refused(run(*command.split(), *line), USAGE, DAMAGE)
 
 
 @pytest.mark.parametrize("command", ON_ARCHIVES)
 def test_an_archive_that_cannot_be_meant_is_an_error_of_usage(run: Command, command: str) -> None:
-    told(run(*command.split()), USAGE)
-    told(run(*command.split(), "x", "y", "--nonsense"), USAGE)
-    told(run(*command.split(), *(["x", "y"] if command == "backup" else []), "nonsense://x"), USAGE)
-    told(run("restore", "x", "y", "--to", "soon"), USAGE)
+    refused(run(*command.split()), USAGE)
+    refused(run(*command.split(), "x", "y", "--nonsense"), USAGE)
+    refused(
+        run(*command.split(), *(["x", "y"] if command == "backup" else []), "nonsense://x"), USAGE
+    )
+    refused(run("restore", "x", "y", "--to", "soon"), USAGE)
 
 
 @pytest.mark.parametrize("place", [a_file, missing, below_a_file, too_long, a_ring])
@@ -518,7 +520,7 @@ def test_a_place_without_a_journal_is_named_before_spark_begins(
 ) -> None:
     there = str(place(tmp_path))
     line = [there if one == PLACE else one for one in ON_SPARK[command]]
-    told(run(*command.split(), *line), USAGE)
+    refused(run(*command.split(), *line), USAGE)
 
 
 @pytest.mark.parametrize("command", [*ON_SPARK, *BEYOND_SPARK])
@@ -529,9 +531,9 @@ def test_a_command_of_spark_that_cannot_be_meant_is_an_error_of_usage(
         journal.put(b"x", queue="q")
     arguments = (ON_SPARK | BEYOND_SPARK)[command]
     line = [str(tmp_path / "jobs") if one == PLACE else one for one in arguments]
-    told(run(*command.split()), USAGE)
-    told(run(*command.split(), *line, "--nonsense"), USAGE)
-    told(run(*command.split(), *line, "--conf", "nonsense"), USAGE)
+    refused(run(*command.split()), USAGE)
+    refused(run(*command.split(), *line, "--nonsense"), USAGE)
+    refused(run(*command.split(), *line, "--conf", "nonsense"), USAGE)
 
 
 @pytest.mark.parametrize(
@@ -577,18 +579,17 @@ def test_a_value_that_cannot_be_meant_is_refused_before_spark_begins(
     with Journal("jobs", background=False) as journal:
         journal.put(b"x", queue="q")
     words = ["jobs" if word == "PLACE" else word for word in line.split("|")]
-    told(run("spark", *words), USAGE)
+    refused(run("spark", *words), USAGE)
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_damage_that_spark_tells_of_has_the_code_of_damage() -> None:
     from fastjournal.cli.spark.session import error_of
     from fastjournal.errors import CorruptRecord, SegmentError, is_damage
-    from fastjournal.spark.errors import ToldError
-    from fastjournal.spark.errors import told as telling
+    from fastjournal.spark.errors import CodedError, coded_errors
 
     def through_spark(error: Exception) -> Exception:
-        with pytest.raises(ToldError) as caught, telling():
+        with pytest.raises(CodedError) as caught, coded_errors():
             raise error
         return error_of(RuntimeError(f"Job aborted:\n{caught.value}\n  at java.lang"))
 
@@ -616,7 +617,7 @@ def test_verify_tells_damage_from_a_typo(run: Command, tmp_path: Path) -> None:
 def test_a_place_without_a_spool_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
-    told(run(*command.split(), str(place(tmp_path))), USAGE)
+    refused(run(*command.split(), str(place(tmp_path))), USAGE)
 
 
 @pytest.mark.parametrize(
@@ -631,13 +632,13 @@ def test_a_place_without_a_spool_is_named(
 def test_a_place_without_tokens_is_named(
     run: Command, tmp_path: Path, command: str, place: Callable[[Path], Path]
 ) -> None:
-    told(run(*command.split(), str(place(tmp_path)), *ON_TOKENS[command]), USAGE)
+    refused(run(*command.split(), str(place(tmp_path)), *ON_TOKENS[command]), USAGE)
 
 
 @pytest.mark.parametrize("command", ["token list", "token remove"])
 def test_a_file_of_something_else_holds_no_tokens(run: Command, command: str) -> None:
     Path("binary").write_bytes(b"\xff\xfe\0\1")
-    told(run(*command.split(), "binary", *ON_TOKENS[command]), USAGE)
+    refused(run(*command.split(), "binary", *ON_TOKENS[command]), USAGE)
 
 
 def test_what_is_typed_wins_over_the_environment(
@@ -665,12 +666,12 @@ def test_two_journals_are_an_error(
     arguments = ON_JOURNALS[command]
     for line in (["--dir", here, "--url", there], ["--url", there, "--dir", here]):
         outcome = run(command, *line, *arguments)
-        told(outcome, USAGE)
+        refused(outcome, USAGE)
         assert "two journals" in " ".join(outcome[2].split())
     monkeypatch.setenv("FASTJOURNAL_URL", there)
     monkeypatch.setenv("FASTJOURNAL_DIR", here)
     outcome = run(command, *arguments)
-    told(outcome, USAGE)
+    refused(outcome, USAGE)
     assert "both set" in " ".join(outcome[2].split())
     assert not Path(here).exists()
 

@@ -23,7 +23,7 @@ from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark import JournalTable, explain
 from fastjournal.spark.audit.run import audit, exit_code, second_opinion
-from fastjournal.spark.errors import ToldError
+from fastjournal.spark.errors import CodedError
 from fastjournal.spark.maintain.clean import clean
 from fastjournal.spark.storage import segments as plan_module
 
@@ -225,7 +225,7 @@ def test_a_replay_behind_a_shuffle_keeps_the_cleaner_out(
     table = JournalTable.for_path(spark, path)
     monkeypatch.setattr(plan_module, "_LOCK_SECONDS", 0)
     held = DISK.lock(path / "read.lock", exclusive=True, timeout=0)
-    with pytest.raises(ToldError, match="is locked"):
+    with pytest.raises(CodedError, match="is locked"):
         table.jobs(shards=30)
     held.release()
     # Its tasks have read by now: what a cleaner does between two of them brings nothing back.

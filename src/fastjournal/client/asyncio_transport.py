@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 
 from fastjournal.client import leases, operator_calls
 from fastjournal.client.calls import Call, read_answer
-from fastjournal.client.retry import Search, told_of_end
+from fastjournal.client.retry import Search, error_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, Unavailable, because
 from fastjournal.wire.fj.client import Conversation
@@ -66,7 +66,7 @@ class AsyncConnection:
         self._is_open = False
         self._writable = asyncio.Event()
         self._pushed: deque[Reply] = deque()
-        self._told = asyncio.Event()
+        self._news = asyncio.Event()
         """A push has come, or the connection has ended."""
         self._heard = 0.0
         """Loop time of the last bytes of the daemon."""
@@ -218,10 +218,10 @@ class AsyncConnection:
     async def pushes(self, seconds: float) -> list[Reply]:
         """Wait for pushes; none if nothing came in time. With 0, those that are here already."""
         if not self._pushed and seconds > 0 and self._is_open:
-            self._told.clear()
+            self._news.clear()
             try:
                 async with asyncio.timeout(seconds):
-                    await self._told.wait()
+                    await self._news.wait()
             except TimeoutError:
                 return []
         if not self._pushed and not self._is_open:
@@ -263,7 +263,7 @@ class AsyncConnection:
             self._pushed.clear()
             push = Reply(push.identifier, push.flags, push.timestamp)  # anything may have happened
         self._pushed.append(push)
-        self._told.set()
+        self._news.set()
 
     def _ring_at(self, when: float) -> None:
         """See then whether an answer is late."""
@@ -302,7 +302,7 @@ class AsyncConnection:
     def _end(self, error: JournalError) -> None:
         self._is_open = False
         self.fault = self.fault or error
-        self._told.set()
+        self._news.set()
         self._writable.set()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -315,7 +315,7 @@ class AsyncConnection:
     def _ended(self) -> JournalError:
         """What is told to whoever wanted something of a connection that has ended."""
         fault = self.fault or Unavailable("not connected")
-        return told_of_end(fault, self.target.address, greeted=bool(self.about))
+        return error_of_end(fault, self.target.address, greeted=bool(self.about))
 
 
 def _fail(future: asyncio.Future[Reply], error: JournalError) -> None:

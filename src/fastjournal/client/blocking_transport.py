@@ -32,7 +32,7 @@ from typing import Any, Final, TypeAlias
 
 from fastjournal.client import operator_calls
 from fastjournal.client.calls import Call, numbered, read_answer
-from fastjournal.client.retry import Search, told_of_end
+from fastjournal.client.retry import Search, error_of_end
 from fastjournal.client.urls import Target, tls_context
 from fastjournal.errors import Closed, JournalError, ProtocolError, Unavailable
 from fastjournal.wire.fj.replies import Reply, ReplyParser, error_from
@@ -198,9 +198,9 @@ class Connection:
         self.close()
         found = Unavailable(_why(error)) if isinstance(error, OSError) else error
         if isinstance(found, JournalError):
-            told = told_of_end(found, self.target.address, greeted=bool(self.about))
-            if told is not error:
-                raise told from error
+            found_end = error_of_end(found, self.target.address, greeted=bool(self.about))
+            if found_end is not error:
+                raise found_end from error
 
     def _receive_one(self, wait: float) -> Reply:
         """Read until the answer to a call that went alone is there."""

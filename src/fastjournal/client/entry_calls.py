@@ -52,7 +52,6 @@ __all__ = [
     "page",
     "rename",
     "set_entry",
-    "told",
     "truncate",
     "unlock",
 ]
@@ -160,15 +159,15 @@ def entry(
     worker: Any = b"",
     skip_worked_on: bool = False,
     expires: Any = None,
-    told: int = ALL,
+    detail: int = ALL,
 ) -> Call:
-    """An entry with all that is known of it; `told`: as much as the daemon can tell."""
+    """An entry with all that is known of it; `detail`: as much as the daemon can tell."""
     if lease is not None and expires is not None:
         raise BadRequest("over a daemon give lease or expires, not both")
     name = key_bytes(key)
     fields: dict[str, Any] = {
         "flags": (DATA if data else 0) | (WORKED_ON if skip_worked_on else 0),
-        "key": name, "ttl": told,
+        "key": name, "ttl": detail,
     }  # fmt: skip
     if worker:
         fields |= {"value_type": Type.STRING, "value": worker_bytes(worker)}
@@ -193,10 +192,10 @@ def page(
     cursor: bytes = b"",
     limit: int = 0,
     data: bool = True,
-    told: int = ALL,
+    detail: int = ALL,
 ) -> Call:
     """Some entries of a range, of a pattern, or the rest of either."""
-    fields: dict[str, Any] = {"flags": DATA if data else 0, "ttl": told}
+    fields: dict[str, Any] = {"flags": DATA if data else 0, "ttl": detail}
     if cursor:
         fields |= {"query": Query.CURSOR, "key": cursor}
     elif match:
@@ -312,10 +311,10 @@ def count() -> Call:
     fields = {"value_type": Type.STRING, "value": b"entries"}
 
     def read(reply: Reply) -> int:
-        told = load(value_of(reply))
-        if not isinstance(told, dict):
+        found = load(value_of(reply))
+        if not isinstance(found, dict):
             raise ProtocolError("the server does not count entries")
-        return int(told["count"])
+        return int(found["count"])
 
     return make_call(Function.INSPECT, read, fields)
 
@@ -328,7 +327,7 @@ def listen(lower: bytes, upper: bytes | None) -> Call:
     return make_call(Function.LISTEN, nothing, fields)
 
 
-def told(reply: Reply) -> EntryChange:
+def read_change(reply: Reply) -> EntryChange:
     """What a push tells."""
     pair = reply.pairs[0] if reply.pairs else None
     if pair is None or not pair.key:

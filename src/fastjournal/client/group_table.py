@@ -82,9 +82,9 @@ def read_table(value: object, expected: int = 0) -> GroupTable:
     if value is None:
         raise SettingError("no group has its home here: fastjournal group create", name="group")
     try:
-        told = json.loads(str(value))
-        shards = tuple(map(str, told["shards"]))
-        table = GroupTable(str(told["id"]), shards, int(told["version"]), bool(told["made"]))
+        fields = json.loads(str(value))
+        shards = tuple(map(str, fields["shards"]))
+        table = GroupTable(str(fields["id"]), shards, int(fields["version"]), bool(fields["made"]))
     except (ValueError, KeyError, TypeError) as error:
         raise SettingError(f"the entry {TABLE} is no table: {error}", name="group") from None
     if expected and len(shards) != expected:

@@ -75,9 +75,9 @@ __all__ = [
     "Steps",
     "carry_out",
     "carry_out_many",
+    "error_of_end",
     "is_passing",
     "reach",
-    "told_of_end",
 ]
 
 LONGEST_SILENCE = 15.0
@@ -313,7 +313,7 @@ def carry_out_many(
         yield Sleep(pause)
 
 
-def told_of_end(error: JournalError, address: str, *, greeted: bool) -> JournalError:
+def error_of_end(error: JournalError, address: str, *, greeted: bool) -> JournalError:
     """What the end of a connection by `error` means for a call that was on it.
 
     `greeted`: HELLO was answered. Then the call may have happened, whatever the error is.

@@ -373,8 +373,8 @@ def reload_context(context: Context, settings: Settings, tls: ssl.SSLContext | N
 def declared_tables(settings: Settings) -> Tables:
     """What is declared, checked as a whole before anything is opened."""
     tables = read_tables(settings.tables or {})
-    for name, told in tables.journals.items():
-        journal_settings(settings, name, told.settings)
+    for name, declared in tables.journals.items():
+        journal_settings(settings, name, declared.settings)
     return tables
 
 

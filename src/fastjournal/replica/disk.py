@@ -173,7 +173,7 @@ class Writer(Protocol):
     def written_time(self) -> int:
         """TIME of the newest record that can be read."""
 
-    def tell_writes(self, told: Callable[[int, bytes, int, bool], object]) -> None:
+    def tell_writes(self, on_write: Callable[[int, bytes, int, bool], object]) -> None:
         """Tell every write from now on, as `LogWriter.tell_writes` does."""
 
 

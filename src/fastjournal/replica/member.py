@@ -1096,38 +1096,39 @@ class Member:
         self._catch_up()
         self._acknowledge(sender, offer.epoch, 0)
 
-    def _compare(self, sender: str, told: Compare) -> None:
+    def _compare(self, sender: str, theirs: Compare) -> None:
         """The same TIMEs are the same bytes; else they are fetched again."""
-        if not self._follows(sender, told.epoch):
+        if not self._follows(sender, theirs.epoch):
             return
         for one in self.log.sealed():
-            if (one.first, one.last) == (told.first, told.last):
-                self._comparing.append((told, one))
+            if (one.first, one.last) == (theirs.first, theirs.last):
+                self._comparing.append((theirs, one))
                 if len(self._comparing) == 1:
                     self._go_on_comparing()
                 return
 
     def _go_on_comparing(self) -> None:
         """A piece of a segment at a time: whoever waits for this node does not wait for that."""
-        told, one = self._comparing[0]
-        if self._aligned_in == told.epoch and not self.log.is_lent and one in self.log.sealed():
+        theirs, one = self._comparing[0]
+        if self._aligned_in == theirs.epoch and not self.log.is_lent and one in self.log.sealed():
             at, crc = self.log.extend_crc(one, *self._compared)
             if self._compared[0] < at < one.size:
                 self._compared = at, crc
                 return
-            if (one.size, crc) != (told.size, told.crc):
+            if (one.size, crc) != (theirs.size, theirs.crc):
                 path = self.log.stream.segment_path(one.number)
                 self._begin_anew(f"{path.name} is not what the primary has")
                 return
         self._comparing.pop(0)
         self._compared = (0, 0)
 
-    def _committed(self, sender: str, told: Committed) -> None:
+    def _committed(self, sender: str, theirs: Committed) -> None:
         """How far a majority was when we asked, or later (rule 5)."""
-        if self._follows(sender, told.epoch) and self._rules.is_for_us(told.session, self.session):
-            self.log.set_commit(min(told.commit, self.log.last_time))
-            if self.log.last_time >= told.commit:
-                self.fresh_at = max(self.fresh_at, told.asked)
+        ours = self._rules.is_for_us(theirs.session, self.session)
+        if ours and self._follows(sender, theirs.epoch):
+            self.log.set_commit(min(theirs.commit, self.log.last_time))
+            if self.log.last_time >= theirs.commit:
+                self.fresh_at = max(self.fresh_at, theirs.asked)
 
     def _follows(self, sender: str, epoch: int) -> bool:
         """Whether this node follows the sender, and is aligned to it."""

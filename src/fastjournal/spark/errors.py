@@ -2,7 +2,7 @@
 
 Rules:
 
-1. `told` turns an error of ours into one whose text is `fastjournal [CODE] message`.
+1. `coded_errors` turns an error of ours into one whose text is `fastjournal [CODE] message`.
 2. `explain` finds that text again in whatever Spark raises, and gives the code and the message.
 3. What is damage here is damage there: the text says it, and `tells_damage` finds it.
 """
@@ -15,23 +15,23 @@ from contextlib import contextmanager
 
 from fastjournal.errors import JournalError, Unavailable, is_damage
 
-__all__ = ["ToldError", "explain", "from_pyspark", "tells_damage", "told"]
+__all__ = ["CodedError", "coded_errors", "explain", "from_pyspark", "tells_damage"]
 
 _TEXT = re.compile(r"fastjournal \[([A-Z-]+)( damage)?\] ([^\n]*)")
 
 
-class ToldError(Exception):
+class CodedError(Exception):
     """An error of the journal with its code in its text."""
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def coded_errors() -> Iterator[None]:
     """Put the stable code into the text of any error of ours raised inside."""
     try:
         yield
     except JournalError as error:
-        mark = " damage" if is_damage(error) else ""
-        raise ToldError(f"fastjournal [{error.code}{mark}] {error}") from error
+        damage = " damage" if is_damage(error) else ""
+        raise CodedError(f"fastjournal [{error.code}{damage}] {error}") from error
 
 
 @contextmanager

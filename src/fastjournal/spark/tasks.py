@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fastjournal.errors import Unavailable
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import coded_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ def _spread(
         schema = schema_of(columns)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                with told():
+                with coded_errors():
                     yield from made(number, tasks[number], schema)
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, columns)

@@ -26,6 +26,8 @@ from starlette.responses import RedirectResponse, Response
 from fastjournal.arguments import as_datetime
 from fastjournal.daemon.journal_loop import JournalLoop
 from fastjournal.errors import AlreadyExists, BadRequest, Closed, NotFound, OutOfRange
+from fastjournal.journal.engine.operations import Operations
+from fastjournal.journal.journal import Journal
 from fastjournal.model import PLACES, Outcome
 from fastjournal.tasks.announcing import forget_schedule
 from fastjournal.web.formatting import (
@@ -132,12 +134,14 @@ def _configure(said: str, **changes: bool) -> _Work:
 
 
 def _settle(
-    said: str, chosen: Callable[[JournalLoop, Fields], list[bytes]], operation: str
+    said: str,
+    chosen: Callable[[JournalLoop, Fields], list[bytes]],
+    operation: Callable[[Operations, bytes], object],
 ) -> _Work:
     """Do something to each of the jobs that are chosen."""
 
     def work(host: JournalLoop, form: Fields) -> tuple[str, int]:
-        return said, _each(host, chosen(host, form), getattr(host.operations, operation))
+        return said, _each(host, chosen(host, form), partial(operation, host.operations))
 
     return work
 
@@ -274,9 +278,9 @@ def _forget_schedule(host: JournalLoop, form: Fields) -> tuple[str, int]:
     return "forgotten", 0
 
 
-def _upkeep(said: str, method: str) -> _Work:
+def _upkeep(said: str, care: Callable[[Journal], object]) -> _Work:
     def work(host: JournalLoop, form: Fields) -> tuple[str, int]:
-        getattr(host.journal, method)()
+        care(host.journal)
         return said, 0
 
     return work
@@ -286,18 +290,18 @@ DEEDS: dict[str, _Work] = {
     "pause": _configure("paused", paused=True),
     "drain": _configure("draining", draining=True),
     "resume": _configure("resumed", paused=False, draining=False),
-    "redrive": _settle("redriven", _ids, "redrive"),
-    "redrive-all": _settle("redriven", _dead, "redrive"),
-    "delete": _settle("deleted", _ids, "delete"),
-    "delete-all": _settle("deleted", _dead, "delete"),
+    "redrive": _settle("redriven", _ids, Operations.redrive),
+    "redrive-all": _settle("redriven", _dead, Operations.redrive),
+    "delete": _settle("deleted", _ids, Operations.delete),
+    "delete-all": _settle("deleted", _dead, Operations.delete),
     "put": _put,
     "edit": _edit,
     "bulk": _bulk,
     "settings": _settings,
     "forget-schedule": _forget_schedule,
-    "sync": _upkeep("synced", "sync"),
-    "snapshot": _upkeep("snapshot", "snapshot"),
-    "clean": _upkeep("cleaned", "clean"),
+    "sync": _upkeep("synced", Journal.sync),
+    "snapshot": _upkeep("snapshot", Journal.snapshot),
+    "clean": _upkeep("cleaned", Journal.clean),
 }
 
 

@@ -19,8 +19,8 @@ from fastjournal.client.retry import (
     Steps,
     carry_out,
     carry_out_many,
+    error_of_end,
     reach,
-    told_of_end,
 )
 from fastjournal.client.urls import Target, target_of
 from fastjournal.errors import (
@@ -262,7 +262,7 @@ def test_no_calls_need_no_connection() -> None:
 
 def test_the_end_of_a_connection_leaves_the_outcome_open_once_it_was_greeted() -> None:
     def told(error: JournalError, *, greeted: bool = True) -> type[JournalError]:
-        return type(told_of_end(error, "host:1", greeted=greeted))
+        return type(error_of_end(error, "host:1", greeted=greeted))
 
     assert told(ProtocolError("nonsense")) is told(VersionMismatch("2")) is GarbledAnswer
     assert told(QueueFull("too many")) is told(Unavailable("lost")) is Unavailable

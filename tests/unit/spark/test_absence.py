@@ -38,7 +38,7 @@ from fastjournal.spark.audit.rules import (
     share_findings,
     snapshot_findings,
 )
-from fastjournal.spark.errors import ToldError
+from fastjournal.spark.errors import CodedError
 from fastjournal.spark.lake.exporter import export
 from fastjournal.spark.lake.steps import Steps
 from fastjournal.spark.maintain.clean import clean_journal
@@ -143,7 +143,7 @@ def test_a_task_that_does_not_see_the_journal_fails_instead_of_reading_nothing(
     assert sum(batch.num_rows for part in parts for batch in reader.read(part)) > 5
     with blind(journal, empty=empty):
         for part in parts:
-            with pytest.raises(ToldError, match=r"NOT-FOUND.* on "):
+            with pytest.raises(CodedError, match=r"NOT-FOUND.* on "):
                 list(reader.read(part))
 
 
@@ -177,9 +177,9 @@ def test_a_segment_that_the_manifest_names_is_missed_by_driver_and_tasks(
     parts = reader.partitions()
     (directory / segment_name(2)).unlink()
     for part in parts:
-        with pytest.raises(ToldError, match=r"000000002.log: is missing on .*the manifest names"):
+        with pytest.raises(CodedError, match=r"000000002.log: is missing on .*the manifest names"):
             list(reader.read(part))
-    with pytest.raises(ToldError, match="is missing on"):
+    with pytest.raises(CodedError, match="is missing on"):
         reader.partitions()
     lenient = JournalReader(
         struct(view, names), Settings.parse({**options, "mode": "DROPMALFORMED"})
@@ -291,10 +291,10 @@ def test_a_stream_whose_journal_is_not_there_any_more_stops_instead_of_waiting(
     start = query.latestOffset(query.initialOffset(), limit)
     assert start["segment"] == 6
     assert query.latestOffset(start, limit) == start
-    with blind(journal), pytest.raises(ToldError, match="segment 6 was read"):
+    with blind(journal), pytest.raises(CodedError, match="segment 6 was read"):
         query.latestOffset(start, limit)
     (journal / segment_name(6)).unlink()
-    with pytest.raises(ToldError, match="segment 6 was read"):
+    with pytest.raises(CodedError, match="segment 6 was read"):
         query.latestOffset(start, limit)
 
 
@@ -447,7 +447,7 @@ def test_a_staged_file_that_is_not_what_its_task_wrote_is_not_taken_in(
     message = sink.write(iter([ROWS]))
     assert message.staged is not None
     spoil(Path(message.staged.path))
-    with pytest.raises(ToldError, match=r"NOT-FOUND|SERVER-ERROR"):
+    with pytest.raises(CodedError, match=r"NOT-FOUND|SERVER-ERROR"):
         sink.commit([message])
     sink.abort([message])
     assert jobs(tmp_path / "target") == 0
@@ -462,11 +462,11 @@ def test_a_node_that_does_not_see_the_driver_s_directory_stages_nothing_and_make
     target = tmp_path / "target"
     sink = writer(target)
     with blind(target, empty=False):
-        with pytest.raises(ToldError, match="made by the driver, not to be seen on"):
+        with pytest.raises(CodedError, match="made by the driver, not to be seen on"):
             sink.write(iter([ROWS]))
         assert not target.exists()
     with blind(target):
-        with pytest.raises(ToldError, match="made by the driver, not to be seen on"):
+        with pytest.raises(CodedError, match="made by the driver, not to be seen on"):
             sink.write(iter([ROWS]))
         assert list(target.iterdir()) == []
 
@@ -482,7 +482,7 @@ def test_a_second_attempt_stages_beside_the_first_and_only_one_is_taken_in(tmp_p
 
 def test_a_task_that_tells_nothing_fails_the_commit(tmp_path: Path) -> None:
     sink = writer(tmp_path / "target")
-    with pytest.raises(ToldError, match="1 tasks did not tell"):
+    with pytest.raises(CodedError, match="1 tasks did not tell"):
         sink.commit([sink.write(iter([ROWS])), None])
     assert jobs(tmp_path / "target") == 0
 

@@ -21,7 +21,7 @@ from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.spark.decode import field_kernel
 from fastjournal.spark.decode.field_kernel import group_sizes
 from fastjournal.spark.decode.fields import NUMBERS, SLICES, Fields
-from fastjournal.spark.errors import ToldError, explain
+from fastjournal.spark.errors import CodedError, explain
 from fastjournal.spark.options import Settings
 from fastjournal.spark.schema import VIEW_COLUMNS, arrow_schema, names_of, struct
 from fastjournal.spark.source.data_source import JournalReader
@@ -244,7 +244,7 @@ def damaged(tmp_path: Path) -> tuple[Path, int]:
 
 def test_failfast_names_file_offset_and_code(tmp_path: Path) -> None:
     path, at = damaged(tmp_path)
-    with pytest.raises(ToldError) as caught:
+    with pytest.raises(CodedError) as caught:
         read(path)
     code, text = explain(caught.value) or ("", "")
     assert code == "SERVER-ERROR"

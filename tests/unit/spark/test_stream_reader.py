@@ -26,7 +26,7 @@ from fastjournal.journal.journal import Journal
 from fastjournal.log.manifest import MANIFEST
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.spark.errors import ToldError
+from fastjournal.spark.errors import CodedError
 from fastjournal.spark.locations import place
 from fastjournal.spark.schema import struct
 from fastjournal.spark.storage.segments import journal_segments
@@ -202,7 +202,7 @@ def test_records_cleaned_away_unread_fail_the_query_unless_told_otherwise(tmp_pa
     left = times(directory)
     assert set(known[10:]) - set(left)
     query = reader(directory)
-    with pytest.raises(ToldError, match=r"cleaned.*failOnDataLoss=false"):
+    with pytest.raises(CodedError, match=r"cleaned.*failOnDataLoss=false"):
         drain(query, at)
     lenient = reader(directory, failOnDataLoss="false")
     assert drain(lenient, at)[0] == [time for time in left if time > at["time"]]
@@ -231,7 +231,7 @@ def test_a_loss_is_noticed_whatever_times_the_files_have(tmp_path: Path) -> None
     directory, at, known = cleaned(tmp_path)
     for piece in directory.glob("*.log"):
         os.utime(piece, ns=(known[0], known[0]))
-    with pytest.raises(ToldError, match="records were cleaned away unread"):
+    with pytest.raises(CodedError, match="records were cleaned away unread"):
         drain(reader(directory), at)
 
 
@@ -241,7 +241,7 @@ def test_a_segment_that_the_manifest_names_is_missed_by_a_stream(tmp_path: Path)
     query = reader(tmp_path / "j")
     at = query.latestOffset(query.initialOffset(), ReadMaxRows(10))
     (tmp_path / "j" / segment_name(at["segment"] + 1)).unlink()
-    with pytest.raises(ToldError, match=r"segment 2 of .* is missing: the manifest names it"):
+    with pytest.raises(CodedError, match=r"segment 2 of .* is missing: the manifest names it"):
         drain(query, at)
 
 
@@ -254,7 +254,7 @@ def test_without_a_manifest_a_missing_segment_is_a_loss_by_its_number_alone(
     query = reader(tmp_path / "j")
     at = query.latestOffset(query.initialOffset(), ReadMaxRows(10))
     (tmp_path / "j" / segment_name(at["segment"] + 1)).unlink()
-    with pytest.raises(ToldError, match=r"segment 2 of .* was cleaned away unread"):
+    with pytest.raises(CodedError, match=r"segment 2 of .* was cleaned away unread"):
         drain(query, at)
 
 
@@ -303,7 +303,7 @@ def test_a_checkpoint_of_one_journal_is_not_taken_for_one_of_several(tmp_path: P
         with writing(tmp_path / name) as journal:
             fill(journal, 1)
     _, end = drain(reader(tmp_path / "a"), {"time": 0, "segment": 0})
-    with pytest.raises(ToldError, match="of one journal"):
+    with pytest.raises(CodedError, match="of one journal"):
         reader(tmp_path / "*").latestOffset(end, ALL)
 
 
@@ -358,7 +358,7 @@ def test_what_retention_took_from_an_archive_unread_is_a_loss(tmp_path: Path) ->
     query = reader(archive)
     end = query.latestOffset(late, ALL)
     assert rows(query, late, end)
-    with pytest.raises(ToldError, match="dropped unread"):
+    with pytest.raises(CodedError, match="dropped unread"):
         query.partitions(early, end)
     assert rows(reader(archive, failOnDataLoss="false"), early, end)
 
@@ -367,7 +367,7 @@ def test_copies_of_segments_are_no_stream(tmp_path: Path) -> None:
     with writing(tmp_path / "jobs") as journal:
         fill(journal, 3)
     query = reader(f"fsspec+file://{tmp_path / 'jobs'}")  # type: ignore[arg-type]
-    with pytest.raises(ToldError, match="no archive"):
+    with pytest.raises(CodedError, match="no archive"):
         query.latestOffset(query.initialOffset(), ALL)
 
 

@@ -456,9 +456,9 @@ def report(
 def _targets(given: list[str]) -> tuple[float, dict[str, float]]:
     usual, targets = 60.0, {}
     for one in given:
-        queue, mark, length = one.rpartition("=")
+        queue, equals, length = one.rpartition("=")
         value = seconds(length)
-        if mark:
+        if equals:
             targets[queue] = value
         else:
             usual = value

@@ -166,7 +166,7 @@ class AsyncCaller:
             return KEPT
         return PERSIST_SET if about else PERSIST
 
-    def told(self) -> int:
+    def entry_detail(self) -> int:
         """How much of an entry the daemon can tell."""
         return ALL_READ if "accessed" in self.pool.about.get("serves", ()) else ALL
 

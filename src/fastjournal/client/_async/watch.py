@@ -113,7 +113,7 @@ class AsyncWatching:
             connection.close()
             raise
         for push in pushes:
-            change = entry_calls.told(push)
+            change = entry_calls.read_change(push)
             if change.lost or self._watched.holds(change.key):
                 self._changes.append(change)
 

@@ -123,8 +123,8 @@ class ClientEntries(BlockingMapping):
         `expires` keeps it at least until then.
         """
         now = self._caller.base()
-        told = self._caller.told()
-        call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires, told)
+        detail = self._caller.entry_detail()
+        call = entry_calls.entry(now, key, data, lease, worker, skip_worked_on, expires, detail)
         changes = lease is not None or expires is not None
         found: Entry = self._call(call) if changes else self._look(call)
         return found
@@ -252,7 +252,8 @@ class ClientEntries(BlockingMapping):
 
         Give its cursor back for the next page, from any process and after any restart.
         """
-        call = entry_calls.page(lower, upper, match, cursor, limit, data, self._caller.told())
+        detail = self._caller.entry_detail()
+        call = entry_calls.page(lower, upper, match, cursor, limit, data, detail)
         found: EntryPage = self._look(call)
         return found
 

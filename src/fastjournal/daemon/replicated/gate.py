@@ -86,10 +86,10 @@ class Gate:
         assert self._writer is not None
         return self._writer.engine.log.written_time
 
-    def tell_writes(self, told: Callable[[int, bytes, int, bool], object]) -> None:
+    def tell_writes(self, on_write: Callable[[int, bytes, int, bool], object]) -> None:
         """Tell every write of the journal."""
         assert self._writer is not None
-        self._writer.engine.log.tell_writes(told)
+        self._writer.engine.log.tell_writes(on_write)
 
     def wrote(self) -> None:
         """A turn has ended: ship what it wrote."""

@@ -83,14 +83,14 @@ def find_home(settings: Settings, journal: str) -> Path:
 
 def make_sets(sets: Sets, settings: Settings) -> dict[str, MemberSet]:
     """The nodes of every journal; those of the settings that nobody has placed are (rule 1)."""
-    told, known = settings.replica, sets.find_all()
+    replica, known = settings.replica, sets.find_all()
     names = dict.fromkeys((settings.default_journal, *settings.journals))
     missing = [name for name in names if name not in known]
     if not missing:
         return known
-    zones = zones_of(told)
+    zones = zones_of(replica)
     fixed = {name: found.nodes for name, found in known.items()}
-    placed = place_journals(missing, zones, told.copies or len(zones), fixed=fixed)
+    placed = place_journals(missing, zones, replica.copies or len(zones), fixed=fixed)
     for name, nodes in placed.items():
         sets.create(name, MemberSet(tuple(sorted(nodes))))
     return sets.find_all()
@@ -106,8 +106,8 @@ def zones_of(settings: ReplicaSettings) -> dict[str, str]:
 
 
 def _split(peer: str) -> tuple[str, str]:
-    name, mark, address = peer.partition("=")
-    if not mark or not name:
+    name, equals, address = peer.partition("=")
+    if not equals or not name:
         raise SettingError(f"a peer is a node, name=host:port, not {peer!r}", name="peers")
     return name, address
 

@@ -47,12 +47,12 @@ def probe(files: Files, directory: Path) -> list[str]:
         ("a lock keeps nobody out", lambda: _lock(files, old)),
     ]
     found = []
-    for told, deed in tries:
+    for fault, deed in tries:
         try:
             deed()
         except (OSError, ValueError) as error:
             if not (isinstance(error, OSError) and is_full(error)):
-                found.append(f"{told}: {error}")
+                found.append(f"{fault}: {error}")
     for path in (old, new):
         with contextlib.suppress(OSError):
             if files.exists(path):

@@ -225,7 +225,7 @@ class LogWriter:
             raise
 
     def tell_writes(self, on_write: Callable[[int, bytes, int, bool], object]) -> None:
-        """Tell every write from now on, on its thread and in their order; `told` must not wait.
+        """Tell every write from now on, on its thread and in their order; `on_write` must not wait.
 
         It gets the TIME of the record before, the bytes, the TIME of their last record, and whether
         they are the first of their segment.

@@ -144,14 +144,14 @@ def directory_findings(directory: str) -> list[Finding]:
         if missing:
             numbers = f"{before.number + 1}..{after.number - 1}"
             notes.add("note", "gap", f"{missing} missing: {numbers}", after.number)
-    mark = SyncedMark.read(DISK, Path(directory))
-    if mark is not None:
+    synced = SyncedMark.read(DISK, Path(directory))
+    if synced is not None:
         newest = max((piece.number for piece in pieces), default=0)
         held = {piece.number: piece.size for piece in pieces}
-        if mark.segment > newest and mark.offset > 8:
-            notes.add("error", "synced", "a synced segment is missing", mark.segment, 0)
-        elif mark.segment == newest and held[newest] < mark.offset:
-            lost = mark.offset - held[newest]
+        if synced.segment > newest and synced.offset > 8:
+            notes.add("error", "synced", "a synced segment is missing", synced.segment, 0)
+        elif synced.segment == newest and held[newest] < synced.offset:
+            lost = synced.offset - held[newest]
             notes.add("error", "synced", f"{lost} synced bytes are missing", newest, held[newest])
     return list(notes.all())
 
@@ -208,13 +208,13 @@ def _order(notes: _Notes, piece: Piece, chunk: Chunk, last: int | None) -> int:
 
     times = chunk.times
     if last is not None and int(times[0]) <= last:
-        _told_back(notes, piece, int(chunk.offsets[0]), last, int(times[0]))
+        _add_disorder(notes, piece, int(chunk.offsets[0]), last, int(times[0]))
     for n in np.flatnonzero(np.diff(times) <= 0).tolist():
-        _told_back(notes, piece, int(chunk.offsets[n + 1]), int(times[n]), int(times[n + 1]))
+        _add_disorder(notes, piece, int(chunk.offsets[n + 1]), int(times[n]), int(times[n + 1]))
     return int(times[-1])
 
 
-def _told_back(notes: _Notes, piece: Piece, offset: int, before: int, after: int) -> None:
+def _add_disorder(notes: _Notes, piece: Piece, offset: int, before: int, after: int) -> None:
     text = f"TIME {after} follows {before}" if after != before else f"TIME {after} twice"
     notes.add("error", "order", text, piece.number, offset)
 

@@ -29,7 +29,7 @@ from fastjournal.spark.audit.rules import (
     share_findings,
     snapshot_findings,
 )
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import coded_errors
 from fastjournal.spark.kinds import GROUP
 from fastjournal.spark.locations import absolute, is_remote
 from fastjournal.spark.replay.dealt import Deal, dealt, is_dealt, places_of
@@ -98,7 +98,7 @@ def audit(
     `opinion=False` leaves out the second opinion, which costs as much as the rest.
     """
     directory = absolute(path)
-    with told():
+    with coded_errors():
         pieces = journal_segments(directory, whole=False)
         first = directory_findings(directory)
         cores = parallelism(spark)
@@ -111,11 +111,11 @@ def audit(
         at += len(some)
     if is_dealt(count, pieces):
         found = frame_of(spark, tasks, FINDING_COLUMNS)
-        told_of = while_pinned(
+        looked_at = while_pinned(
             directory, lambda: _dealt(spark, directory, pieces, count, newest).localCheckpoint()
         )
-        found = found.unionByName(told_of.where("rule is not null").select(*found.columns))
-        rows = told_of.where("rule is null").selectExpr("queue", "key", "state", "row_id as id")
+        found = found.unionByName(looked_at.where("rule is not null").select(*found.columns))
+        rows = looked_at.where("rule is null").selectExpr("queue", "key", "state", "row_id as id")
     else:
         shares = [Share(n, count) for n in range(count)]
         tasks += [partial(_share, directory, share, newest) for share in shares]
@@ -268,7 +268,7 @@ def _opinion(spark: SparkSession, path: str) -> DataFrame:
         f"not (theirs.{name} <=> mine.{name})"
         for name in ("state", "attempts", "timeouts", "fails")
     )
-    told_as = [
+    columns = [
         F.concat_ws(" ", *(F.coalesce(F.col(f"{side}.{n}").cast("string"), F.lit("none")) for n in
                            ("state", "attempts", "timeouts", "fails")))
         for side in ("mine", "theirs")
@@ -280,7 +280,7 @@ def _opinion(spark: SparkSession, path: str) -> DataFrame:
         F.lit(None).cast("bigint").alias("segment"),
         F.lit(None).cast("bigint").alias("offset"),
         F.col("id").alias("row_id"),
-        F.concat(F.lit("replay: "), told_as[0], F.lit("; SQL: "), told_as[1]).alias("text"),
+        F.concat(F.lit("replay: "), columns[0], F.lit("; SQL: "), columns[1]).alias("text"),
     )
 
 

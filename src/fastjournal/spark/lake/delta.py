@@ -123,13 +123,13 @@ def compact(out: str | Path, *, hours: int = _WEEK_HOURS) -> dict[str, tuple[int
     from deltalake.exceptions import TableNotFoundError
 
     folder = Folder(out)
-    told = {}
+    compacted = {}
     for name in TABLES:
         with suppress(TableNotFoundError):
             table = DeltaTable(f"{folder.address}/{name}")
             joined = int(table.optimize.compact()["numFilesRemoved"])
             gone = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
-            told[name] = (joined, len(gone))
-    if not told:
+            compacted[name] = (joined, len(gone))
+    if not compacted:
         raise NotFound(f"no Delta table in {folder.address}")
-    return told
+    return compacted

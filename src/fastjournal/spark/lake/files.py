@@ -143,9 +143,9 @@ class Folder:
                 write_statistics=measured, store_schema=False,
             ),
         )  # fmt: skip
-        return [self._told(table, path, metadata) for path, metadata in made]
+        return [self._describe(table, path, metadata) for path, metadata in made]
 
-    def _told(self, table: str, path: str, metadata: Any) -> DataFile:
+    def _describe(self, table: str, path: str, metadata: Any) -> DataFile:
         name = path.removeprefix(self._opened[1]).lstrip("/")
         day = next((unquote(one[4:]) for one in name.split("/") if one.startswith("day=")), None)
         rows, stats = metadata.num_rows, _statistics(metadata)

@@ -78,9 +78,9 @@ def parts_of(
         commands = commands_of(found, piece.path)
         chunk, members, record = commands.chunk, commands.members, commands.record
         sizes = np.where(members <= 0, found.sizes[record], 0)
-        told = np.zeros(len(found), dtype=bool)
-        told[record[(chunk.kinds == language.SENDER) & (members >= 0)]] = True
-        forwarded = told[record]
+        has_sender = np.zeros(len(found), dtype=bool)
+        has_sender[record[(chunk.kinds == language.SENDER) & (members >= 0)]] = True
+        forwarded = has_sender[record]
         named = names_a_row()[chunk.kinds] & (chunk.sizes >= 17)
         if share.count > 1:
             ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)

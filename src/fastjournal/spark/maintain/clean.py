@@ -207,12 +207,12 @@ def find_live_rows(run: Carrier, directory: str, cores: int, shelf: Shelf) -> Li
     if overlap:
         tasks.insert(0, partial(single, read_snapshot, directory, shelf))
     runs: list[Run] = []
-    told = Rowless()
+    rowless = Rowless()
     found: list[Read] = run(tasks)
     for one in found:
         runs += one.runs
-        told.follow(one.rowless)
-    return LiveRows(fold_rows(run, runs, shelf, cores, overlap), told)
+        rowless.follow(one.rowless)
+    return LiveRows(fold_rows(run, runs, shelf, cores, overlap), rowless)
 
 
 def fold_rows(

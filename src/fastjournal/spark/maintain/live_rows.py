@@ -185,15 +185,15 @@ class LiveRows:
 
     ended = 0
 
-    def __init__(self, rows: RowSet, told: Rowless) -> None:
+    def __init__(self, rows: RowSet, rowless: Rowless) -> None:
         self.rows = rows
         self.queues = {
             name: Lane(*found)
-            for name, found in told.queues.items()
+            for name, found in rowless.queues.items()
             if found[1] != DEFAULT_SETTINGS
         }
-        self.senders = {name: found for name, found in told.senders.items() if found[0]}
-        self.mark_at = told.mark_at
-        self.snapshot_at = told.snapshot_at
-        self.ends_at = told.ends_at
-        self.applied = told.applied
+        self.senders = {name: found for name, found in rowless.senders.items() if found[0]}
+        self.mark_at = rowless.mark_at
+        self.snapshot_at = rowless.snapshot_at
+        self.ends_at = rowless.ends_at
+        self.applied = rowless.applied

@@ -37,7 +37,7 @@ from fastjournal.log.record import TIME_SIZE, decode_time
 from fastjournal.log.scan.scan import DROPMALFORMED, FAILFAST, Buffer, Chunk, Scan
 from fastjournal.log.segment import WORKQ
 from fastjournal.spark.decode.groups import commands_of
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import coded_errors
 from fastjournal.spark.kinds import names_a_row
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import SegmentReader, Settled, Share, route, scan_mode
@@ -136,7 +136,7 @@ def dealt(
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                with told():
+                with coded_errors():
                     yield from blocks_of(packs[number], deal)
 
     blocks = spark.range(0, len(packs), 1, max(len(packs), 1)).mapInArrow(read, COLUMNS)
@@ -150,7 +150,7 @@ def dealt(
 
     def worked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share, mine in held_shares(batches, deal.shares, pieces):
-            with told(), _told_by_place(mine, pieces):
+            with coded_errors(), _damage_by_place(mine, pieces):
                 yield from work(share, mine)
 
     found: DataFrame = blocks.mapInArrow(worked, columns)
@@ -398,7 +398,7 @@ class _Held:
 
 
 @contextmanager
-def _told_by_place(mine: Sequence[Piece], log: Sequence[Piece]) -> Iterator[None]:
+def _damage_by_place(mine: Sequence[Piece], log: Sequence[Piece]) -> Iterator[None]:
     """Rule 8: the place in the log of a record that was found damaged in a share."""
     try:
         yield

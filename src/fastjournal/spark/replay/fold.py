@@ -221,7 +221,7 @@ class SegmentReader:
         records: list[int] = []
         members: list[int] = []
         ids = bytearray()
-        told: list[int] = []
+        outcomes: list[int] = []
         named: list[int] = []
         for n in groups.tolist():
             try:
@@ -236,7 +236,7 @@ class SegmentReader:
                 records.append(n)
                 members.append(m)
                 ids += row_id or bytes(16)
-                told.append(int(self._table[kind]))
+                outcomes.append(int(self._table[kind]))
                 named.append(kind)
         single = np.flatnonzero(kinds != GROUP)
         pairs = np.frombuffer(bytes(ids), dtype=np.uint64).reshape(-1, 2)
@@ -247,7 +247,7 @@ class SegmentReader:
             np.concatenate([np.full(len(single), -1), np.array(members, dtype=np.int64)])[order],
             np.concatenate([lows[single], pairs[:, 0]])[order],
             np.concatenate([highs[single], pairs[:, 1]])[order],
-            np.concatenate([classes[single], np.array(told, dtype=np.uint8)])[order],
+            np.concatenate([classes[single], np.array(outcomes, dtype=np.uint8)])[order],
             np.concatenate([kinds[single], np.array(named, dtype=np.uint8)])[order],
         )
 

@@ -31,7 +31,7 @@ from fastjournal.journal.state.apply import JournalState
 from fastjournal.journal.state.row import Row, job_of
 from fastjournal.model import Job
 from fastjournal.spark.decode.record_columns import readable
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import coded_errors
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings
 from fastjournal.spark.partitions import Shard
@@ -90,7 +90,7 @@ def replay_by_shuffle(
     queues: Iterable[str] = (),
 ) -> DataFrame:
     """View `jobs` of one journal, folded in `shares` partitions."""
-    with told():
+    with coded_errors():
         options = {"path": path, "view": "jobs"}
         if as_of is not None:
             options["asOf"] = as_of

@@ -315,8 +315,10 @@ class Tally:
                 self.dead[name, reason, shown] += 1
             else:
                 self.dead[name, reason, "(other reasons)"] += 1
-            told = "" if key is None else key.decode("utf-8", "backslashreplace")
-            self.last_dead.append((int(part.chunk.times[at]), name, told[:200], shown or reason))
+            text_key = "" if key is None else key.decode("utf-8", "backslashreplace")
+            self.last_dead.append(
+                (int(part.chunk.times[at]), name, text_key[:200], shown or reason)
+            )
         self.last_dead = sorted(self.last_dead)[-20:]
 
     def merge(self, other: Tally) -> Tally:

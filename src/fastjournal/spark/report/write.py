@@ -2,8 +2,8 @@
 
     from fastjournal.spark.report.write import report
 
-    told = report(spark, "./jobs")
-    Path("report.html").write_text(told.html())
+    found = report(spark, "./jobs")
+    Path("report.html").write_text(found.html())
 
 Rules:
 

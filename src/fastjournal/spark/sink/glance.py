@@ -120,16 +120,16 @@ class _Known:
     ) -> tuple[int, JournalState, int] | None:
         """The first piece to walk over, what was known, up to which TIME; None: not to be used."""
         with contextlib.suppress(OSError, ValueError, KeyError, StopIteration):
-            told = json.loads(cls._name(directory).read_text())
-            number = told["segment"][0]
+            known = json.loads(cls._name(directory).read_text())
+            number = known["segment"][0]
             first = next(n for n, piece in enumerate(pieces) if piece.number == number)
-            if told["segment"] != _identity(pieces[first]):
+            if known["segment"] != _identity(pieces[first]):
                 return None
             state = JournalState()
-            for payload in told["commands"]:
-                state.apply_part(decode(bytes.fromhex(payload)), int(told["upto"]))
+            for payload in known["commands"]:
+                state.apply_part(decode(bytes.fromhex(payload)), int(known["upto"]))
             if sender not in state.senders:
-                return first, state, int(told["upto"])
+                return first, state, int(known["upto"])
         return None
 
     @classmethod
@@ -182,14 +182,14 @@ class _Jobs:
         self._ids = chunk.ids()
         named = np.all(self._ids[:, :12] == np.frombuffer(sender, dtype=np.uint8), axis=1)
         self._where = np.flatnonzero(named & (chunk.kinds == PUT))
-        self._told = 0
+        self._passed = 0
 
     def tell(self, end: int, state: JournalState) -> None:
         """Let those that come before record `end` say how far the sender has come."""
         import numpy as np
 
         upto = int(np.searchsorted(self._where, end))
-        where, self._told = self._where[self._told : upto], upto
+        where, self._passed = self._where[self._passed : upto], upto
         if len(where):
             marks = np.ascontiguousarray(self._ids[where, 12:]).view(">u4")
             last = int(where[int(marks.argmax())])

@@ -40,11 +40,11 @@ def note_outcome(staging: str, batch: Batch, done: Adopted) -> None:
     """Write down what became of a batch."""
     path = _file(staging)
     now = SYSTEM_CLOCK.now() // 1000
-    told = {"time": now, "app": batch.app, "version": batch.version, **done._asdict()}
-    _log.info("%s", told)
+    outcome = {"time": now, "app": batch.app, "version": batch.version, **done._asdict()}
+    _log.info("%s", outcome)
     try:
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(outcome) + "\n")
         _shorten(path)
     except OSError as error:  # the rows are in, whatever becomes of the note
         _log.warning("%s: what became of a batch is not noted: %s", path, error)

@@ -34,7 +34,7 @@ from fastjournal.arguments import queue_bytes
 from fastjournal.errors import BadRequest, SettingError
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.errors import from_pyspark, told
+from fastjournal.spark.errors import coded_errors, from_pyspark
 from fastjournal.spark.locations import absolute, is_remote, place
 from fastjournal.spark.sink.batch import MAX_VERSION, MAX_VERSION_SENT, Batch, begin, discard
 from fastjournal.spark.sink.commit import Adopted, Target, adopt, adopt_into
@@ -284,12 +284,12 @@ class JournalWriter(_Sink, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage the rows of one task."""
-        with told():
+        with coded_errors():
             return _staged(self.settings, self.batch, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Take them all in."""
-        with told():
+        with coded_errors():
             self.settings.adopt(self.batch, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -312,7 +312,7 @@ class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         """Stage the rows of one task."""
         from pyspark import TaskContext
 
-        with told():
+        with coded_errors():
             task = TaskContext.get()
             assert task is not None
             app = self.settings.app or task.getLocalProperty("sql.streaming.queryId") or ""
@@ -323,7 +323,7 @@ class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Take the batch in, or notice that it came before."""
-        with told():
+        with coded_errors():
             batch = self._batch(messages, batchId)
             if batch is not None:
                 self.settings.adopt(batch, _files(messages))

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import coded_errors
 from fastjournal.spark.options import Settings
 from fastjournal.spark.partitions import Shard, Span, checked
 from fastjournal.spark.schema import made_columns, names_of, struct
@@ -61,7 +61,7 @@ class FastJournalDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns asked for, or the usual ones of the view."""
-        with told():
+        with coded_errors():
             from fastjournal.spark.stream.reader import split_options
 
             settings = Settings.parse(split_options(self.options)[0])
@@ -69,7 +69,7 @@ class FastJournalDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`, which may be the user's own choice."""
-        with told():
+        with coded_errors():
             settings = replace(Settings.parse(self.options), cores=self.cores)
             return JournalReader(schema, settings)
 
@@ -77,7 +77,7 @@ class FastJournalDataSource(DataSource):
         """A reader that follows journals."""
         from fastjournal.spark.stream.reader import JournalStreamReader, StreamSettings
 
-        with told():
+        with coded_errors():
             stream = StreamSettings.parse(self.options)
             known = replace(stream, settings=replace(stream.settings, cores=self.cores))
             if known.settings.view != "records":
@@ -90,14 +90,14 @@ class FastJournalDataSource(DataSource):
         """A writer that makes jobs of rows."""
         from fastjournal.spark.sink.writer import JournalWriter, SinkSettings
 
-        with told():
+        with coded_errors():
             return JournalWriter(schema, SinkSettings.parse(self.options), overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """A writer that makes jobs of the rows of each batch, once."""
         from fastjournal.spark.sink.writer import JournalStreamWriter, SinkSettings
 
-        with told():
+        with coded_errors():
             return JournalStreamWriter(schema, SinkSettings.parse(self.options), overwrite)
 
 
@@ -109,12 +109,12 @@ class JournalReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Packs of segments, or shards of rows."""
-        with told():
+        with coded_errors():
             return _partitions(self.settings)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The batches of one partition; Spark hands a foreign one when there is nothing to read."""
-        with told():
+        with coded_errors():
             yield from made_columns(self.settings, lambda own: _read(partition, own))
 
 

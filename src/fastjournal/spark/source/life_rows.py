@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["life_batches", "told_rows"]
+__all__ = ["life_batches", "wanted_rows"]
 
 _VALUES = frozenset({"payload", "result"})
 
@@ -45,10 +45,10 @@ def life_batches(shard: Shard, settings: Settings) -> Iterator[pa.RecordBatch]:
             for part in parts_of(piece, load(piece), share, None, shard.upto)
         )
         for lives in rows.batches(parts):
-            yield from told_rows(rows, lives, shard.directory, settings)
+            yield from wanted_rows(rows, lives, shard.directory, settings)
 
 
-def told_rows(
+def wanted_rows(
     rows: Fold, lives: Lives, directory: str, settings: Settings
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a batch that the settings ask for."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from fastjournal.spark.errors import told
+from fastjournal.spark.errors import coded_errors
 from fastjournal.spark.lifecycle.commands import parts_of
 from fastjournal.spark.lifecycle.seed import rows_before
 from fastjournal.spark.lifecycle.walk import Fold
@@ -33,7 +33,7 @@ from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.jobs import shares_of
 from fastjournal.spark.replay.snapshots import log_of
 from fastjournal.spark.schema import made_columns
-from fastjournal.spark.source.life_rows import told_rows
+from fastjournal.spark.source.life_rows import wanted_rows
 from fastjournal.spark.storage.segments import load, share_count
 from fastjournal.spark.storage.written_files import attempt_word
 from fastjournal.spark.stream.reader import JournalStreamReader, Offset
@@ -60,7 +60,7 @@ class LifeStreamReader(JournalStreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The shares of the jobs of each journal that has something new."""
-        with told():
+        with coded_errors():
             found: list[InputPartition] = []
             for one, begin, last in zip(
                 self._followed, self._parted(start), self._parted(end), strict=True
@@ -83,7 +83,7 @@ class LifeStreamReader(JournalStreamReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one share."""
-        with told():
+        with coded_errors():
             if isinstance(partition, LifeSpan):
                 yield from made_columns(self.reading, lambda own: lives_between(partition, own))
 
@@ -114,7 +114,7 @@ def lives_between(span: LifeSpan, settings: Settings) -> Iterator[pa.RecordBatch
             for part in parts_of(piece, load(piece), share, after, upto)
         )
         for lives in rows.batches(found):
-            yield from told_rows(rows, lives, shard.directory, wanted)
+            yield from wanted_rows(rows, lives, shard.directory, wanted)
         if states is not None:
             states.keep(upto, share, rows.table())
 

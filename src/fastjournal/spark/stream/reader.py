@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from fastjournal.errors import BadRequest, SegmentError, SettingError
 from fastjournal.spark.decode.record_columns import record_batches
-from fastjournal.spark.errors import from_pyspark, told
+from fastjournal.spark.errors import coded_errors, from_pyspark
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.options import Settings, instant, offset_time, size_bytes, timestamp
 from fastjournal.spark.partitions import Span, checked
@@ -241,7 +241,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a new query begins; the same answer for as long as the query runs."""
-        with told():
+        with coded_errors():
             return self._joined([one.initial() for one in self._followed])
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -254,13 +254,13 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read up to what is there at this moment."""
-        with told():
+        with coded_errors():
             for one in self._followed:
                 one.stop_here()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch goes; `start` itself when there is nothing new."""
-        with told():
+        with coded_errors():
             records, size = self._limits(limit)
             ends = [
                 one.latest(begin, records, size)
@@ -281,7 +281,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The end of the log, so that the progress shows how far behind the query is."""
-        with told():
+        with coded_errors():
             ends = [one.end() for one in self._followed]
             if all(end is None for end in ends):
                 return None
@@ -289,7 +289,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The segments of one batch, packed into tasks."""
-        with told():
+        with coded_errors():
             offsets = zip(self._followed, self._parted(start), self._parted(end), strict=True)
             pieces = [piece for one, begin, last in offsets for piece in one.pieces(begin, last)]
             bounds = self.settings.settings
@@ -318,7 +318,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The batches of one partition."""
-        with told():
+        with coded_errors():
             if isinstance(partition, Span):
                 yield from made_columns(
                     self.reading, lambda own: record_batches(partition.pieces, own)
