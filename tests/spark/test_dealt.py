@@ -1,4 +1,8 @@
-"""What is dealt out by row through Spark's shuffle answers as what is read by one process."""
+"""What Spark's tasks deal out by row answers as what is read by one process.
+
+Asked for more than eight shares, by `shares` or `shards`, it goes through a shuffle; where a share
+is small and two tasks work at a time, each walks the log and deals its shares out to itself.
+"""
 
 from __future__ import annotations
 
@@ -77,15 +81,17 @@ def test_an_export_through_a_shuffle_writes_the_rows_of_one_that_walks(
                 made.put(b"more", queue="b", key="k1")
 
 
-def test_a_report_through_a_shuffle_tells_the_figures_of_one_that_walks(
-    spark: SparkSession, journal: Path
+def test_a_report_tells_the_same_figures_however_it_is_dealt_out(
+    spark: SparkSession, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walked = report(inline, journal, shares=1, cleaning=False)
     assert report(spark, journal, shares=SHARES, cleaning=False).figures == walked.figures
+    monkeypatch.setattr("fastjournal.spark.report.write.SHARE_BYTES", 1000)
+    assert report(spark, journal, cleaning=False).figures == walked.figures
 
 
-def test_an_audit_through_a_shuffle_finds_what_one_that_walks_finds(
-    spark: SparkSession, journal: Path
+def test_an_audit_finds_the_same_however_it_is_dealt_out(
+    spark: SparkSession, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Orphans, a row that is put twice for one key, changes that do not fit, a broken group."""
     time = NOON + 10**16
@@ -106,19 +112,28 @@ def test_an_audit_through_a_shuffle_finds_what_one_that_walks_finds(
         rows = audit(spark, journal, opinion=False, shards=shards).collect()
         return sorted((tuple(row) for row in rows), key=repr)
 
-    walked = found(2)
+    walked = found(1)
     assert {row[1] for row in walked} >= {"orphan", "transition", "one-waiting", "command", "order"}
     assert found(SHARES) == walked
+    assert found(0) == walked
+    monkeypatch.setattr("fastjournal.spark.audit.run.SHARE_BYTES", 1000)
+    assert found(0) == walked
 
 
 def test_a_payload_that_is_no_command_is_told_by_its_place_in_the_log(
-    spark: SparkSession, journal: Path
+    spark: SparkSession, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = max(journal.glob("*.log"))
     data = path.read_bytes()
     bad = encode(NOON + 10**16, b"\x20" + bytes(16) + b"\xff")  # a put that ends too soon
     path.write_bytes(data + bad)
+    for shards in (0, SHARES):
+        with pytest.raises(Exception, match="fastjournal") as caught:
+            JournalTable.for_path(spark, journal).jobs(shards=shards).count()
+        told = explain(caught.value)
+        assert told is not None and f"{path}: offset {len(data)}" in told[1]
+    monkeypatch.setattr("fastjournal.spark.lake.exporter.SHARE_BYTES", 1000)
     with pytest.raises(Exception, match="fastjournal") as caught:
-        JournalTable.for_path(spark, journal).jobs(shards=SHARES).count()
+        export(spark, journal, tmp_path / "lake")
     told = explain(caught.value)
     assert told is not None and f"{path}: offset {len(data)}" in told[1]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastjournal.spark.locations import is_remote, place
-from fastjournal.spark.replay.dealt import is_dealt
+from fastjournal.spark.replay.dealt import walkers
 from fastjournal.spark.replay.jobs import replay_by_shuffle
 from fastjournal.spark.session import register
 from fastjournal.spark.storage.segments import SHARE_BYTES, journal_segments, share_count
@@ -102,13 +102,15 @@ class JournalTable:
     ) -> DataFrame:
         """The rows of the state, now or as of an instant.
 
-        A large log, and one on an object store, is read once and dealt out by row, and the rows are
-        made at once; of a small one every task walks all.
+        Where few tasks run at a time each walks the log, when a query asks for rows. A large log on
+        a larger cluster, and one on an object store, is read once and dealt out by row, and the
+        rows are made at once. `shards`: into how many parts the rows are cut, a task for each.
         """
         pieces = journal_segments(self.path)
         size = sum(piece.size for piece in pieces)
-        count = share_count(size, parallelism(self.spark), shards, most=SHARE_BYTES)
-        if is_dealt(count, pieces):
+        cores = parallelism(self.spark)
+        count = share_count(size, cores, shards, most=SHARE_BYTES)
+        if not walkers(count, pieces, shards or cores):
             upto = None if as_of is None else _instant(as_of)
             return replay_by_shuffle(
                 self.spark, self.path, count, as_of=upto, columns=columns, queues=queues

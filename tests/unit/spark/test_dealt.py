@@ -22,7 +22,14 @@ from fastjournal.log.stream import Stream
 from fastjournal.model import QueueSettings
 from fastjournal.spark.lifecycle.commands import parts_of
 from fastjournal.spark.replay import snapshots
-from fastjournal.spark.replay.dealt import Deal, blocks_of, deal_here, held_shares, is_dealt
+from fastjournal.spark.replay.dealt import (
+    Deal,
+    blocks_of,
+    deal_here,
+    held_shares,
+    places_of,
+    walkers,
+)
 from fastjournal.spark.replay.fold import Share, fold
 from fastjournal.spark.replay.jobs import replay_share
 from fastjournal.spark.replay.snapshots import replay_base, scan_snapshot
@@ -157,16 +164,16 @@ def test_what_a_later_record_outweighs_stays_behind_where_only_the_state_is_aske
 
 
 @pytest.mark.parametrize("state_only", [False, True])
-@pytest.mark.parametrize("tasks", [1, 2, 5])
+@pytest.mark.parametrize(("shares", "tasks"), [(3, 1), (6, 2), (15, 5), (7, 2), (11, 5), (2, 2)])
 def test_tasks_that_deal_out_to_themselves_tell_of_the_whole_state_together(
-    tmp_path: Path, tasks: int, state_only: bool
+    tmp_path: Path, shares: int, tasks: int, state_only: bool
 ) -> None:
     pieces = write_log(tmp_path, tasks)
     whole = fold([(piece, load(piece)) for piece in pieces])
     found: dict[bytes, list[bytes]] = {}
     seen = []
     for n in range(tasks):
-        deal = Deal(3 * tasks, state_only=state_only, task=Share(n, tasks))
+        deal = Deal(shares, state_only=state_only, task=Share(n, tasks))
         for share, mine in deal_here(pieces, deal):
             seen.append(share.index)
             if not state_only:
@@ -174,7 +181,7 @@ def test_tasks_that_deal_out_to_themselves_tell_of_the_whole_state_together(
             state = fold([(piece, load(piece)) for piece in mine], share=share)
             assert not found.keys() & state.rows.keys()
             found |= {row.id: [encode(c) for c in image(row)] for row in state.rows.values()}
-    assert sorted(seen) == list(range(3 * tasks))
+    assert sorted(seen) == list(range(shares))
     assert found == {row.id: [encode(c) for c in image(row)] for row in whole.rows.values()}
 
 
@@ -238,7 +245,25 @@ def test_a_snapshot_on_a_store_is_fetched_part_by_part(
         list(scan_snapshot(there))
 
 
-def test_few_shares_of_a_log_on_a_disk_walk_it() -> None:
+@pytest.mark.parametrize("shares", [1, 2, 8])
+def test_a_task_with_one_share_of_a_log_on_a_disk_finds_it_as_it_is(
+    tmp_path: Path, shares: int
+) -> None:
+    pieces = write_log(tmp_path, shares)
+    for n in range(shares):
+        ((share, mine),) = deal_here(pieces, Deal(shares, task=Share(n, shares)))
+        assert (share, mine) == (Share(n, shares), pieces)
+
+
+def test_a_place_in_a_log_that_is_there_as_it_is_is_the_place_in_the_log(tmp_path: Path) -> None:
+    pieces = write_log(tmp_path, 3)
+    named = [(2, HEADER_SIZE), (3, 10**9)]  # the second is no record: nobody looks
+    assert places_of(named, pieces, pieces) == {place: place[1] for place in named}
+
+
+def test_few_tasks_walk_a_log_on_a_disk_and_many_have_it_shuffled() -> None:
     here, there = Piece("/j/x", 1, 9, newest=False), Piece("s3://j/x", 1, 9, newest=False)
-    assert [is_dealt(count, [here]) for count in (1, 8, 9)] == [False, False, True]
-    assert [is_dealt(count, [there]) for count in (1, 2)] == [False, True]
+    assert [walkers(500, [here], tasks) for tasks in (1, 2, 8, 9)] == [1, 2, 8, 0]
+    assert [walkers(shares, [here], 0) for shares in (1, 8, 9)] == [1, 8, 0]
+    assert [walkers(shares, [here], 16) for shares in (1, 3, 16)] == [1, 3, 0]
+    assert [walkers(shares, [there], 2) for shares in (1, 2, 9)] == [1, 0, 0]

@@ -7,9 +7,9 @@ Rules:
 2. The second opinion folds Workq's own commands (types 1 to 8) inside the JVM, in code that shares
    nothing with `journal.state`; the two must agree on every row. It knows nothing but records: for
    a log that begins behind a snapshot, whose rows may have none left, it is not asked.
-3. An audit reads only. Each task sees the journal as of one moment, that in which it opens the
-   files. A large log is dealt out by row and read once, and the second opinion reads in many tasks:
-   both happen at once, while the log is pinned.
+3. An audit reads only. Each task that looks at files sees the journal as of one moment, that in
+   which it opens them. What needs the rows is dealt out by row, and the second opinion reads in
+   many tasks: both happen at once, while the log is pinned.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fastjournal.spark.audit.rules import (
 from fastjournal.spark.errors import coded_errors
 from fastjournal.spark.kinds import GROUP
 from fastjournal.spark.locations import absolute, is_remote
-from fastjournal.spark.replay.dealt import Deal, dealt, is_dealt, places_of
+from fastjournal.spark.replay.dealt import Deal, dealt, places_of
 from fastjournal.spark.replay.fold import Share
 from fastjournal.spark.replay.snapshots import replay_base
 from fastjournal.spark.storage.segments import (
@@ -109,19 +109,13 @@ def audit(
     for some in pack(pieces, _PACK, cores):
         tasks.append(partial(segment_findings, some, pieces[max(at - _BEFORE, 0) : at]))
         at += len(some)
-    if is_dealt(count, pieces):
-        found = frame_of(spark, tasks, FINDING_COLUMNS)
-        looked_at = while_pinned(
-            directory, lambda: _dealt(spark, directory, pieces, count, newest).localCheckpoint()
-        )
-        found = found.unionByName(looked_at.where("rule is not null").select(*found.columns))
-        rows = looked_at.where("rule is null").selectExpr("queue", "key", "state", "row_id as id")
-    else:
-        shares = [Share(n, count) for n in range(count)]
-        tasks += [partial(_share, directory, share, newest) for share in shares]
-        found = frame_of(spark, tasks, FINDING_COLUMNS)
-        keyed = [partial(keyed_rows, directory, share, newest=newest) for share in shares]
-        rows = frame_of(spark, keyed, "queue binary, key binary, state string, id binary")
+    deal = Deal(count, mode="DROPMALFORMED", tasks=shards or cores)
+    found = frame_of(spark, tasks, FINDING_COLUMNS)
+    looked_at = while_pinned(
+        directory, lambda: _shares(spark, directory, pieces, deal, newest).localCheckpoint()
+    )
+    found = found.unionByName(looked_at.where("rule is not null").select(*found.columns))
+    rows = looked_at.where("rule is null").selectExpr("queue", "key", "state", "row_id as id")
     found = found.unionByName(_one_waiting(rows, directory))
     if opinion and _replayable(directory) and not _begins_behind_snapshot(directory):
         found = found.unionByName(second_opinion(spark, directory))
@@ -153,14 +147,8 @@ def exit_code(found: DataFrame) -> int:
     return 3 if "error" in kinds else 1 if "warning" in kinds else 0
 
 
-def _share(directory: str, share: Share, newest: int) -> list[Finding]:
-    """All that replaying a share tells."""
-    found = share_findings(directory, share, newest=newest)
-    return found + snapshot_findings(directory, share, newest=newest)
-
-
-def _dealt(
-    spark: SparkSession, directory: str, pieces: Sequence[Piece], count: int, newest: int
+def _shares(
+    spark: SparkSession, directory: str, pieces: Sequence[Piece], deal: Deal, newest: int
 ) -> DataFrame:
     """The findings of all shares and, without a rule, the rows of which there may be one only."""
     columns = f"{FINDING_COLUMNS}, queue binary, key binary, state string"
@@ -190,7 +178,7 @@ def _dealt(
         yield from row_batches(shown, schema_of(columns))
 
     log = pieces if base is None else [base, *pieces]
-    return dealt(spark, log, Deal(count, mode="DROPMALFORMED"), look, columns)
+    return dealt(spark, log, deal, look, columns)
 
 
 def _one_waiting(rows: DataFrame, directory: str) -> DataFrame:

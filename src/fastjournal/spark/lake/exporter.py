@@ -147,7 +147,8 @@ def export(
             task = _Task(history.path, steps.folder, plan, chosen, values, delta)
             # A whole replay asks for all of the log.
             pieces = _everything(history, plan.upto) if plan.cleaned else plan.pieces
-            deal = Deal(count, None if plan.cleaned else plan.after, plan.upto)
+            after = None if plan.cleaned else plan.after
+            deal = Deal(count, after, plan.upto, tasks=shares or cores)
             answers = run_shares(spark, pieces, deal, task.write)
             if len(answers) != count:
                 raise SegmentError(journal, f"{count} tasks went out, {len(answers)} came back")

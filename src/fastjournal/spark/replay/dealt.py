@@ -10,9 +10,10 @@ Rules:
 3. Who works on a share finds its blocks as segments under their own numbers, in order, in a file
    that is mapped: in memory are its rows and not its log. The file goes with the work.
 4. Where only the state is asked for, what a later record of the same task outweighs stays behind.
-5. Few shares of a log on a disk are not worth a shuffle: each walks the log.
-6. A task that can ask for no shuffle deals its part of the rows out to itself: what concerns it is
-   laid into a file a share, and share by share is worked on.
+5. Where few tasks work at a time on a log on a disk there is no shuffle: it costs more than that
+   each walks the log (`walkers`).
+6. A task that walks deals its part of the rows out to itself: what concerns it is laid into a file
+   a share, and share by share is worked on. For one share alone the log is there as it is.
 7. A snapshot before the log is dealt out with it: an image to the share of its row, what names no
    row to all.
 8. What a share finds damaged is told by its place in the log.
@@ -59,16 +60,16 @@ __all__ = [
     "deal_here",
     "dealt",
     "held_shares",
-    "is_dealt",
     "places_of",
     "run_shares",
+    "walkers",
 ]
 
 ShareWork: TypeAlias = Callable[[Share, list[Piece]], Iterable[Any]]
 """What is done with a share, given its part of the log; picklable."""
 
 COLUMNS = "share int, _segment bigint, _offset bigint, records binary"
-_WALKS = 8
+_WALKS = 8  # tasks that read the same log, each all of it
 _PACK = 256 << 20
 _SPAN = 64 << 20
 _ROWS = 1 << 18
@@ -85,18 +86,31 @@ class Deal:
     mode: str = FAILFAST
     state_only: bool = False
     """Whether what a later record outweighs may stay behind; not together with `after`."""
+    tasks: int = 0
+    """How many work at a time; 0: one a share."""
     task: Share = Share()  # noqa: RUF009 - frozen
-    """The rows that are dealt out, of all; it counts a divisor of the shares."""
+    """Which of the tasks that walk is asked: it deals out every `count`th share."""
 
     @property
     def mine(self) -> range:
         """The shares that are dealt out."""
         return range(self.task.index, self.shares, self.task.count)
 
+    @property
+    def reader(self) -> Share:
+        """The rows among which those of its shares are: all, where shares do not go up in tasks."""
+        return self.task if self.shares % self.task.count == 0 else Share()
 
-def is_dealt(shares: int, pieces: Sequence[Piece]) -> bool:
-    """Whether so many shares are dealt out; else each walks the log (rule 5)."""
-    return shares > _WALKS or (shares > 1 and any(is_remote(piece.path) for piece in pieces))
+
+def walkers(shares: int, pieces: Sequence[Piece], tasks: int) -> int:
+    """How many tasks walk the log for these shares (rule 5); 0: it goes through a shuffle.
+
+    `tasks`: how many work at a time; 0: one a share.
+    """
+    if shares > 1 and any(is_remote(piece.path) for piece in pieces):
+        return 0  # each would fetch all of it
+    count = min(tasks or shares, shares)
+    return count if count <= _WALKS else 0
 
 
 def run_shares(
@@ -104,12 +118,11 @@ def run_shares(
 ) -> list[Any]:
     """The work on every share; all answers, in the order of the shares.
 
-    Each is to be bounded by `after` and `upto` by itself: who walks the log sees all of it.
+    Each is to be bounded by `after` and `upto` by itself: who walks the log may see all of it.
     """
-    shares = [Share(n, deal.shares) for n in range(deal.shares)]
-    if callable(spark) or not is_dealt(deal.shares, pieces):
-        run, _ = carrier_of(spark)
-        return run([partial(work, share, list(pieces)) for share in shares])
+    if callable(spark):
+        shares = [Share(n, deal.shares) for n in range(deal.shares)]
+        return spark([partial(work, share, list(pieces)) for share in shares])
 
     def answered(share: Share, mine: list[Piece]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -130,14 +143,34 @@ def run_shares(
 def dealt(
     spark: SparkSession, pieces: Sequence[Piece], deal: Deal, work: ShareWork, columns: str
 ) -> DataFrame:
-    """The batches that the work makes of every share, also of one without a record."""
+    """The batches that the work makes of every share, also of one without a record.
+
+    Each is to be bounded as those of `run_shares`.
+    """
+    tasks = walkers(deal.shares, pieces, deal.tasks)
+    if not tasks:
+        return _shuffled(spark, pieces, deal, work, columns)
+
+    def walked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in _numbers_in(batches):
+            with coded_errors():
+                for share, mine in deal_here(pieces, replace(deal, task=Share(number, tasks))):
+                    with _damage_by_place(mine, pieces):
+                        yield from work(share, mine)
+
+    found: DataFrame = spark.range(0, tasks, 1, tasks).mapInArrow(walked, columns)
+    return found
+
+
+def _shuffled(
+    spark: SparkSession, pieces: Sequence[Piece], deal: Deal, work: ShareWork, columns: str
+) -> DataFrame:
     packs = pack(pieces, _PACK, carrier_of(spark)[1])
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                with coded_errors():
-                    yield from blocks_of(packs[number], deal)
+        for number in _numbers_in(batches):
+            with coded_errors():
+                yield from blocks_of(packs[number], deal)
 
     blocks = spark.range(0, len(packs), 1, max(len(packs), 1)).mapInArrow(read, COLUMNS)
     every = spark.range(deal.shares).selectExpr(
@@ -157,8 +190,19 @@ def dealt(
     return found
 
 
+def _numbers_in(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
 def deal_here(pieces: Sequence[Piece], deal: Deal) -> Iterator[tuple[Share, list[Piece]]]:
-    """The shares of one task and their parts of the log, laid together by itself (rule 6)."""
+    """The shares of one task and their parts of the log, laid together by itself (rule 6).
+
+    What is said of one is there until the next one is asked for.
+    """
+    if len(deal.mine) == 1 and not any(is_remote(piece.path) for piece in pieces):
+        yield Share(deal.mine[0], deal.shares), list(pieces)
+        return
     with _work_folder() as folder:
         held = {n: _Held(folder / str(n), n) for n in deal.mine}
         for share, number, block in _blocks(blocks_of(pieces, deal)):
@@ -260,7 +304,7 @@ def _all_of(piece: Piece, data: Buffer, deal: Deal) -> Iterator[_Found]:
 def _mattering(piece: Piece, data: Buffer, deal: Deal, settled: Settled) -> Iterator[_Found]:
     import numpy as np
 
-    found = SegmentReader(deal.task, deal.mode).matter(piece, data, deal.upto, settled)
+    found = SegmentReader(deal.reader, deal.mode).matter(piece, data, deal.upto, settled)
     # A member of a group is an entry of its own: its record is there as often.
     fresh = np.diff(found.offsets, prepend=-1) > 0
     offsets, ends = found.offsets[fresh], found.ends[fresh] + _CRC
@@ -413,15 +457,21 @@ def _damage_by_place(mine: Sequence[Piece], log: Sequence[Piece]) -> Iterator[No
 def places_of(
     found: Iterable[tuple[int, int]], mine: Sequence[Piece], log: Sequence[Piece]
 ) -> dict[tuple[int, int], int]:
-    """Where records of a share stand in the log: segment and offset there to the offset here."""
+    """Where records of a share stand in the log: segment and offset there to the offset here.
+
+    Where the log is there as it is, they stand where they are.
+    """
     import numpy as np
 
     held, whole = ({piece.number: piece for piece in some} for some in (mine, log))
     offsets: dict[int, list[int]] = {}
     for number, offset in found:
         offsets.setdefault(number, []).append(offset)
-    places = {}
+    places: dict[tuple[int, int], int] = {}
     for number, some in offsets.items():
+        if held[number].held is None:
+            places |= {(number, at): at for at in some}
+            continue
         data, piece = load(held[number]), whole[number]
         times = {decode_time(bytes(data[at : at + TIME_SIZE])): at for at in some}
         # The records are whole: whatever is damaged beside them does not matter here.

@@ -4,8 +4,8 @@ Rules:
 
 1. Every share of the rows is folded by one code (`replay_share`), from what there is of the log for
    it: all of it, or what was laid together (`dealt`).
-2. Whoever has a session has a large log dealt out by Spark (`replay_by_shuffle`): each byte is read
-   once, however many tasks there are.
+2. Whoever has a session has a large log dealt out by Spark (`replay_by_shuffle`) where many tasks
+   run at a time: each byte is read once, however many there are.
 3. A source of data cannot shuffle. There are as many tasks as run at a time; each walks the log
    once, lays together on its own disk what concerns its rows, as many shares of them as fit into
    memory one after the other, and folds share by share. So the log is read as often as there are
@@ -89,7 +89,7 @@ def replay_by_shuffle(
     columns: Iterable[str] = (),
     queues: Iterable[str] = (),
 ) -> DataFrame:
-    """View `jobs` of one journal, folded in `shares` partitions."""
+    """View `jobs` of one journal, folded in `shares` shares that Spark deals out."""
     with coded_errors():
         options = {"path": path, "view": "jobs"}
         if as_of is not None:
@@ -112,7 +112,7 @@ def _folded(spark: SparkSession, path: str, shares: int, settings: Settings) -> 
     upto = min((bound for bound in bounds if bound is not None), default=None)
 
     def folded(share: Share, mine: list[Piece]) -> Iterator[pa.RecordBatch]:
-        state = replay_share(mine, share, mode=settings.mode)
+        state = replay_share(mine, share, upto=upto, mode=settings.mode)
         yield from made_columns(settings, partial(_rows_of, state, path))
 
     deal = Deal(shares, upto=upto, mode=settings.mode, state_only=True)
@@ -183,13 +183,8 @@ def shares_of(
     pieces = at_one_moment(shard.directory, opened)
     size = sum(piece.size for piece in pieces)
     parts = parts or max(1, -(-size // (shard.count * _TASK_BYTES)))
-    if parts == 1 and not is_remote(shard.directory):
-        yield Share(shard.index, shard.count), pieces
-        return
-    deal = Deal(
-        shard.count * parts, after, shard.upto, settings.mode, state_only,
-        Share(shard.index, shard.count),
-    )  # fmt: skip
+    task = Share(shard.index, shard.count)
+    deal = Deal(shard.count * parts, after, shard.upto, settings.mode, state_only, task=task)
     yield from deal_here(pieces, deal)
 
 

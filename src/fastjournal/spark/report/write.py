@@ -94,7 +94,8 @@ def report(
             raise NotFound(f"{journal}: no record to report on")
         last = last if until is None else min(last, until - 1)
         window = Window.over(first if since is None else max(since, first), last)
-        deal = Deal(share_count(history.size, cores, shares, most=SHARE_BYTES), upto=last)
+        count = share_count(history.size, cores, shares, most=SHARE_BYTES)
+        deal = Deal(count, upto=last, tasks=shares or cores)
         base = lives_base(journal, history.pieces)
         pieces = history.pieces if base is None else [base, *history.pieces]
         work = partial(_tally, window, last, goals, goal)
