@@ -27,6 +27,7 @@ from fastjournal import Journal, State
 from fastjournal.clock import SECOND
 from fastjournal.errors import JournalError, LeaseLost, NoSpace, NotFound, OutcomeUnknown, Stopped
 from fastjournal.testing import Crash, Fault, ManualClock, MemoryFiles, check_replay
+from fastjournal.testing.files import MemoryHandle
 
 __all__ = ["Attack"]
 
@@ -34,17 +35,23 @@ HOME = Path("/journal")
 QUEUES = ["a", "b"]
 
 
-class Disk(MemoryFiles):
+class Handle(MemoryHandle):
     """Room that cannot be reserved wholly is reserved in part, as ext4 does it."""
 
-    def _reserve(self, inode: Any, path: Path, size: int) -> None:
-        with self._guard:
-            room = size
-            if self.capacity is not None:
-                room = len(inode.content) + max(0, self.capacity - self.used())
-            super()._reserve(inode, path, min(size, room))
-            if room < size:
-                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    def reserve(self, offset: int, size: int) -> None:
+        room = size
+        if self.files.capacity is not None:
+            free = max(0, self.files.capacity - self.files.used())
+            room = min(size, self.size() + free - offset)
+        super().reserve(offset, room)
+        if room < size:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+
+
+class Disk(MemoryFiles):
+    """Its files are such."""
+
+    handle_class = Handle
 
 
 @dataclass(slots=True)
@@ -158,7 +165,7 @@ class Attack:
     def crash(self) -> None:
         self.crashes += 1
         journal, self.journal = self.journal, None
-        self.files._crashed = True
+        self.files.crash()
         left = self.left()
         if journal is not None:
             with contextlib.suppress(Crash, JournalError):

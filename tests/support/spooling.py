@@ -6,16 +6,16 @@ import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fastjournal import Journal
 from fastjournal.clock import SECOND
 from fastjournal.errors import Unavailable
 from fastjournal.log.files import FileHandle
 from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
-from fastjournal.spool.reader import read_spool
+from fastjournal.spool.reader import SpooledHandle, read_spool
 from fastjournal.testing import Crash, MemoryFiles
-from fastjournal.testing.files import _MemoryHandle
+from fastjournal.testing.files import MemoryHandle
 from fastjournal.wire.fj.bulk import Forwarded, read_forward
 from fastjournal.wire.fj.replies import error_text
 
@@ -35,7 +35,7 @@ NOW = 1_700_000_000 * SECOND
 """When tests of the spool begin."""
 
 
-class _SpooledHandle(_MemoryHandle):
+class _SpooledHandle(MemoryHandle):
     """An open spool file of which no producer holds another end."""
 
     def mode(self) -> int:
@@ -76,6 +76,8 @@ class _Folder:
 class SpoolMemory(MemoryFiles):
     """The disk of a forwarder, in memory: knows what a power loss leaves of a spool."""
 
+    handle_class = _SpooledHandle
+
     @classmethod
     def copy_of(cls, directory: Path, **options: Any) -> SpoolMemory:
         """The files of a real spool, durable, under the same names."""
@@ -88,10 +90,8 @@ class SpoolMemory(MemoryFiles):
     def spool_identity(self, directory: Path) -> bytes:
         return bytes.fromhex(self.content(directory / "spool.id").decode())
 
-    def open_spooled(self, path: Path) -> _SpooledHandle:
-        with self._guard:
-            self.open_read(path)  # raises what there is to raise
-            return _SpooledHandle(self, self._names[path], path)
+    def open_spooled(self, path: Path) -> SpooledHandle:
+        return cast(_SpooledHandle, self.open_read(path))
 
     @contextlib.contextmanager
     def folder(self, directory: Path) -> Iterator[_Folder]:

@@ -32,7 +32,7 @@ from typing import Protocol, Self
 from fastjournal.errors import LockTimeout
 from fastjournal.log.files import FileHandle, FileLock, Identity
 
-__all__ = ["Crash", "Fault", "MemoryFiles"]
+__all__ = ["Crash", "Fault", "MemoryFiles", "MemoryHandle"]
 
 
 _SECTOR = 512
@@ -165,8 +165,74 @@ class Fault:
     synced: str = "keep"
 
 
+class MemoryHandle:
+    """An open file of a `MemoryFiles`."""
+
+    def __init__(self, files: MemoryFiles, inode: Inode, path: Path) -> None:
+        self.files = files
+        self._inode = inode
+        self.path = path
+        """Its name now: an open file follows its renames."""
+        self._open = True
+        inode.handles.append(self)
+        self._changed = False  # closing a file that was only read cannot fail
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._usable()
+        self._changed = True
+        return self.files._write(self._inode, self.path, data, None)
+
+    def write_at(self, data: bytes, offset: int) -> int:
+        self._usable()
+        self._changed = True
+        return self.files._write(self._inode, self.path, data, offset)
+
+    def reserve(self, offset: int, size: int) -> None:
+        self._usable()
+        self._changed = True
+        self.files._reserve(self._inode, self.path, offset + size)
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._usable()
+        return bytes(self._inode.content[offset : offset + size])
+
+    def size(self) -> int:
+        self._usable()
+        return len(self._inode.content)
+
+    def current_name(self) -> str:
+        here = self.files.identity(self.path) == self.identity()
+        return str(self.path) if here else f"{self.path} (deleted)"
+
+    def identity(self) -> Identity:
+        return 0, id(self._inode)
+
+    def truncate(self, size: int) -> None:
+        self._usable()
+        self._changed = True
+        self.files._truncate(self._inode, self.path, size)
+
+    def sync(self) -> None:
+        self._usable()
+        self.files._sync(self._inode, self.path)
+
+    def _usable(self) -> None:
+        self.files._alive()
+        if not self._open:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            if self._changed:
+                self.files._close(self.path)
+
+
 class MemoryFiles:
     """A `Files` for tests; see the rules above."""
+
+    handle_class: type[MemoryHandle] = MemoryHandle
+    """What an open file is; a disk with ways of its own names another one."""
 
     def __init__(
         self,
@@ -203,6 +269,10 @@ class MemoryFiles:
     def reboot(self) -> None:
         """The operating system has started again."""
         self._boot += 1
+
+    def crash(self) -> None:
+        """Stop the machine now: every later call raises `Crash`."""
+        self._crashed = True
 
     def used(self) -> int:
         """Bytes on the disk, as far as `capacity` counts them."""
@@ -250,7 +320,7 @@ class MemoryFiles:
             inode = Inode()
             self._names[path] = inode
             self._changes.append(NameChange(path, inode))
-            return _MemoryHandle(self, inode, path)
+            return self.handle_class(self, inode, path)
 
     def open(self, path: Path) -> FileHandle:
         return self.open_read(path)
@@ -264,7 +334,7 @@ class MemoryFiles:
             self._alive()
             if path not in self._names:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            return _MemoryHandle(self, self._names[path], path)
+            return self.handle_class(self, self._names[path], path)
 
     def rename(self, source: Path, target: Path) -> None:
         with self._guard:
@@ -444,67 +514,6 @@ class MemoryFiles:
         with self._guard:
             self._locks[path].remove(exclusive)
             self._unlocked.notify_all()
-
-
-class _MemoryHandle:
-    def __init__(self, files: MemoryFiles, inode: Inode, path: Path) -> None:
-        self._files = files
-        self._inode = inode
-        self.path = path
-        """Its name now: an open file follows its renames."""
-        self._open = True
-        inode.handles.append(self)
-        self._changed = False  # closing a file that was only read cannot fail
-
-    def write(self, data: bytes | memoryview) -> int:
-        self._usable()
-        self._changed = True
-        return self._files._write(self._inode, self.path, data, None)
-
-    def write_at(self, data: bytes, offset: int) -> int:
-        self._usable()
-        self._changed = True
-        return self._files._write(self._inode, self.path, data, offset)
-
-    def reserve(self, offset: int, size: int) -> None:
-        self._usable()
-        self._changed = True
-        self._files._reserve(self._inode, self.path, offset + size)
-
-    def read(self, offset: int, size: int) -> bytes:
-        self._usable()
-        return bytes(self._inode.content[offset : offset + size])
-
-    def size(self) -> int:
-        self._usable()
-        return len(self._inode.content)
-
-    def current_name(self) -> str:
-        here = self._files.identity(self.path) == self.identity()
-        return str(self.path) if here else f"{self.path} (deleted)"
-
-    def identity(self) -> Identity:
-        return 0, id(self._inode)
-
-    def truncate(self, size: int) -> None:
-        self._usable()
-        self._changed = True
-        self._files._truncate(self._inode, self.path, size)
-
-    def sync(self) -> None:
-        self._usable()
-        self._files._sync(self._inode, self.path)
-
-    def _usable(self) -> None:
-        self._files._alive()
-        if not self._open:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            if self._changed:
-                self._files._close(self.path)
 
 
 class _MemoryLock:

@@ -36,6 +36,7 @@ from fastjournal.log.write.commit_queue import CommitQueue, Queued, Waiter
 from fastjournal.log.write.counters import Counters
 from fastjournal.log.write.log_writer import never
 from fastjournal.testing import Fault, ManualClock, ManualTicker, MemoryFiles
+from fastjournal.testing.files import MemoryHandle
 
 HERE = Path("/log")
 LIMIT = 20.0  # seconds until a test that waits for another thread gives up
@@ -44,11 +45,30 @@ SEGMENT = 4096
 Opener = Callable[..., CommitLog]
 
 
+class Handle(MemoryHandle):
+    """An open file whose writes are told."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._tell()
+        return super().write(data)
+
+    def write_at(self, data: bytes, offset: int) -> int:
+        self._tell()
+        return super().write_at(data, offset)
+
+    def _tell(self) -> None:
+        assert isinstance(self.files, Disk)
+        if self.files.on_write is not None:
+            self.files.on_write(self.path)
+
+
 class Disk(MemoryFiles):
     """Files in memory whose next operations of one kind can be told to fail."""
 
+    handle_class = Handle
+
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(failing=self._planned)
         self.on_write: Callable[[Path], None] | None = None
         """Called before each write, outside the lock: may block."""
         self.threads: list[tuple[str, str]] = []
@@ -60,19 +80,14 @@ class Disk(MemoryFiles):
         """Let the next operations of one kind, on files whose name begins so, fail."""
         self._plans += [(kind, name, fault)] * count
 
-    def _write(self, inode: Any, path: Path, *rest: Any) -> int:
-        if self.on_write is not None:
-            self.on_write(path)
-        return super()._write(inode, path, *rest)
-
-    def _operation(self, kind: str, path: Path) -> Fault | None:
+    def _planned(self, operation: str) -> Fault | None:
+        kind, name = operation.split(" ", 1)
         self.threads.append((kind, threading.current_thread().name))
         for plan in self._plans:
-            if plan[0] == kind and path.name.startswith(plan[1]):
+            if plan[0] == kind and name.startswith(plan[1]):
                 self._plans.remove(plan)
-                self.faults[len(self.operations) + 1] = plan[2]
-                break
-        return super()._operation(kind, path)
+                return plan[2]
+        return None
 
 
 @pytest.fixture
