@@ -206,7 +206,7 @@ def test_a_second_opinion_keeps_the_cleaner_out(
     row = (1).to_bytes(16, "big")
     add, delete = encode(k.Add(row, b"q", 9, 99, 1, 0, 0, b"x", 0, T0)), encode(k.Delete(row))
     path = write_journal([[add], [delete], [put(2, b"a")]])
-    monkeypatch.setattr(plan_module, "_LOCK_SECONDS", 0)
+    monkeypatch.setattr(plan_module, "LOCK_SECONDS", 0)
     held = DISK.lock(path / "read.lock", exclusive=True, timeout=0)
     with pytest.raises(LockTimeout):
         second_opinion(spark, path)
@@ -223,7 +223,7 @@ def test_a_replay_behind_a_shuffle_keeps_the_cleaner_out(
     row = (1).to_bytes(16, "big")
     path = write_journal([[put(1, b"a")], [encode(k.Purge(row, b"q", b"a", T0))], [put(2, b"b")]])
     table = JournalTable.for_path(spark, path)
-    monkeypatch.setattr(plan_module, "_LOCK_SECONDS", 0)
+    monkeypatch.setattr(plan_module, "LOCK_SECONDS", 0)
     held = DISK.lock(path / "read.lock", exclusive=True, timeout=0)
     with pytest.raises(CodedError, match="is locked"):
         table.jobs(shards=30)

@@ -70,6 +70,7 @@ from fastjournal.replica.recent import Chunk, RecentBytes
 from fastjournal.replica.rules import NO_PROMISE, EpochStart, Promise
 
 __all__ = [
+    "PIECE",
     "Meta",
     "ReplicaLog",
     "SnapshotFacts",
@@ -78,10 +79,11 @@ __all__ = [
     "walk_records",
 ]
 
+PIECE = 1024 * 1024
+"""Bytes whose CRC is computed at once."""
 _INCOMING = "incoming.snapshot"
 _CHECKPOINT = Struct(">8xQQII")  # header, records, size, CRC of the snapshot, CRC of this
 _CHUNK = 256 * 1024  # bytes shipped at once, unless one record is larger
-_PIECE = 1024 * 1024  # bytes whose CRC is computed at once
 _NEAR = 16  # chunks that are counted
 _PLACES = 64  # readers whose place is remembered
 _log = logging.getLogger(__name__)
@@ -415,7 +417,7 @@ class ReplicaLog:
 
         It is whole when it goes no further. A byte more than the segment has would be told too.
         """
-        data = self._read(one.number, at, min(_PIECE, one.size + 1 - at))
+        data = self._read(one.number, at, min(PIECE, one.size + 1 - at))
         return at + len(data), google_crc32c.extend(crc, data)
 
     def snapshot(self) -> SnapshotFacts | None:

@@ -61,7 +61,16 @@ if TYPE_CHECKING:
     from fastjournal.clock import Clock
     from fastjournal.model import NewJob
 
-__all__ = ["GOING_AWAY", "MAX_BYTES", "NOT_THERE", "WAKE", "Spool", "open_locked"]
+__all__ = [
+    "FILE_LIMIT",
+    "GOING_AWAY",
+    "LOOK_BYTES",
+    "MAX_BYTES",
+    "NOT_THERE",
+    "WAKE",
+    "Spool",
+    "open_locked",
+]
 
 MAX_BYTES = 8 << 30
 """Size of all files of a spool together, unless told otherwise."""
@@ -72,8 +81,10 @@ WAKE = "wake.sock"
 
 NOT_THERE, GOING_AWAY = -1, -2
 
-_FILE_LIMIT = 2 << 30  # then the file of the next hour is begun early; half of what a mark can say
-_LOOK = 16 << 20  # bytes written between two looks at the size of the spool, at most
+FILE_LIMIT = 2 << 30
+"""Bytes; then the file of the next hour is begun early. Half of what a mark can say."""
+LOOK_BYTES = 16 << 20
+"""Bytes written between two looks at the size of the spool, at most."""
 _AHEAD = 30 * 24  # hours by which files of other producers may be ahead and still be joined
 _MAX_VALUE = 1024 * 1024
 _USUAL = {"payload", "key", "queue", "priority"}
@@ -298,10 +309,10 @@ class Spool:
             raise SpoolFull(
                 f"{self.path}: {total} bytes and {size} more exceed the limit of {self.max_bytes}"
             )
-        if os.fstat(file.fd).st_size + size > _FILE_LIMIT:
+        if os.fstat(file.fd).st_size + size > FILE_LIMIT:
             file = self._next_file(now, file.hour + 1)
         # Others write too: near the limit everybody looks more often.
-        return file, min(_LOOK, (self.max_bytes - total - size) // 16)
+        return file, min(LOOK_BYTES, (self.max_bytes - total - size) // 16)
 
     def _next_file(self, now: int, least: int = 0) -> OpenFile:
         """Open the file of the hour, or a later one."""

@@ -216,7 +216,7 @@ def plan_begin(store: Store) -> int:
 def test_without_the_archive_a_snapshot_of_a_replicated_journal_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fastjournal.journal.disk.upkeep._MOMENTS", 2)
+    monkeypatch.setattr("fastjournal.journal.disk.upkeep.ARCHIVE_WAIT", 0.1)
     store = TroubledStore(MemoryStore(), lambda number, name: "fail")
     primary = Primary(store)
     primary.put(*keys(12))

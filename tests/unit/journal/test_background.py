@@ -49,7 +49,6 @@ def test_a_journal_closes_though_its_timer_was_about_to_sleep() -> None:
     assert late.reached.wait(LIMIT)
     closing = threading.Thread(target=j.close)
     closing.start()
-    wait_until(j.background._stopping.is_set, what="close has told the threads")
     wait_until(late.is_set, what="close has told the timer")
     late.late = False
     late.go_on.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from fastjournal.errors import CorruptRecord, MemoryFull, QueueFull, SettingErro
 from fastjournal.journal.disk.retention import Retention
 from fastjournal.journal.language.commands import Add
 from fastjournal.journal.look.read_only import JournalView
-from fastjournal.journal.state.row import Row
+from fastjournal.journal.state.row import QueueRules, Row
 from fastjournal.journal.state.values import Values
 from fastjournal.log.care.cleaner import sealed_segments, segment_records
+from fastjournal.log.files import FileHandle
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.log.write.log_writer import LogWriter
@@ -25,11 +27,35 @@ HOME = Path("/jobs")
 MIB = 1 << 20
 
 
+class FilesHeldOpen(MemoryFiles):
+    """Knows which files are open for reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[FileHandle] = []
+
+    def open_read(self, path: Path) -> FileHandle:
+        handle = super().open_read(path)
+        if path.suffix in (".log", ".snapshot"):
+            self.opened.append(handle)
+        return handle
+
+    def held_open(self) -> int:
+        for handle in self.opened.copy():
+            try:
+                handle.size()
+            except OSError:  # it is closed
+                self.opened.remove(handle)
+        return len(self.opened)
+
+
 class Small:
     """A journal of little memory over files in memory."""
 
-    def __init__(self, limit: int = 16_384, **options: Any) -> None:
-        self.files = MemoryFiles()
+    def __init__(
+        self, limit: int = 16_384, files: MemoryFiles | None = None, **options: Any
+    ) -> None:
+        self.files = files or MemoryFiles()
         self.files.make_directory(HOME.parent)
         self.clock = ManualClock()
         self.options = {"memory_limit": limit, "segment_size": 16_384, **options}
@@ -136,29 +162,34 @@ def test_empty_values_need_no_place(small: Small) -> None:
 
 def test_ended_jobs_leave_no_rows_behind_in_memory(small: Small) -> None:
     """What waits to be let go does not keep what has ended."""
+    rows: list[Row] = []
     for number in range(2000):
-        small.journal.put(b"%8d" % number, queue="q")
+        job = small.journal.put(b"%8d" % number, queue="q")
+        rows.append(small.journal.engine.state.rows[job.id])
         held = small.journal.lease("q")
         assert held is not None
         held.done()
     assert small.values.count == 0
-    assert len(small.values._list) < 300
+    rows.append(Row(bytes(16), QueueRules(b""), b"", b""))  # nobody else has it
+    *references, ours = [getrefcount(row) for row in rows]
+    assert sum(count > ours for count in references) < 300
 
 
 def test_files_that_are_gone_are_not_held_open() -> None:
     """Cleaning and snapshots give the disk its space back."""
-    small = Small()
+    files = FilesHeldOpen()
+    small = Small(files=files)
     small.fill(60)
     assert small.entries["k1"] == value(1)
-    fetching = small.journal.engine.fetching
-    assert fetching._files
+    assert files.held_open()
     for number in range(0, 60, 2):
         small.entries[f"k{number}"] = value(number + 100)
     assert small.journal.clean()
-    assert not fetching._files
+    assert not files.held_open()
     assert small.entries["k3"] == value(3)
+    assert files.held_open()
     small.journal.snapshot()
-    assert not fetching._files
+    assert not files.held_open()
     assert small.entries["k3"] == value(3)
     small.journal.close()
 

@@ -136,6 +136,7 @@ def test_asking_does_not_look_at_queues_that_have_nothing() -> None:
     heads = core.state.selection
     for options in ({}, {"fair": False}, {"prefix": b"b"}, {"prefix": b"b", "fair": False}):
         core.lease(**options)
-    offered = [name for group in heads._by_prefix.values() for name in (*group.quick, *group.slow)]
+    groups = {group for lane in core.state.queues.values() for group in lane.prefixes}
+    offered = [name for group in groups for name in (*group.quick, *group.slow)]
     assert set(offered) == {b"busy"}
     assert all(len(first) <= 2 for first in heads._firsts.values())

@@ -136,7 +136,7 @@ def test_records_larger_than_a_chunk_are_read(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader's chunk is only a size: 1, 2 and 3 times it, and every size around it."""
-    monkeypatch.setattr(cursor_module, "_CHUNK", 64)
+    monkeypatch.setattr(cursor_module, "CHUNK", 64)
     payloads = [bytes([size % 251]) * size for size in [*range(30, 80), 127, 128, 129, 192, 500, 0]]
     records = fill(stream, tuple(payloads), (b"next",))
     assert [record.payload for record in records] == [*payloads, b"next"]

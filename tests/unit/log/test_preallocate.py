@@ -27,6 +27,7 @@ from fastjournal.log.write.log_writer import LogWriter, never
 from fastjournal.spark.storage.segments import journal_segments, load, newest_time
 from fastjournal.spark.stream.tail import Tail
 from fastjournal.testing import Fault, ManualClock, MemoryFiles
+from fastjournal.testing.files import MemoryHandle
 
 HERE = Path("/log")
 FIRST = HERE / segment_name(1)
@@ -342,33 +343,29 @@ def test_one_look_at_a_segment_that_is_being_written_misses_nothing() -> None:
 
 def test_a_cursor_does_not_take_a_half_seen_write_for_damage() -> None:
     """A record that was not there yet when the one behind it was read already."""
+    looks: list[bytes] = []
+    """What the next reads see; then there is what there is."""
+
+    class Behind(MemoryHandle):
+        def read(self, offset: int, size: int) -> bytes:
+            seen = looks.pop(0)[offset : offset + size] if looks else None
+            return super().read(offset, size) if seen is None else seen
+
     files = MemoryFiles()
     log = opened(files)
     log.wait_synced(log.append_one(b"a"))
+    files.handle_class = Behind
     cursor = stream_on(files).open_cursor(follow=True)
     assert cursor.next() is not None
-    whole: list[bytes] = []
     at = log.position.offset
     log.append_one(b"b" * 50)
     between = log.position.offset
     log.append_one(b"c" * 50)
-    whole.append(files.content(FIRST))
-    hole = whole[0][:at] + bytes(between - at) + whole[0][between:]
-    handle = cursor._handle
-    assert handle is not None
-    reads = iter([hole, hole])  # the chunk, then the first of the two looks
-
-    class Behind:
-        """The handle, two reads behind."""
-
-        def read(self, offset: int, size: int) -> bytes:
-            return next(reads, whole[0])[offset : offset + size]
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(handle, name)
-
-    cursor._handle = Behind()  # type: ignore[assignment]
+    whole = files.content(FIRST)
+    hole = whole[:at] + bytes(between - at) + whole[between:]
+    looks += [hole, hole]  # the chunk, then the first of the two looks
     assert [record.payload for record in cursor] == [b"b" * 50, b"c" * 50]
+    assert not looks
 
 
 def test_a_journal_kept_readable_for_the_workq_server_is_not_preallocated(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def a_new_lease_under_an_old_reign(rules: Rules) -> None:
     world.isolate(old)
     world.run_for(3)
     for node in world.others(old):
-        world.do(node, "j0", node.replicas["j0"].member._look)
+        world.hand(old.name, node, Resigned(1))  # so that it looks who leads
     new = world.leader(2)
     world.arbiter_down.clear()
     world.run_for(2)
@@ -235,7 +235,7 @@ def test_a_bit_that_turns_over_under_a_follower_is_found_and_fetched_again(
     piece: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F58: for each segment that the primary has left it tells the CRC; also piece by piece."""
-    monkeypatch.setattr("fastjournal.replica.disk._PIECE", piece)
+    monkeypatch.setattr("fastjournal.replica.disk.PIECE", piece)
     caplog.set_level(logging.CRITICAL, "fastjournal")
     world, primary = settled(QUIET, Rules())
     victim = world.others(primary)[0]

@@ -269,7 +269,7 @@ def test_a_damaged_snapshot_is_set_aside_with_its_log() -> None:
 
 def test_the_crc_of_a_segment_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """F58: a large one is not read whole while others wait for this node."""
-    monkeypatch.setattr("fastjournal.replica.disk._PIECE", 1000)
+    monkeypatch.setattr("fastjournal.replica.disk.PIECE", 1000)
     log = open_log(MemoryFiles())
     while not log.sealed():
         log.append(b"x" * 100, 1)

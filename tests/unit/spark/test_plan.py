@@ -310,7 +310,7 @@ def test_a_cleaner_that_begins_meanwhile_is_waited_for_and_all_is_opened_again(
 
 def test_a_cleaner_at_work_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, [1, 1])
-    monkeypatch.setattr(plan_module, "_LOCK_SECONDS", 0)
+    monkeypatch.setattr(plan_module, "LOCK_SECONDS", 0)
     held = DISK.lock(tmp_path / "read.lock", exclusive=True, timeout=0)
     with pytest.raises(LockTimeout):
         load_all(tmp_path)

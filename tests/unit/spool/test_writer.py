@@ -238,7 +238,8 @@ def test_a_disk_that_fails_is_told(tmp_path: Path, number: int, error: type[Exce
 
 def test_a_spool_that_is_full_says_so_and_takes_jobs_again_when_it_is_not(tmp_path: Path) -> None:
     """P-BOUND."""
-    with Spool(tmp_path, max_bytes=50_000) as spool:
+    clock = ManualClock(NOW)
+    with Spool(tmp_path, max_bytes=50_000, clock=clock) as spool:
         count = fill(spool, b"x" * 100)
         size = sum((tmp_path / name).stat().st_size for name in files(tmp_path))
         assert 49_000 < size <= 50_000
@@ -246,7 +247,7 @@ def test_a_spool_that_is_full_says_so_and_takes_jobs_again_when_it_is_not(tmp_pa
         with pytest.raises(SpoolFull):
             spool.put(b"x" * 1000, queue="q")
         (tmp_path / files(tmp_path)[0]).unlink()
-        spool._file = None
+        clock.advance(3600)  # a file of its own: the one that was open has no name
         spool.put(b"x", queue="q")
     assert payloads(tmp_path) == [b"x"]
 
@@ -351,8 +352,8 @@ def test_a_full_file_is_left_for_the_next_before_its_hour(
     """An offset has 4 bytes."""
     from fastjournal.spool import writer
 
-    monkeypatch.setattr(writer, "_FILE_LIMIT", 10_000)
-    monkeypatch.setattr(writer, "_LOOK", 1000)
+    monkeypatch.setattr(writer, "FILE_LIMIT", 10_000)
+    monkeypatch.setattr(writer, "LOOK_BYTES", 1000)
     with Spool(tmp_path, clock=ManualClock(NOW)) as spool:
         for number in range(200):
             spool.put(b"%d" % number, queue="q")

@@ -53,13 +53,14 @@ from fastjournal.log.manifest import ManifestFile
 from fastjournal.log.segment import HEADER_SIZE, parse_name
 from fastjournal.log.stream import Stream
 
-__all__ = ["Upkeep", "UpkeepStatus"]
+__all__ = ["ARCHIVE_WAIT", "Upkeep", "UpkeepStatus"]
 
+ARCHIVE_WAIT = 30.0
+"""Seconds that a snapshot waits for the archive; then the next one tries it."""
 _PART = 500
 _PART_BYTES = 1024 * 1024
 _LOCK_WAIT = 1.0
 _MOMENT = 0.05  # seconds
-_MOMENTS = 600  # that a snapshot waits for the archive; then the next one tries it
 _ALL = 1 << 62
 
 
@@ -259,7 +260,7 @@ class Upkeep:
             return
         self._wait_safe(as_of[-1])
         moment, hold = threading.Event(), self._hold
-        for _ in range(_MOMENTS):
+        for _ in range(round(ARCHIVE_WAIT / _MOMENT)):
             if hold is None or hold() >= first:
                 return
             moment.wait(_MOMENT)

@@ -27,9 +27,10 @@ from fastjournal.log.scan.resync import is_reserved, next_valid
 from fastjournal.log.segment import HEADER_SIZE, Position
 from fastjournal.log.segment_directory import SegmentDirectory, has_records, read_growing
 
-__all__ = ["Cursor"]
+__all__ = ["CHUNK", "Cursor"]
 
-_CHUNK = 1024 * 1024  # bytes read at once
+CHUNK = 1024 * 1024
+"""Bytes read at once, unless one record is larger."""
 
 Take = Callable[
     [bytes, int, int, int, int, int], tuple[list[Record] | int, int, BrokenRecord | None]
@@ -81,7 +82,7 @@ class Cursor:
         self._segments: list[int] | None = None
         self._index = -1  # of the open segment in _segments
         self._offset = HEADER_SIZE  # of the next read
-        self._want = _CHUNK
+        self._want = CHUNK
         self._records: list[Record] = []  # read from the file at once
         self._batch: Iterator[Record] = iter(self._records)  # those of them not returned yet
         self._last: Record | None = None  # of the records before these
@@ -173,7 +174,7 @@ class Cursor:
             )
             if records:
                 self._offset += stop
-                self._want = _CHUNK
+                self._want = CHUNK
                 return records
             ends_early = broken is None or broken.torn
             if ends_early and len(data) == self._want:  # a record larger than the chunk
@@ -280,7 +281,7 @@ class Cursor:
             raise
         try:
             # The record is checked whole: a damaged TIME must not lead past the records sought.
-            head = handle.read(HEADER_SIZE, _CHUNK) if whole else b""
+            head = handle.read(HEADER_SIZE, CHUNK) if whole else b""
             return decode(head, 0, len(head), self.stream.max_payload)[0]
         except BrokenRecord:
             return None

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["Sift"]
+__all__ = ["ROOM", "Sift"]
 
 _STATES: tuple[State | None, ...] = (None, *State)
-_ROOM = 1 << 12
+ROOM = 1 << 12
+"""Places for rows at the least; half of them are used."""
 
 
 class Sift:
@@ -48,8 +49,13 @@ class Sift:
                 bit = _STATES.index(before)
                 self._before[kind] |= 1 << bit
                 self._after[kind, bit] |= 1 << _STATES.index(after)
-        self._table = self._empty(_ROOM)
+        self._table = self._empty(ROOM)
         self._count = 0
+
+    @property
+    def room(self) -> int:
+        """Places for rows; more are made for rows that live at the same time, not for all."""
+        return len(self._table[0])
 
     def _empty(self, room: int) -> tuple[Array, ...]:
         np = self._np
@@ -59,7 +65,7 @@ class Sift:
     def _make_room(self, more: int) -> None:
         from fastjournal.spark.audit.prefilter_kernel import grow
 
-        room = len(self._table[0])
+        room = self.room
         if 2 * (self._count + more) <= room:
             return
         while 2 * (self._count + more) > room:

@@ -59,6 +59,7 @@ from fastjournal.spark.storage.mapped_file import map_file
 from fastjournal.spark.storage.object_store import list_segments, read_head, read_whole
 
 __all__ = [
+    "LOCK_SECONDS",
     "SHARE_BYTES",
     "Piece",
     "SegmentListing",
@@ -82,7 +83,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-_LOCK_SECONDS = 60.0
+LOCK_SECONDS = 60.0
+"""How long a cleaner at work is waited for where nothing else is said."""
 _LEAST_PACK = 32 << 20
 _LEAST_SPLIT = 4 << 10
 _NEVER = 1 << 63
@@ -447,7 +449,7 @@ def at_one_moment(directory: str | Path, work: Callable[[], T], seconds: float |
             if not DISK.exists(path):
                 return done
     try:
-        waits = _LOCK_SECONDS if seconds is None else seconds
+        waits = LOCK_SECONDS if seconds is None else seconds
         lock = DISK.lock(path, exclusive=False, timeout=waits)
     except OSError as error:
         raise SegmentError(path, f"cannot be locked: {error}") from error
