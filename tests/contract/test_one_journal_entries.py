@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from fastjournal.client._async.entries import AsyncEntries
 from fastjournal.client._sync.entries import ClientEntries
+from fastjournal.client.change_numbers import ChangeNumbers
 from fastjournal.entry_value import STRING, VOID
 from fastjournal.errors import (
     AlreadyExists,
@@ -264,15 +266,21 @@ def test_requests_about_entries_go_out_together(tmp_path: Path) -> None:
         assert (deleted, last, len(pipe)) == (True, None, 0)
 
 
-def test_a_forked_child_numbers_its_additions_anew(tmp_path: Path) -> None:
-    with LocalDaemon(tmp_path / "d") as daemon, daemon.connect() as client:
-        client.entries.add("n")
-        numbers = client.entries._numbers
-        own = numbers.next(0)[0]
-        numbers._process = -1  # as in a child
-        assert numbers.next(0)[0] != own
-        first, second = numbers.next(5_000_000), numbers.next(5_000_000)
-        assert first[0] == second[0] and first[1] < second[1]
+def test_a_forked_child_numbers_its_additions_anew() -> None:
+    numbers = ChangeNumbers()
+    own, _ = numbers.next(0)
+    theirs, ours = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(ours, numbers.next(0)[0])
+        os._exit(0)
+    os.waitpid(child, 0)
+    name = os.read(theirs, 100)
+    assert len(name) == len(own) and name != own
+    os.close(theirs)
+    os.close(ours)
+    first, second = numbers.next(5_000_000), numbers.next(5_000_000)
+    assert own == first[0] == second[0] and first[1] < second[1]
 
 
 def test_a_lock_is_kept_as_long_as_it_was_taken_for(entries: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from pathlib import Path
 from typing import Any, Self
 
 from fastjournal.model import Mode
@@ -12,6 +14,19 @@ from fastjournal.wire.fj.hello import Hello, encode_hello
 from fastjournal.wire.fj.job_codec import encode_job
 from fastjournal.wire.fj.replies import Reply, ReplyParser
 from fastjournal.wire.fj.requests import encode_request
+
+
+def other_end(sock: socket.socket) -> socket.socket:
+    """The end that a daemon of this process has of a connection, by a descriptor of its own."""
+    here = sock.getsockname()
+    for descriptor in Path("/dev/fd").iterdir():
+        with contextlib.suppress(OSError):
+            end = socket.fromfd(int(descriptor.name), sock.family, sock.type)
+            with contextlib.suppress(OSError):
+                if end.getpeername() == here:
+                    return end
+            end.close()
+    raise AssertionError(f"nobody here is connected to {here}")
 
 
 class FjPeer:

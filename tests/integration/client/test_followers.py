@@ -10,6 +10,8 @@ import pytest
 import fastjournal
 from daemon_process import free_port
 from fastjournal.client import Client
+from fastjournal.client.blocking_transport import Pool
+from fastjournal.client.urls import Target, target_of
 from fastjournal.daemon.auth import add_token
 from fastjournal.errors import NotFound, NotPrimary, Unauthorized, Unavailable
 from fastjournal.model import NewJob
@@ -31,7 +33,11 @@ def door(daemon: LocalDaemon, tmp_path: Path) -> Iterator[StandbyDoor]:
 
 
 def looking(door: StandbyDoor, max_lag: str = "5s") -> Client:
-    return Client(f"{door.url}?read=follower&max_lag={max_lag}")
+    return Client(looked_at(door, max_lag))
+
+
+def looked_at(door: StandbyDoor, max_lag: str = "5s") -> Target:
+    return target_of(f"{door.url}?read=follower&max_lag={max_lag}")
 
 
 def last_time(daemon: LocalDaemon) -> int:
@@ -150,11 +156,14 @@ def test_nothing_is_shown_that_a_majority_does_not_have(
 def test_records_that_were_cut_off_are_forgotten(door: StandbyDoor, daemon: LocalDaemon) -> None:
     with looking(door) as client:
         client.put(b"job", key="a", queue="q")
+        kept = last_time(daemon)
+        client.put(b"job", key="b", queue="q")
         door.wait_ready(client)
-        view = door.standby._view
-        door.progress = door.progress._replace(rewritten=1)
+        assert [job.key for job in client.jobs("q")] == ["a", "b"]
+        before = door.looks
+        door.progress = door.progress._replace(rewritten=1, commit=kept)
         assert [job.key for job in client.jobs("q")] == ["a"]
-        assert door.standby._view is not view
+        assert door.looks > before
 
 
 def test_a_follower_that_is_too_old_is_passed_over(door: StandbyDoor) -> None:
@@ -194,11 +203,9 @@ def test_a_change_depends_on_what_the_primary_says(door: StandbyDoor, daemon: Lo
 def test_only_looks_are_answered(door: StandbyDoor) -> None:
     with looking(door) as client:
         door.wait_ready(client)
-        followers = client.caller._followers
-        assert followers is not None
-        connection = followers.take()
         from fastjournal.client import leases, puts
 
+        connection = Pool(looked_at(door)).take()
         for call in (puts.put(b"x", queue="q"), leases.complete(bytes(16), 1, None)):
             with pytest.raises(NotPrimary) as refused:
                 connection.ask(call)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ import trustme
 
 import fastjournal
 from fastjournal.client import leases, operator_calls
-from fastjournal.client._async.caller import AsyncCaller
 from fastjournal.client._async.watch import AsyncWatching
 from fastjournal.client.asyncio_transport import AsyncConnection
 from fastjournal.client.calls import Call
@@ -29,7 +29,6 @@ from fastjournal.wire.fj.fields import encode_integer
 from fastjournal.wire.fj.functions import Function, Type
 from fastjournal.wire.fj.replies import (
     Pair,
-    ReplyParser,
     encode_error,
     encode_ok,
     encode_push,
@@ -425,16 +424,26 @@ async def test_a_lease_that_came_just_before_it_was_cancelled_is_given_back(tmp_
 
 
 async def test_whoever_gives_up_waiting_for_a_push_loses_none() -> None:
-    target = target_of("fj://127.0.0.1:1")
-    connection = AsyncConnection(target)
-    connection.connection_made(asyncio.Transport())
-    watch = AsyncWatching(AsyncCaller(target), watched())
-    watch._connection = connection
+    class Wire(asyncio.Transport):
+        def write(self, data: Any) -> None:
+            """Nobody is there to read it."""
+
+    connection = AsyncConnection(target_of("fj://127.0.0.1:1"))
+    connection.connection_made(Wire())
+
+    async def opened_one() -> AsyncConnection:
+        return connection
+
+    caller: Any = SimpleNamespace(pool=SimpleNamespace(open=opened_one))
+    opening = asyncio.create_task(AsyncWatching.open(caller, watched()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    connection.data_received(encode_reply(1, 0))
+    watch = await opening
     listening = asyncio.create_task(watch.next(10))
     for _ in range(3):
         await asyncio.sleep(0)
-    (push,) = ReplyParser().feed(encode_push(1, 0, b"k", value_type=Type.BUFFER))
-    connection._take_push(push)
+    connection.data_received(encode_push(1, 0, b"k", value_type=Type.BUFFER))
     await asyncio.sleep(0)
     listening.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -479,13 +488,26 @@ def test_a_daemon_that_loads_is_waited_for_by_both_clients() -> None:
     run(main)
 
 
-def test_a_call_holds_one_number(daemon: LocalDaemon) -> None:
+def test_a_call_holds_one_number() -> None:
     """Numbers of a pipeline go round and never meet that of a single call."""
-    with daemon.connect() as client:
+    ping, numbers = operator_calls.ping(), list[int]()
+
+    def notes(sock: socket.socket) -> None:
+        say_hello(sock)
+        size, data = len(ping.data), b""
+        while asked := sock.recv(65_536):
+            data += asked
+            new = [int.from_bytes(data[at + 6 : at + 8], "big") for at in range(0, len(data), size)]
+            del new[len(data) // size :]
+            data = data[len(new) * size :]
+            numbers.extend(new)
+            sock.sendall(b"".join(encode_reply(number, 0) for number in new))
+
+    with fastjournal.connect(threaded(notes).url()) as client:
         connection = client.caller.pool.take()
-        connection._number = 0xFFFE
-        calls: list[Call] = [operator_calls.ping()] * 5
-        assert len(connection.receive(connection.send(calls))) == 5
-        assert connection._number == 5
-        connection.ask(calls[0])
+        calls: list[Call] = [ping] * 1000
+        for _ in range(66):
+            assert len(connection.receive(connection.send(calls))) == 1000
+        connection.ask(ping)
         client.caller.pool.give_back(connection)
+    assert numbers == [*range(2, 0x10000), *range(2, 2 + 66_000 - 0xFFFE), 1]

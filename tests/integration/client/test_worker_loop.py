@@ -406,10 +406,36 @@ def test_a_worker_survives_a_restart_of_the_daemon_and_tells_it(
 
 def test_lengths_of_a_worker_may_have_a_unit(tmp_path: Path) -> None:
     with fastjournal.Journal(tmp_path / "j", background=False) as journal:
-        worker = Worker(journal, lambda job: None, grace="5s", wait="250ms", lease="2m")
+        stopping, hold, waits = threading.Event(), threading.Event(), list[float]()
+
+        class Asked:
+            """A journal that notes how long a worker waits; a stop comes while a job runs."""
+
+            def lease_many(self, *given: Any, wait: float, **more: Any) -> list[LeasedJob]:
+                waits.append(wait)
+                return journal.lease_many(*given, wait=0, **more)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(journal, name)
+
+        journal.put(b"long", queue="q")
+        source: Any = Asked()
+
+        def work(job: LeasedJob) -> None:
+            stopping.set()
+            hold.wait(60)
+
+        worker = Worker(source, work, grace="250ms", wait="125ms", lease="2m")
+        run = threading.Thread(target=worker.run, daemon=True)
+        run.start()
+        assert stopping.wait(20)
+        worker.stop()
+        run.join(20)  # for its grace alone
+        assert not run.is_alive()
+        hold.set()
+        assert set(waits) == {0.125}
         with pytest.raises(BadRequest, match="grace is no length"):
             Worker(journal, lambda job: None, grace="soon")
-    assert (worker._grace, worker._wait) == (5.0, 0.25)
     assert (Retry(after="5m").delay, Retry(3).delay) == (300.0, 3.0)
 
 

@@ -279,7 +279,10 @@ def test_a_holder_that_dies_frees_its_lock_at_the_deadline_and_its_late_write_is
         entries = client.entries
         with pytest.raises(Locked):
             entries.lock("k")
-        deadline = daemon.call(lambda: dict(lock_of(daemon)))[b"k"].until
+        locks = daemon.server.default.journal.entries.operations.locks
+        held = daemon.call(lambda: locks.holder((b"k",), 0))
+        assert held is not None
+        deadline = held.until
         with entries.lock("k", wait=20) as mine:
             assert client.server_now() >= deadline - S // 10
             assert mine.fence > fence
@@ -289,10 +292,6 @@ def test_a_holder_that_dies_frees_its_lock_at_the_deadline_and_its_late_write_is
         with pytest.raises(LeaseLost):
             entries.set("k", "later", fence=fence)
         assert entries["k"] == "newer"
-
-
-def lock_of(daemon: LocalDaemon):  # type: ignore[no-untyped-def]
-    return daemon.server.default.journal.entries.operations.locks._locks
 
 
 def test_a_dead_holders_lock_ends_when_the_clock_says_so(tmp_path: Path) -> None:

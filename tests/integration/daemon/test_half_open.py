@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from fastjournal.testing.daemon import LocalDaemon
 from fastjournal.wire.fj.fields import encode_integer
 from fastjournal.wire.fj.functions import WORKED_ON, Function
 from fastjournal.wire.fj.requests import encode_request
-from fjpeer import FjPeer, put_bytes
+from fjpeer import FjPeer, other_end, put_bytes
 
 
 @pytest.fixture
@@ -117,19 +116,18 @@ def test_tcp_looks_for_peers_that_have_vanished(daemon: LocalDaemon) -> None:
     """F50: the kernel asks after a minute of silence, and gives up after two without an answer."""
     with FjPeer(daemon.port) as peer:
         peer.hello()
-        sock = only(daemon)._transport.get_extra_info("socket")
         tcp = socket.IPPROTO_TCP
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        asked = [
-            sock.getsockopt(tcp, getattr(socket, name))
-            for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
-        ]
-        assert asked == [60, 15, 4, 120_000]
-        silent = _vanish(peer.sock)
-        if silent:  # it left no FIN behind: only a probe can tell
-            assert daemon.call(lambda: len(daemon.server.connections)) == 1
-        with socket.socket(fileno=os.dup(sock.fileno())) as same:
-            same.setsockopt(tcp, socket.TCP_KEEPIDLE, 1)
+        with other_end(peer.sock) as sock:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            asked = [
+                sock.getsockopt(tcp, getattr(socket, name))
+                for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+            ]
+            assert asked == [60, 15, 4, 120_000]
+            silent = _vanish(peer.sock)
+            if silent:  # it left no FIN behind: only a probe can tell
+                assert daemon.call(lambda: len(daemon.server.connections)) == 1
+            sock.setsockopt(tcp, socket.TCP_KEEPIDLE, 1)
         wait_until(lambda: not daemon.server.connections, what="the probe finds nobody")
 
 

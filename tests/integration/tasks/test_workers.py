@@ -168,7 +168,10 @@ def test_a_thread_past_its_time_limit_fails_its_call(app: Tasks) -> None:
         gate.set()
 
 
-def test_a_worker_announces_itself_and_what_it_runs(app: Tasks) -> None:
+def test_a_worker_announces_itself_and_what_it_runs(
+    app: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastjournal.tasks.worker.EVERY", 0.05)
     gate = threading.Event()
     began = threading.Event()
 
@@ -177,11 +180,11 @@ def test_a_worker_announces_itself_and_what_it_runs(app: Tasks) -> None:
         gate.wait(60)
 
     task = app.task(name="long")(work)
-    with working(app, concurrency=2, name="w1") as worker:
+    with working(app, concurrency=2, name="w1"):
         wait_until(lambda: known_workers(app.journal), what="it is announced")
         handle = task.put()
         began.wait(30)
-        worker._announce()
+        wait_until(lambda: known_workers(app.journal)[0].running, what="its job is announced")
         (known,) = known_workers(app.journal)
         assert (known.name, known.mode, known.concurrency) == ("w1", "threads", 2)
         assert known.queues == ["tasks"]

@@ -93,9 +93,10 @@ with fastjournal.connect({daemon.url!r}) as client:
 def test_a_command_whose_lock_was_lost_is_told_to_end(run: Command, daemon: LocalDaemon) -> None:
     source = f"""
 import fastjournal, os, time
+from fastjournal.client.entry_calls import unlock
 fence = int(os.environ["FASTJOURNAL_FENCE"])
 with fastjournal.connect({daemon.url!r}) as client:
-    client.entries._unlock(b"k", fence)
+    client.caller.call(unlock(b"k", fence))
     client.entries.lock("k", 60)
 time.sleep(60)
 """
