@@ -46,6 +46,7 @@ from fastjournal.package.compiled import source_of
 from fastjournal.wire.fj.functions import Function, Type
 from fastjournal.wire.fj.replies import Pair, encode_error, encode_ok, encode_reply
 from fastjournal.wire.fj.requests import RequestParser
+from fjpeer import break_connections
 from journal_forms import LOOPS, client_of, journal_of
 from relays import Impostor, say_hello
 from wire_values import PutOutcome, encode_put_outcomes
@@ -544,7 +545,7 @@ def test_a_watch_and_a_closed_client(client: Any) -> None:
 
 def client_is_gone(watch: Any) -> None:
     """The connection of a watch breaks, and no other can be made: there is no next change."""
-    (watch._thing if hasattr(watch, "_thing") else watch)._connection.close()
+    break_connections()
     assert watch.next(10) is None
 
 

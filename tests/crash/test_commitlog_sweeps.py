@@ -27,7 +27,7 @@ from fastjournal.errors import (
 from fastjournal.log import Stream
 from fastjournal.log.write.commit_log import CommitLog
 from fastjournal.testing import Crash, Fault, ManualClock, ManualTicker, MemoryFiles
-from lives import no_standby
+from lives import no_standby, settle
 
 HERE = Path("/log")
 SEGMENT = 4096
@@ -199,13 +199,6 @@ class Run:
         """Everybody was told one thing."""
         told = [set(self.acknowledged), self.undone, self.unknown]
         assert sum(map(len, told)) == len(set().union(*told)) == len(self.begun)
-
-
-def settle() -> None:
-    """Wait until no standby is being made: so operations have the same numbers in every run."""
-    for thread in threading.enumerate():
-        if thread.name == "fastjournal-standby":
-            thread.join(LIMIT)
 
 
 def next_name(path: Path) -> str:

@@ -21,6 +21,7 @@ from fastjournal.log.manifest import MANIFEST, read
 from fastjournal.log.segment import WORKQ, Position
 from fastjournal.log.stream import Stream
 from fastjournal.testing import Crash, ManualClock, MemoryFiles, check_replay
+from lives import settle
 
 HOME = Path("/jobs")
 SAMPLES = 6
@@ -47,11 +48,6 @@ def rows(files: MemoryFiles) -> dict[bytes, bytes]:
         return {job.key_bytes: job.payload for job in journal.jobs()}
 
 
-def wait(journal: Journal) -> None:
-    """Until the segment that was left has its line: else the operations come in any order."""
-    journal.engine.log._pair._join()
-
-
 def value(n: int) -> bytes:
     """Large enough that a few of them fill a segment: every operation is crashed at."""
     return b"%02d" % n * 300
@@ -63,12 +59,12 @@ def work(files: MemoryFiles, done: list[int]) -> None:
     for n in range(PUTS):
         journal.put(value(n), queue="q", key=str(n % 7))
         done.append(n)
-        wait(journal)
+        settle()
         if n in (14, 30):
             assert journal.clean()
         if n == 18:
             journal.snapshot()
-            wait(journal)
+            settle()
     journal.close()
 
 

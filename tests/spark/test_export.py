@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import S3FileSystem
 
+from fastjournal.archive.store import open_store
 from fastjournal.errors import BadRequest, SettingError, Unavailable
 from fastjournal.journal.journal import Journal
 from fastjournal.journal.language.codec import TYPE_NAMES, decode
@@ -23,7 +25,7 @@ from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.spark.lake import exporter
 from fastjournal.spark.lake import files as export_files
-from fastjournal.spark.lake.delta import compact
+from fastjournal.spark.lake.delta import bring_up, compact
 from fastjournal.spark.lake.exporter import export, files_of
 from fastjournal.spark.lake.step import Step
 from fastjournal.spark.lake.steps import Steps
@@ -170,19 +172,17 @@ class _Crashing(Steps):
         if self._place == "after the step":
             raise KeyboardInterrupt
 
-    def _publish(self, step: Step) -> None:
+    def publish(self, step: Step) -> None:
         if step.number == 2 and self._place == "half published":
             if step.delta:
-                from fastjournal.spark.lake.delta import _add
-
-                _add(self.folder, step, "events")
+                bring_up(self.folder, replace(step, tables=("events",)))
             else:
                 one = step.of("events")[0]
                 self.folder.move([(one.path, one.place)])
             raise KeyboardInterrupt
-        super()._publish(step)
+        super().publish(step)
         if step.number == 2 and self._place == "published, not marked":
-            self._store.delete(["000000002.done"])
+            open_store(f"{self.folder.address}/_export").delete(["000000002.done"])
             raise KeyboardInterrupt
 
 
@@ -513,8 +513,8 @@ def test_spark_writes_the_tables_inside_its_tasks(
 def test_what_is_held_is_written_whenever_it_is_enough_for_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_files, "_HELD_BYTES", 20_000)
-    monkeypatch.setattr(walk, "_HELD_ROWS", 40)
+    monkeypatch.setattr(export_files, "HELD_BYTES", 20_000)
+    monkeypatch.setattr(walk, "HELD_ROWS", 40)
     with Journal(tmp_path / "j", clock=ManualClock(NOON), background=False) as journal:
         for _ in range(4):
             journal.put_many([{"payload": b"x" * 50, "queue": f"q{q}"} for q in range(40)])

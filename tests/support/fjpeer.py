@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,17 +17,27 @@ from fastjournal.wire.fj.replies import Reply, ReplyParser
 from fastjournal.wire.fj.requests import encode_request
 
 
+def connections() -> Iterator[socket.socket]:
+    """The TCP connections of this process, a daemon's in a test too; each is closed after use."""
+    for descriptor in Path("/dev/fd").iterdir():
+        with contextlib.suppress(OSError):  # it is something else
+            found = socket.fromfd(int(descriptor.name), socket.AF_INET, socket.SOCK_STREAM)
+            with found:
+                if isinstance(found.getpeername(), tuple):
+                    yield found
+
+
+def break_connections() -> None:
+    """Every TCP connection of this process ends, without a word."""
+    for connection in connections():
+        with contextlib.suppress(OSError):  # its other end has taken it along
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 def other_end(sock: socket.socket) -> socket.socket:
     """The end that a daemon of this process has of a connection, by a descriptor of its own."""
     here = sock.getsockname()
-    for descriptor in Path("/dev/fd").iterdir():
-        with contextlib.suppress(OSError):
-            end = socket.fromfd(int(descriptor.name), sock.family, sock.type)
-            with contextlib.suppress(OSError):
-                if end.getpeername() == here:
-                    return end
-            end.close()
-    raise AssertionError(f"nobody here is connected to {here}")
+    return next(end.dup() for end in connections() if end.getpeername() == here)
 
 
 class FjPeer:

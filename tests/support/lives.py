@@ -39,6 +39,14 @@ def journal(
     )
 
 
+def settle() -> None:
+    """Wait until no standby is being made: so operations have the same numbers in every run."""
+    for thread in threading.enumerate():
+        if thread.name == "fastjournal-standby":
+            thread.join(20)
+            assert not thread.is_alive()
+
+
 def no_standby(operation: str) -> Fault | None:
     """Whatever the thread that makes the next segment creates fails."""
     making = threading.current_thread().name == "fastjournal-standby"

@@ -58,7 +58,6 @@ class StandbyDoor:
 
         def looked() -> bool:
             before = self.looks
-            client.caller._followers_from = 0.0
             client.queues()
             return self.looks > before
 

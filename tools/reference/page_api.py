@@ -100,7 +100,7 @@ def _class(module: str, name: str, kind: type) -> str:
             continue  # a method of a protocol, said there
         if isinstance(member, property):
             parts.append(f"**`{each}`**: {said(member.__doc__, f'{name}.{each}')}")
-        elif callable(member):
+        elif callable(member) and not inspect.isclass(member):
             method = inspect.isfunction(inspect.getattr_static(kind, each))
             parts.append(_function(each, member, method=method, of=name))
     return "\n\n".join(parts)

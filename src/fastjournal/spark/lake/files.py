@@ -29,10 +29,11 @@ from fastjournal.spark.storage.written_files import read_back
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["STAGING", "DataFile", "Folder", "HeldRows"]
+__all__ = ["HELD_BYTES", "STAGING", "DataFile", "Folder", "HeldRows"]
 
 STAGING = "_staging"
-_HELD_BYTES = 128 << 20
+HELD_BYTES = 128 << 20
+"""Bytes of rows that are held for a file; then it is written."""
 _GROUP_ROWS = 131_072
 _MANY_DAYS = 100_000
 _OPEN_FILES = 128
@@ -232,7 +233,7 @@ class HeldRows:
         """Take rows that have a column `day`."""
         self._held.append(rows)
         self._bytes += rows.nbytes
-        if self._bytes >= _HELD_BYTES:
+        if self._bytes >= HELD_BYTES:
             self._flush()
 
     def _flush(self) -> None:

@@ -84,13 +84,14 @@ class Steps:
         """Bring the newest step into the tables and remove what counts for nothing."""
         last = self.last()
         if last is not None:
-            self._publish(last)
+            self.publish(last)
         self.folder.delete_below(STAGING)
         pictures = [Path(part[0].path).parts[1] for part in last.kept if part] if last else []
         self.folder.delete_below(ROWS, pictures)
         return last
 
-    def _publish(self, step: Step) -> None:
+    def publish(self, step: Step) -> None:
+        """Bring a step into the tables, once."""
         done = f"{step.number:09d}.done"
         if any(one.name == done for one in self._found()):
             return  # what was published may be taken away by whoever keeps the lake

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["EFFECTS", "OUTCOMES", "STATES", "Fold", "Lives", "Part", "parts_of"]
+__all__ = ["EFFECTS", "HELD_ROWS", "OUTCOMES", "STATES", "Fold", "Lives", "Part", "parts_of"]
 
 EFFECTS = (
     "nothing", "new", "merged", "restated", "revived", "leased", "renewed", "done", "retried",
@@ -50,7 +50,8 @@ _ROW_FIELDS = (
     "renewals", "until", "queue", "worker", "puts", "born",
 )  # fmt: skip
 _NOTED = 16
-_HELD_ROWS = 131_072
+HELD_ROWS = 131_072
+"""Commands that pay for the rows carried along: a smaller batch waits for more."""
 _HELD_BYTES = 48 << 20
 
 
@@ -140,7 +141,7 @@ class Fold:
             held.append(part)
             rows += len(part.chunk)
             size += int(part.sizes.sum())
-            if rows >= max(_HELD_ROWS, len(self) // 4) or size >= _HELD_BYTES:
+            if rows >= max(HELD_ROWS, len(self) // 4) or size >= _HELD_BYTES:
                 yield self.feed(held)
                 held, rows, size = [], 0, 0
         if held:
