@@ -61,7 +61,7 @@ class Led(World):
     def finish(self) -> None:
         """All is healed, and every promise is looked at."""
         self.heal()
-        self.until(lambda: self._settled("j0"))
+        self.until(lambda: self.is_settled("j0"))
         self._compare()
 
 
@@ -69,5 +69,5 @@ def settled(plan: Plan, rules: Rules) -> tuple[Led, Node]:
     world = Led(plan, rules)
     primary = world.leader()
     world.put(primary)
-    world.until(lambda: world._settled("j0"))
+    world.until(lambda: world.is_settled("j0"))
     return world, primary

@@ -232,7 +232,7 @@ class World:
         self.heal()
         for _ in range(40):
             self.run_for(1.0)
-            if all(self._settled(journal) for journal in self.homes):
+            if all(self.is_settled(journal) for journal in self.homes):
                 break
         else:
             if not self.plan.may_stall:
@@ -292,21 +292,21 @@ class World:
     def kill(self, node: Node) -> None:
         """kill -9: all that was written is there."""
         node.files = node.files.killed()
-        self._down(node)
+        self.end(node)
 
     def lose_power(self, node: Node) -> None:
         """What was not synced may be gone, in any legal way."""
         seed = self.random.getrandbits(16)
         images = list(itertools.islice(node.files.images(samples=6, seed=seed), 8))
         node.files = self.random.choice(images)
-        self._down(node)
+        self.end(node)
 
     def wipe(self, node: Node) -> None:
         """A new machine under the old name."""
         node.files = MemoryFiles()
-        self._down(node)
+        self.end(node)
 
-    def _down(self, node: Node) -> None:
+    def end(self, node: Node) -> None:
         node.up = False
         node.life += 1
         node.replicas = {}
@@ -628,7 +628,7 @@ class World:
                     raise BrokenPromise(f"an answer did not show {ident}, acknowledged before")
         replica.questions = open_questions
 
-    def _settled(self, journal: str) -> bool:
+    def is_settled(self, journal: str) -> bool:
         serving = [
             node.replicas[journal].member
             for node in self.nodes.values()

@@ -263,14 +263,31 @@ def test_a_worker_waits_for_a_journal_that_takes_nothing_in_when_it_starts(
 
 
 def test_a_short_job_is_leased_with_many_and_a_long_one_alone(app: Tasks) -> None:
-    with working(app, concurrency=2) as worker:
-        assert worker._ahead == 1
-        handles = app.tasks["add"].put_many([(n, n) for n in range(200)])
+    asked: list[int] = []
+
+    class Asked:
+        """A journal that notes for how many jobs it is asked."""
+
+        def lease_many(self, count: int, *given: Any, **more: Any) -> Any:
+            asked.append(count)
+            return app.journal.lease_many(count, *given, **more)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(app.journal, name)
+
+    source: Any = Asked()
+    noting = Tasks(source)
+    short = noting.task(name="short")(lambda: None)
+    long = noting.task(name="long")(lambda: threading.Event().wait(2.7))
+    with working(noting, concurrency=1):
+        handles = short.put_many([()] * 200)
         assert all(handle.wait(30) for handle in handles)
-        assert worker._ahead > 10
-        for _ in range(100):
-            worker._took(30.0)
-        assert worker._ahead == 1
+        assert asked[0] == 2  # one to run, one ahead
+        assert max(asked) > 11
+        assert long.put().wait(30)
+        before = len(asked) + 1  # one may have been under way
+        wait_until(lambda: len(asked) > before + 1, what="it asks again")
+        assert set(asked[before:]) == {2}
 
 
 @pytest.fixture

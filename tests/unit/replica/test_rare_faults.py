@@ -82,7 +82,7 @@ def a_goal_of_an_earlier_run(rules: Rules) -> None:
             one.files.put(path, content[: 8 + max(kept)])
     one.files.reboot()
     one.files = one.files.killed()
-    world._down(one)
+    world.end(one)
     world.start(one)
     world.run_for(0.05)
     world.hand(old.name, one, stale)
