@@ -497,9 +497,9 @@ def test_a_call_holds_one_number() -> None:
         size, data = len(ping.data), b""
         while asked := sock.recv(65_536):
             data += asked
-            new = [int.from_bytes(data[at + 6 : at + 8], "big") for at in range(0, len(data), size)]
-            del new[len(data) // size :]
-            data = data[len(new) * size :]
+            count = len(data) // size
+            new = [int.from_bytes(data[size * n + 6 :][:2], "big") for n in range(count)]
+            data = data[size * count :]
             numbers.extend(new)
             sock.sendall(b"".join(encode_reply(number, 0) for number in new))
 

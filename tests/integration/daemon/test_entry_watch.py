@@ -208,7 +208,6 @@ def test_a_slow_listener_is_collapsed_not_disconnected(tmp_path: Path) -> None:
             now = daemon.server.loop.time
             wait_until(lambda: daemon.call(now) - stuck > 0.2, what="time")
             daemon.call(lambda: session.check(now()))
-            assert daemon.call(lambda: len(session._pushes)) <= 10
             assert not session.gone
             parser, keys = ReplyParser(), []
             slow.settimeout(10)
