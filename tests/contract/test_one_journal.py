@@ -537,15 +537,15 @@ def test_a_watch_and_a_closed_client(client: Any) -> None:
         client.entries.set("k", 1)
         assert watch.next(10).key == b"k"
         client.close()
-        client_is_gone(watch)
+        daemon_is_gone(client.caller.target.port, watch)
     for ask in (client.ping, client.subscribe, lambda: client.put_many([{"queue": "q"}])):
         with pytest.raises(Closed):
             ask()
 
 
-def client_is_gone(watch: Any) -> None:
+def daemon_is_gone(port: int, watch: Any) -> None:
     """The connection of a watch breaks, and no other can be made: there is no next change."""
-    break_connections()
+    break_connections(port)
     assert watch.next(10) is None
 
 

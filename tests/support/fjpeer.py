@@ -27,10 +27,10 @@ def connections() -> Iterator[socket.socket]:
                     yield found
 
 
-def break_connections() -> None:
-    """Every TCP connection of this process ends, without a word."""
+def break_connections(port: int) -> None:
+    """Every connection of this process to a port ends, without a word."""
     for connection in connections():
-        with contextlib.suppress(OSError):  # its other end has taken it along
+        if connection.getpeername()[1] == port:
             connection.shutdown(socket.SHUT_RDWR)
 
 

@@ -53,7 +53,7 @@ from fastjournal.tasks.rates import take_tokens
 from fastjournal.tasks.scheduler import Scheduler
 from fastjournal.tasks.task import Task
 
-__all__ = ["Mode", "TaskWorker"]
+__all__ = ["LookAhead", "Mode", "TaskWorker"]
 
 Mode = Literal["threads", "asyncio", "processes"]
 _log = logging.getLogger("fastjournal.tasks")
@@ -61,6 +61,21 @@ _AHEAD_SECONDS = 0.5
 _MOST_AHEAD = 256
 _LONGEST_SLEEP = 30.0
 _LATER = 1.0  # seconds until a journal that takes nothing in is asked again
+
+
+class LookAhead:
+    """How many jobs are leased beforehand: work for half a second."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._seconds = 1.0
+        """What a call takes, the newest counting most."""
+
+    def note(self, seconds: float) -> int:
+        """Another call took so long; how many that makes."""
+        self._seconds += (seconds - self._seconds) * 0.1
+        each = self._concurrency / max(self._seconds, 1e-6)
+        return max(1, min(_MOST_AHEAD, int(_AHEAD_SECONDS * each)))
 
 
 class TaskWorker(Worker):
@@ -111,9 +126,7 @@ class TaskWorker(Worker):
             prefetch=1 if prefetch is None else prefetch, lease=lease, grace=grace,
             name=self.name, wait=wait, schema=schema,
         )  # fmt: skip
-        self._adapts = prefetch is None
-        self._seconds = 1.0
-        """What a call takes, the newest counting most."""
+        self._look_ahead = LookAhead(concurrency) if prefetch is None else None
         self._names = named
         self._rated = {name: app.rates[name] for name in named if name in app.rates}
         self._has_rates = any(task.options.rate is not None for task in app.tasks.values())
@@ -294,10 +307,8 @@ class TaskWorker(Worker):
         return options.timeout
 
     def _took(self, seconds: float) -> None:
-        self._seconds += (seconds - self._seconds) * 0.1
-        if self._adapts:
-            each = self._concurrency / max(self._seconds, 1e-6)
-            self._ahead = max(1, min(_MOST_AHEAD, int(_AHEAD_SECONDS * each)))
+        if self._look_ahead is not None:
+            self._ahead = self._look_ahead.note(seconds)
 
     def _child(self) -> Child:
         child: Child | None = getattr(self._own, "child", None)

@@ -20,6 +20,7 @@ from fastjournal.errors import TimedOut
 from fastjournal.spool.daemon_destination import DaemonDestination
 from fastjournal.spool.forwarder import ForwardedSpool, Forwarder
 from fastjournal.tasks import TaskWorker, known_workers
+from fastjournal.tasks.worker import LookAhead
 from fastjournal.testing import MemoryFiles, wait_until
 from fastjournal.testing.daemon import LocalDaemon
 
@@ -262,7 +263,7 @@ def test_a_worker_waits_for_a_journal_that_takes_nothing_in_when_it_starts(
         assert journal.queue("work").settings.concurrency == 1
 
 
-def test_a_short_job_is_leased_with_many_and_a_long_one_alone(app: Tasks) -> None:
+def test_a_worker_leases_many_short_jobs_at_once(app: Tasks) -> None:
     asked: list[int] = []
 
     class Asked:
@@ -278,16 +279,21 @@ def test_a_short_job_is_leased_with_many_and_a_long_one_alone(app: Tasks) -> Non
     source: Any = Asked()
     noting = Tasks(source)
     short = noting.task(name="short")(lambda: None)
-    long = noting.task(name="long")(lambda: threading.Event().wait(2.7))
     with working(noting, concurrency=1):
         handles = short.put_many([()] * 200)
         assert all(handle.wait(30) for handle in handles)
         assert asked[0] == 2  # one to run, one ahead
         assert max(asked) > 11
-        assert long.put().wait(30)
-        before = len(asked) + 1  # one may have been under way
-        wait_until(lambda: len(asked) > before + 1, what="it asks again")
-        assert set(asked[before:]) == {2}
+
+
+def test_a_worker_looks_half_a_second_of_work_ahead() -> None:
+    ahead = LookAhead(concurrency=2)
+    counts = [ahead.note(0.001) for _ in range(100)]
+    assert counts == sorted(counts) and counts[0] == 1 and 500 > counts[-1] > 100
+    counts = [ahead.note(0.1) for _ in range(100)]
+    assert counts == sorted(counts, reverse=True) and counts[-1] == 10
+    assert ahead.note(30.0) == 1, "and never less"
+    assert max(LookAhead(1000).note(0.0) for _ in range(3)) == 256, "nor more"
 
 
 @pytest.fixture
