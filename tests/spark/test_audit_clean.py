@@ -22,10 +22,12 @@ from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.spark import JournalTable, explain
+from fastjournal.spark.audit.rules import Finding, directory_findings
 from fastjournal.spark.audit.run import audit, exit_code, second_opinion
 from fastjournal.spark.errors import CodedError
 from fastjournal.spark.maintain.clean import clean
 from fastjournal.spark.storage import segments as plan_module
+from fastjournal.testing import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -81,6 +83,37 @@ def test_rows_that_stand_in_a_snapshot_alone_are_no_finding(
     manifest = read_manifest(DISK, tmp_path / "jobs")
     assert manifest is not None and manifest.floor
     assert told(audit(spark, tmp_path / "jobs")) == set()
+
+
+def test_an_audit_that_a_cleaner_came_before_looks_at_what_is_left(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may list the segments, wait for a cleaner that is at work, and find some of them gone."""
+    path, clock = tmp_path / "jobs", ManualClock(T0)
+    with Journal(path, clock=clock, background=False, sync="os", segment_size=4096) as journal:
+        for n in range(160):
+            journal.put(b"x" * 30, queue="a", key=f"k{n}")
+            clock.advance(1)
+            job = journal.lease("a")
+            assert job is not None
+            job.done()
+        journal.put(b"x", queue="b", key="stays")
+        before = set(path.glob("*.log"))
+
+        def clean_then(directory: str) -> list[Finding]:
+            clock.advance(30 * 86_400)
+            journal.tick()
+            journal.rotate()
+            journal.put(b"x", queue="b")
+            for _ in range(4):
+                journal.clean()
+            return directory_findings(directory)
+
+        monkeypatch.setattr("fastjournal.spark.audit.run.directory_findings", clean_then)
+        for shards in (0, 12):
+            found = audit(spark, path, opinion=False, shards=shards)
+            assert told(found) <= {("note", "gap"), ("note", "orphan")}
+        assert before - set(path.glob("*.log"))
 
 
 def test_warnings_alone_end_with_one(spark: SparkSession, write_journal: Write) -> None:

@@ -24,6 +24,8 @@ from fastjournal.log.stream import Stream
 from fastjournal.model import Job
 from fastjournal.spark import JournalTable
 from fastjournal.spark.audit.rules import (
+    SeenLog,
+    ShareLog,
     directory_findings,
     segment_findings,
     share_findings,
@@ -344,8 +346,8 @@ def test_an_audit_of_a_lived_in_journal_finds_no_error(tmp_path: Path) -> None:
         lived(path, seed)
         found = directory_findings(str(path)) + segment_findings(journal_segments(path))
         for n in range(2):
-            found += share_findings(str(path), Share(n, 2))
-            found += snapshot_findings(str(path), Share(n, 2))
+            log = ShareLog(SeenLog.look(str(path)), Share(n, 2))
+            found += share_findings(log) + snapshot_findings(log)
         assert [one for one in found if one.severity == "error"] == []
 
 
@@ -360,12 +362,12 @@ def test_a_snapshot_that_says_something_else_than_the_log_is_found(tmp_path: Pat
     journal.close()
     for name, data in kept.items():
         (path / name).write_bytes(data)
-    assert snapshot_findings(str(path), Share()) == []
+    assert snapshot_findings(ShareLog(SeenLog.look(str(path)), Share())) == []
     first = path / "000000001.log"
     data = first.read_bytes()
     records, _, _ = decode_many(data, 8, len(data), 1, 0)
     first.write_bytes(data[: records[1].offset])
-    found = snapshot_findings(str(path), Share())
+    found = snapshot_findings(ShareLog(SeenLog.look(str(path)), Share()))
     assert [(one.rule, one.text) for one in found] == [
         ("snapshot", "the row is only in the snapshot")
     ]

@@ -32,12 +32,7 @@ from fastjournal.log.manifest import read as read_manifest
 from fastjournal.log.record import encode as record
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
-from fastjournal.spark.audit.rules import (
-    directory_findings,
-    keyed_rows,
-    share_findings,
-    snapshot_findings,
-)
+from fastjournal.spark.audit.rules import SeenLog, ShareLog, directory_findings
 from fastjournal.spark.errors import CodedError
 from fastjournal.spark.lake.exporter import export
 from fastjournal.spark.lake.steps import Steps
@@ -276,10 +271,22 @@ def test_a_report_by_nodes_that_do_not_see_the_journal_is_an_error(journal: Path
 
 
 def test_an_audit_of_what_is_not_to_be_seen_is_no_clean_bill(journal: Path) -> None:
-    with blind(journal):
-        for look in (share_findings, snapshot_findings, lambda *a, **o: list(keyed_rows(*a, **o))):
-            with pytest.raises(NotFound, match="neither segment 6 nor a later one"):
-                look(str(journal), Share(), newest=6)
+    with blind(journal), pytest.raises(NotFound, match="neither segment 6 nor a later one"):
+        SeenLog.look(str(journal), 6)
+
+
+@pytest.mark.parametrize("sees", ["nothing", "less"])
+def test_an_audit_by_a_node_that_does_not_see_what_was_seen_is_no_clean_bill(
+    journal: Path, sees: str
+) -> None:
+    seen = SeenLog.look(str(journal))
+    newest = max(journal.glob("*.log"))
+    if sees == "nothing":
+        newest.unlink()
+    else:
+        newest.write_bytes(newest.read_bytes()[:-40])
+    with pytest.raises(NotFound, match=r"no such file on|bytes were there"):
+        ShareLog(seen, Share())
 
 
 def test_a_stream_whose_journal_is_not_there_any_more_stops_instead_of_waiting(

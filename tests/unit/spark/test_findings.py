@@ -18,6 +18,8 @@ from fastjournal.spark.audit.rules import (
     LIMIT,
     RULES,
     Finding,
+    SeenLog,
+    ShareLog,
     directory_findings,
     keyed_rows,
     segment_findings,
@@ -49,7 +51,7 @@ def every(directory: Path, shares: int = 1) -> list[Finding]:
     path = str(directory)
     found = directory_findings(path) + segment_findings(journal_segments(path))
     for n in range(shares):
-        found += share_findings(path, Share(n, shares))
+        found += share_findings(ShareLog(SeenLog.look(path), Share(n, shares)))
     assert all(one.rule in RULES for one in found)
     return found
 
@@ -173,7 +175,7 @@ def test_rows_that_may_be_there_once_are_those_with_a_key_and_a_queue(tmp_path: 
         k.Complete(b"6" * 16, b""),
     ]
     journal(tmp_path, commands)
-    found = list(keyed_rows(str(tmp_path), Share()))
+    found = list(keyed_rows(ShareLog(SeenLog.look(str(tmp_path)), Share())))
     assert sorted(row[3] for row in found) == [b"1" * 16, b"2" * 16]
 
 

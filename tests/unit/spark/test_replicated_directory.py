@@ -15,7 +15,7 @@ from fastjournal.log.record import encode
 from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.log.stream import Stream
 from fastjournal.replica.disk import ReplicaLog, walk_records
-from fastjournal.spark.audit.rules import share_findings, snapshot_findings
+from fastjournal.spark.audit.rules import SeenLog, ShareLog, share_findings, snapshot_findings
 from fastjournal.spark.decode.record_columns import record_batches
 from fastjournal.spark.lake.history import History
 from fastjournal.spark.lifecycle.seed import rows_before
@@ -137,8 +137,8 @@ def test_a_node_that_began_with_a_snapshot_has_no_history_before_it(tmp_path: Pa
     home = second.stream.path
     pieces = journal_segments(home)
     assert pieces[0].number == 1
-    assert share_findings(str(home), Share()) == []
-    assert snapshot_findings(str(home), Share()) == []
+    log = ShareLog(SeenLog.look(str(home)), Share())
+    assert share_findings(log) == snapshot_findings(log) == []
     assert row_ids(home) == {old, later, new}
     base = lives_base(home, pieces)
     assert base is not None

@@ -18,7 +18,7 @@ from fastjournal.log.segment import WORKQ, segment_name
 from fastjournal.model import DEFAULT_SETTINGS
 from fastjournal.spark.audit import prefilter as module
 from fastjournal.spark.audit.prefilter import Sift
-from fastjournal.spark.audit.rules import share_findings
+from fastjournal.spark.audit.rules import SeenLog, ShareLog, share_findings
 from fastjournal.spark.replay.fold import Share
 
 T0 = 1_700_000_000_000_000_000
@@ -84,8 +84,9 @@ def agree(directory: str, shares: int = 2) -> int:
     """Both audits of every share say the same; returns how much they found."""
     found = 0
     for n in range(shares):
-        closely = share_findings(directory, Share(n, shares), sift=False)
-        assert share_findings(directory, Share(n, shares)) == closely
+        log = ShareLog(SeenLog.look(directory), Share(n, shares))
+        closely = share_findings(log, sift=False)
+        assert share_findings(log) == closely
         found += len(closely)
     return found
 

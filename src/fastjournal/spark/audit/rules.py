@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +42,6 @@ from fastjournal.spark.replay.fold import Share, fold, no_collection, route
 from fastjournal.spark.replay.snapshots import Base, base_of, log_of, replay_base
 from fastjournal.spark.storage.segments import (
     Piece,
-    at_one_moment,
     journal_segments,
     load,
     load_unless_gone,
@@ -55,6 +54,8 @@ __all__ = [
     "LIMIT",
     "RULES",
     "Finding",
+    "SeenLog",
+    "ShareLog",
     "directory_findings",
     "keyed_rows",
     "segment_findings",
@@ -220,70 +221,82 @@ def _add_disorder(notes: _Notes, piece: Piece, offset: int, before: int, after: 
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
-    """What can be read of a journal for a share."""
+class SeenLog:
+    """A log as it is at one moment, whatever is written later: all tasks look at the same bytes."""
 
-    segments: list[tuple[Piece, Buffer]]
-    base: Base
+    directory: str
+    pieces: list[Piece]
+    """A snapshot, where one serves, and every segment."""
     begins: bool
-    """Whether it begins with the first segment."""
+    """Whether it begins with the first segment, and that can be read."""
+    fault: str
+    """Why no snapshot can be read."""
 
-    @property
-    def whole(self) -> bool:
-        """Whether all that ever happened is in it: a node may have begun with a snapshot."""
-        return self.begins and self.base.first != 1
-
-
-def _opened(
-    directory: str, share: Share, newest: int, notes: _Notes, dealt: Sequence[Piece] | None = None
-) -> _Log:
-    """What can be read of a journal, as of one moment; what cannot is told elsewhere.
-
-    A journal that is not to be seen is no finding but an error: nothing can be said of it. `dealt`:
-    what was dealt out for the share, while the journal is pinned.
-    """
-
-    def work() -> tuple[_Log, str]:
-        pieces = journal_segments(directory, least=newest, whole=False)
-        segments = []
-        for piece in pieces if dealt is None else log_of(dealt):
-            with suppress(SegmentError, VersionMismatch):
-                segments.append((piece, load(piece)))
-        known = pieces if dealt is not None else [piece for piece, _ in segments]
-        first = bool(known) and known[0].number == 1
+    @classmethod
+    def look(cls, directory: str, least: int = 0) -> SeenLog:
+        """What is there now; raises NotFound if no segment from `least` on is to be seen."""
+        base, fault = None, ""
         try:
-            if dealt is not None:
-                return _Log(segments, base_of(dealt, share), first), ""
-            base = replay_base(directory, known, None)
-            return _Log(segments, base_of([base] if base else [], share), first), ""
+            # What a snapshot stands for is in the segments that are listed after it.
+            base = replay_base(directory, (), None)
         except JournalFault as error:
-            return _Log(segments, Base(None, 0, 0), first), str(error)
+            fault = str(error)
+        pieces = journal_segments(directory, least=least, whole=False)
+        begins = bool(pieces) and pieces[0].number == 1 and _readable(pieces[0]) is not None
+        if pieces:
+            pieces[-1] = _as_far_as_it_goes(pieces[-1])
+        return cls(directory, pieces if base is None else [base, *pieces], begins, fault)
 
-    log, fault = at_one_moment(directory, work)
-    if fault and share.index == 0:
-        notes.add("error", "snapshot", fault)
-    return log
+
+def _readable(piece: Piece) -> Buffer | None:
+    """The bytes of a segment; None where it cannot be read, which `segment_findings` tells."""
+    try:
+        return load(piece)
+    except (SegmentError, VersionMismatch):
+        return None
 
 
-def share_findings(
-    directory: str,
-    share: Share,
-    *,
-    newest: int = 0,
-    sift: bool = True,
-    dealt: Sequence[Piece] | None = None,
-) -> list[Finding]:
+def _as_far_as_it_goes(newest: Piece) -> Piece:
+    """The newest segment without what is written to it later, and without a torn tail."""
+    data = _readable(newest)
+    if not data:
+        return newest
+    scan = Scan(data, path=newest.path, torn=tear_rule(newest), mode="DROPMALFORMED")
+    for _ in scan:
+        pass
+    return replace(newest, size=scan.end, newest=False, held=(newest.path, 0, scan.end))
+
+
+class ShareLog:
+    """What there is of a log for a share of its rows; `mine`: what was dealt out for it."""
+
+    def __init__(self, seen: SeenLog, share: Share, mine: Sequence[Piece] | None = None) -> None:
+        self.directory, self.share = seen.directory, share
+        self.fault = seen.fault if share.index == 0 else ""
+        self._mine = seen.pieces if mine is None else mine
+        opened = ((piece, _readable(piece)) for piece in log_of(self._mine))
+        self.segments = [(piece, data) for piece, data in opened if data]
+        first = -self._mine[0].number if self._mine else 0
+        self.behind = [(piece, data) for piece, data in self.segments if piece.number >= first]
+        """The segments that a snapshot does not stand for."""
+        self.is_told_twice = seen.begins and first > 1
+        """Whether all that a snapshot says is in segments too: a node may begin with a snapshot."""
+
+    def base(self) -> Base:
+        """The rows of the snapshot, made anew: whoever replays changes them."""
+        return base_of(self._mine, self.share)
+
+
+def share_findings(log: ShareLog, *, sift: bool = True) -> list[Finding]:
     """What the commands say: orphans, illegal changes, stale tokens, waits that are too long.
 
-    `newest`: the newest segment that the driver saw. `sift=False` applies every record of every
-    row, whether there is doubt about it or not. `dealt`: what was dealt out for this share of the
-    log, instead of all of it.
+    `sift=False` applies every record of every row, whether there is doubt about it or not.
     """
-    notes = _Notes(directory)
-    log = _opened(directory, share, newest, notes, dealt)
-    segments, base = log.segments, log.base
+    notes, share, base = _Notes(log.directory), log.share, log.base()
+    if log.fault:
+        notes.add("error", "snapshot", log.fault)
     check = _Check(notes, base.state or JournalState(), base.overlap)
-    wanted = [(piece, data) for piece, data in segments if data and piece.number >= base.first]
+    wanted = log.behind
     doubt = Sift()
     sifting = sift and base.state is None
     if sifting:
@@ -410,34 +423,28 @@ class _Check:
                 self._notes.add("error", "max-wait", text, row_id=row.id)
 
 
-def keyed_rows(
-    directory: str, share: Share, *, newest: int = 0, dealt: Sequence[Piece] | None = None
-) -> Iterator[tuple[bytes, bytes, str, bytes]]:
+def keyed_rows(log: ShareLog) -> Iterator[tuple[bytes, bytes, str, bytes]]:
     """Queue, key, state and id of the rows of which there may be one only."""
-    log = _opened(directory, share, newest, _Notes(directory), dealt)
-    for row in _replayed(log, share).rows.values():
+    for row in _replayed(log).rows.values():
         single = row.key and row.queue.name and not row.policy.flags & k.KEEP_VERSIONS
         if single and row.state in (State.WAITING, State.PROCESSING):
             yield row.queue.name, row.key, row.state.name, row.id
 
 
-def _replayed(log: _Log, share: Share) -> JournalState:
-    base = log.base
-    wanted = [(piece, data) for piece, data in log.segments if piece.number >= base.first]
-    mode = "DROPMALFORMED"
-    return fold(wanted, share=share, mode=mode, state=base.state, overlap=base.overlap)
+def _replayed(log: ShareLog) -> JournalState:
+    base = log.base()
+    return fold(
+        log.behind, share=log.share, mode="DROPMALFORMED", state=base.state, overlap=base.overlap
+    )
 
 
-def snapshot_findings(
-    directory: str, share: Share, *, newest: int = 0, dealt: Sequence[Piece] | None = None
-) -> list[Finding]:
+def snapshot_findings(log: ShareLog) -> list[Finding]:
     """Replay with the snapshot against replay of the whole log, where all of it is still there."""
-    notes = _Notes(directory)
-    log = _opened(directory, share, newest, _Notes(directory), dealt)
-    if log.base.state is None or not log.whole:
+    notes = _Notes(log.directory)
+    if not log.is_told_twice:
         return []
-    short = _replayed(log, share).rows
-    whole = fold(log.segments, share=share, mode="DROPMALFORMED").rows
+    short = _replayed(log).rows
+    whole = fold(log.segments, share=log.share, mode="DROPMALFORMED").rows
     for row_id in sorted({*short, *whole}):
         mine, other = short.get(row_id), whole.get(row_id)
         if mine is None or other is None:

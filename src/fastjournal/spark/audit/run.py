@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from fastjournal.errors import JournalFault
 from fastjournal.spark.audit.rules import (
     FINDING_COLUMNS,
-    Finding,
+    SeenLog,
+    ShareLog,
     directory_findings,
     keyed_rows,
     segment_findings,
@@ -112,7 +113,7 @@ def audit(
     deal = Deal(count, mode="DROPMALFORMED", tasks=shards or cores)
     found = frame_of(spark, tasks, FINDING_COLUMNS)
     looked_at = while_pinned(
-        directory, lambda: _shares(spark, directory, pieces, deal, newest).localCheckpoint()
+        directory, lambda: _shares(spark, SeenLog.look(directory, newest), deal).localCheckpoint()
     )
     found = found.unionByName(looked_at.where("rule is not null").select(*found.columns))
     rows = looked_at.where("rule is null").selectExpr("queue", "key", "state", "row_id as id")
@@ -147,38 +148,27 @@ def exit_code(found: DataFrame) -> int:
     return 3 if "error" in kinds else 1 if "warning" in kinds else 0
 
 
-def _shares(
-    spark: SparkSession, directory: str, pieces: Sequence[Piece], deal: Deal, newest: int
-) -> DataFrame:
+def _shares(spark: SparkSession, seen: SeenLog, deal: Deal) -> DataFrame:
     """The findings of all shares and, without a rule, the rows of which there may be one only."""
     columns = f"{FINDING_COLUMNS}, queue binary, key binary, state string"
-    try:
-        base = replay_base(directory, pieces, None)
-        fault = None
-    except JournalFault as error:
-        base = None
-        fault = Finding("error", "snapshot", directory, None, None, None, str(error))
 
     def look(share: Share, mine: list[Piece]) -> Iterator[pa.RecordBatch]:
-        found = share_findings(directory, share, newest=newest, dealt=mine)
+        log = ShareLog(seen, share, mine)
+        found = share_findings(log)
         named = [(one.segment, one.offset) for one in found if one.segment and one.offset]
-        places = places_of(named, mine, pieces)
+        places = places_of(named, mine, seen.pieces)
         found = [
             one._replace(offset=places[one.segment, one.offset])
             if one.segment and one.offset
             else one
             for one in found
         ]
-        found += snapshot_findings(directory, share, newest=newest, dealt=mine)
-        if fault is not None and share.index == 0:
-            found.append(fault)
+        found += snapshot_findings(log)
         yield from row_batches(((*one, None, None, None) for one in found), schema_of(columns))
-        rows = keyed_rows(directory, share, newest=newest, dealt=mine)
-        shown = ((*(None,) * 5, row_id, None, *row) for *row, row_id in rows)
+        shown = ((*(None,) * 5, row_id, None, *row) for *row, row_id in keyed_rows(log))
         yield from row_batches(shown, schema_of(columns))
 
-    log = pieces if base is None else [base, *pieces]
-    return dealt(spark, log, deal, look, columns)
+    return dealt(spark, seen.pieces, deal, look, columns)
 
 
 def _one_waiting(rows: DataFrame, directory: str) -> DataFrame:

@@ -459,25 +459,38 @@ def places_of(
 ) -> dict[tuple[int, int], int]:
     """Where records of a share stand in the log: segment and offset there to the offset here.
 
-    Where the log is there as it is, they stand where they are.
+    Where the log is there as it is, they stand where they are. Records of the same bytes have the
+    same share, and are told apart by their order; a TIME alone may stand there twice.
     """
-    import numpy as np
-
     held, whole = ({piece.number: piece for piece in some} for some in (mine, log))
     offsets: dict[int, list[int]] = {}
     for number, offset in found:
         offsets.setdefault(number, []).append(offset)
     places: dict[tuple[int, int], int] = {}
     for number, some in offsets.items():
-        if held[number].held is None:
+        here, there = held[number], whole[number]
+        if here == there:
             places |= {(number, at): at for at in some}
             continue
-        data, piece = load(held[number]), whole[number]
-        times = {decode_time(bytes(data[at : at + TIME_SIZE])): at for at in some}
-        # The records are whole: whatever is damaged beside them does not matter here.
-        scan = Scan(load(piece), torn=tear_rule(piece), mode=DROPMALFORMED)
-        for chunk in scan:
-            assert isinstance(chunk, Chunk)
-            for n in np.flatnonzero(np.isin(chunk.times, list(times))).tolist():
-                places[number, times[int(chunk.times[n])]] = int(chunk.offsets[n])
+        data = load(here)
+        times = [decode_time(bytes(data[at : at + TIME_SIZE])) for at in some]
+        stand = _places_by_bytes(there, times)
+        for record, copies in _places_by_bytes(here, times).items():
+            places |= zip([(number, at) for at in copies], stand[record], strict=True)
     return places
+
+
+def _places_by_bytes(piece: Piece, times: Sequence[int]) -> dict[bytes, list[int]]:
+    """The records of these TIMEs, and where each of them stands, in order."""
+    import numpy as np
+
+    data = load(piece)
+    found: dict[bytes, list[int]] = {}
+    # The records are whole: whatever is damaged beside them does not matter here.
+    for chunk in Scan(data, torn=tear_rule(piece), mode=DROPMALFORMED):
+        assert isinstance(chunk, Chunk)
+        ends = chunk.starts + chunk.sizes + _CRC
+        for n in np.flatnonzero(np.isin(chunk.times, times)).tolist():
+            at = int(chunk.offsets[n])
+            found.setdefault(bytes(data[at : ends[n]]), []).append(at)
+    return found

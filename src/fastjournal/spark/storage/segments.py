@@ -114,7 +114,7 @@ class Piece:
     split: tuple[int | None, int | None] = (None, None)
     """The part that one of several tasks reads: behind the first TIME, up to the second."""
     held: tuple[str, int, int] | None = None
-    """The file in which a task keeps what concerns it of the segment, and from where to where."""
+    """The file in which what concerns somebody of the segment is, and from where to where."""
     data: Buffer | None = field(default=None, compare=False, repr=False)
     """Its bytes, where this process has opened it already; never sent to another."""
 
@@ -365,15 +365,21 @@ def check_gone(piece: Piece) -> None:
         )
 
 
+def _held(path: str, name: str, begin: int, end: int) -> Buffer:
+    data = map_file(name)[begin:end]
+    if len(data) != end - begin:
+        raise NotFound(f"{path}: {end} bytes were there, {gethostname()} sees {begin + len(data)}")
+    return data
+
+
 def load(piece: Piece) -> Buffer:
     """The bytes of a segment, its header checked; raises NotFound when the file is not there."""
     path = Path(piece.path)
     if piece.data is not None:
         return piece.data
-    if piece.held is not None:
-        name, begin, end = piece.held
-        return map_file(name)[begin:end]
     try:
+        if piece.held is not None:
+            return _held(piece.path, *piece.held)
         if is_remote(piece.path):
             data: Buffer = read_whole(piece.path)
         elif piece.newest:
