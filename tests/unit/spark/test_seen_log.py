@@ -112,6 +112,24 @@ def test_a_snapshot_beside_a_log_whose_first_segment_is_unreadable_is_not_held_a
     assert snapshot_findings_of(unreadable) == []
 
 
+def test_a_snapshot_that_holds_what_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
+    """And the log is replayed without it, as every other audit of a damaged snapshot does."""
+    row = bytes(15) + b"\x01"
+    put = record(T0, encode(k.Put(row, b"q", b"k", 5, T0, T0, T0, 0, 1, b"v")))
+    (tmp_path / segment_name(1)).write_bytes(WORKQ.encode() + put)
+    (tmp_path / segment_name(2)).write_bytes(WORKQ.encode())
+    write_snapshot(Stream(tmp_path, WORKQ), 2, [(T0, [b"\x20" + row + b"\xff"])])
+    seen = SeenLog.look(str(tmp_path))
+    assert seen.pieces[0].number == -2
+    found, keys = [], []
+    for number in range(2):
+        for log, _ in one_task(seen, number, 2):
+            found += share_findings(log) + snapshot_findings(log)
+            keys += [key for _, key, _, _ in keyed_rows(log)]
+    assert [(one.severity, one.rule) for one in found] == [("error", "snapshot")]
+    assert keys == [b"k"]
+
+
 def snapshot_findings_of(seen: SeenLog) -> list[Finding]:
     tasks = (one_task(seen, number, 5) for number in range(2))
     return [one for task in tasks for log, _ in task for one in snapshot_findings(log)]

@@ -283,8 +283,17 @@ class ShareLog:
         """Whether all that a snapshot says is in segments too: a node may begin with a snapshot."""
 
     def base(self) -> Base:
-        """The rows of the snapshot, made anew: whoever replays changes them."""
-        return base_of(self._mine, self.share)
+        """The rows of the snapshot, made anew: whoever replays changes them.
+
+        Where it holds what cannot be read, the log is replayed without it.
+        """
+        try:
+            return base_of(self._mine, self.share)
+        except JournalFault as error:
+            self.fault = str(error)
+            self._mine = log_of(self._mine)
+            self.behind, self.is_told_twice = self.segments, False
+            return base_of(self._mine, self.share)
 
 
 def share_findings(log: ShareLog, *, sift: bool = True) -> list[Finding]:
