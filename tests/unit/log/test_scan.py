@@ -297,11 +297,18 @@ def test_a_mapped_file_scans_as_its_bytes(tmp_path: Path) -> None:
         assert rows(mapped, engine=engine) == rows(data)  # type: ignore[arg-type]
 
 
-def test_gaps_become_nulls_where_asked() -> None:
-    found = scan.gaps_to_binary(
-        b"xxabcyyde", np.array([2, 5, 7]), np.array([3, 0, 2]), np.array([False, True, False])
+def test_slices_become_binary_in_any_order_and_null_where_asked() -> None:
+    found = scan.slices_to_binary(
+        b"xxabcyyde",
+        np.array([7, 2, 5, 3, 0]),
+        np.array([2, 3, 4, 1, 0]),
+        np.array([False, False, True, False, False]),
     )
-    assert found.to_pylist() == [b"abc", None, b"de"]
+    assert found.to_pylist() == [b"de", b"abc", None, b"b", b""]
+    found.validate(full=True)
+    assert len(found.buffers()[2]) == 6  # the bytes of what is null are not held
+    nothing = np.array([], dtype=np.int64)
+    assert scan.slices_to_binary(b"", nothing, nothing).to_pylist() == []
 
 
 def test_an_unknown_engine_or_mode_is_refused_by_name() -> None:

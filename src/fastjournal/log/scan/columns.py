@@ -1,7 +1,8 @@
 """What a scan gives: consecutive records as columns, and bytes that are no record.
 
 The columns of the compiled and the numpy engine are numpy arrays, those of the plain one arrays of
-the standard library. `payloads`, `ids` and `bytes_view` need numpy, `payloads` pyarrow too.
+the standard library. `payloads`, `ids` and `bytes_view` need numpy, `payloads` also numba and
+pyarrow.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["Buffer", "Chunk", "Damage", "gaps_to_binary"]
+__all__ = ["Buffer", "Chunk", "Damage", "slices_to_binary"]
 
 Buffer: TypeAlias = bytes | mmap | memoryview
 
@@ -29,32 +30,22 @@ class Damage:
     reason: str
 
 
-def gaps_to_binary(
-    data: Any, starts: Any, sizes: Any, missing: Any = None, *, order: Any = None
-) -> pa.Array:
-    """Slices of a buffer as an Arrow binary array, without a loop in Python.
-
-    The buffer itself is the value buffer of an array whose offsets are start0, end0, start1, end1
-    and so on: its even entries are the slices, the odd ones the gaps between them. `starts` must
-    ascend and the slices must not overlap. `missing` marks rows that become null. `order`: which of
-    them are taken, and in which order.
-    """
+def slices_to_binary(data: Buffer, starts: Any, sizes: Any, missing: Any = None) -> pa.Array:
+    """Slices of a buffer as an Arrow binary array; `missing` marks rows that become null."""
     import numpy as np
     import pyarrow as pa
 
+    from fastjournal.log.scan.kernel import gather
+
     rows = len(starts)
-    if rows == 0:
-        return pa.array([], pa.binary())
-    base = int(starts[0])
-    limit = int(starts[-1]) + int(sizes[-1])
-    offsets = np.empty(2 * rows, dtype=np.int32)
-    offsets[0::2] = starts - base
-    offsets[1::2] = starts + sizes - base
-    values = pa.py_buffer(memoryview(data)[base:limit])
-    gappy = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), values])
-    even = np.arange(0, 2 * rows, 2, dtype=np.int32)
-    pick = pa.array(even if order is None else even[order], mask=missing)
-    return gappy.take(pick)
+    nulls = np.zeros(rows, dtype=bool) if missing is None else missing
+    offsets = np.empty(rows + 1, dtype=np.int32)
+    values = np.empty(int(sizes.sum()), dtype=np.uint8)  # pages that nothing fills cost nothing
+    view = np.frombuffer(data, dtype=np.uint8)
+    end = gather(view, starts, sizes, nulls, offsets, values)
+    bits = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
+    buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(values[:end])]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers)
 
 
 @dataclass(slots=True)
@@ -86,7 +77,7 @@ class Chunk:
         """The payloads as Arrow binary."""
         import numpy as np
 
-        return gaps_to_binary(self.data, np.asarray(self.starts), np.asarray(self.sizes))
+        return slices_to_binary(self.data, np.asarray(self.starts), np.asarray(self.sizes))
 
     def ids(self) -> np.ndarray[Any, Any]:
         """Payload bytes 1 to 16 as an array of (rows, 16); zero where the payload is shorter."""

@@ -24,7 +24,7 @@ from llvmlite import binding, ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-__all__ = ["HARDWARE_CRC", "crc32c", "frame", "walk"]
+__all__ = ["HARDWARE_CRC", "crc32c", "frame", "gather", "walk"]
 
 _EPOCH = 62_135_596_800
 _MAX_UNIX = 9_223_372_035
@@ -77,6 +77,21 @@ def _load64(typingctx: Any, address: Any) -> Any:
         return loaded
 
     return types.uint64(types.uintp), codegen
+
+
+@intrinsic
+def _copy(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy bytes from one address to another; they must not overlap."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        to, source = (builder.inttoptr(one, pointer) for one in args[:2])
+        kinds = [pointer, pointer, ir.IntType(64)]
+        copy = builder.module.declare_intrinsic("llvm.memcpy", kinds)
+        builder.call(copy, [to, source, args[2], ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.none(types.uintp, types.uintp, types.int64), codegen
 
 
 def _declare(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
@@ -230,6 +245,21 @@ def walk(buf, at, stop, largest, rows, times, offsets, starts, sizes, kinds):
         n += 1
         at = end + 4
     return n, at, True
+
+
+@njit(cache=True, nogil=True)
+def gather(buf, starts, sizes, missing, offsets, values):
+    """Copy slices together, all but those that are missing; returns where they end."""
+    base = buf.ctypes.data
+    to = values.ctypes.data
+    at = 0
+    for n in range(len(starts)):
+        offsets[n] = at
+        if not missing[n]:
+            _copy(np.uintp(to + at), np.uintp(base + starts[n]), sizes[n])
+            at += sizes[n]
+    offsets[len(starts)] = at
+    return at
 
 
 @njit(cache=True, nogil=True)

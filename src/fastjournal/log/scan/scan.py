@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 from fastjournal.errors import CorruptRecord, SettingError
 from fastjournal.log.record import MAX_PAYLOAD
-from fastjournal.log.scan.columns import Buffer, Chunk, Damage, gaps_to_binary
+from fastjournal.log.scan.columns import Buffer, Chunk, Damage, slices_to_binary
 from fastjournal.log.scan.engines import PLAIN, engines, fitting, walker
 from fastjournal.log.scan.resync import fault_reason, is_blank, is_reserved, next_valid
 from fastjournal.log.segment import HEADER_SIZE
@@ -44,8 +44,8 @@ __all__ = [
     "Verdict",
     "engines",
     "fitting",
-    "gaps_to_binary",
     "next_valid",
+    "slices_to_binary",
     "verify",
     "warm_up",
 ]

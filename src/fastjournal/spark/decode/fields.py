@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastjournal.journal.language import commands as language
-from fastjournal.log.scan.scan import Chunk, gaps_to_binary
+from fastjournal.log.scan.scan import Chunk, slices_to_binary
 from fastjournal.spark.kinds import STATING
 
 if TYPE_CHECKING:
@@ -77,11 +77,10 @@ class Fields:
         import numpy as np
 
         place = self._slice_places[name]
-        missing = self._sizes[place] == 0
-        starts = np.where(missing, self._chunk.starts, self._starts[place])
-        return starts, np.where(missing, 0, self._sizes[place] - 1), missing
+        sizes = self._sizes[place]
+        return self._starts[place], np.maximum(sizes - 1, 0), sizes == 0
 
     def text(self, name: str) -> pa.Array:
         """What any kind says by this name, as bytes; null where that is nothing, or empty."""
         starts, sizes, _ = self._slice(name)
-        return gaps_to_binary(self._chunk.data, starts, sizes, sizes == 0)
+        return slices_to_binary(self._chunk.data, starts, sizes, sizes == 0)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan, gaps_to_binary
+from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan, slices_to_binary
 from fastjournal.spark.decode.fields import NUMBERS, SLICES, Fields
 from fastjournal.spark.kinds import BROADCAST, kind_name
 from fastjournal.spark.options import Settings
@@ -121,7 +121,9 @@ class Columns:
             texts = pa.array(["fields do not parse"] * len(self._chunk), mask=~fields.bad)
             return texts.cast(pa.string())
         if name in SLICES or name == "key_bytes":
-            found = gaps_to_binary(self._chunk.data, *fields.slice_of(name.removesuffix("_bytes")))
+            found = slices_to_binary(
+                self._chunk.data, *fields.slice_of(name.removesuffix("_bytes"))
+            )
             return readable(found) if name in {"queue", "key"} else found
         values, missing = fields.number(name)
         if name in _TIMES:
@@ -137,7 +139,7 @@ def _queue_mask(chunk: Chunk, fields: Fields, queues: frozenset[str]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names = readable(gaps_to_binary(chunk.data, *fields.slice_of("queue")))
+    names = readable(slices_to_binary(chunk.data, *fields.slice_of("queue")))
     found = pc.is_in(names, value_set=pa.array(sorted(queues)))
     return np.asarray(found.fill_null(False))
 

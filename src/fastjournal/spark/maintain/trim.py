@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from fastjournal.errors import BadRequest
 from fastjournal.journal.disk.generations import Disposal
 from fastjournal.log.care.cleaner import Cleaned
-from fastjournal.log.scan.scan import Buffer, Chunk, Scan, gaps_to_binary
+from fastjournal.log.scan.scan import Buffer, Chunk, Scan, slices_to_binary
 from fastjournal.log.segment import WORKQ
 from fastjournal.log.stream import Stream
 from fastjournal.log.synced_mark import SYNCED_MARK
@@ -128,7 +128,7 @@ def _rows(pieces: list[Piece], queues: frozenset[str], shelf: Shelf) -> list[Run
     runs, facts = [], Facts()
     for piece in pieces:
         for chunk in _chunks(piece, load(piece)):
-            names = readable(gaps_to_binary(chunk.data, *Fields(chunk).slice_of("queue")))
+            names = readable(slices_to_binary(chunk.data, *Fields(chunk).slice_of("queue")))
             mask = pc.is_in(names, value_set=pa.array(sorted(queues)))
             ids = chunk.ids()[np.asarray(mask.fill_null(False))].view(np.uint64)
             times = np.zeros(len(ids), dtype=np.int64)
