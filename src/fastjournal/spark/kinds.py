@@ -27,9 +27,9 @@ __all__ = [
     "REMOVING",
     "SINGLE",
     "STATING",
+    "among",
     "kind_name",
     "kind_number",
-    "names_a_row",
 ]
 
 KINDS: Mapping[int, str] = {number: name.lower() for number, name in TYPE_NAMES.items()}
@@ -48,12 +48,12 @@ _NUMBERS = {name: number for number, name in KINDS.items()}
 
 
 @cache
-def names_a_row() -> np.ndarray[Any, Any]:
-    """For each number of a kind whether it names one row."""
+def among(numbers: frozenset[int]) -> np.ndarray[Any, Any]:
+    """For each number of a kind whether it is one of these."""
     import numpy as np
 
     table = np.zeros(256, dtype=bool)
-    table[list(SINGLE)] = True
+    table[list(numbers)] = True
     table.flags.writeable = False
     return table
 

@@ -1,8 +1,7 @@
 """What a scan gives: consecutive records as columns, and bytes that are no record.
 
 The columns of the compiled and the numpy engine are numpy arrays, those of the plain one arrays of
-the standard library. `payloads`, `ids` and `bytes_view` need numpy, `payloads` also numba and
-pyarrow.
+the standard library. `bytes_view` needs numpy, `ids` numba too, `payloads` pyarrow as well.
 """
 
 from __future__ import annotations
@@ -83,17 +82,11 @@ class Chunk:
         """Payload bytes 1 to 16 as an array of (rows, 16); zero where the payload is shorter."""
         import numpy as np
 
-        short = np.asarray(self.sizes) < 17
-        if len(self.data) < 16:
-            return np.zeros((len(self), 16), dtype=np.uint8)
-        first = np.where(short, 0, np.asarray(self.starts) + 1)
-        # Sixteen bytes from every byte on, overlapping: one copy for each record that is picked.
-        windows: np.ndarray[Any, Any] = np.ndarray(
-            (len(self.data) - 15,), dtype="V16", buffer=self.data, strides=(1,)
-        )
-        found = windows[first].view(np.uint8).reshape(-1, 16)
-        found[short] = 0
-        return found
+        from fastjournal.log.scan.kernel import identify
+
+        found = np.empty((len(self), 2), dtype=np.uint64)
+        identify(self.bytes_view(), np.asarray(self.starts), np.asarray(self.sizes), found)
+        return found.view(np.uint8)
 
     def select(self, mask: Any) -> Chunk:
         """The records for which `mask` is true; a list of truths serves plain columns."""

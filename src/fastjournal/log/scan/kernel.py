@@ -24,7 +24,7 @@ from llvmlite import binding, ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-__all__ = ["HARDWARE_CRC", "crc32c", "frame", "gather", "walk"]
+__all__ = ["HARDWARE_CRC", "crc32c", "frame", "gather", "identify", "walk"]
 
 _EPOCH = 62_135_596_800
 _MAX_UNIX = 9_223_372_035
@@ -260,6 +260,18 @@ def gather(buf, starts, sizes, missing, offsets, values):
             at += sizes[n]
     offsets[len(starts)] = at
     return at
+
+
+@njit(cache=True, nogil=True)
+def identify(buf, starts, sizes, ids):
+    """Payload bytes 1 to 16 of each record, as two words; zero where the payload is shorter."""
+    base = buf.ctypes.data
+    for n in range(len(starts)):
+        ids[n, 0] = ids[n, 1] = 0
+        if sizes[n] >= 17:
+            at = np.uintp(base + starts[n] + 1)
+            ids[n, 0] = _load64(at)
+            ids[n, 1] = _load64(at + np.uintp(8))
 
 
 @njit(cache=True, nogil=True)

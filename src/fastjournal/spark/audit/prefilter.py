@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fastjournal.journal.language.transitions import STEPS
 from fastjournal.log.scan.scan import Chunk
 from fastjournal.model import State
-from fastjournal.spark.kinds import names_a_row
+from fastjournal.spark.kinds import SINGLE, among
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,7 @@ class Sift:
         import numpy as np
 
         self._np = np
-        self._single = names_a_row()
+        self._single = among(SINGLE)
         self._before = np.zeros(256, dtype=np.uint8)
         self._after = np.zeros((256, len(_STATES)), dtype=np.uint8)
         for kind, steps in STEPS.items():

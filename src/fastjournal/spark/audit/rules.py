@@ -37,7 +37,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.synced_mark import SyncedMark
 from fastjournal.model import State
 from fastjournal.spark.audit.prefilter import Sift
-from fastjournal.spark.kinds import BROADCAST, GROUP, kind_name, names_a_row
+from fastjournal.spark.kinds import BROADCAST, GROUP, SINGLE, among, kind_name
 from fastjournal.spark.replay.fold import Share, fold, no_collection, route
 from fastjournal.spark.replay.snapshots import Base, base_of, log_of, replay_base
 from fastjournal.spark.storage.segments import (
@@ -329,7 +329,7 @@ def _chunks(
     """The records of a share, and those that name no single row."""
     import numpy as np
 
-    single = names_a_row()
+    single = among(SINGLE)
     for piece, data in segments:
         for chunk in Scan(data, path=piece.path, torn=tear_rule(piece), mode="DROPMALFORMED"):
             assert isinstance(chunk, Chunk)

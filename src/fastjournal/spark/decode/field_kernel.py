@@ -13,7 +13,7 @@ from numba import njit
 
 from fastjournal.journal.language import commands as language
 from fastjournal.log.record import YEAR_1
-from fastjournal.spark.kinds import names_a_row
+from fastjournal.spark.kinds import SINGLE, among
 
 __all__ = ["NUMBERS", "SLICES", "expand", "group_sizes", "parse", "read"]
 
@@ -27,7 +27,7 @@ _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
 _MAX_UNIX = 9_223_372_035
 _MAX_INSTANT = 2**63 - 1
-_NAMES_A_ROW = names_a_row()
+_NAMES_A_ROW = among(SINGLE)
 
 (
     PRIORITY, DUE, INSERTED, EXPIRES, LEASE_MS, MAX_ATTEMPTS, MAX_FAILS, ATTEMPT,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.journal.language import commands as language
 from fastjournal.log.scan.scan import Chunk, slices_to_binary
-from fastjournal.spark.kinds import STATING
+from fastjournal.spark.kinds import STATING, among
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ class Fields:
 
         rows = len(chunk)
         self._chunk = chunk
-        self._stated = np.isin(chunk.kinds, [*STATING])
+        self._stated = among(STATING)[chunk.kinds]
         self._number_places, self._slice_places = (
             {name: place for place, name in enumerate(names)}
             for names in (kernel.NUMBERS, kernel.SLICES)

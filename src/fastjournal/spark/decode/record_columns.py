@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastjournal.log.scan.scan import Buffer, Chunk, Damage, Scan, slices_to_binary
 from fastjournal.spark.decode.fields import NUMBERS, SLICES, Fields
-from fastjournal.spark.kinds import BROADCAST, kind_name
+from fastjournal.spark.kinds import BROADCAST, among, kind_name
 from fastjournal.spark.options import Settings
 from fastjournal.spark.schema import arrow_schema
 from fastjournal.spark.storage.segments import Piece, load_unless_gone, tear_rule
@@ -104,12 +104,12 @@ class Columns:
 
         pa, chunk = self._pa, self._chunk
         rows = len(chunk)
-        missing = (chunk.sizes < 17) | np.isin(chunk.kinds, list(BROADCAST))
+        missing = (chunk.sizes < 17) | among(BROADCAST)[chunk.kinds]
         offsets = np.arange(0, 16 * rows + 1, 16, dtype=np.int32)
         bits = None
         if missing.any():
             bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-        values = np.ascontiguousarray(chunk.ids())
+        values = chunk.ids()
         return pa.Array.from_buffers(
             pa.binary(), rows, [bits, pa.py_buffer(offsets), pa.py_buffer(values)]
         )

@@ -15,7 +15,7 @@ from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.spark.decode.field_kernel import REASON
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.groups import commands_of
-from fastjournal.spark.kinds import BROADCAST, GROUP, names_a_row
+from fastjournal.spark.kinds import BROADCAST, GROUP, SINGLE, among
 from fastjournal.spark.replay.fold import Share, route
 from fastjournal.spark.storage.segments import Piece, tear_rule
 
@@ -81,9 +81,9 @@ def parts_of(
         has_sender = np.zeros(len(found), dtype=bool)
         has_sender[record[(chunk.kinds == language.SENDER) & (members >= 0)]] = True
         forwarded = has_sender[record]
-        named = names_a_row()[chunk.kinds] & (chunk.sizes >= 17)
+        named = among(SINGLE)[chunk.kinds] & (chunk.sizes >= 17)
         if share.count > 1:
-            ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
+            ids = chunk.ids().view(np.uint64)
             mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
             mine = np.where(named, mine, share.index == 0)
             chunk = chunk.select(mine)

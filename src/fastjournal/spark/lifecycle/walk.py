@@ -164,9 +164,7 @@ class Fold:
         members = np.concatenate([np.where(part.forwarded, -1, part.members) for part in parts])
         named = np.concatenate([part.named for part in parts])
         numbers = np.concatenate([part.fields.numbers for part in parts], axis=1)
-        ids = np.concatenate(
-            [np.ascontiguousarray(part.chunk.ids()).view(np.uint64) for part in parts]
-        )
+        ids = np.concatenate([part.chunk.ids().view(np.uint64) for part in parts])
         carried, count = len(self._ids), len(kinds)
         has_key = np.concatenate([np.asarray(one.is_valid()) for one in keys])
         effects = np.where(np.isin(kinds, ROWLESS), _NOTED, 0).astype(np.uint8)

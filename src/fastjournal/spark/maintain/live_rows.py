@@ -24,7 +24,7 @@ from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.model import DEFAULT_SETTINGS, QueueSettings
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.groups import commands_of
-from fastjournal.spark.kinds import names_a_row
+from fastjournal.spark.kinds import SINGLE, among
 from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
 from fastjournal.spark.replay.snapshots import snapshot_images
 from fastjournal.spark.storage.segments import Piece, load, tear_rule
@@ -139,7 +139,7 @@ def _rowless(chunk: Chunk, path: str | Path) -> Iterator[tuple[int, k.Command]]:
     """Commands that name no row; what is no command at all is refused here."""
     import numpy as np
 
-    for n in np.flatnonzero(~names_a_row()[chunk.kinds]).tolist():
+    for n in np.flatnonzero(~among(SINGLE)[chunk.kinds]).tolist():
         yield n, _command(chunk, path, n)
 
 
@@ -159,7 +159,7 @@ def _facts(chunk: Chunk, times: Array, path: str | Path) -> Array:
     fields = Fields(some, every=True)
     for n in np.flatnonzero(fields.bad).tolist():
         _command(some, path, n)  # says what is wrong
-    ids = np.ascontiguousarray(some.ids()).view(np.uint64)
+    ids = some.ids().view(np.uint64)
     mine = what >= 0
     return facts_array(ids[:, 0], ids[:, 1], times[mine], fields.numbers[EXPIRES], what[mine])
 

@@ -25,7 +25,7 @@ from fastjournal.log.record import MAX_PAYLOAD
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.spark.decode.groups import Commands, commands_of
-from fastjournal.spark.kinds import GROUP, names_a_row
+from fastjournal.spark.kinds import GROUP, SINGLE, among
 from fastjournal.spark.maintain.live_rows import LiveRows
 from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
 from fastjournal.spark.storage.segments import Piece, load
@@ -108,14 +108,14 @@ class _Judged:
 def _judge(data: Buffer, path: str, rows: LiveRows) -> Iterator[_Judged]:
     import numpy as np
 
-    single = names_a_row()
+    single = among(SINGLE)
     ends = np.zeros(256, dtype=bool)
     ends[[k.DELETE, k.EXPIRE, k.PURGE]] = True
     for chunk in Scan(data, path=path, max_payload=MAX_PAYLOAD):
         assert isinstance(chunk, Chunk)
         commands = commands_of(chunk, path)
         wide = commands.chunk
-        ids = np.ascontiguousarray(wide.ids()).view(np.uint64)
+        ids = wide.ids().view(np.uint64)
         lows, highs = np.ascontiguousarray(ids[:, 0]), np.ascontiguousarray(ids[:, 1])
         known, at, expires = rows.rows.find(lows, highs)
         known &= single[wide.kinds] & (wide.sizes >= 17)

@@ -29,7 +29,7 @@ from fastjournal.log.stream import Stream
 from fastjournal.log.synced_mark import SYNCED_MARK
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.record_columns import readable
-from fastjournal.spark.kinds import names_a_row
+from fastjournal.spark.kinds import SINGLE, among
 from fastjournal.spark.locations import absolute, is_archive
 from fastjournal.spark.maintain.clean import (
     CleanReport,
@@ -156,9 +156,9 @@ def _trimmed(piece: Piece, before: int, rows: RowSet | None, job: str) -> Rewrit
     for chunk in _chunks(piece, data):
         keep = chunk.times >= before
         if rows is not None:
-            ids = np.ascontiguousarray(chunk.ids()).view(np.uint64)
+            ids = chunk.ids().view(np.uint64)
             known, _, _ = rows.find(ids[:, 0].copy(), ids[:, 1].copy())
-            keep |= ~known | ~names_a_row()[chunk.kinds]
+            keep |= ~known | ~among(SINGLE)[chunk.kinds]
         records += len(chunk)
         kept += int(keep.sum())
         ranges.append(byte_ranges(chunk, keep))

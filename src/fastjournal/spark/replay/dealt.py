@@ -39,7 +39,7 @@ from fastjournal.log.scan.scan import DROPMALFORMED, FAILFAST, Buffer, Chunk, Sc
 from fastjournal.log.segment import WORKQ
 from fastjournal.spark.decode.groups import commands_of
 from fastjournal.spark.errors import coded_errors
-from fastjournal.spark.kinds import names_a_row
+from fastjournal.spark.kinds import SINGLE, among
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import SegmentReader, Settled, Share, route, scan_mode
 from fastjournal.spark.replay.snapshots import scan_snapshot
@@ -274,7 +274,7 @@ def _images(piece: Piece, deal: Deal) -> Iterator[_Found]:
     for chunk, base in scan_snapshot(piece):
         ids = chunk.ids().view("u8")
         shares = route(ids[:, 0], ids[:, 1], deal.shares).astype(np.int64)
-        pairs = _to_all(np.arange(len(chunk)), shares, ~names_a_row()[chunk.kinds], deal.shares)
+        pairs = _to_all(np.arange(len(chunk)), shares, ~among(SINGLE)[chunk.kinds], deal.shares)
         bounds = chunk.offsets, chunk.starts + chunk.sizes + _CRC
         yield _Found.of(chunk.data, base, bounds, pairs, deal.task)
 
@@ -326,7 +326,7 @@ def _pairs(
     """Which record goes to which share, from the commands in them: rule 2."""
     import numpy as np
 
-    share = np.where(names_a_row()[kinds], route(lows, highs, shares), 0).astype(np.int64)
+    share = np.where(among(SINGLE)[kinds], route(lows, highs, shares), 0).astype(np.int64)
     return _to_all(record, share, kinds == QUEUE, shares)
 
 

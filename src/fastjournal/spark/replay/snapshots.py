@@ -35,7 +35,7 @@ from fastjournal.journal.state.apply import JournalState
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE, WORKQ
 from fastjournal.log.stream import Stream
-from fastjournal.spark.kinds import names_a_row
+from fastjournal.spark.kinds import SINGLE, among
 from fastjournal.spark.locations import is_remote
 from fastjournal.spark.replay.fold import Share, route
 from fastjournal.spark.storage.mapped_file import map_file
@@ -272,7 +272,7 @@ def base_of(pieces: Sequence[Piece], share: Share) -> Base:
     if not pieces or pieces[0].number >= 0:
         return _NOTHING
     state, last = JournalState(), 0
-    single = names_a_row()
+    single = among(SINGLE)
     for chunk, as_of, last in _images(pieces[0]):  # noqa: B007 - the last one counts
         ids = chunk.ids().view("u8")
         mine = route(ids[:, 0], ids[:, 1], share.count) == share.index
