@@ -3,7 +3,7 @@
 Rows: reading all columns, five, one; replay; audit; clean; growth with the log and with cores.
 The log holds random values, which do not compress: what Parquet gains is layout, not zip. Page
 cache warm, two cores, Spark's full compiler. `--quick`: 100 MB, else 1 GB and 5 million records
-(BENCH_RECORDS=1000000 for another size); three repeats unless told. Beside each row by the clock
+(BENCH_RECORDS=1000000 for another size); five repeats unless told. Beside each row by the clock
 stands one by CPU time, of the JVM and all Python workers together: on a shared machine it is the
 steadier figure. What is being done goes to standard error.
 
@@ -219,7 +219,7 @@ def _one_record() -> bytes:
 
 
 def main() -> None:
-    bench = Bench("spark", "Spark over the log, beside Spark's own readers and plain Python", 3)
+    bench = Bench("spark", "Spark over the log, beside Spark's own readers and plain Python", 5)
     signal(SIGTERM, lambda *_: sys.exit(143))  # the files go when it is stopped, too
     large = int(os.environ.get("BENCH_RECORDS", 480_000 if bench.quick else 5_000_000))
     small = large // 5
