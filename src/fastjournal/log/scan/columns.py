@@ -30,7 +30,10 @@ class Damage:
 
 
 def slices_to_binary(data: Buffer, starts: Any, sizes: Any, missing: Any = None) -> pa.Array:
-    """Slices of a buffer as an Arrow binary array; `missing` marks rows that become null."""
+    """Slices of a buffer as an Arrow binary array; `missing` marks rows that become null.
+
+    All of them must lie within the buffer, and together stay below 2 GiB: nobody looks again.
+    """
     import numpy as np
     import pyarrow as pa
 

@@ -6,7 +6,9 @@ Rules:
    wrong there. No kernel knows the words of a fault.
 2. The CPU's own CRC-32C instruction is used only where the CPU is known to have it: on a target
    without it LLVM does not raise, it ends the process. Elsewhere a table of eight is used.
-3. Kernels are compiled once and cached on disk (`NUMBA_CACHE_DIR`, else beside the source).
+3. `gather` and `identify` copy without looking: what they are given must lie within the buffer, as
+   all that `walk` and a reader of payloads have found does.
+4. Kernels are compiled once and cached on disk (`NUMBA_CACHE_DIR`, else beside the source).
 
 Imported only by this folder, and only when numba is installed.
 """

@@ -24,7 +24,7 @@ from fastjournal.log.scan.scan import Chunk, Scan
 from fastjournal.model import DEFAULT_SETTINGS, QueueSettings
 from fastjournal.spark.decode.fields import Fields
 from fastjournal.spark.decode.groups import commands_of
-from fastjournal.spark.kinds import SINGLE, among
+from fastjournal.spark.kinds import REMOVING, SINGLE, STATING, among
 from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
 from fastjournal.spark.replay.snapshots import snapshot_images
 from fastjournal.spark.storage.segments import Piece, load, tear_rule
@@ -152,8 +152,8 @@ def _facts(chunk: Chunk, times: Array, path: str | Path) -> Array:
     meaning = np.full(256, -1)
     for number, what in ((k.TOUCH, CHANGE), (k.TOMB, FOUND)):
         meaning[number] = what
-    meaning[[k.ADD, k.SCHEDULE, k.PUT]] = STATED
-    meaning[[k.DELETE, k.EXPIRE, k.PURGE]] = GONE
+    meaning[[*STATING]] = STATED
+    meaning[[*REMOVING]] = GONE
     what = meaning[chunk.kinds]
     some = chunk.select(what >= 0)
     fields = Fields(some, every=True)

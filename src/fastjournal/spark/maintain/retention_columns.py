@@ -25,7 +25,7 @@ from fastjournal.log.record import MAX_PAYLOAD
 from fastjournal.log.scan.scan import Buffer, Chunk, Scan
 from fastjournal.log.segment import HEADER_SIZE
 from fastjournal.spark.decode.groups import Commands, commands_of
-from fastjournal.spark.kinds import GROUP, SINGLE, among
+from fastjournal.spark.kinds import GROUP, REMOVING, SINGLE, among
 from fastjournal.spark.maintain.live_rows import LiveRows
 from fastjournal.spark.maintain.row_files import Facts, RowSet, Run, Shelf, facts_array
 from fastjournal.spark.storage.segments import Piece, load
@@ -108,9 +108,7 @@ class _Judged:
 def _judge(data: Buffer, path: str, rows: LiveRows) -> Iterator[_Judged]:
     import numpy as np
 
-    single = among(SINGLE)
-    ends = np.zeros(256, dtype=bool)
-    ends[[k.DELETE, k.EXPIRE, k.PURGE]] = True
+    single, ends = among(SINGLE), among(REMOVING)
     for chunk in Scan(data, path=path, max_payload=MAX_PAYLOAD):
         assert isinstance(chunk, Chunk)
         commands = commands_of(chunk, path)
